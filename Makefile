@@ -1,0 +1,77 @@
+# The one door to this project. `make help` lists what it can do.
+#
+# Everything is installed into .venv from requirements/*.txt, where each version is locked with its hashes.
+# The stamp files in .venv say which lock was installed, so a second run installs nothing.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+export UV_PYTHON_DOWNLOADS := never
+export PYTHONHASHSEED := 0
+
+# System packages, one list: `package:command-that-proves-it`. Installed only when missing, and only as root.
+APT_PACKAGES :=
+
+.PHONY: help serve test check bench sim chaos docs format lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+serve: $(VENV)/run.stamp ## Run Penstock on the embedded store, on this machine only
+	$(BIN)/penstock serve
+
+test: check ## Everything CI runs: style, types, layers, all tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain write+fdatasync loop
+	$(BIN)/python -m bench
+
+sim: $(VENV)/dev.stamp ## Simulate many seeds (SEEDS=200 FIRST=0); prints a failing one
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0)
+
+chaos: $(VENV)/dev.stamp ## Long runs against the real disk: kill -9, power cuts, full disks
+	$(BIN)/python -m pytest tests/chaos -p no:xdist
+
+docs: $(VENV)/dev.stamp ## Run every code block of README and docs, and check every link
+	$(BIN)/python -m pytest tests/docs -n 2
+
+format: $(VENV)/dev.stamp ## Format the code and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(UV) ## Choose versions anew and write requirements/*.txt
+	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --group build -o requirements/run.txt
+	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --all-extras --group dev -o requirements/dev.txt
+	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/uv.txt
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+
+$(UV):
+	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' was not found. Install it, or name yours: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Penstock needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version). Name another: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "This Python cannot make a virtual environment. On Debian: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+
+$(VENV)/run.stamp: $(UV) pyproject.toml requirements/run.txt
+	@test -e $(VENV)/dev.stamp || $(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/uv.txt requirements/run.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(UV) pyproject.toml requirements/dev.txt
+	@missing=""; for pair in $(APT_PACKAGES); do command -v "$${pair#*:}" >/dev/null || missing="$$missing $${pair%%:*}"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $$missing; \
+	  else echo "These system packages are missing:$$missing. Install them with: sudo apt-get install$$missing"; exit 1; fi; fi
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/uv.txt requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,1 @@
+"""Logs that live on several nodes at once."""

@@ -1,0 +1,1 @@
+"""DECIDES. Pure: time and chance are arguments, nothing does I/O."""

@@ -1,0 +1,1 @@
+"""REMEMBERS BYTES. A log of record batches that never loses what it acknowledged."""

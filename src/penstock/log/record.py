@@ -1,0 +1,231 @@
+"""The record batch: the one format of everything that is logged.
+
+It is Kafka's batch of version 2, big-endian, so a stream's batches are stored
+and served as they came:
+
+     0        8       12      16  17     21          23               27
+    ┌────────┬───────┬───────┬───┬──────┬───────────┬────────────────┬─ ─ ─
+    │ base   │length │leader │ 2 │CRC-  │attributes │last offset     │
+    │ offset │       │epoch  │   │32C   │           │delta           │
+    └────────┴───────┴───────┴───┴──────┴───────────┴────────────────┴─ ─ ─
+    27         35         43          51        53         57        61
+   ─ ─ ─┬─────────┬──────────┬───────────┬─────────┬──────────┬────────┬─ ─ ─
+        │ base    │ max      │ producer  │producer │ base     │ record │records
+        │timestamp│timestamp │ id        │epoch    │ sequence │ count  │
+   ─ ─ ─┴─────────┴──────────┴───────────┴─────────┴──────────┴────────┴─ ─ ─
+
+`length` counts what follows it. The CRC covers everything from `attributes` on,
+so the log may write base offset and leader epoch over without computing it
+again. What the CRC leaves out, the commit marker covers (`marker.py`).
+
+A record: length, attributes, timestamp delta, offset delta, key length, key,
+value length, value, header count, headers; all numbers but the attributes are
+zigzag varints, and a length of -1 means "none".
+
+Not done here: compression. A compressed batch passes through as it came.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.runtime.interface import Buffer
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+assert HEADER_BYTES == 61
+
+# The part of the header the CRC does not cover, without the version and the CRC itself.
+HEAD = struct.Struct(">qii")
+HEAD_BYTES = HEAD.size
+
+VERSION = 2
+LENGTH_FROM = 12  # `length` counts the bytes from here on.
+CRC_FROM = 21
+
+COMPRESSION_MASK = 0x07
+# Attributes Kafka leaves unused. Front ends refuse them from clients.
+MARKER_ATTRIBUTE = 0x4000
+HOLE_ATTRIBUTE = 0x2000
+
+_CRC_AT = struct.Struct(">I")
+_NO_PRODUCER = -1
+
+
+class BadBatch(Exception):
+    """These bytes are not a whole, undamaged batch."""
+
+
+class UnknownVersion(Exception):
+    """A batch was written by another version of the format. This one cannot read it."""
+
+
+class Header(NamedTuple):
+    base_offset: int
+    length: int
+    epoch: int
+    version: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        return LENGTH_FROM + self.length
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def is_marker(self) -> bool:
+        return bool(self.attributes & MARKER_ATTRIBUTE)
+
+    @property
+    def is_hole(self) -> bool:
+        """Whether damage was cut out here: the offsets are used up, the records gone."""
+        return bool(self.attributes & HOLE_ATTRIBUTE)
+
+
+class Record(NamedTuple):
+    key: memoryview | None
+    value: memoryview | None
+    timestamp_delta_ms: int = 0
+
+
+class Producer(NamedTuple):
+    """Who sent a batch and as which in a row: how a retried one is known."""
+
+    id: int = _NO_PRODUCER
+    epoch: int = -1
+    sequence: int = -1
+
+
+def encode(
+    records: Sequence[tuple[bytes | None, Buffer | None]], *, at_ms: int, producer: Producer = Producer()
+) -> bytes:
+    """Return a batch of (key, value) records, all of one instant; base offset and epoch are still 0."""
+    assert records
+    parts: list[Buffer] = []
+    for delta, (key, value) in enumerate(records):
+        parts.extend(_record_parts(delta, key, value))
+    return seal(parts, count=len(records), at_ms=at_ms, producer=producer)
+
+
+def seal(
+    parts: Sequence[Buffer], *, count: int, at_ms: int, producer: Producer = Producer(), attributes: int = 0
+) -> bytes:
+    """Put a header with its CRC before encoded records."""
+    body = b"".join(parts)
+    tail = _TAIL.pack(attributes, count - 1, at_ms, at_ms, producer.id, producer.epoch, producer.sequence, count)
+    crc = crc32c(body, crc32c(tail))
+    return b"".join((_FRONT.pack(0, HEADER_BYTES - LENGTH_FROM + len(body), 0, VERSION, crc), tail, body))
+
+
+def hole(first_offset: int, next_offset: int, epoch: int) -> bytes:
+    """Return an empty batch that uses up offsets whose records are lost for good."""
+    assert next_offset > first_offset
+    tail = _TAIL.pack(HOLE_ATTRIBUTE, next_offset - first_offset - 1, -1, -1, _NO_PRODUCER, -1, -1, 0)
+    return _FRONT.pack(first_offset, HEADER_BYTES - LENGTH_FROM, epoch, VERSION, crc32c(tail)) + tail
+
+
+def header(buffer: Buffer, position: int = 0) -> Header:
+    """Read a header without judging it."""
+    return Header._make(HEADER.unpack_from(buffer, position))
+
+
+def check(buffer: Buffer, position: int = 0) -> Header:
+    """Return the header of the batch at ``position`` if all of it is there and undamaged.
+
+    Raises `BadBatch`, or `UnknownVersion` if only the version is strange. Where
+    the offsets should be is the caller's to know.
+    """
+    if len(buffer) - position < HEADER_BYTES:
+        raise BadBatch("fewer bytes than a header")
+    found = header(buffer, position)
+    if not HEADER_BYTES - LENGTH_FROM <= found.length <= len(buffer) - position - LENGTH_FROM:
+        raise BadBatch(f"a length of {found.length} bytes does not fit")
+    body = memoryview(buffer)[position + CRC_FROM : position + found.size]
+    if crc32c(body) != found.crc:
+        raise BadBatch("the CRC-32C does not match")
+    if found.version != VERSION:
+        raise UnknownVersion(f"record version {found.version}; this is for version {VERSION}")
+    expected = 0 if found.is_marker or found.is_hole else found.last_offset_delta + 1
+    if found.record_count != expected and not found.attributes & COMPRESSION_MASK:
+        raise BadBatch(f"{found.record_count} records where the offsets say {expected}")
+    return found
+
+
+def records(batch: Buffer) -> Iterator[Record]:
+    """Iterate over the records of a checked, uncompressed batch. Keys and values are views into it."""
+    found = header(batch)
+    assert not found.attributes & COMPRESSION_MASK, "compressed batches pass through unread"
+    view = memoryview(batch)
+    position = HEADER_BYTES
+    for _ in range(found.record_count):
+        length, position = _read_varint(view, position)
+        end = position + length
+        timestamp_delta_ms, at = _read_varint(view, position + 1)
+        _, at = _read_varint(view, at)
+        key, at = _read_bytes(view, at)
+        value, at = _read_bytes(view, at)
+        yield Record(key, value, timestamp_delta_ms)
+        position = end
+
+
+_FRONT = struct.Struct(">qiibI")
+_TAIL = struct.Struct(">hiqqqhii")
+assert _FRONT.size + _TAIL.size == HEADER_BYTES
+
+
+def _record_parts(offset_delta: int, key: bytes | None, value: Buffer | None) -> tuple[Buffer, ...]:
+    keyed = b"\x01" if key is None else varint(len(key)) + key
+    front = b"\x00\x00" + varint(offset_delta) + keyed + varint(-1 if value is None else len(value))
+    body = b"" if value is None else value
+    return varint(len(front) + len(body) + 1), front, body, b"\x00"
+
+
+def varint(number: int) -> bytes:
+    """Zigzag: small numbers of either sign take few bytes."""
+    rest = number << 1 if number >= 0 else ((-number) << 1) - 1
+    if rest < 0x80:
+        return _SMALL[rest]
+    encoded = bytearray()
+    while rest >= 0x80:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+_SMALL = tuple(bytes([number]) for number in range(0x80))
+
+
+def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    rest = shift = 0
+    while True:
+        if position >= len(view) or shift > 63:
+            raise BadBatch("a number runs past its end")
+        byte = view[position]
+        position += 1
+        rest |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return rest >> 1 ^ -(rest & 1), position
+        shift += 7
+
+
+def _read_bytes(view: memoryview, position: int) -> tuple[memoryview | None, int]:
+    length, position = _read_varint(view, position)
+    if length < 0:
+        return None, position
+    if position + length > len(view):
+        raise BadBatch("a key or value runs past its batch")
+    return view[position : position + length], position + length

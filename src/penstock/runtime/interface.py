@@ -1,0 +1,140 @@
+"""What the rest of the system may ask of the outside world."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol, TypeAlias
+
+from penstock.telemetry import Note
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Return wall time in milliseconds; it never goes back."""
+        ...
+
+
+class Dice(Protocol):
+    def roll(self) -> float:
+        """Return a number in [0, 1)."""
+        ...
+
+    def token(self) -> int:
+        """Return 63 random bits nobody can guess."""
+        ...
+
+
+class File(Protocol):
+    """An open file. All calls block, and raise `OSError` when the disk does.
+
+    Positions are explicit, so a reader and a writer never share a cursor.
+    """
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return ``size`` bytes, or fewer only where the file ends."""
+        ...
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        """Like `read`, but return None rather than wait for the disk."""
+        ...
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of ``data``. It is durable only after `sync`."""
+        ...
+
+    def allocate(self, end: int) -> None:
+        """Make sure that writes below ``end`` cannot run out of space.
+
+        The size of the file does not change. Raises `OSError` (ENOSPC) and
+        keeps what was allocated before.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` and give back what was allocated beyond it."""
+        ...
+
+    def sync(self) -> None:
+        """Return when every write so far, and the size, survive a power cut.
+
+        A failure is final: what was written since the last success is in an
+        unknown state, and asking again may lie. See docs/decisions/0004.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class FolderLock(Protocol):
+    def release(self) -> None: ...
+
+
+class FolderTaken(Exception):
+    """Another process, or another part of this one, has the folder open."""
+
+
+class Disk(Protocol):
+    """Files below one root. Paths are relative, with `/` between the parts.
+
+    A new, renamed or removed name survives a power cut only after
+    `sync_folder` of the folder it is in.
+    """
+
+    def open(self, path: str) -> File:
+        """Open a file to read and write, creating it where it is missing."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def names(self, folder: str) -> list[str]:
+        """List what is in a folder, sorted; nothing if there is no such folder."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder and its parents durably, if they are missing."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, replacing what had it."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_folder(self, path: str) -> None: ...
+
+    def lock(self, folder: str) -> FolderLock:
+        """Take a folder for this process alone, or raise `FolderTaken`."""
+        ...
+
+
+class Workers(Protocol):
+    """Threads for calls that block on a disk."""
+
+    def submit(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run ``work`` off the event loop, then ``done`` on it.
+
+        Work is taken up in the order it was submitted. ``work`` handles its own
+        errors: an exception that leaves it stops the process.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The outside world, as one part of the system sees it."""
+
+    clock: Clock
+    dice: Dice
+    disk: Disk
+    workers: Workers
+    # Stops the process at once, from any thread, with EXIT_STORAGE_FAILED. Nothing after it runs.
+    halt: Callable[[str], NoReturn]
+    # Writes a note: `note(LOG_TAIL_CUT, file=…, position=…)`.
+    note: "NoteWriter"
+
+
+class NoteWriter(Protocol):
+    def __call__(self, note: Note, /, **fields: object) -> None: ...

@@ -1,0 +1,77 @@
+"""The real clock, dice and exit, and `system_runtime`, which joins the real parts."""
+
+import logging
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from penstock.runtime.disk import SystemDisk
+from penstock.runtime.interface import Runtime
+from penstock.runtime.workers import ThreadWorkers
+from penstock.telemetry import Note
+
+# EX_IOERR of sysexits.h: a supervisor can tell a broken disk from a bug.
+EXIT_STORAGE_FAILED = 74
+
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_logger = logging.getLogger("penstock")
+
+
+class SystemClock:
+    """Wall time at the start, advanced by a clock nobody can set.
+
+    CLOCK_BOOTTIME also counts while the machine sleeps; an administrator who
+    sets the wall clock back neither freezes leases nor makes time repeat.
+    """
+
+    def __init__(self) -> None:
+        self._clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        self._offset_ns = time.time_ns() - time.clock_gettime_ns(self._clock)
+
+    def now_ms(self) -> int:
+        return (self._offset_ns + time.clock_gettime_ns(self._clock)) // 1_000_000
+
+    def never_before(self, at_ms: int) -> None:
+        """Move forward if ``at_ms``, a time already written down, has not come yet."""
+        behind_ms = at_ms - self.now_ms()
+        if behind_ms > 0:
+            self._offset_ns += behind_ms * 1_000_000
+
+
+class SystemDice:
+    def __init__(self) -> None:
+        self._random = secrets.SystemRandom()
+
+    def roll(self) -> float:
+        return self._random.random()
+
+    def token(self) -> int:
+        return secrets.randbits(63)
+
+
+def halt(reason: str) -> NoReturn:
+    """End the process now, from any thread: no handler, no flush, no second try."""
+    sys.stderr.write(f"penstock: stopped, because the disk failed: {reason}\n")
+    sys.stderr.flush()
+    os._exit(EXIT_STORAGE_FAILED)
+
+
+def write_note(note: Note, /, **fields: object) -> None:
+    level = _LEVELS[note.level]
+    if _logger.isEnabledFor(level):
+        details = " ".join(f"{name}={value}" for name, value in fields.items())
+        _logger.log(level, "%s %s", note.name, details, extra={"note": note.name, "fields": fields})
+
+
+def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
+    return Runtime(
+        clock=SystemClock(),
+        dice=SystemDice(),
+        disk=SystemDisk(root),
+        workers=workers,
+        halt=halt,
+        note=write_note,
+    )

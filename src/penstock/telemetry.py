@@ -1,0 +1,52 @@
+"""The name of every note the system writes about itself; no I/O.
+
+A note is an event with fields, not a sentence with holes: `log.tail_cut` with a
+file, a position and a count of bytes can be searched, counted and alerted on.
+Nothing may be noted that is not declared here, so this file is the reference.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One kind of note: its name, how loud it is, and what it tells an operator."""
+
+    name: str
+    level: Level
+    meaning: str
+
+
+LOG_OPENED = Note(
+    "log.opened", "info", "A log is open; says from which offset to which, and whether the last stop was clean."
+)
+LOG_TAIL_CUT = Note(
+    "log.tail_cut",
+    "warning",
+    "The last stop left unsynced bytes behind; they were cut off. Nothing acknowledged was in them, unless the disk has "
+    "damaged the very last commit, which cannot be told apart.",
+)
+LOG_INDEX_REBUILT = Note(
+    "log.index_rebuilt", "info", "An index was missing or wrong and was made anew from its segment."
+)
+LOG_ROLLED = Note("log.rolled", "info", "A segment was closed and the next one begun.")
+LOG_ROLL_PUT_OFF = Note("log.roll_put_off", "warning", "No space for a new segment; the old one goes on past its size.")
+LOG_SEGMENT_DROPPED = Note("log.segment_dropped", "info", "A segment went, because nothing in it is needed any more.")
+LOG_TRUNCATED = Note("log.truncated", "warning", "A log was cut back to an offset because its leader says so.")
+LOG_FAILED = Note(
+    "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
+)
+
+NOTES: tuple[Note, ...] = (
+    LOG_OPENED,
+    LOG_TAIL_CUT,
+    LOG_INDEX_REBUILT,
+    LOG_ROLLED,
+    LOG_ROLL_PUT_OFF,
+    LOG_SEGMENT_DROPPED,
+    LOG_TRUNCATED,
+    LOG_FAILED,
+)
