@@ -26,8 +26,8 @@ LOG_OPENED = Note(
 LOG_TAIL_CUT = Note(
     "log.tail_cut",
     "warning",
-    "The last stop left unsynced bytes behind; they were cut off. Nothing acknowledged was in them, unless the disk has "
-    "damaged the very last commit, which cannot be told apart.",
+    "The last stop left unsynced bytes behind; they were cut off. Nothing acknowledged was in them, unless the disk "
+    "has damaged the very last commit, which cannot be told apart.",
 )
 LOG_INDEX_REBUILT = Note(
     "log.index_rebuilt", "info", "An index was missing or wrong and was made anew from its segment."

@@ -51,7 +51,6 @@ MARKER_ATTRIBUTE = 0x4000
 HOLE_ATTRIBUTE = 0x2000
 
 _CRC_AT = struct.Struct(">I")
-_NO_PRODUCER = -1
 
 
 class BadBatch(Exception):
@@ -104,13 +103,16 @@ class Record(NamedTuple):
 class Producer(NamedTuple):
     """Who sent a batch and as which in a row: how a retried one is known."""
 
-    id: int = _NO_PRODUCER
+    id: int = -1
     epoch: int = -1
     sequence: int = -1
 
 
+NO_PRODUCER = Producer()
+
+
 def encode(
-    records: Sequence[tuple[bytes | None, Buffer | None]], *, at_ms: int, producer: Producer = Producer()
+    records: Sequence[tuple[bytes | None, Buffer | None]], *, at_ms: int, producer: Producer = NO_PRODUCER
 ) -> bytes:
     """Return a batch of (key, value) records, all of one instant; base offset and epoch are still 0."""
     assert records
@@ -121,7 +123,7 @@ def encode(
 
 
 def seal(
-    parts: Sequence[Buffer], *, count: int, at_ms: int, producer: Producer = Producer(), attributes: int = 0
+    parts: Sequence[Buffer], *, count: int, at_ms: int, producer: Producer = NO_PRODUCER, attributes: int = 0
 ) -> bytes:
     """Put a header with its CRC before encoded records."""
     body = b"".join(parts)
@@ -133,7 +135,7 @@ def seal(
 def hole(first_offset: int, next_offset: int, epoch: int) -> bytes:
     """Return an empty batch that uses up offsets whose records are lost for good."""
     assert next_offset > first_offset
-    tail = _TAIL.pack(HOLE_ATTRIBUTE, next_offset - first_offset - 1, -1, -1, _NO_PRODUCER, -1, -1, 0)
+    tail = _TAIL.pack(HOLE_ATTRIBUTE, next_offset - first_offset - 1, -1, -1, *NO_PRODUCER, 0)
     return _FRONT.pack(first_offset, HEADER_BYTES - LENGTH_FROM, epoch, VERSION, crc32c(tail)) + tail
 
 
@@ -158,6 +160,8 @@ def check(buffer: Buffer, position: int = 0) -> Header:
         raise BadBatch("the CRC-32C does not match")
     if found.version != VERSION:
         raise UnknownVersion(f"record version {found.version}; this is for version {VERSION}")
+    if found.last_offset_delta < 0:
+        raise BadBatch("a batch that uses up no offset")
     expected = 0 if found.is_marker or found.is_hole else found.last_offset_delta + 1
     if found.record_count != expected and not found.attributes & COMPRESSION_MASK:
         raise BadBatch(f"{found.record_count} records where the offsets say {expected}")
@@ -168,7 +172,7 @@ def records(batch: Buffer) -> Iterator[Record]:
     """Iterate over the records of a checked, uncompressed batch. Keys and values are views into it."""
     found = header(batch)
     assert not found.attributes & COMPRESSION_MASK, "compressed batches pass through unread"
-    view = memoryview(batch)
+    view = memoryview(batch)[: found.size]
     position = HEADER_BYTES
     for _ in range(found.record_count):
         length, position = _read_varint(view, position)
@@ -177,6 +181,9 @@ def records(batch: Buffer) -> Iterator[Record]:
         _, at = _read_varint(view, at)
         key, at = _read_bytes(view, at)
         value, at = _read_bytes(view, at)
+        # The CRC is the producer's own. A length that leads back would have us read a small batch for ever.
+        if not at < end <= len(view):
+            raise BadBatch("a record does not end where it says")
         yield Record(key, value, timestamp_delta_ms)
         position = end
 

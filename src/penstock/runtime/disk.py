@@ -15,13 +15,14 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class SystemFile:
-    __slots__ = ("_fd", "_path", "_can_read_cached", "_can_allocate")
+    __slots__ = ("_fd", "_path", "_can_read_cached", "_can_allocate", "_allocated")
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         self._can_read_cached = _RWF_NOWAIT is not None
         self._can_allocate = _libc is not None
+        self._allocated = 0
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -33,7 +34,7 @@ class SystemFile:
         # A signal or the end of the file cut the read short: only the latter stays.
         return data + self.read(position + len(data), size - len(data))
 
-    def read_cached(self, position: int, size: int) -> bytes | None:
+    def read_cached(self, position: int, size: int) -> bytearray | None:
         if not self._can_read_cached:
             return None
         data = bytearray(size)
@@ -47,7 +48,7 @@ class SystemFile:
             self._can_read_cached = False
             return None
         # Fewer bytes than asked: the rest is not in memory, or not in the file. `read` can tell.
-        return bytes(data) if count == size else None
+        return data if count == size else None
 
     def write(self, data: Buffer, position: int) -> None:
         view = memoryview(data)
@@ -60,9 +61,14 @@ class SystemFile:
             self._check_free(end)
             return
         assert _libc is not None
+        start = min(self._allocated, end)
         # Blocks beyond the end of the file, so that its size goes on saying how much was written.
         # A plain posix_fallocate would leave a tail of zeros for recovery to puzzle over.
-        if _libc.fallocate(self._fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_long(0), ctypes.c_long(end)) == 0:
+        if (
+            _libc.fallocate(self._fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_long(start), ctypes.c_long(max(end - start, 1)))
+            == 0
+        ):
+            self._allocated = max(self._allocated, end)
             return
         code = ctypes.get_errno()
         if code in {errno.EOPNOTSUPP, errno.ENOSYS}:
@@ -81,6 +87,7 @@ class SystemFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
+        self._allocated = min(self._allocated, size)
 
     def sync(self) -> None:
         if sys.platform == "darwin":

@@ -37,7 +37,7 @@ class File(Protocol):
         """Return ``size`` bytes, or fewer only where the file ends."""
         ...
 
-    def read_cached(self, position: int, size: int) -> bytes | None:
+    def read_cached(self, position: int, size: int) -> Buffer | None:
         """Like `read`, but return None rather than wait for the disk."""
         ...
 

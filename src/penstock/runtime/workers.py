@@ -12,7 +12,6 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
-
 Job = tuple[Callable[[], None], Callable[[], None]]
 
 
@@ -49,7 +48,7 @@ class ThreadWorkers:
             work, done = job
             try:
                 work()
-            except BaseException:  # noqa: BLE001
+            except BaseException:
                 # Work reports its own failures. One that it did not foresee leaves files in an unknown state.
                 self._halt(traceback.format_exc())
             self._loop.call_soon_threadsafe(done)

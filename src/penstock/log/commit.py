@@ -1,0 +1,78 @@
+"""One group commit: the batches that share a write, a marker and an fsync."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.log import marker as markers
+from penstock.log.marker import MARKER_BYTES, Place
+from penstock.log.record import HEAD, HEAD_BYTES, LENGTH_FROM
+from penstock.log.tail import ActiveSegment
+from penstock.runtime.interface import Buffer
+
+
+class Appended(NamedTuple):
+    """A batch that has its offsets but is not yet written."""
+
+    # Without the head, which is made anew with the offset and the epoch.
+    rest: Buffer
+    base_offset: int
+    next_offset: int
+    epoch: int
+    max_timestamp_ms: int
+
+    @property
+    def size(self) -> int:
+        return HEAD_BYTES + len(self.rest)
+
+
+@dataclass(slots=True)
+class Commit:
+    batches: list[Appended]
+    batch_bytes: int
+    # Where it is to go, until a roll names another.
+    active: ActiveSegment
+    # Set when this commit begins a new segment.
+    rolled_from: ActiveSegment | None = None
+    end_bytes: int = 0
+    synced_bytes: int = 0
+    _positions: list[int] = field(default_factory=list)
+
+    @property
+    def next_offset(self) -> int:
+        return self.batches[-1].next_offset
+
+    def assemble(self, log_id: int) -> bytes:
+        """Return what is written: heads, batches and the marker, in one piece."""
+        position = self.active.end_bytes
+        heads: list[bytes] = []
+        parts: list[Buffer] = []
+        for rest, base_offset, _, epoch, _ in self.batches:
+            head = HEAD.pack(base_offset, HEAD_BYTES - LENGTH_FROM + len(rest), epoch)
+            heads.append(head)
+            parts.append(head)
+            parts.append(rest)
+            self._positions.append(position)
+            position += HEAD_BYTES + len(rest)
+        last = self.batches[-1]
+        place = Place(last.next_offset - 1, last.epoch, position)
+        parts.append(markers.encode(place, durable_bytes=self.active.synced_bytes, log_id=log_id, heads=heads))
+        self.end_bytes = position + MARKER_BYTES
+        return b"".join(parts)
+
+    def places(self) -> Iterator[tuple[int, int, int]]:
+        """Iterate over offset, position and timestamp of each batch, for the index."""
+        for batch, position in zip(self.batches, self._positions, strict=True):
+            yield batch.base_offset, position, batch.max_timestamp_ms
+
+
+def gather(pending: Iterable[Appended], bytes_max: int) -> tuple[list[Appended], int]:
+    """Return the first batches that fill a commit, and their size; at least one."""
+    batches: list[Appended] = []
+    total = 0
+    for batch in pending:
+        batches.append(batch)
+        total += batch.size
+        if total >= bytes_max:
+            break
+    return batches, total

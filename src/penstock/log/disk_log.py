@@ -1,0 +1,402 @@
+"""A log on one disk: segments in order, group commit, roll, retain, read.
+
+    event loop                         worker thread
+    ──────────                         ─────────────
+    append: offsets given, gathered
+    end of the turn: commit ─────────▶ (roll) write, fdatasync
+    meanwhile: the next one gathers        │
+    acknowledge, wake who waits  ◀─────────┘
+
+Rules of this file
+------------------
+1. There is at most one job of a log in a worker: a commit, or something that
+   must not meet one (cut, drop, close). So files have one writer and no locks.
+2. A job tells the loop what it did; only the loop changes what callers see.
+3. A write or sync that fails stops the process. It is never tried again, and
+   nothing is acknowledged after it (decision 0004).
+
+Offsets: `start` ≤ `durable` ≤ `end`. Under the policies `interval` and `os`,
+"durable" means written: they say what they may lose (`settings.MAY_LOSE`).
+"""
+
+import asyncio
+import struct
+from bisect import bisect_right
+from collections import deque
+from dataclasses import replace
+from typing import NoReturn
+
+from penstock.core.limits import BATCH_BYTES_MAX
+from penstock.log import manifest as manifests
+from penstock.log.commit import Appended, Commit, gather
+from penstock.log.cut import cut_back
+from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
+from penstock.log.jobs import Job, Jobs, off_loop
+from penstock.log.manifest import Manifest
+from penstock.log.reader import OpenSegment, Reader
+from penstock.log.record import HEAD_BYTES, HEADER_BYTES
+from penstock.log.record import header as read_header
+from penstock.log.recovery import Recovered, recover, remove_segment
+from penstock.log.roll import roll
+from penstock.log.segment import Segment, segment_name
+from penstock.log.settings import LogSettings
+from penstock.log.tail import ActiveSegment, Room, Tail
+from penstock.log.waiters import Waiters
+from penstock.runtime.interface import Buffer, FolderLock, Runtime
+from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TRUNCATED
+
+DEFAULTS = LogSettings()
+
+# Last offset delta, base timestamp, max timestamp.
+_GLANCE = struct.Struct(">iqq")
+_GLANCE_AT = 23
+
+
+class DiskLog:
+    """Satisfies `log.interface.Log`; see there for what the verbs promise."""
+
+    def __init__(
+        self, runtime: Runtime, folder: str, settings: LogSettings, lock: FolderLock, found: Recovered
+    ) -> None:
+        self._runtime = runtime
+        self._folder = folder
+        self._settings = settings
+        self._lock = lock
+        # The durable state. Only jobs change it, one after the other: each write must follow the last.
+        self._manifest = found.manifest
+        self._start_offset = found.manifest.start_offset
+        self._closed = found.closed
+        self._reader = Reader(runtime, folder, settings)
+        self._active = _open_active(found)
+        self._tail = Tail(_active_segment(found, self._active), settings)
+        self._epochs = list(found.manifest.epochs)
+        self._epoch = self._epochs[-1][0] if self._epochs else 0
+        self._end_offset = self._durable_offset = found.active.next_offset
+        self._pending: deque[Appended] = deque()
+        self._waiters = Waiters()
+        self._jobs = Jobs(runtime.workers, self._next_commit, self._fail)
+        self._is_closing = self._is_closed = self._sync_is_due = False
+        self._roll_not_before_bytes = 0
+        self.was_clean = found.was_clean
+
+    @classmethod
+    async def open(cls, runtime: Runtime, folder: str, settings: LogSettings = DEFAULTS) -> "DiskLog":
+        """Recover a log, or create it, and take its folder for this process alone.
+
+        Raises `FolderTaken`, `LogCorrupted`, `UnknownVersion` or `UnknownFormat`
+        and leaves everything as it was.
+        """
+
+        def work() -> tuple[FolderLock, Recovered]:
+            runtime.disk.make_folder(folder)
+            lock = runtime.disk.lock(folder)
+            try:
+                return lock, recover(runtime, folder, settings)
+            except BaseException:
+                lock.release()
+                raise
+
+        log = cls(runtime, folder, settings, *await off_loop(runtime.workers, work))
+        runtime.note(
+            LOG_OPENED, folder=folder, start_offset=log.start_offset, end_offset=log.end_offset, was_clean=log.was_clean
+        )
+        return log
+
+    @property
+    def start_offset(self) -> int:
+        return self._start_offset
+
+    @property
+    def durable_offset(self) -> int:
+        return self._durable_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._end_offset
+
+    @property
+    def epochs(self) -> tuple[tuple[int, int], ...]:
+        """Each leader epoch with the first offset written under it, rising."""
+        return tuple(self._epochs)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments in order, the active one last."""
+        active = self._tail.active
+        last = Segment(active.base_offset, self._durable_offset, active.end_bytes, active.index.max_timestamp_ms)
+        return (*self._closed, last)
+
+    def reserve(self, size_bytes: int, *, from_spare: bool = False) -> Room:
+        self._refuse_if_closing()
+        try:
+            return self._tail.reserve(size_bytes, from_spare=from_spare)
+        except OSError as error:
+            self._fail(error)
+
+    def append(self, batch: Buffer, space: Reservation) -> int:
+        return self._append(batch, space, self._epoch)
+
+    def append_copy(self, batch: Buffer, space: Reservation) -> int:
+        """Append a batch that a leader has numbered: its offset and epoch stay what they are."""
+        header = read_header(batch)
+        assert header.base_offset == self._end_offset, "a copy must continue the log"
+        assert header.epoch >= self._epoch, "an epoch never goes back"
+        if header.epoch > self._epoch or not self._epochs:
+            self._epoch = header.epoch
+            self._epochs.append((header.epoch, header.base_offset))
+        return self._append(batch, space, header.epoch)
+
+    def _append(self, batch: Buffer, space: Reservation, epoch: int) -> int:
+        self._refuse_if_closing()
+        assert isinstance(space, Room)
+        if not HEADER_BYTES <= len(batch) <= BATCH_BYTES_MAX:
+            raise ValueError(f"a batch of {len(batch)} bytes; BATCH_BYTES_MAX is {BATCH_BYTES_MAX}")
+        space.take(len(batch))
+        base_offset = self._end_offset
+        last_delta, _, timestamp_ms = _GLANCE.unpack_from(batch, _GLANCE_AT)
+        self._end_offset = base_offset + last_delta + 1
+        rest = memoryview(batch)[HEAD_BYTES:]
+        self._pending.append(Appended(rest, base_offset, self._end_offset, epoch, timestamp_ms))
+        self._jobs.schedule()
+        return base_offset
+
+    async def wait_durable(self, offset: int) -> None:
+        if offset <= self._durable_offset:
+            return
+        if self._is_closed or offset > self._end_offset:
+            raise LogClosed(f"offset {offset} of {self._folder} will not become durable")
+        await self._waiters.wait(offset)
+
+    async def read(self, offset: int, *, bytes_max: int) -> list[memoryview]:
+        if not self.start_offset <= offset <= self._durable_offset:
+            known = f"from {self.start_offset} to {self._durable_offset - 1}"
+            raise OffsetOutOfRange(f"offset {offset} of {self._folder}: there are offsets {known}")
+        if offset == self._durable_offset:
+            return []
+        source = await self._source(offset)
+        try:
+            return await self._reader.read(source, offset, bytes_max)
+        finally:
+            source.release()
+
+    async def offset_at(self, timestamp_ms: int) -> int:
+        """Return the offset of the first batch with a timestamp this late, or the durable end."""
+        for segment in self.segments:
+            if segment.max_timestamp_ms >= timestamp_ms and segment.next_offset > segment.base_offset:
+                source = await self._source(segment.base_offset)
+                try:
+                    return await self._reader.offset_at(source, timestamp_ms)
+                finally:
+                    source.release()
+        return self._durable_offset
+
+    async def _source(self, offset: int) -> OpenSegment:
+        if offset >= self._active.base_offset:
+            self._active.users += 1
+            return self._active
+        at = bisect_right(self._closed, offset, key=lambda segment: segment.base_offset) - 1
+        return await self._reader.open_closed(self._closed[at])
+
+    async def drop_before(self, offset: int) -> None:
+        kept = next((i for i, segment in enumerate(self._closed) if segment.next_offset > offset), len(self._closed))
+        if kept == 0:
+            return
+        dropped, self._closed = self._closed[:kept], self._closed[kept:]
+        self._start_offset = dropped[-1].next_offset
+        for segment in dropped:
+            self._reader.forget(segment.base_offset)
+
+        def work() -> None:
+            # First the manifest: a crash must not make a dropped segment look like a lost one.
+            self._save(start_offset=dropped[-1].next_offset)
+            for segment in dropped:
+                remove_segment(self._runtime.disk, self._folder, segment.base_offset)
+                self._runtime.note(LOG_SEGMENT_DROPPED, file=f"{self._folder}/{segment_name(segment.base_offset)}")
+
+        await self._jobs.alone(work)
+
+    async def begin_epoch(self, epoch: int) -> None:
+        """Write durably that ``epoch`` begins at the end of the log; later appends carry it."""
+        assert epoch > self._epoch or not self._epochs, "an epoch never goes back"
+        self._epoch = epoch
+        self._epochs.append((epoch, self._end_offset))
+        await self._jobs.alone(self._save)
+
+    async def truncate(self, offset: int) -> None:
+        """Cut the log back to the start of the batch that holds ``offset``; durable on return.
+
+        For the replica whose leader never had what follows. Nothing may be
+        appended or reserved meanwhile.
+        """
+        assert self.start_offset <= offset
+        if offset >= self._end_offset:
+            return
+        await self.wait_durable(self._end_offset)
+        recovered = await self._jobs.alone(lambda: self._cut_now(offset))
+        self._become(recovered)
+        self._runtime.note(LOG_TRUNCATED, folder=self._folder, offset=offset, end_offset=self._end_offset)
+
+    def _cut_now(self, offset: int) -> Recovered:
+        state = self._next_manifest()
+        return cut_back(self._runtime, self._folder, self._settings, state, list(self.segments), offset)
+
+    def _become(self, found: Recovered) -> None:
+        """Go on with what a truncation left."""
+        self._reader.close()
+        self._active.retire()
+        self._manifest = found.manifest
+        self._closed = found.closed
+        self._active = _open_active(found)
+        self._tail = Tail(_active_segment(found, self._active), self._settings)
+        self._epochs = list(found.manifest.epochs)
+        self._epoch = self._epochs[-1][0] if self._epochs else 0
+        self._end_offset = self._durable_offset = found.active.next_offset
+
+    async def close(self) -> None:
+        """Write what is waiting, then mark the stop as clean and let the folder go."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        await self.wait_durable(self._end_offset)
+        await self._jobs.alone(self._close_now)
+        self._is_closed = True
+        self._reader.close()
+        self._active.retire()
+        self._lock.release()
+
+    def _close_now(self) -> None:
+        self._tail.active.file.sync()
+        self._save(clean_end_offset=self._durable_offset)
+
+    def _refuse_if_closing(self) -> None:
+        if self._is_closing:
+            raise LogClosed(f"{self._folder} is closed")
+
+    def _save(self, *, start_offset: int | None = None, clean_end_offset: int | None = None) -> None:
+        """Write the next manifest. Runs in a job."""
+        state = replace(self._next_manifest(), clean_end_offset=clean_end_offset)
+        if start_offset is not None:
+            state = replace(state, start_offset=start_offset)
+        manifests.write(self._runtime.disk, self._folder, state)
+        self._manifest = state
+
+    def _next_manifest(self) -> Manifest:
+        return replace(self._manifest, sequence=self._manifest.sequence + 1, epochs=tuple(self._epochs))
+
+    def _next_commit(self) -> Job | None:
+        if not self._pending:
+            return None
+        batches, size = gather(self._pending, self._settings.commit_bytes_max)
+        for _ in batches:
+            self._pending.popleft()
+        commit = Commit(batches, size, self._tail.active)
+        must_roll = self._must_roll()
+        if must_roll:
+            self._tail.rolling_to_bytes = self._tail.promised_bytes + self._settings.allocate_bytes
+
+        def work() -> None:
+            try:
+                if must_roll:
+                    state = replace(self._next_manifest(), active_offset=batches[0].base_offset)
+                    if roll(self._runtime, self._folder, self._settings, self._tail, commit, state):
+                        self._manifest = state
+                self._write(commit)
+            except OSError as error:
+                self._fail(error)
+
+        return work, lambda: self._committed(commit)
+
+    def _must_roll(self) -> bool:
+        active, settings = self._tail.active, self._settings
+        if active.begun_at_ms is None or active.end_bytes < self._roll_not_before_bytes:
+            return False
+        age_ms = self._runtime.clock.now_ms() - active.begun_at_ms
+        return active.end_bytes >= settings.segment_bytes_max or age_ms >= settings.segment_age_ms_max
+
+    def _write(self, commit: Commit) -> None:
+        """Runs in a worker: the one place where batches reach the disk."""
+        data = commit.assemble(self._manifest.log_id)
+        active = commit.active
+        active.file.write(data, active.end_bytes)
+        commit.synced_bytes = active.synced_bytes
+        if self._settings.sync == "batch":
+            active.file.sync()
+            commit.synced_bytes = commit.end_bytes
+        if commit.rolled_from is None:
+            self._tail.allocate_ahead()
+
+    def _committed(self, commit: Commit) -> None:
+        if self._tail.rolling_to_bytes is not None:
+            self._rolled(commit)
+        active = commit.active
+        active.end_bytes = self._active.end_bytes = commit.end_bytes
+        active.synced_bytes = commit.synced_bytes
+        if active.begun_at_ms is None:
+            active.begun_at_ms = self._runtime.clock.now_ms()
+        for offset, position, timestamp_ms in commit.places():
+            active.index.add(offset, position, timestamp_ms)
+        self._tail.pending_bytes -= commit.batch_bytes
+        self._durable_offset = commit.next_offset
+        self._waiters.wake(self._durable_offset)
+        if self._settings.sync == "interval":
+            self._sync_later()
+
+    def _rolled(self, commit: Commit) -> None:
+        """Go on in the new segment, or, if there was no space for one, in the old."""
+        self._tail.rolling_to_bytes = None
+        old = commit.rolled_from
+        if old is None:
+            self._roll_not_before_bytes = self._tail.active.end_bytes + max(self._settings.allocate_bytes, 1)
+            return
+        next_offset = commit.active.base_offset
+        self._closed.append(Segment(old.base_offset, next_offset, old.end_bytes, old.index.max_timestamp_ms))
+        self._active.is_active = False
+        self._reader.keep(self._active)
+        self._active = OpenSegment(next_offset, commit.active.file, commit.active.index, 0, is_active=True)
+        self._tail.active = commit.active
+        self._roll_not_before_bytes = 0
+
+    def _sync_later(self) -> None:
+        if not self._sync_is_due:
+            self._sync_is_due = True
+            asyncio.get_running_loop().call_later(self._settings.sync_interval_ms / 1000, self._sync_soon)
+
+    def _sync_soon(self) -> None:
+        active, end_bytes = self._tail.active, self._tail.active.end_bytes
+
+        def work() -> None:
+            try:
+                active.file.sync()
+            except OSError as error:
+                self._fail(error)
+
+        def done() -> None:
+            self._sync_is_due = False
+            active.synced_bytes = max(active.synced_bytes, end_bytes)
+
+        if not self._is_closing:
+            self._jobs.add((work, done))
+
+    def _fail(self, error: OSError) -> NoReturn:
+        self._is_closing = self._is_closed = True
+        self._runtime.note(LOG_FAILED, folder=self._folder, error=str(error))
+        self._runtime.halt(f"{self._folder}: {error}")
+
+
+def _open_active(found: Recovered) -> OpenSegment:
+    return OpenSegment(
+        found.manifest.active_offset, found.active_file, found.active.index, found.active.end_position, is_active=True
+    )
+
+
+def _active_segment(found: Recovered, opened: OpenSegment) -> ActiveSegment:
+    end = found.active.end_position
+    return ActiveSegment(
+        base_offset=opened.base_offset,
+        file=opened.file,
+        index=opened.index,
+        end_bytes=end,
+        synced_bytes=end,
+        allocated_bytes=end,
+        begun_at_ms=found.active.first_timestamp_ms,
+    )

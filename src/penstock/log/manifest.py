@@ -1,0 +1,117 @@
+"""What must be known about a log before its segments are read.
+
+One small file with two slots, written in turn, each with its own CRC:
+
+    0                       65,536                  131,072
+    ├── slot 0 ─────────────┼── slot 1 ─────────────┤
+    │ crc u32 · length u32 · JSON · (unused)        │
+
+A new state goes into the slot of the older one, then is synced. A write that a
+crash tears leaves the other slot whole; the file never grows, is never renamed,
+and can be written on a full disk, where dropping a segment must still work.
+
+If a slot is bad, the older state counts. That is safe only if the segments
+agree with it, so recovery checks them against it and refuses what does not fit.
+"""
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+
+from crc32c import crc32c
+
+from penstock.core.limits import EPOCHS_MAX
+from penstock.runtime.interface import Disk
+
+FORMAT = 1
+NAME = "manifest"
+SLOT_BYTES = 64 * 1024
+
+_PREFIX = struct.Struct(">II")
+
+
+class UnknownFormat(Exception):
+    """The log was written by another version of Penstock. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    log_id: int
+    # Each change of the manifest counts one up; the larger of the two slots is the state.
+    sequence: int = 0
+    # Everything below was dropped on purpose: a segment missing above it is damage.
+    start_offset: int = 0
+    # The segment being written. A later one never held anything acknowledged.
+    active_offset: int = 0
+    # (epoch, first offset written under it), rising in both.
+    epochs: tuple[tuple[int, int], ...] = ()
+    # Where the log ended when it was last closed in good order; None while it is open.
+    clean_end_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    manifest: Manifest
+    # Whether the other slot is bad: a torn write, or damage to the newer state.
+    is_fallback: bool
+
+
+def read(disk: Disk, folder: str) -> Found | None:
+    """Return the newest whole state, or None if the log was never completely created."""
+    if not disk.exists(f"{folder}/{NAME}"):
+        return None
+    file = disk.open(f"{folder}/{NAME}")
+    try:
+        slots = [_decode(file.read(at, SLOT_BYTES)) for at in (0, SLOT_BYTES)]
+    finally:
+        file.close()
+    whole = [slot for slot in slots if slot is not None]
+    if not whole:
+        return None
+    return Found(max(whole, key=lambda slot: slot.sequence), is_fallback=len(whole) < 2)
+
+
+def write(disk: Disk, folder: str, manifest: Manifest) -> None:
+    """Make ``manifest`` the durable state of the log. The file's name must already be durable."""
+    file = disk.open(f"{folder}/{NAME}")
+    try:
+        file.write(_encode(manifest), manifest.sequence % 2 * SLOT_BYTES)
+        file.sync()
+    finally:
+        file.close()
+
+
+def create(disk: Disk, folder: str, manifest: Manifest) -> None:
+    """Write the first state of a log into both slots, and make the file's name durable."""
+    assert manifest.sequence == 0
+    file = disk.open(f"{folder}/{NAME}")
+    try:
+        # Both slots are filled, so that a bad slot always means a torn write or damage.
+        file.write(_encode(manifest).ljust(SLOT_BYTES, b"\0") * 2, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.sync_folder(folder)
+
+
+def _encode(manifest: Manifest) -> bytes:
+    kept = manifest.epochs[-EPOCHS_MAX:]
+    text = json.dumps({"format": FORMAT, **asdict(manifest), "epochs": kept}, separators=(",", ":")).encode()
+    slot = _PREFIX.pack(crc32c(text), len(text)) + text
+    assert len(slot) <= SLOT_BYTES
+    return slot
+
+
+def _decode(slot: bytes) -> Manifest | None:
+    if len(slot) < _PREFIX.size:
+        return None
+    crc, length = _PREFIX.unpack_from(slot)
+    text = slot[_PREFIX.size : _PREFIX.size + length]
+    if len(text) != length or crc32c(text) != crc:
+        return None
+    fields = json.loads(text)
+    found = fields.pop("format")
+    if found != FORMAT:
+        raise UnknownFormat(f"this log has format {found}; this version of Penstock reads format {FORMAT}")
+    fields["epochs"] = tuple((epoch, offset) for epoch, offset in fields["epochs"])
+    return Manifest(**fields)

@@ -1,0 +1,293 @@
+"""What is true after a crash.
+
+Opening a log answers three questions, in this order:
+
+1. *Are all segments there?* The manifest says where the log starts and which
+   segment was active. Between the two no offset may be missing. Segments beyond
+   the active one were made by a roll, or condemned by a truncation, that was cut
+   short: nothing acknowledged is in them, and they go.
+2. *How far is the active segment whole?* All of it is read and checked.
+3. *Is what follows torn or damaged?* It is damaged if the last stop was clean,
+   or if a later commit marker says that it was durable: then the log refuses to
+   open, says where, and changes nothing. Otherwise power was lost while it was
+   being written, before anyone was told it is safe: it is cut off and reported.
+
+Closed segments are checked at their ends here and batch by batch when read.
+Reading all of them on every start would make the start as slow as the log is
+long; `penstock repair` does it on demand.
+
+What cannot be told apart: a torn tail, and damage inside the very last commit.
+"""
+
+from dataclasses import dataclass, replace
+
+from penstock.log import manifest as manifests
+from penstock.log import marker as markers
+from penstock.log.index import BadIndex, Index
+from penstock.log.manifest import Manifest
+from penstock.log.marker import MARKER_BYTES, Place
+from penstock.log.record import UnknownVersion
+from penstock.log.scan import ForeignSegment, Scan, durable_beyond, scan
+from penstock.log.segment import BadAt, Segment, base_offsets, index_names, segment_name, walk
+from penstock.log.settings import LogSettings
+from penstock.runtime.interface import Disk, File, Runtime
+from penstock.telemetry import LOG_INDEX_REBUILT, LOG_TAIL_CUT
+
+
+class LogCorrupted(Exception):
+    """Bytes that were durable are not what was written. Nothing was changed."""
+
+    def __init__(self, file: str, reason: str, *, position: int = 0, offset: int | None = None) -> None:
+        where = f" at byte {position}" + ("" if offset is None else f" (offset {offset})")
+        folder = file.rpartition("/")[0]
+        super().__init__(
+            f"{file} is damaged{where}: {reason}. Nothing was changed. "
+            f"To see what can be saved, run: penstock repair {folder}"
+        )
+        self.file = file
+        self.reason = reason
+        self.position = position
+        self.offset = offset
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log that may be used, with its active segment open."""
+
+    manifest: Manifest
+    closed: list[Segment]
+    active: Scan
+    active_file: File
+    was_clean: bool
+
+
+def recover(runtime: Runtime, folder: str, settings: LogSettings) -> Recovered:
+    """Make a log whole and return what is in it, creating it where there is none. Blocks on the disk."""
+    disk = runtime.disk
+    found = manifests.read(disk, folder)
+    if found is None:
+        found = manifests.Found(_create(runtime, folder), is_fallback=False)
+    state = found.manifest
+    _remove_unacknowledged(disk, folder, found)
+    closed = [
+        closed_segment(runtime, folder, base, settings)
+        for base in base_offsets(disk.names(folder))
+        if base < state.active_offset
+    ]
+    _check_chain(folder, state, closed)
+
+    file = disk.open(f"{folder}/{segment_name(state.active_offset)}")
+    try:
+        active = _recover_active(runtime, folder, state, file, settings)
+        epochs = _joined(state.epochs, active.epochs, active.next_offset)
+        state = replace(state, sequence=state.sequence + 1, clean_end_offset=None, epochs=epochs)
+        manifests.write(disk, folder, state)
+    except BaseException:
+        file.close()
+        raise
+    return Recovered(state, closed, active, file, was_clean=found.manifest.clean_end_offset is not None)
+
+
+def _create(runtime: Runtime, folder: str) -> Manifest:
+    disk = runtime.disk
+    for base in base_offsets(disk.names(folder)):
+        if _size(disk, folder, base):
+            raise LogCorrupted(f"{folder}/{manifests.NAME}", "it is missing or unreadable, but there are segments")
+    disk.open(f"{folder}/{segment_name(0)}").close()
+    manifest = Manifest(log_id=runtime.dice.token(), clean_end_offset=0)
+    manifests.create(disk, folder, manifest)
+    return manifest
+
+
+def _remove_unacknowledged(disk: Disk, folder: str, found: manifests.Found) -> None:
+    state = found.manifest
+    bases = base_offsets(disk.names(folder))
+    if state.active_offset not in bases:
+        raise LogCorrupted(f"{folder}/{segment_name(state.active_offset)}", "the file is missing")
+    for base in reversed(bases):
+        if base < state.start_offset:
+            remove_segment(disk, folder, base)
+        elif base > state.active_offset:
+            if found.is_fallback and _size(disk, folder, base):
+                raise LogCorrupted(f"{folder}/{manifests.NAME}", f"it does not know of {segment_name(base)}")
+            remove_segment(disk, folder, base)
+
+
+def _check_chain(folder: str, state: Manifest, closed: list[Segment]) -> None:
+    expected = state.start_offset
+    for segment in closed:
+        if segment.base_offset != expected:
+            raise LogCorrupted(f"{folder}/{segment_name(expected)}", "the file is missing")
+        expected = segment.next_offset
+    if expected != state.active_offset:
+        last = closed[-1].base_offset if closed else expected
+        raise LogCorrupted(
+            f"{folder}/{segment_name(last)}",
+            f"it ends at offset {expected}, and the next segment begins at {state.active_offset}",
+        )
+
+
+def closed_segment(runtime: Runtime, folder: str, base_offset: int, settings: LogSettings) -> Segment:
+    """Look at a closed segment: where it ends, and that its last batches are whole."""
+    file = runtime.disk.open(f"{folder}/{segment_name(base_offset)}")
+    try:
+        size = file.size()
+        index = load_index(runtime, folder, base_offset, file, settings)
+        next_offset, start = index.last()
+        # The index is unchecked, and retention must not drop a segment for a wrong number in it: what the
+        # last batches say themselves counts if it is later.
+        max_timestamp_ms = index.max_timestamp_ms
+        for _, header, _ in walk(file, start, size):
+            if not header.is_marker:
+                next_offset = header.next_offset
+                max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
+        return Segment(base_offset, next_offset, size, max_timestamp_ms)
+    except BadAt as damage:
+        raise LogCorrupted(
+            f"{folder}/{segment_name(base_offset)}", damage.reason, position=damage.position, offset=next_offset
+        ) from None
+    finally:
+        file.close()
+
+
+def load_index(runtime: Runtime, folder: str, base_offset: int, file: File, settings: LogSettings) -> Index:
+    """Return the index of a closed segment, made anew if its files are missing or lead astray."""
+    names = index_names(base_offset)
+    if all(runtime.disk.exists(f"{folder}/{name}") for name in names):
+        try:
+            index = Index.from_bytes(
+                base_offset,
+                settings.index_every_bytes,
+                (_content(runtime, folder, names[0]), _content(runtime, folder, names[1])),
+            )
+            _, header, _ = next(walk(file, index.last()[1], file.size()))
+            if header.base_offset == index.last()[0]:
+                return index
+        except (BadIndex, BadAt, StopIteration):
+            pass
+    return rebuild_index(runtime, folder, base_offset, file, settings)
+
+
+def rebuild_index(runtime: Runtime, folder: str, base_offset: int, file: File, settings: LogSettings) -> Index:
+    index = Index(base_offset, settings.index_every_bytes)
+    try:
+        for position, header, _ in walk(file, 0, file.size()):
+            if not header.is_marker:
+                index.add(header.base_offset, position, header.max_timestamp_ms)
+    except BadAt as damage:
+        raise LogCorrupted(f"{folder}/{segment_name(base_offset)}", damage.reason, position=damage.position) from None
+    save_index(runtime.disk, folder, index)
+    runtime.note(LOG_INDEX_REBUILT, file=f"{folder}/{index_names(base_offset)[0]}")
+    return index
+
+
+def save_index(disk: Disk, folder: str, index: Index) -> None:
+    """Write the index files. They are not synced: what a crash leaves of them is checked when used."""
+    for name, data in zip(index_names(index.base_offset), index.to_bytes(), strict=True):
+        file = disk.open(f"{folder}/{name}")
+        file.truncate(0)
+        file.write(data, 0)
+        file.close()
+
+
+def remove_segment(disk: Disk, folder: str, base_offset: int) -> None:
+    disk.remove(f"{folder}/{segment_name(base_offset)}")
+    for name in index_names(base_offset):
+        if disk.exists(f"{folder}/{name}"):
+            disk.remove(f"{folder}/{name}")
+    disk.sync_folder(folder)
+
+
+def scan_segment(folder: str, state: Manifest, file: File, index: Index, until_offset: int | None = None) -> Scan:
+    """Scan a segment; what can be no torn tail in any case is refused here."""
+    name = f"{folder}/{segment_name(index.base_offset)}"
+    try:
+        return scan(file, index, log_id=state.log_id, end=file.size(), until_offset=until_offset)
+    except ForeignSegment:
+        raise LogCorrupted(name, "it was written by another log") from None
+    except UnknownVersion as error:
+        raise UnknownVersion(f"{name}: {error}") from None
+
+
+def _recover_active(runtime: Runtime, folder: str, state: Manifest, file: File, settings: LogSettings) -> Scan:
+    found = scan_segment(folder, state, file, Index(state.active_offset, settings.index_every_bytes))
+    _refuse_damage(folder, state, file, found)
+    if state.clean_end_offset is None:
+        _cut_torn_tail(runtime, folder, state, file, found)
+    return found
+
+
+def _refuse_damage(folder: str, state: Manifest, file: File, found: Scan) -> None:
+    name = f"{folder}/{segment_name(state.active_offset)}"
+    size = file.size()
+    if state.clean_end_offset is not None:
+        reason = None
+        if found.damage is not None:
+            reason = f"{found.damage.reason}, and the log had been closed in good order"
+        elif found.next_offset != state.clean_end_offset:
+            reason = f"the log was closed at offset {state.clean_end_offset}, and this is where it ends now"
+        if reason is not None:
+            raise LogCorrupted(name, reason, position=found.end_position, offset=found.next_offset)
+    elif found.damage is not None:
+        durable = durable_beyond(file, start=found.end_position, end=size, log_id=state.log_id)
+        if durable > found.end_position:
+            reason = f"{found.damage.reason}, and a later commit says that it was durable up to byte {durable}"
+            raise LogCorrupted(name, reason, position=found.end_position, offset=found.next_offset)
+
+
+def _cut_torn_tail(runtime: Runtime, folder: str, state: Manifest, file: File, found: Scan) -> None:
+    size = file.size()
+    if found.damage is not None:
+        runtime.note(
+            LOG_TAIL_CUT,
+            file=f"{folder}/{segment_name(state.active_offset)}",
+            position=found.end_position,
+            cut_bytes=size - found.end_position,
+            end_offset=found.next_offset,
+            reason=found.damage.reason,
+        )
+    seal(file, found, log_id=state.log_id)
+
+
+def seal(file: File, found: Scan, *, log_id: int) -> None:
+    """Cut a segment where the scan ended and make what is left durable and closed by a marker.
+
+    After `kill -9` the bytes may only be in the kernel's memory: they count as
+    durable, and may be acknowledged, only after this sync.
+    """
+    file.truncate(found.end_position)
+    file.sync()
+    if found.open_heads:
+        place = Place(found.next_offset - 1, found.epoch, found.end_position)
+        data = markers.encode(place, durable_bytes=found.end_position, log_id=log_id, heads=found.open_heads)
+        file.write(data, found.end_position)
+        file.sync()
+        found.open_heads.clear()
+        found.end_position += MARKER_BYTES
+
+
+def _joined(
+    known: tuple[tuple[int, int], ...], scanned: list[tuple[int, int]], end_offset: int
+) -> tuple[tuple[int, int], ...]:
+    """Join the epochs of the manifest with those seen in the active segment, none beyond the end."""
+    joined = [entry for entry in known if entry[1] <= end_offset]
+    for epoch, offset in scanned:
+        if not joined or epoch > joined[-1][0]:
+            joined.append((epoch, offset))
+    return tuple(joined)
+
+
+def _size(disk: Disk, folder: str, base_offset: int) -> int:
+    file = disk.open(f"{folder}/{segment_name(base_offset)}")
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _content(runtime: Runtime, folder: str, name: str) -> bytes:
+    file = runtime.disk.open(f"{folder}/{name}")
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()

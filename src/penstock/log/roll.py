@@ -1,0 +1,74 @@
+"""Closes the active segment and begins the next, or leaves everything as it is.
+
+The order matters, since power may be lost after any step:
+
+1. the new file exists, with room for all that has been promised;
+2. the old segment is wholly durable;
+3. the manifest names the new one. From here on the old one is closed.
+
+Before 3 the new file is empty and unknown: recovery removes it.
+"""
+
+from penstock.log import manifest as manifests
+from penstock.log.commit import Commit
+from penstock.log.index import Index
+from penstock.log.manifest import Manifest
+from penstock.log.recovery import save_index
+from penstock.log.segment import segment_name
+from penstock.log.settings import LogSettings
+from penstock.log.tail import NO_SPACE, ActiveSegment, Tail
+from penstock.runtime.interface import File, Runtime
+from penstock.telemetry import LOG_ROLL_PUT_OFF, LOG_ROLLED
+
+
+def roll(runtime: Runtime, folder: str, settings: LogSettings, tail: Tail, commit: Commit, manifest: Manifest) -> bool:
+    """Move ``commit`` to a new segment, and say whether the disk had room for one. Runs in a worker."""
+    assert tail.rolling_to_bytes is not None
+    old, base_offset = tail.active, manifest.active_offset
+    allocated = tail.rolling_to_bytes + settings.spare_bytes
+    file = _new_file(runtime, folder, base_offset, allocated)
+    if file is None:
+        runtime.note(LOG_ROLL_PUT_OFF, file=f"{folder}/{segment_name(old.base_offset)}", size_bytes=old.end_bytes)
+        return False
+    if old.synced_bytes < old.end_bytes:
+        old.file.sync()
+    manifests.write(runtime.disk, folder, manifest)
+    old.file.truncate(old.end_bytes)
+    try:
+        save_index(runtime.disk, folder, old.index)
+    except OSError as error:
+        # An index can be made anew at any time; it must not stop a log on a full disk.
+        if error.errno not in NO_SPACE:
+            raise
+    commit.rolled_from = old
+    commit.active = ActiveSegment(
+        base_offset,
+        file,
+        Index(base_offset, settings.index_every_bytes),
+        end_bytes=0,
+        synced_bytes=0,
+        allocated_bytes=allocated,
+    )
+    runtime.note(LOG_ROLLED, file=f"{folder}/{segment_name(old.base_offset)}", next_offset=base_offset)
+    return True
+
+
+def _new_file(runtime: Runtime, folder: str, base_offset: int, allocated: int) -> File | None:
+    path = f"{folder}/{segment_name(base_offset)}"
+    try:
+        file = runtime.disk.open(path)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            return None
+        raise
+    try:
+        file.allocate(allocated)
+    except OSError as error:
+        file.close()
+        if error.errno not in NO_SPACE:
+            raise
+        runtime.disk.remove(path)
+        return None
+    file.sync()
+    runtime.disk.sync_folder(folder)
+    return file

@@ -1,0 +1,47 @@
+"""How one log behaves: the choices its owner makes when opening it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.core.limits import BACKLOG_BYTES_MAX, COMMIT_BYTES_MAX, MIB, SEGMENT_BYTES_MAX, SPARE_BYTES
+
+SyncPolicy = Literal["batch", "interval", "os"]
+
+# What an operator must know before leaving the default.
+MAY_LOSE: dict[SyncPolicy, str] = {
+    "batch": "nothing: no answer leaves before its fsync",
+    "interval": "on a power cut, what was acknowledged since the last fsync; nothing when only the process dies",
+    "os": "on a power cut, what the kernel had not written back, often 30 seconds; nothing when only the process dies",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    sync: SyncPolicy = "batch"
+    sync_interval_ms: int = 100
+    segment_bytes_max: int = 128 * MIB
+    segment_age_ms_max: int = 7 * 24 * 3600 * 1000
+    commit_bytes_max: int = COMMIT_BYTES_MAX
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX
+    # Space is taken from the disk in steps of this size, ahead of need.
+    allocate_bytes: int = 16 * MIB
+    spare_bytes: int = SPARE_BYTES
+    index_every_bytes: int = 16 * 1024
+
+    def __post_init__(self) -> None:
+        if self.sync not in MAY_LOSE:
+            raise ValueError(f"sync is {self.sync!r}; it must be one of {', '.join(MAY_LOSE)}")
+        if not 1 <= self.segment_bytes_max <= SEGMENT_BYTES_MAX:
+            raise ValueError(f"segment_bytes_max is {self.segment_bytes_max}; it must be from 1 to {SEGMENT_BYTES_MAX}")
+        for name in (
+            "sync_interval_ms",
+            "segment_age_ms_max",
+            "commit_bytes_max",
+            "backlog_bytes_max",
+            "index_every_bytes",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("allocate_bytes", "spare_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must not be negative")

@@ -1,0 +1,135 @@
+"""The end of a log: its active segment, and the room that is left in it.
+
+    0            synced      end        end + pending + reserved     allocated
+    ├─ durable ────┼─ written ─┼─ promised ──────────────┼─ free ─ · ─ spare ─┤
+
+Invariant: what is promised fits into what is allocated, so that an append
+within a reservation cannot run out of space. Only `reserve` may refuse, before
+anything has been decided.
+"""
+
+import errno
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from penstock.core.limits import RESERVATION_BYTES_MAX
+from penstock.log.index import Index
+from penstock.log.interface import LogBusy, LogFull
+from penstock.log.marker import MARKER_BYTES
+from penstock.log.settings import LogSettings
+from penstock.runtime.interface import File
+
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+
+
+@dataclass(slots=True)
+class ActiveSegment:
+    base_offset: int
+    file: File
+    index: Index
+    # Where the next commit goes.
+    end_bytes: int
+    # Known durable: never more than `end_bytes`.
+    synced_bytes: int
+    allocated_bytes: int
+    # When its first batch came, or None while it is empty.
+    begun_at_ms: int | None = None
+
+
+class Room:
+    """A reservation: so many bytes of the log that are nobody else's."""
+
+    __slots__ = ("_tail", "left_bytes")
+
+    def __init__(self, tail: "Tail", size_bytes: int) -> None:
+        self._tail = tail
+        self.left_bytes = size_bytes
+
+    def take(self, size_bytes: int) -> None:
+        assert size_bytes <= self.left_bytes, "more was appended than had been reserved"
+        self.left_bytes -= size_bytes
+        self._tail.reserved_bytes -= size_bytes
+        self._tail.pending_bytes += size_bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tail.reserved_bytes -= self.left_bytes
+        self.left_bytes = 0
+
+
+class Tail:
+    """Keeps the books of the active segment's space. Lives on the event loop."""
+
+    def __init__(self, active: ActiveSegment, settings: LogSettings) -> None:
+        self.active = active
+        self._settings = settings
+        self.reserved_bytes = 0
+        self.pending_bytes = 0
+        # While a roll is under way, promises must also fit into what it allocates for the next segment.
+        self.rolling_to_bytes: int | None = None
+
+    @property
+    def promised_bytes(self) -> int:
+        """Reserved or appended, with the markers that may come on top."""
+        return self._with_markers(self.reserved_bytes + self.pending_bytes)
+
+    def _with_markers(self, size_bytes: int) -> int:
+        """Add what the markers of so many bytes take.
+
+        Appends of one turn of the loop share a commit, or fill several. At most one
+        commit is being written while the next gathers, so a handful of markers and
+        one for each full commit is enough for whatever is outstanding.
+        """
+        return size_bytes + (8 + size_bytes // self._settings.commit_bytes_max) * MARKER_BYTES
+
+    def reserve(self, size_bytes: int, *, from_spare: bool) -> Room:
+        if not 0 <= size_bytes <= RESERVATION_BYTES_MAX:
+            raise ValueError(
+                f"size_bytes is {size_bytes}; it must be from 0 to RESERVATION_BYTES_MAX ({RESERVATION_BYTES_MAX})"
+            )
+        outstanding = self.reserved_bytes + self.pending_bytes
+        if outstanding and outstanding + size_bytes > self._settings.backlog_bytes_max:
+            raise LogBusy(
+                f"{outstanding} bytes wait for the disk; backlog_bytes_max is {self._settings.backlog_bytes_max}"
+            )
+        promised = self._with_markers(outstanding + size_bytes)
+        if self.rolling_to_bytes is not None and promised > self.rolling_to_bytes:
+            raise LogBusy("a new segment is being made, and has no room for more yet")
+        spare = 0 if from_spare else self._settings.spare_bytes
+        needed = self.active.end_bytes + promised + spare
+        if needed > self.active.allocated_bytes:
+            self._allocate(needed)
+        self.reserved_bytes += size_bytes
+        return Room(self, size_bytes)
+
+    def _allocate(self, needed: int) -> None:
+        for end in (needed + self._settings.allocate_bytes, needed):
+            try:
+                self.active.file.allocate(end)
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+            else:
+                self.active.allocated_bytes = end
+                return
+        raise LogFull("the disk is full: nothing was written, and what is there can still be read and acknowledged")
+
+    def allocate_ahead(self) -> None:
+        """Take the next step of space before anyone needs it. Called off the loop, between two commits."""
+        active = self.active
+        comfortable = active.end_bytes + self.promised_bytes + self._settings.spare_bytes
+        if comfortable + self._settings.allocate_bytes // 2 <= active.allocated_bytes:
+            return
+        end = comfortable + self._settings.allocate_bytes
+        try:
+            active.file.allocate(end)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+        else:
+            active.allocated_bytes = max(active.allocated_bytes, end)
