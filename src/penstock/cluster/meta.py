@@ -21,6 +21,7 @@ from typing import Protocol
 from penstock.core.replica import PartitionRecord
 
 NOT_GRANTED = 0
+NO_INCARNATION = 0
 
 
 class Conflict(Exception):
@@ -67,19 +68,30 @@ class MetaStore(Protocol):
         """Return the facts as they are at some moment during this call (linearizable)."""
         ...
 
-    async def swap(self, record: PartitionRecord, *, revision: int, broker_epochs: Mapping[int, int]) -> None:
+    async def swap(
+        self,
+        record: PartitionRecord,
+        *,
+        revision: int,
+        broker_epochs: Mapping[int, int],
+        without_lease: int | None = None,
+    ) -> None:
         """Replace the record, or raise `Conflict` if it is no longer the one of ``revision``.
 
         Refused too if a node named in ``broker_epochs`` has announced a newer
-        incarnation than the one that was granted this epoch (F3).
+        incarnation than the one that was granted this epoch (F3), or if the lease
+        of the node ``without_lease`` runs.
         """
         ...
 
-    async def announce(self, node: int, *, incarnation: int, log_id: int) -> None:
-        """Say that ``node`` lives; it counts as alive for the length of a lease.
+    async def announce(self, node: int, *, incarnation: int, replaces: int, log_id: int) -> bool:
+        """Say that ``node`` lives, for the length of a lease; return whether the one before still ran.
 
-        A new incarnation ends the broker epoch of the one before. Raises
-        `Conflict` if a newer one has announced itself.
+        If not, another may have been elected in its place meanwhile.
+
+        A new incarnation ends the broker epoch of the one it replaces. Refused
+        with `Conflict` if another than these two was the last to announce itself:
+        so the last words of a dead process cannot unseat the living one.
         """
         ...
 

@@ -38,6 +38,7 @@ class Fetch:
 class Fetched:
     batches: tuple[bytes, ...]  # Whole, in order, from the asked offset on; none if there is nothing yet.
     high_watermark: int
+    start_offset: int  # What the leader has let go of, its followers may too.
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ Offsets: `start` ≤ `durable` ≤ `end`. Under the policies `interval` and `os`
 """
 
 import asyncio
+import errno
 import struct
 from bisect import bisect_right
 from collections import deque
@@ -42,10 +43,13 @@ from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
 from penstock.log.tail import ActiveSegment, Room, Tail
 from penstock.log.waiters import Waiters
-from penstock.runtime.interface import Buffer, FolderLock, Runtime
+from penstock.runtime.interface import NO_SPACE, Buffer, FolderLock, Runtime
 from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TRUNCATED
 
 DEFAULTS = LogSettings()
+
+# Opening a log may be refused by the system without anything being wrong with the disk.
+_REFUSALS = NO_SPACE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EMFILE, errno.ENFILE}
 
 # Last offset delta, base timestamp, max timestamp.
 _GLANCE = struct.Struct(">iqq")
@@ -84,7 +88,8 @@ class DiskLog:
         """Recover a log, or create it, and take its folder for this process alone.
 
         Raises `FolderTaken`, `LogCorrupted`, `UnknownVersion` or `UnknownFormat`
-        and leaves everything as it was.
+        and leaves everything as it was; `OSError` where the system refuses a file. A
+        disk that fails stops the process here too.
         """
 
         def work() -> tuple[FolderLock, Recovered]:
@@ -92,8 +97,10 @@ class DiskLog:
             lock = runtime.disk.lock(folder)
             try:
                 return lock, recover(runtime, folder, settings)
-            except BaseException:
+            except BaseException as error:
                 lock.release()
+                if isinstance(error, OSError) and error.errno not in _REFUSALS:
+                    _fail(runtime, folder, error)
                 raise
 
         log = cls(runtime, folder, settings, *await off_loop(runtime.workers, work))
@@ -379,8 +386,12 @@ class DiskLog:
 
     def _fail(self, error: OSError) -> NoReturn:
         self._is_closing = self._is_closed = True
-        self._runtime.note(LOG_FAILED, folder=self._folder, error=str(error))
-        self._runtime.halt(f"{self._folder}: {error}")
+        _fail(self._runtime, self._folder, error)
+
+
+def _fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
+    runtime.note(LOG_FAILED, folder=folder, error=str(error))
+    runtime.halt(f"{folder}: {error}")
 
 
 def _open_active(found: Recovered) -> OpenSegment:

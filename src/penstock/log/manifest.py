@@ -62,6 +62,9 @@ def read(disk: Disk, folder: str) -> Found | None:
         return None
     file = disk.open(f"{folder}/{NAME}")
     try:
+        # A killed process may have left a state that only the kernel's memory knows. It is about to be acted
+        # upon, segments removed by it, so it must not go back any more.
+        file.sync()
         slots = [_decode(file.read(at, SLOT_BYTES)) for at in (0, SLOT_BYTES)]
     finally:
         file.close()
@@ -107,7 +110,7 @@ def _decode(slot: bytes) -> Manifest | None:
         return None
     crc, length = _PREFIX.unpack_from(slot)
     text = slot[_PREFIX.size : _PREFIX.size + length]
-    if len(text) != length or crc32c(text) != crc:
+    if not text or len(text) != length or crc32c(text) != crc:
         return None
     fields = json.loads(text)
     found = fields.pop("format")

@@ -163,7 +163,7 @@ def check(buffer: Buffer, position: int = 0) -> Header:
     if found.last_offset_delta < 0:
         raise BadBatch("a batch that uses up no offset")
     expected = 0 if found.is_marker or found.is_hole else found.last_offset_delta + 1
-    if found.record_count != expected and not found.attributes & COMPRESSION_MASK:
+    if found.record_count != expected:
         raise BadBatch(f"{found.record_count} records where the offsets say {expected}")
     return found
 

@@ -19,6 +19,7 @@ long; `penstock repair` does it on demand.
 What cannot be told apart: a torn tail, and damage inside the very last commit.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from penstock.log import manifest as manifests
@@ -26,11 +27,11 @@ from penstock.log import marker as markers
 from penstock.log.index import BadIndex, Index
 from penstock.log.manifest import Manifest
 from penstock.log.marker import MARKER_BYTES, Place
-from penstock.log.record import UnknownVersion
+from penstock.log.record import Header, UnknownVersion
 from penstock.log.scan import ForeignSegment, Scan, durable_beyond, scan
 from penstock.log.segment import BadAt, Segment, base_offsets, index_names, segment_name, walk
 from penstock.log.settings import LogSettings
-from penstock.runtime.interface import Disk, File, Runtime
+from penstock.runtime.interface import NO_SPACE, Disk, File, Runtime
 from penstock.telemetry import LOG_INDEX_REBUILT, LOG_TAIL_CUT
 
 
@@ -64,6 +65,9 @@ class Recovered:
 def recover(runtime: Runtime, folder: str, settings: LogSettings) -> Recovered:
     """Make a log whole and return what is in it, creating it where there is none. Blocks on the disk."""
     disk = runtime.disk
+    # A process that was killed may have left names that only the kernel's memory knows: nothing may be
+    # acknowledged in a file that a power cut could still take away.
+    disk.sync_folder(folder)
     found = manifests.read(disk, folder)
     if found is None:
         found = manifests.Found(_create(runtime, folder), is_fallback=False)
@@ -129,25 +133,37 @@ def _check_chain(folder: str, state: Manifest, closed: list[Segment]) -> None:
 
 def closed_segment(runtime: Runtime, folder: str, base_offset: int, settings: LogSettings) -> Segment:
     """Look at a closed segment: where it ends, and that its last batches are whole."""
-    file = runtime.disk.open(f"{folder}/{segment_name(base_offset)}")
+    name = f"{folder}/{segment_name(base_offset)}"
+    file = runtime.disk.open(name)
     try:
-        size = file.size()
         index = load_index(runtime, folder, base_offset, file, settings)
         next_offset, start = index.last()
         # The index is unchecked, and retention must not drop a segment for a wrong number in it: what the
         # last batches say themselves counts if it is later.
         max_timestamp_ms = index.max_timestamp_ms
-        for _, header, _ in walk(file, start, size):
-            if not header.is_marker:
-                next_offset = header.next_offset
-                max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
-        return Segment(base_offset, next_offset, size, max_timestamp_ms)
-    except BadAt as damage:
-        raise LogCorrupted(
-            f"{folder}/{segment_name(base_offset)}", damage.reason, position=damage.position, offset=next_offset
-        ) from None
+        for _, header in batches_of(name, file, start, next_offset):
+            next_offset = header.next_offset
+            max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
+        return Segment(base_offset, next_offset, file.size(), max_timestamp_ms)
     finally:
         file.close()
+
+
+def batches_of(name: str, file: File, start: int, next_offset: int) -> Iterator[tuple[int, Header]]:
+    """Iterate over position and header of a closed segment's batches, in which nothing may be wrong."""
+    try:
+        for position, header, _ in walk(file, start, file.size()):
+            if header.is_marker:
+                continue
+            if header.base_offset != next_offset:
+                reason = f"base offset {header.base_offset} where {next_offset} belongs"
+                raise LogCorrupted(name, reason, position=position, offset=next_offset)
+            yield position, header
+            next_offset = header.next_offset
+    except BadAt as damage:
+        raise LogCorrupted(name, damage.reason, position=damage.position, offset=next_offset) from None
+    except UnknownVersion as error:
+        raise UnknownVersion(f"{name}: {error}") from None
 
 
 def load_index(runtime: Runtime, folder: str, base_offset: int, file: File, settings: LogSettings) -> Index:
@@ -163,31 +179,32 @@ def load_index(runtime: Runtime, folder: str, base_offset: int, file: File, sett
             _, header, _ = next(walk(file, index.last()[1], file.size()))
             if header.base_offset == index.last()[0]:
                 return index
-        except (BadIndex, BadAt, StopIteration):
+        except (BadIndex, BadAt, UnknownVersion, StopIteration):
             pass
     return rebuild_index(runtime, folder, base_offset, file, settings)
 
 
 def rebuild_index(runtime: Runtime, folder: str, base_offset: int, file: File, settings: LogSettings) -> Index:
     index = Index(base_offset, settings.index_every_bytes)
-    try:
-        for position, header, _ in walk(file, 0, file.size()):
-            if not header.is_marker:
-                index.add(header.base_offset, position, header.max_timestamp_ms)
-    except BadAt as damage:
-        raise LogCorrupted(f"{folder}/{segment_name(base_offset)}", damage.reason, position=damage.position) from None
+    for position, header in batches_of(f"{folder}/{segment_name(base_offset)}", file, 0, base_offset):
+        index.add(header.base_offset, position, header.max_timestamp_ms)
     save_index(runtime.disk, folder, index)
     runtime.note(LOG_INDEX_REBUILT, file=f"{folder}/{index_names(base_offset)[0]}")
     return index
 
 
 def save_index(disk: Disk, folder: str, index: Index) -> None:
-    """Write the index files. They are not synced: what a crash leaves of them is checked when used."""
+    """Write the index files, if the disk has room. They are not synced: what is left of them is checked when used."""
     for name, data in zip(index_names(index.base_offset), index.to_bytes(), strict=True):
         file = disk.open(f"{folder}/{name}")
-        file.truncate(0)
-        file.write(data, 0)
-        file.close()
+        try:
+            file.truncate(0)
+            file.write(data, 0)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+        finally:
+            file.close()
 
 
 def remove_segment(disk: Disk, folder: str, base_offset: int) -> None:

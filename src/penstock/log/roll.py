@@ -16,8 +16,8 @@ from penstock.log.manifest import Manifest
 from penstock.log.recovery import save_index
 from penstock.log.segment import segment_name
 from penstock.log.settings import LogSettings
-from penstock.log.tail import NO_SPACE, ActiveSegment, Tail
-from penstock.runtime.interface import File, Runtime
+from penstock.log.tail import ActiveSegment, Tail
+from penstock.runtime.interface import NO_SPACE, File, Runtime
 from penstock.telemetry import LOG_ROLL_PUT_OFF, LOG_ROLLED
 
 
@@ -34,12 +34,7 @@ def roll(runtime: Runtime, folder: str, settings: LogSettings, tail: Tail, commi
         old.file.sync()
     manifests.write(runtime.disk, folder, manifest)
     old.file.truncate(old.end_bytes)
-    try:
-        save_index(runtime.disk, folder, old.index)
-    except OSError as error:
-        # An index can be made anew at any time; it must not stop a log on a full disk.
-        if error.errno not in NO_SPACE:
-            raise
+    save_index(runtime.disk, folder, old.index)
     commit.rolled_from = old
     commit.active = ActiveSegment(
         base_offset,

@@ -8,7 +8,6 @@ within a reservation cannot run out of space. Only `reserve` may refuse, before
 anything has been decided.
 """
 
-import errno
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -18,9 +17,7 @@ from penstock.log.index import Index
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.marker import MARKER_BYTES
 from penstock.log.settings import LogSettings
-from penstock.runtime.interface import File
-
-NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+from penstock.runtime.interface import NO_SPACE, File
 
 
 @dataclass(slots=True)

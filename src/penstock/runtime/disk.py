@@ -126,12 +126,11 @@ class SystemDisk:
 
     def make_folder(self, path: str) -> None:
         folder = self._root / path
-        if folder.is_dir():
-            return
-        missing = [folder, *(parent for parent in folder.parents if not parent.exists())]
+        made = [folder, *(parent for parent in folder.parents if not parent.exists())]
         folder.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            self._sync(made.parent)
+        # The folder's own name too: whoever made it may have died before syncing it.
+        for new in made:
+            self._sync(new.parent)
 
     def rename(self, old: str, new: str) -> None:
         (self._root / old).rename(self._root / new)

@@ -1,5 +1,6 @@
 """What the rest of the system may ask of the outside world."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeAlias
@@ -7,6 +8,9 @@ from typing import NoReturn, Protocol, TypeAlias
 from penstock.telemetry import Note
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+# What a full disk, or a full quota, says.
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Clock(Protocol):

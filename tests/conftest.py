@@ -1,0 +1,40 @@
+"""How the tests run: `async def` tests in virtual time, Hypothesis without surprises.
+
+An asynchronous test is a simulation of its own. One that takes a ``seed`` runs in a
+loop of that seed, which shuffles its tasks. One marked `real_time` runs on the
+machine's own event loop and clock instead.
+"""
+
+import asyncio
+import inspect
+import os
+
+import hypothesis
+import pytest
+
+from tests.simulation.loop import simulate
+from tests.simulation.world import Machine
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2_000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    if pyfuncitem.get_closest_marker("real_time"):
+        asyncio.run(test(**arguments))
+    else:
+        seed = arguments.get("seed", 0)
+        simulate(lambda: test(**arguments), seed=seed if isinstance(seed, int) else 0)
+    return True
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """A machine with an empty disk, not started yet."""
+    return Machine(seed=0)

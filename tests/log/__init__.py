@@ -1,0 +1,1 @@
+"""Tests of the log, most of them on a disk in memory that fails on demand."""

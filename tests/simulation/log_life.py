@@ -1,0 +1,187 @@
+"""The random life of one log on a machine that crashes, checked against plain memory.
+
+A life is a chain of processes. Each opens the log, compares it with what the
+world outside remembers, appends, reads, rolls, drops, cuts back and begins
+epochs, and then closes in good order, is killed, or loses power in the middle of
+some operation of the disk.
+
+What must hold on every opening
+-------------------------------
+1. Every record that was acknowledged is there, at its offset, unless it was
+   dropped or cut back on purpose.
+2. Every record that is there was appended at that offset.
+3. Epochs rise, and a log that was closed in good order ends where it ended.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from penstock.log import record
+from penstock.log.disk_log import DiskLog
+from penstock.log.interface import LogBusy
+from penstock.log.settings import LogSettings, SyncPolicy
+from penstock.runtime.interface import Runtime
+from tests.simulation.loop import simulate
+from tests.simulation.world import Died, Machine
+
+FOLDER = "life"
+PROCESSES = 6
+
+
+def tiny(sync: SyncPolicy = "batch") -> LogSettings:
+    """Settings under which a few kilobytes see many commits and rolls."""
+    return LogSettings(
+        sync=sync,
+        sync_interval_ms=5,
+        segment_bytes_max=3_000,
+        segment_age_ms_max=3_600_000,
+        commit_bytes_max=1_500,
+        allocate_bytes=4_096,
+        spare_bytes=1_024,
+        index_every_bytes=300,
+    )
+
+
+@dataclass
+class Memory:
+    """What the world outside knows of the log."""
+
+    appended: dict[int, bytes] = field(default_factory=dict)
+    acknowledged_end: int = 0
+    # The lowest offset the log may still have after drops: it may keep more.
+    dropped_before: int = 0
+    # Where a cut that was under way would have ended.
+    cut_to: int | None = None
+    closed_at: int | None = None
+
+
+class Life:
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(f"life/{seed}")
+        self.machine = Machine(seed)
+        self.memory = Memory()
+        self.settings = tiny()
+
+    async def live(self) -> None:
+        for _ in range(PROCESSES):
+            if self.dice.random() < 0.8:
+                self.machine.disk.crash_after = self.machine.disk.operations + self.dice.randint(0, 90)
+            await self.live_once()
+        self.machine.disk.crash_after = None
+        await self.live_once(end="close")
+
+    async def live_once(self, end: str | None = None) -> None:
+        end = end or self.dice.choice(["close", "kill", "power cut"])
+        runtime = self.machine.start()
+        try:
+            await self.machine.run(self.process(runtime, end))
+        except Died:
+            # What an operation left half done may reach the platter or not.
+            end = self.dice.choice(["kill", "power cut"])
+        if end == "kill":
+            self.machine.kill()
+        else:
+            # After a clean stop, too: everything it promised must already be durable.
+            self.machine.power_cut()
+
+    async def process(self, runtime: Runtime, end: str) -> None:
+        log = await DiskLog.open(runtime, FOLDER, self.settings)
+        await check(log, self.memory)
+        for _ in range(self.dice.randint(1, 5)):
+            step = self.dice.choice([self.append_many, self.append_many, self.drop, self.cut, self.begin_epoch])
+            await step(log)
+            await check(log, self.memory)
+        if end == "close":
+            await log.close()
+            self.memory.closed_at = log.end_offset
+
+    async def append_many(self, log: DiskLog) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self.dice.randint(1, 4)):
+                tasks.create_task(self.append_some(log, self.dice.randint(1, 5)))
+
+    async def append_some(self, log: DiskLog, count: int) -> None:
+        for _ in range(count):
+            bodies = [self.dice.randbytes(self.dice.choice([0, 10, 100, 700])) for _ in range(self.dice.randint(1, 3))]
+            batch = record.encode([(None, body) for body in bodies], at_ms=0)
+            try:
+                space = log.reserve(len(batch))
+            except LogBusy:
+                await log.wait_durable(log.end_offset)
+                continue
+            with space:
+                offset = log.append(batch, space)
+            self.memory.appended.update((offset + i, body) for i, body in enumerate(bodies))
+            self.memory.closed_at = None
+            await log.wait_durable(offset + len(bodies))
+            self.memory.acknowledged_end = max(self.memory.acknowledged_end, offset + len(bodies))
+
+    async def drop(self, log: DiskLog) -> None:
+        offset = self.dice.randint(log.start_offset, log.durable_offset)
+        self.memory.dropped_before = max(self.memory.dropped_before, offset)
+        await log.drop_before(offset)
+
+    async def cut(self, log: DiskLog) -> None:
+        # A replica cuts what was not acknowledged by all; here some of what was, so the memory must follow.
+        offset = self.dice.randint(max(log.start_offset, log.end_offset - 8), log.end_offset)
+        self.memory.cut_to = offset
+        self.memory.closed_at = None
+        await log.truncate(offset)
+        assert log.end_offset <= offset
+        self.memory.acknowledged_end = min(self.memory.acknowledged_end, log.end_offset)
+        self.memory.cut_to = None
+        forget_beyond(self.memory, log.end_offset)
+
+    async def begin_epoch(self, log: DiskLog) -> None:
+        epoch = log.epochs[-1][0] + 1 if log.epochs else 0
+        await log.begin_epoch(epoch)
+        assert log.epochs[-1] == (epoch, log.end_offset)
+
+
+def forget_beyond(memory: Memory, end_offset: int) -> None:
+    for offset in [offset for offset in memory.appended if offset >= end_offset]:
+        del memory.appended[offset]
+
+
+async def check(log: DiskLog, memory: Memory) -> None:
+    if memory.cut_to is not None:
+        # A crash came during a cut: either side of it is right, down to the batch that holds the offset.
+        memory.acknowledged_end = min(memory.acknowledged_end, log.end_offset)
+        assert log.end_offset >= min(memory.cut_to - 3, memory.acknowledged_end)
+        memory.cut_to = None
+    if memory.closed_at is not None:
+        assert log.end_offset == memory.closed_at
+        memory.closed_at = None
+    assert log.end_offset >= memory.acknowledged_end, "an acknowledged record is gone"
+    assert log.start_offset <= memory.dropped_before, "more was dropped than was asked for"
+    forget_beyond(memory, log.end_offset)
+    assert await contents(log) == {
+        offset: body for offset, body in memory.appended.items() if log.start_offset <= offset < log.durable_offset
+    }
+    # Whatever a recovery kept is durable from now on, and may be told to anyone.
+    memory.acknowledged_end = max(memory.acknowledged_end, log.durable_offset)
+    assert list(log.epochs) == sorted(set(log.epochs))
+    assert len({epoch for epoch, _ in log.epochs}) == len(log.epochs)
+
+
+async def contents(log: DiskLog) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    offset = log.start_offset
+    while offset < log.durable_offset:
+        for batch in await log.read(offset, bytes_max=2_000):
+            offset = record.header(batch).base_offset
+            for entry in record.records(batch):
+                assert entry.value is not None
+                found[offset] = bytes(entry.value)
+                offset += 1
+    return found
+
+
+def run(seed: int) -> None:
+    """Live one life; raises what went wrong."""
+
+    async def main() -> None:
+        await Life(seed).live()
+
+    simulate(main, seed=seed)

@@ -1,0 +1,81 @@
+"""The threads that block on a disk, as a queue of jobs in virtual time.
+
+    submit ──a moment──▶ work ──a moment──▶ done
+
+Work runs in the order it was submitted, one after another, and so does `done`. A
+`PowerCut` or `Halted` that leaves a job is the end of the machine: `on_dead` is
+told, and no job runs after it. Any other error is a mistake and fails the run.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from penstock.runtime.interface import Dice
+from tests.simulation.clock import SimDice
+from tests.simulation.disk import PowerCut
+
+Job = Callable[[], None]
+
+
+class Halted(BaseException):
+    """The process stopped itself, because its disk failed."""
+
+
+class SimWorkers:
+    def __init__(
+        self,
+        dice: Dice | None = None,
+        *,
+        on_dead: Callable[[BaseException], None] | None = None,
+        delay_ms_max: float = 2.0,
+    ) -> None:
+        self._dice = dice or SimDice()
+        self._on_dead = on_dead
+        self._delay_s_max = delay_ms_max / 1_000
+        self._waiting: deque[tuple[Job, Job]] = deque()
+        self._worked: deque[Job] = deque()
+        self._work_at = self._done_at = 0.0
+        self._is_stopped = False
+
+    def submit(self, work: Job, done: Job) -> None:
+        if self._is_stopped:
+            return
+        self._waiting.append((work, done))
+        self._work_at = self._later(self._work_at)
+        asyncio.get_running_loop().call_at(self._work_at, self._run_work)
+
+    def stop(self) -> None:
+        """Forget every job: the machine they belong to is dead."""
+        self._is_stopped = True
+        self._waiting.clear()
+        self._worked.clear()
+
+    def _run_work(self) -> None:
+        if self._is_stopped:
+            return
+        work, done = self._waiting.popleft()
+        if not self._survives(work):
+            return
+        self._worked.append(done)
+        self._done_at = self._later(self._done_at)
+        asyncio.get_running_loop().call_at(self._done_at, self._run_done)
+
+    def _run_done(self) -> None:
+        if not self._is_stopped:
+            self._survives(self._worked.popleft())
+
+    def _survives(self, job: Job) -> bool:
+        try:
+            job()
+        except (PowerCut, Halted) as error:
+            if self._on_dead is None:
+                raise
+            self.stop()
+            self._on_dead(error)
+        return not self._is_stopped
+
+    def _later(self, last_at: float) -> float:
+        """Return a moment from now that is not before the last one."""
+        now = asyncio.get_running_loop().time()
+        return max(last_at, now) + self._dice.roll() * self._delay_s_max
