@@ -47,7 +47,6 @@ names of columns, as the kind and version of the event say what they are.
 """
 
 import struct
-import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -55,9 +54,6 @@ from operator import sub
 from typing import TypeAlias
 
 from penstock.runtime.interface import Buffer
-
-if sys.byteorder != "little":
-    raise ImportError("Penstock's journal is little-endian, and this machine is not")
 
 Numbers: TypeAlias = "array[int] | memoryview"
 Column: TypeAlias = "Numbers | Blobs"

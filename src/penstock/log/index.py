@@ -11,7 +11,6 @@ batch it was led to, and a wrong index is made anew from its segment. Callers
 never see relative offsets.
 """
 
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 
@@ -71,7 +70,7 @@ class Index:
         """Return the two files."""
         # The time of the end stands last, one entry more than there are offsets.
         times = self._times + array("q", [self.max_timestamp_ms])
-        return _little(self._offsets) + _little(self._positions), _little(times)
+        return self._offsets.tobytes() + self._positions.tobytes(), times.tobytes()
 
     @classmethod
     def from_bytes(cls, base_offset: int, every_bytes: int, files: tuple[bytes, bytes]) -> "Index":
@@ -89,16 +88,7 @@ class Index:
         return index
 
 
-def _little(column: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        column = column[:]
-        column.byteswap()
-    return column.tobytes()
-
-
 def _column(code: str, data: bytes) -> "array[int]":
     column: array[int] = array(code)
     column.frombytes(data)
-    if sys.byteorder == "big":
-        column.byteswap()
     return column

@@ -67,9 +67,8 @@ class NothingToRead(Exception):
 
 def survey(disk: Disk, folder: str) -> Survey:
     """Read every byte of a log that no process has open. Blocks on the disk."""
+    check_is_log(disk, folder)
     bases = base_offsets(disk.names(folder))
-    if not bases:
-        raise NothingToRead(f"there is no log in {folder}: it has no segment files")
     found = manifests.read(disk, folder)
     state = found.manifest if found else _put_together(disk, folder, bases)
     kept = [base for base in bases if state.start_offset <= base <= state.active_offset]
@@ -79,6 +78,12 @@ def survey(disk: Disk, folder: str) -> Survey:
         state = replace(state, active_offset=max(kept, default=state.active_offset))
     segments = [_survey_file(disk, folder, base, state) for base in kept]
     return Survey(folder, state, segments, _in_order(folder, state, segments, manifest_is_lost=found is None))
+
+
+def check_is_log(disk: Disk, folder: str) -> None:
+    """Raise `NothingToRead` unless the folder holds a log, or what is left of one."""
+    if not base_offsets(disk.names(folder)):
+        raise NothingToRead(f"there is no log in {folder}: it has no segment files")
 
 
 def _in_order(folder: str, state: Manifest, segments: list[SurveyedSegment], *, manifest_is_lost: bool) -> list[Damage]:

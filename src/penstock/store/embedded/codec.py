@@ -1,0 +1,205 @@
+"""Events as journal records, and back.
+
+One event is one record. Its key says what it is and holds what there is one of;
+its value is a frame (`log/frame.py`) of what there is one of for each row:
+
+    key     kind u8 · version u8 · the event's numbers · its mask · its texts
+    value   a frame of columns, or none
+
+A mask or a text is its length (u32) and its bytes. All is little-endian.
+
+An unknown kind, or a version this code does not know, raises `UnknownEvent`: a
+journal must be understood wholly or not at all. A changed layout gets a new
+version, and a reader of its own; the old one stays readable.
+
+Attributes and bodies are the last columns of a `Sent`: the core never sees
+them, and whoever only wants numbers skips them.
+"""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.core import events
+from penstock.core.events import Event, Released, Sent
+from penstock.core.message import Run, Sender
+from penstock.log.frame import Blobs, Column, pack, unpack
+from penstock.runtime.interface import Buffer
+
+VERSION = 1
+
+_HEAD = struct.Struct("<BB")
+_LENGTH = struct.Struct("<I")
+
+
+class UnknownEvent(Exception):
+    """A journal holds an event of a kind or version that this code does not know."""
+
+
+class Encoded(NamedTuple):
+    key: bytes
+    value: bytes | None
+
+
+class Decoded(NamedTuple):
+    event: Event
+    # Only a `Sent` has them.
+    bodies: Blobs | None = None
+    attributes: Blobs | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one kind of event is written: which fields are numbers, which texts, and what its rows are."""
+
+    # Written to disk: never changed, and never used again for another event.
+    kind: int
+    event: type[Any]
+    numbers: struct.Struct
+    fields: tuple[str, ...]
+    has_mask: bool = False
+    texts: tuple[str, ...] = ()
+    has_runs: bool = False
+
+
+_QUEUE = struct.Struct("<Iq")
+_LEASE = struct.Struct("<IqQ")
+
+_LAYOUTS = (
+    Layout(1, events.Opened, struct.Struct("<q"), ("at_ms",)),
+    Layout(2, events.QueueCreated, _QUEUE, ("queue", "at_ms"), texts=("name", "settings")),
+    Layout(3, events.QueueChanged, _QUEUE, ("queue", "at_ms"), texts=("settings",)),
+    Layout(4, events.QueueDeleted, _QUEUE, ("queue", "at_ms")),
+    Layout(5, events.Sent, _QUEUE, ("queue", "at_ms")),
+    Layout(6, events.Leased, struct.Struct("<IqQQQ"), ("queue", "at_ms", "lease", "token", "lease_ms"), has_runs=True),
+    Layout(7, events.Acked, _LEASE, ("queue", "at_ms", "lease"), has_mask=True),
+    Layout(8, events.Released, _LEASE, ("queue", "at_ms", "lease"), has_mask=True, texts=("error",)),
+    Layout(9, events.Extended, struct.Struct("<IqQQ"), ("queue", "at_ms", "lease", "lease_ms"), has_mask=True),
+    Layout(10, events.Buried, struct.Struct("<IqI"), ("queue", "at_ms", "into"), texts=("error",), has_runs=True),
+    Layout(11, events.Expired, _QUEUE, ("queue", "at_ms"), has_runs=True),
+    Layout(12, events.Purged, _QUEUE, ("queue", "at_ms")),
+    Layout(
+        13,
+        events.Escalated,
+        struct.Struct("<IqBq"),
+        ("queue", "at_ms", "tier", "until_ms"),
+        texts=("actor", "reason"),
+        has_runs=True,
+    ),
+)
+_BY_EVENT = {layout.event: layout for layout in _LAYOUTS}
+_BY_KIND = {(layout.kind, VERSION): layout for layout in _LAYOUTS}
+
+
+def encode(event: Event, bodies: Blobs | None = None, attributes: Blobs | None = None) -> Encoded:
+    """Return key and value of the record that remembers ``event``."""
+    layout = _BY_EVENT[type(event)]
+    key = [_HEAD.pack(layout.kind, VERSION), layout.numbers.pack(*(getattr(event, name) for name in layout.fields))]
+    columns: list[Column] = []
+    if layout.has_mask:
+        mask: int = getattr(event, "mask")  # noqa: B009 - not every event has one; this layout's do.
+        key.append(_with_length(mask.to_bytes((mask.bit_length() + 7) // 8, "little")))
+    key += [_with_length(getattr(event, name).encode()) for name in layout.texts]
+    if layout.has_runs:
+        columns = _run_columns(getattr(event, "runs"))  # noqa: B009
+    elif isinstance(event, Released):
+        columns = [array("q", event.visible_at_ms)]
+    elif isinstance(event, Sent):
+        flags, columns = _sent_columns(event, bodies, attributes)
+        key.append(flags)
+    return Encoded(b"".join(key), pack(columns) if columns else None)
+
+
+def decode(key: Buffer | None, value: Buffer | None) -> Decoded:
+    """Return the event of a record, and for a `Sent` its bodies as views into ``value``."""
+    if key is None or len(key) < _HEAD.size:
+        raise UnknownEvent("a record without a kind")
+    kind, version = _HEAD.unpack_from(key)
+    layout = _BY_KIND.get((kind, version))
+    if layout is None:
+        raise UnknownEvent(f"event kind {kind} of version {version} is not known to this version of Penstock")
+    view = memoryview(key)
+    fields: dict[str, Any] = dict(zip(layout.fields, layout.numbers.unpack_from(view, _HEAD.size), strict=True))
+    at = _HEAD.size + layout.numbers.size
+    columns = unpack(value) if value is not None else []
+    if layout.event is Sent:
+        return _read_sent(fields, view[at:], columns)
+    if layout.has_mask:
+        mask, at = _read_length(view, at)
+        fields["mask"] = int.from_bytes(mask, "little")
+    for name in layout.texts:
+        text, at = _read_length(view, at)
+        fields[name] = bytes(text).decode()
+    if layout.has_runs:
+        fields["runs"] = tuple(map(Run, *columns))
+    elif layout.event is Released:
+        fields["visible_at_ms"] = tuple(columns[0])
+    return Decoded(layout.event(**fields))
+
+
+def _with_length(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+def _read_length(view: memoryview, at: int) -> tuple[memoryview, int]:
+    (length,) = _LENGTH.unpack_from(view, at)
+    start = at + _LENGTH.size
+    return view[start : start + length], start + length
+
+
+def _run_columns(runs: Sequence[Run]) -> list[Column]:
+    return [
+        array("B", [run.lane for run in runs]),
+        array("Q", [run.first for run in runs]),
+        array("I", [run.length for run in runs]),
+    ]
+
+
+# A `Sent` has columns that most sends do without. The flags say which are there, in this order.
+_SENT = struct.Struct("<BQIQ")
+_HAS_SENDER, _HAS_VISIBLE_AT, _HAS_GROUPS, _HAS_DEDUP_IDS, _HAS_DELIVERIES_MAX, _HAS_ATTRIBUTES = (
+    1 << i for i in range(6)
+)
+_NO_SENDER = Sender(0, 0, 0)
+
+
+def _sent_columns(event: Sent, bodies: Blobs | None, attributes: Blobs | None) -> tuple[bytes, list[Column]]:
+    assert bodies is not None
+    columns: list[Column] = [array("B", event.tiers)]
+    optional: list[tuple[int, Column | None]] = [
+        (_HAS_VISIBLE_AT, None if event.visible_at_ms is None else array("q", event.visible_at_ms)),
+        (_HAS_GROUPS, None if event.groups is None else Blobs.of(event.groups)),
+        (_HAS_DEDUP_IDS, None if event.dedup_ids is None else Blobs.of(event.dedup_ids)),
+        (_HAS_DELIVERIES_MAX, None if event.deliveries_max is None else array("H", event.deliveries_max)),
+        (_HAS_ATTRIBUTES, attributes),
+    ]
+    flags = 0 if event.sender is None else _HAS_SENDER
+    for flag, column in optional:
+        if column is not None:
+            flags |= flag
+            columns.append(column)
+    columns.append(bodies)
+    return _SENT.pack(flags, *(event.sender or _NO_SENDER)), columns
+
+
+def _read_sent(fields: dict[str, Any], view: memoryview, columns: Sequence[memoryview | Blobs]) -> Decoded:
+    flags, *sender = _SENT.unpack_from(view)
+    rest = iter(columns)
+    fields["tiers"] = bytes(next(rest))  # type: ignore[arg-type]
+    if flags & _HAS_SENDER:
+        fields["sender"] = Sender(*sender)
+    if flags & _HAS_VISIBLE_AT:
+        fields["visible_at_ms"] = tuple(next(rest))
+    if flags & _HAS_GROUPS:
+        fields["groups"] = tuple(map(bytes, next(rest)))
+    if flags & _HAS_DEDUP_IDS:
+        fields["dedup_ids"] = tuple(map(bytes, next(rest)))
+    if flags & _HAS_DELIVERIES_MAX:
+        fields["deliveries_max"] = tuple(next(rest))
+    attributes = next(rest) if flags & _HAS_ATTRIBUTES else None
+    bodies = next(rest)
+    assert isinstance(bodies, Blobs)
+    assert attributes is None or isinstance(attributes, Blobs)
+    return Decoded(Sent(**fields), bodies, attributes)
