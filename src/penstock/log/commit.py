@@ -1,29 +1,19 @@
 """One group commit: the batches that share a write, a marker and an fsync."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from penstock.log import marker as markers
+from penstock.log.index import Index
 from penstock.log.marker import MARKER_BYTES, Place
 from penstock.log.record import HEAD, HEAD_BYTES, LENGTH_FROM
 from penstock.log.tail import ActiveSegment
 from penstock.runtime.interface import Buffer
 
-
-class Appended(NamedTuple):
-    """A batch that has its offsets but is not yet written."""
-
-    # Without the head, which is made anew with the offset and the epoch.
-    rest: Buffer
-    base_offset: int
-    next_offset: int
-    epoch: int
-    max_timestamp_ms: int
-
-    @property
-    def size(self) -> int:
-        return HEAD_BYTES + len(self.rest)
+# A batch that has its offsets but is not yet written: its bytes without the head, which is made anew, its base
+# offset, next offset, epoch and max timestamp. A plain tuple, because one is made on every append.
+Appended: TypeAlias = tuple[memoryview, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -40,7 +30,7 @@ class Commit:
 
     @property
     def next_offset(self) -> int:
-        return self.batches[-1].next_offset
+        return self.batches[-1][2]
 
     def assemble(self, log_id: int) -> bytes:
         """Return what is written: heads, batches and the marker, in one piece."""
@@ -54,16 +44,16 @@ class Commit:
             parts.append(rest)
             self._positions.append(position)
             position += HEAD_BYTES + len(rest)
-        last = self.batches[-1]
-        place = Place(last.next_offset - 1, last.epoch, position)
+        _, _, next_offset, epoch, _ = self.batches[-1]
+        place = Place(next_offset - 1, epoch, position)
         parts.append(markers.encode(place, durable_bytes=self.active.synced_bytes, log_id=log_id, heads=heads))
         self.end_bytes = position + MARKER_BYTES
         return b"".join(parts)
 
-    def places(self) -> Iterator[tuple[int, int, int]]:
-        """Iterate over offset, position and timestamp of each batch, for the index."""
-        for batch, position in zip(self.batches, self._positions, strict=True):
-            yield batch.base_offset, position, batch.max_timestamp_ms
+    def fill(self, index: Index) -> None:
+        """Take the batches into the index of the segment they were written to."""
+        for (_, base_offset, _, _, timestamp_ms), position in zip(self.batches, self._positions, strict=True):
+            index.add(base_offset, position, timestamp_ms)
 
 
 def gather(pending: Iterable[Appended], bytes_max: int) -> tuple[list[Appended], int]:
@@ -72,7 +62,7 @@ def gather(pending: Iterable[Appended], bytes_max: int) -> tuple[list[Appended],
     total = 0
     for batch in pending:
         batches.append(batch)
-        total += batch.size
+        total += HEAD_BYTES + len(batch[0])
         if total >= bytes_max:
             break
     return batches, total

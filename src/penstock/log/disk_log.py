@@ -163,7 +163,7 @@ class DiskLog:
         last_delta, _, timestamp_ms = _GLANCE.unpack_from(batch, _GLANCE_AT)
         self._end_offset = base_offset + last_delta + 1
         rest = memoryview(batch)[HEAD_BYTES:]
-        self._pending.append(Appended(rest, base_offset, self._end_offset, epoch, timestamp_ms))
+        self._pending.append((rest, base_offset, self._end_offset, epoch, timestamp_ms))
         self._jobs.schedule()
         return base_offset
 
@@ -172,7 +172,7 @@ class DiskLog:
             return
         if self._is_closed or offset > self._end_offset:
             raise LogClosed(f"offset {offset} of {self._folder} will not become durable")
-        await self._waiters.wait(offset)
+        await self._waiters.add(offset)
 
     async def read(self, offset: int, *, bytes_max: int) -> list[memoryview]:
         if not self.start_offset <= offset <= self._durable_offset:
@@ -304,7 +304,7 @@ class DiskLog:
         def work() -> None:
             try:
                 if must_roll:
-                    state = replace(self._next_manifest(), active_offset=batches[0].base_offset)
+                    state = replace(self._next_manifest(), active_offset=batches[0][1])
                     if roll(self._runtime, self._folder, self._settings, self._tail, commit, state):
                         self._manifest = state
                 self._write(commit)
@@ -340,8 +340,7 @@ class DiskLog:
         active.synced_bytes = commit.synced_bytes
         if active.begun_at_ms is None:
             active.begun_at_ms = self._runtime.clock.now_ms()
-        for offset, position, timestamp_ms in commit.places():
-            active.index.add(offset, position, timestamp_ms)
+        commit.fill(active.index)
         self._tail.pending_bytes -= commit.batch_bytes
         self._durable_offset = commit.next_offset
         self._waiters.wake(self._durable_offset)

@@ -41,7 +41,8 @@ class Index:
             self._positions.append(position)
             self._times.append(self.max_timestamp_ms)
             self._next_at = position + self.every_bytes
-        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
+        if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - on the way of every append.
+            self.max_timestamp_ms = timestamp_ms
 
     def position_of(self, offset: int) -> int:
         """Return the position of an indexed batch at or before the one holding ``offset``."""

@@ -13,7 +13,8 @@ class Waiters:
         self._waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
         self._arrivals = 0
 
-    async def wait(self, offset: int) -> None:
+    def add(self, offset: int) -> "asyncio.Future[None]":
+        """Return a future that ends when the log is durable up to ``offset``."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals += 1
         waiter = (offset, self._arrivals, future)
@@ -21,7 +22,7 @@ class Waiters:
             insort(self._waiting, waiter)
         else:
             self._waiting.append(waiter)
-        await future
+        return future
 
     def wake(self, durable_offset: int) -> None:
         """Let everyone go on who waited for no more than this."""
