@@ -83,7 +83,7 @@ async def test_nothing_is_readable_before_it_is_durable(machine: Machine) -> Non
 
 
 async def test_a_commit_is_capped(machine: Machine) -> None:
-    log = await opened(machine, replace(SETTINGS, commit_bytes_max=500))
+    log = await opened(machine, replace(SETTINGS, commit_bytes_max=600))
     batch = encode(b"x" * 200)
     before = machine.disk.operations
     with log.reserve(len(batch) * 7) as space:

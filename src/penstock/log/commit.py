@@ -61,8 +61,9 @@ def gather(pending: Iterable[Appended], bytes_max: int) -> tuple[list[Appended],
     batches: list[Appended] = []
     total = 0
     for batch in pending:
-        batches.append(batch)
-        total += HEAD_BYTES + len(batch[0])
-        if total >= bytes_max:
+        size = HEAD_BYTES + len(batch[0])
+        if batches and total + size > bytes_max:
             break
+        batches.append(batch)
+        total += size
     return batches, total

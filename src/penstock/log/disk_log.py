@@ -272,6 +272,7 @@ class DiskLog:
         self._lock.release()
 
     def _close_now(self) -> None:
+        self._tail.give_back()
         self._tail.active.file.sync()
         self._save(clean_end_offset=self._durable_offset)
 

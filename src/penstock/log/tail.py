@@ -78,11 +78,12 @@ class Tail:
     def _with_markers(self, size_bytes: int) -> int:
         """Add what the markers of so many bytes take.
 
-        Appends of one turn of the loop share a commit, or fill several. At most one
-        commit is being written while the next gathers, so a handful of markers and
-        one for each full commit is enough for whatever is outstanding.
+        Appends of one turn of the loop share a commit, or fill several, of which any
+        two in a row hold more than one may. At most one commit is being written while
+        the next gathers, so a handful of markers and two for each commit's worth is
+        enough for whatever is outstanding.
         """
-        return size_bytes + (8 + size_bytes // self._settings.commit_bytes_max) * MARKER_BYTES
+        return size_bytes + (8 + 2 * size_bytes // self._settings.commit_bytes_max) * MARKER_BYTES
 
     def reserve(self, size_bytes: int, *, from_spare: bool) -> Room:
         if not 0 <= size_bytes <= RESERVATION_BYTES_MAX:
@@ -105,16 +106,16 @@ class Tail:
         return Room(self, size_bytes)
 
     def _allocate(self, needed: int) -> None:
-        for end in (needed + self._settings.allocate_bytes, needed):
-            try:
-                self.active.file.allocate(end)
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-            else:
-                self.active.allocated_bytes = end
-                return
-        raise LogFull("the disk is full: nothing was written, and what is there can still be read and acknowledged")
+        if not (self._try_to_allocate(needed + self._settings.allocate_bytes) or self._try_to_allocate(needed)):
+            raise LogFull("the disk is full: nothing was written, and what is there can still be read and acknowledged")
+
+    def give_back(self) -> None:
+        """Return what was allocated and is not needed, but for the spare: a log may be opened again on a full disk."""
+        active = self.active
+        active.file.truncate(active.end_bytes)
+        active.allocated_bytes = active.end_bytes
+        if self._settings.spare_bytes:
+            self._try_to_allocate(active.end_bytes + self._settings.spare_bytes)
 
     def allocate_ahead(self) -> None:
         """Take the next step of space before anyone needs it. Called off the loop, between two commits."""
@@ -122,11 +123,14 @@ class Tail:
         comfortable = active.end_bytes + self.promised_bytes + self._settings.spare_bytes
         if comfortable + self._settings.allocate_bytes // 2 <= active.allocated_bytes:
             return
-        end = comfortable + self._settings.allocate_bytes
+        self._try_to_allocate(comfortable + self._settings.allocate_bytes)
+
+    def _try_to_allocate(self, end: int) -> bool:
         try:
-            active.file.allocate(end)
+            self.active.file.allocate(end)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-        else:
-            active.allocated_bytes = max(active.allocated_bytes, end)
+            return False
+        self.active.allocated_bytes = max(self.active.allocated_bytes, end)
+        return True

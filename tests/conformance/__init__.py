@@ -1,0 +1,1 @@
+"""One suite per interface, run on every implementation of it."""

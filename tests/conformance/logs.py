@@ -1,0 +1,57 @@
+"""Every implementation of `log.interface.Log`, ready to be told a story."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from penstock.log.disk_log import DiskLog
+from penstock.log.interface import Log
+from penstock.log.settings import LogSettings
+from penstock.runtime.system import halt, system_runtime
+from penstock.runtime.workers import ThreadWorkers
+from tests.simulation.cluster import Cluster, watch
+from tests.simulation.loop import simulate
+from tests.simulation.world import Machine
+
+Story = Callable[[Log], Awaitable[None]]
+
+SMALL = LogSettings(segment_bytes_max=4_000, allocate_bytes=1_000, spare_bytes=0, index_every_bytes=200)
+
+
+def on_simulated_disk(story: Story, _folder: Path) -> None:
+    async def main() -> None:
+        log = await DiskLog.open(Machine().start(), "log", SMALL)
+        await story(log)
+        await log.close()
+
+    simulate(main)
+
+
+def on_real_disk(story: Story, folder: Path) -> None:
+    async def main() -> None:
+        async with ThreadWorkers(2, halt) as workers:
+            log = await DiskLog.open(system_runtime(folder, workers), "log", SMALL)
+            await story(log)
+            await log.close()
+
+    asyncio.run(main())
+
+
+def on_three_nodes(story: Story, _folder: Path) -> None:
+    async def main() -> None:
+        async with Cluster() as cluster:
+            await cluster.calm()
+            leader = cluster.leader()
+            assert leader is not None
+            log = cluster.nodes[leader].log
+            assert log is not None
+            await story(log)
+
+    watch(main)
+
+
+IMPLEMENTATIONS = {
+    "disk log, simulated disk": on_simulated_disk,
+    "disk log, real disk": on_real_disk,
+    "replicated log, three simulated nodes": on_three_nodes,
+}

@@ -1,0 +1,1 @@
+"""The pages under test: their code runs, their links lead somewhere, their tables match the code."""
