@@ -11,6 +11,11 @@ What must hold on every opening
    dropped or cut back on purpose.
 2. Every record that is there was appended at that offset.
 3. Epochs rise, and a log that was closed in good order ends where it ended.
+4. A log opens: nothing here damages it, and a torn tail is not damage.
+
+One life in four has the policy `os`, which may lose on a power cut what was
+acknowledged since the last sync. It must still open, and hold a beginning of what
+was appended.
 """
 
 import asyncio
@@ -20,6 +25,7 @@ from dataclasses import dataclass, field
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy
+from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings, SyncPolicy
 from penstock.runtime.interface import Runtime
 from tests.simulation.loop import simulate
@@ -61,12 +67,14 @@ class Life:
         self.dice = random.Random(f"life/{seed}")
         self.machine = Machine(seed)
         self.memory = Memory()
-        self.settings = tiny()
+        self.settings = tiny(self.dice.choice(["batch", "batch", "batch", "os"]))
 
     async def live(self) -> None:
         for _ in range(PROCESSES):
             if self.dice.random() < 0.8:
-                self.machine.disk.crash_after = self.machine.disk.operations + self.dice.randint(0, 90)
+                # Often so early that a process dies while it opens what the last one left half done.
+                steps = self.dice.choice([12, 90])
+                self.machine.disk.crash_after = self.machine.disk.operations + self.dice.randint(0, steps)
             await self.live_once()
         self.machine.disk.crash_after = None
         await self.live_once(end="close")
@@ -84,9 +92,14 @@ class Life:
         else:
             # After a clean stop, too: everything it promised must already be durable.
             self.machine.power_cut()
+            if self.settings.sync == "os" and self.memory.closed_at is None:
+                self.memory.acknowledged_end = 0
 
     async def process(self, runtime: Runtime, end: str) -> None:
-        log = await DiskLog.open(runtime, FOLDER, self.settings)
+        try:
+            log = await DiskLog.open(runtime, FOLDER, self.settings)
+        except LogCorrupted as error:
+            raise AssertionError("a log that nothing has damaged was refused") from error
         await check(log, self.memory)
         for _ in range(self.dice.randint(1, 5)):
             step = self.dice.choice([self.append_many, self.append_many, self.drop, self.cut, self.begin_epoch])

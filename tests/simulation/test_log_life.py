@@ -6,7 +6,7 @@ import pytest
 
 from penstock.log.disk_log import DiskLog
 from tests.log.small import ROLLING, append, bodies, on
-from tests.simulation import log_life
+from tests.simulation import log_crashes, log_life
 from tests.simulation.world import Died, Machine
 
 
@@ -53,13 +53,13 @@ def test_power_lost_at_any_step_loses_nothing_acknowledged(seed: int) -> None:
             assert len(found) == len(set(found)), (step, way)
 
 
+@pytest.mark.parametrize("half", range(2))
+def test_a_second_crash_at_any_step_of_recovery_loses_nothing_either(half: int) -> None:
+    for step in range(half, log_crashes.steps(), 2):
+        log_crashes.run(step)
+
+
 @pytest.mark.parametrize("first", range(0, 400, 50))
 def test_random_lives_of_a_log_lose_nothing_and_make_nothing_up(first: int) -> None:
     for seed in range(first, first + 50):
         log_life.run(seed)
-
-
-@pytest.mark.parametrize("seed", [119, 1137, 1323, 2572])
-def test_lives_that_once_went_wrong_go_right(seed: int) -> None:
-    """119: names unsynced after a kill. 1137: a manifest acted upon before it was durable. 2572: a slot of zeros."""
-    log_life.run(seed)
