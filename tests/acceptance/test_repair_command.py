@@ -77,7 +77,7 @@ def test_damage_is_shown_with_what_each_way_out_would_cost_and_nothing_is_change
     assert (damaged / "orders" / SEGMENT).read_bytes() == before
 
 
-def test_programs_get_json(damaged: Path) -> None:
+def test_programs_get_the_damage_as_json(damaged: Path) -> None:
     done = penstock("repair", damaged / "orders", "--json")
     found = json.loads(done.stdout)
     assert done.returncode == 1

@@ -53,6 +53,24 @@ def test_a_failed_write_ends_the_process_and_acknowledges_nothing(writes: int) -
     assert set(acknowledged) <= set(contents(machine, ROLLING)[2:])
 
 
+@pytest.mark.parametrize("syncs", range(0, 24, 3))
+def test_a_restart_after_a_failed_sync_does_not_trust_the_kernels_memory(syncs: int) -> None:
+    """A supervisor starts us again on the same machine: memory still shows what the failed sync has lost."""
+    machine = written(2, settings=ROLLING)
+    machine.disk.fail_sync_after = syncs
+    acknowledged = acknowledged_before_failure(machine)
+    machine.kill()
+
+    async def send(log: DiskLog) -> None:
+        await append(log, b"after")
+
+    on(machine, send, ROLLING)
+    machine.power_cut(lambda path, page: False)
+    found = contents(machine, ROLLING)
+    assert found[-1] == b"after"
+    assert set(acknowledged) <= set(found[2:-1])
+
+
 def test_a_failed_sync_is_noted_with_its_reason() -> None:
     machine = written(1)
 

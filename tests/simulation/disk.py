@@ -80,6 +80,10 @@ class SimFile:
         self._check()
         self._disk.sync(self._path, self._pages)
 
+    def forget_cached(self) -> None:
+        self._check()
+        self._pages.forget_clean()
+
     def close(self) -> None:
         """Close the file. A dead process may close too, and changes nothing by it."""
         if self._process == self._disk.process:

@@ -2,8 +2,8 @@
 
 A life is a chain of processes. Each opens the log, compares it with what the
 world outside remembers, appends, reads, rolls, drops, cuts back and begins
-epochs, and then closes in good order, is killed, or loses power in the middle of
-some operation of the disk.
+epochs, and then closes in good order, is killed, loses power in the middle of some
+operation of the disk, or stops because a sync failed.
 
 What must hold on every opening
 -------------------------------
@@ -13,8 +13,8 @@ What must hold on every opening
 3. Epochs rise, and a log that was closed in good order ends where it ended.
 4. A log opens: nothing here damages it, and a torn tail is not damage.
 
-One life in four has the policy `os`, which may lose on a power cut what was
-acknowledged since the last sync. It must still open, and hold a beginning of what
+One life in four has the policy `os`, which may lose on a power cut, or when a sync
+fails, what was acknowledged since the last sync. It must still open, and hold a beginning of what
 was appended.
 """
 
@@ -75,12 +75,15 @@ class Life:
                 # Often so early that a process dies while it opens what the last one left half done.
                 steps = self.dice.choice([12, 90])
                 self.machine.disk.crash_after = self.machine.disk.operations + self.dice.randint(0, steps)
+            elif self.dice.random() < 0.5:
+                self.machine.disk.fail_sync_after = self.dice.randint(0, 20)
             await self.live_once()
-        self.machine.disk.crash_after = None
+        self.machine.disk.crash_after = self.machine.disk.fail_sync_after = None
         await self.live_once(end="close")
 
     async def live_once(self, end: str | None = None) -> None:
         end = end or self.dice.choice(["close", "kill", "power cut"])
+        a_sync_may_fail = self.machine.disk.fail_sync_after is not None
         runtime = self.machine.start()
         try:
             await self.machine.run(self.process(runtime, end))
@@ -92,8 +95,9 @@ class Life:
         else:
             # After a clean stop, too: everything it promised must already be durable.
             self.machine.power_cut()
-            if self.settings.sync == "os" and self.memory.closed_at is None:
-                self.memory.acknowledged_end = 0
+        is_relaxed = self.settings.sync == "os" and self.memory.closed_at is None
+        if is_relaxed and (end == "power cut" or a_sync_may_fail):
+            self.memory.acknowledged_end = 0
 
     async def process(self, runtime: Runtime, end: str) -> None:
         try:

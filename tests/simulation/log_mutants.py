@@ -50,6 +50,7 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
         "            pass\n\n\ndef",
     ),
     # Recovery.
+    Mutant("log-memory-is-trusted", RECOVERY, "        file.forget_cached()\n", ""),
     Mutant("log-marker-claims-too-much", COMMIT, "durable_bytes=self.active.synced_bytes", "durable_bytes=position"),
     Mutant(
         "log-kept-tail-is-not-synced",

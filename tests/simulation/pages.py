@@ -50,6 +50,14 @@ class Pages:
         self.cache[position:end] = data
         self.dirty.update(range(changed_from // PAGE, (end - 1) // PAGE + 1))
 
+    def forget_clean(self) -> None:
+        """Show again what is on the platter, wherever nothing waits to be written."""
+        for page in range(round_up(len(self.cache)) // PAGE):
+            if page not in self.dirty:
+                size = len(self._page(page))
+                old = bytes(self.platter[page * PAGE : page * PAGE + size])
+                self.cache[page * PAGE : page * PAGE + size] = old.ljust(size, b"\0")
+
     def truncate(self, size: int) -> None:
         if size > len(self.cache):
             self.dirty.update(range(len(self.cache) // PAGE, (size - 1) // PAGE + 1))

@@ -70,11 +70,11 @@ class DiskLog:
         self._manifest = found.manifest
         self._start_offset = found.manifest.start_offset
         self._closed = found.closed
-        self._reader = Reader(runtime, folder, settings)
         self._active = _open_active(found)
         self._tail = Tail(_active_segment(found, self._active), settings)
         self._epochs = list(found.manifest.epochs)
         self._epoch = self._epochs[-1][0] if self._epochs else 0
+        self._reader = Reader(runtime, folder, settings, self._epochs)
         self._end_offset = self._durable_offset = found.active.next_offset
         self._pending: deque[Appended] = deque()
         self._waiters = Waiters()
@@ -141,6 +141,8 @@ class DiskLog:
             self._fail(error)
 
     def append(self, batch: Buffer, space: Reservation) -> int:
+        if not self._epochs:
+            self._epochs.append((self._epoch, self._end_offset))
         return self._append(batch, space, self._epoch)
 
     def append_copy(self, batch: Buffer, space: Reservation) -> int:
@@ -255,7 +257,7 @@ class DiskLog:
         self._closed = found.closed
         self._active = _open_active(found)
         self._tail = Tail(_active_segment(found, self._active), self._settings)
-        self._epochs = list(found.manifest.epochs)
+        self._epochs[:] = found.manifest.epochs
         self._epoch = self._epochs[-1][0] if self._epochs else 0
         self._end_offset = self._durable_offset = found.active.next_offset
 

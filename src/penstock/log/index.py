@@ -44,10 +44,12 @@ class Index:
         if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - on the way of every append.
             self.max_timestamp_ms = timestamp_ms
 
-    def position_of(self, offset: int) -> int:
-        """Return the position of an indexed batch at or before the one holding ``offset``."""
+    def entry_of(self, offset: int) -> tuple[int, int]:
+        """Return offset and position of an indexed batch at or before the one holding ``offset``."""
         found = bisect_right(self._offsets, offset - self.base_offset) - 1
-        return self._positions[found] if found >= 0 else 0
+        if found < 0:
+            return self.base_offset, 0
+        return self.base_offset + self._offsets[found], self._positions[found]
 
     def position_at(self, timestamp_ms: int) -> int:
         """Return a position at or before the first batch with a timestamp this late."""

@@ -65,6 +65,7 @@ def read(disk: Disk, folder: str) -> Found | None:
         # A killed process may have left a state that only the kernel's memory knows. It is about to be acted
         # upon, segments removed by it, so it must not go back any more.
         file.sync()
+        file.forget_cached()
         slots = [_decode(file.read(at, SLOT_BYTES)) for at in (0, SLOT_BYTES)]
     finally:
         file.close()

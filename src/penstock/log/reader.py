@@ -6,21 +6,24 @@ kernel's memory is read on the event loop; what is not, off it.
 """
 
 import struct
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from penstock.core.limits import OPEN_SEGMENTS_MAX
 from penstock.log.index import Index
 from penstock.log.jobs import off_loop
-from penstock.log.record import LENGTH_FROM, MARKER_ATTRIBUTE, BadBatch, check
+from penstock.log.record import LENGTH_FROM, MARKER_ATTRIBUTE, BadBatch, Header, check
 from penstock.log.recovery import LogCorrupted, load_index, rebuild_index
 from penstock.log.segment import Segment, batch_size, segment_name, walk
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, File, Runtime
 
 T = TypeVar("T")
+# (epoch, first offset written under it), rising.
+Epochs: TypeAlias = Sequence[tuple[int, int]]
 
 # Base offset, length, (epoch, version, CRC,) attributes, last offset delta.
 _GLANCE = struct.Struct(">qi9xhi")
@@ -59,8 +62,10 @@ class OpenSegment:
 class Reader:
     """The segments of one log that are open for reading. Lives on the event loop."""
 
-    def __init__(self, runtime: Runtime, folder: str, settings: LogSettings) -> None:
+    def __init__(self, runtime: Runtime, folder: str, settings: LogSettings, epochs: Epochs) -> None:
         self._runtime = runtime
+        # The log's own list, which grows.
+        self._epochs = epochs
         self._folder = folder
         self._settings = settings
         self._open: OrderedDict[int, OpenSegment] = OrderedDict()
@@ -105,25 +110,28 @@ class Reader:
     async def read(self, source: OpenSegment, offset: int, bytes_max: int) -> list[memoryview]:
         """Return whole batches from the one holding ``offset`` on; at least one."""
         try:
-            return await self._read_from(source, source.index.position_of(offset), offset, bytes_max)
+            return await self._read_from(source, offset, bytes_max)
         except Misled as error:
             if source.is_active:
                 # Its index was never on disk: it is the segment that is wrong.
-                raise self._corrupted(source, source.index.position_of(offset), offset, str(error)) from None
+                raise self._corrupted(source, source.index.entry_of(offset)[1], offset, str(error)) from None
             source.index = await self._off_loop(
                 lambda: rebuild_index(self._runtime, self._folder, source.base_offset, source.file, self._settings)
             )
         try:
-            return await self._read_from(source, source.index.position_of(offset), offset, bytes_max)
+            return await self._read_from(source, offset, bytes_max)
         except Misled as error:
-            raise self._corrupted(source, source.index.position_of(offset), offset, str(error)) from None
+            raise self._corrupted(source, source.index.entry_of(offset)[1], offset, str(error)) from None
 
-    async def _read_from(self, source: OpenSegment, position: int, offset: int, bytes_max: int) -> list[memoryview]:
+    async def _read_from(self, source: OpenSegment, offset: int, bytes_max: int) -> list[memoryview]:
+        known_offset, position = source.index.entry_of(offset)
+        if position >= source.end_bytes:
+            raise Misled("the index points beyond the segment")
         # The walk from the indexed batch to the wanted one comes on top of what was asked for.
         size = min(bytes_max + self._settings.index_every_bytes, source.end_bytes - position)
         while True:
             window = await self._bytes(source, position, size)
-            skipped = _skip(window, offset)
+            skipped = _skip(window, known_offset, offset)
             needed = skipped + batch_size(window, skipped)
             if needed <= len(window):
                 break
@@ -131,7 +139,7 @@ class Reader:
                 raise Misled("the batch ends beyond the segment")
             size = needed
         try:
-            return _take(window, skipped, bytes_max)
+            return _take(window, skipped, bytes_max, self._epochs)
         except BadBatch as error:
             raise self._corrupted(source, position + skipped, offset, str(error)) from None
 
@@ -164,21 +172,28 @@ class Reader:
         )
 
 
-def _skip(window: memoryview, offset: int) -> int:
-    """Return where in ``window`` the batch holding ``offset`` begins, or the last place that could be reached."""
+def _skip(window: memoryview, expected: int, offset: int) -> int:
+    """Return where in ``window`` the batch holding ``offset`` begins, or the last place that could be reached.
+
+    No CRC covers a base offset, so each must follow from the one before, and the
+    first, ``expected``, from the index: else a neighbour could be taken for the batch.
+    """
     at = 0
     while at + _GLANCE.size <= len(window):
         base_offset, length, attributes, last_delta = _GLANCE.unpack_from(window, at)
-        is_marker = attributes & MARKER_ATTRIBUTE
-        if base_offset > offset or length < 0:
-            raise Misled(f"a batch of offset {base_offset} where {offset} was looked for")
-        if not is_marker and base_offset + last_delta >= offset:
-            return at
+        if length < 0:
+            raise Misled(f"a length of {length} bytes")
+        if not attributes & MARKER_ATTRIBUTE:
+            if base_offset != expected or base_offset > offset:
+                raise Misled(f"base offset {base_offset} where {expected} belongs")
+            expected = base_offset + last_delta + 1
+            if expected > offset:
+                return at
         at += LENGTH_FROM + length
     return at
 
 
-def _take(window: memoryview, at: int, bytes_max: int) -> list[memoryview]:
+def _take(window: memoryview, at: int, bytes_max: int, epochs: Epochs) -> list[memoryview]:
     """Return the checked batches of ``window`` from ``at`` on that fit into ``bytes_max``; at least one."""
     taken: list[memoryview] = []
     total = 0
@@ -188,11 +203,23 @@ def _take(window: memoryview, at: int, bytes_max: int) -> list[memoryview]:
             break
         header = check(window, at)
         if not header.is_marker:
-            if expected is not None and header.base_offset != expected:
-                raise BadBatch(f"base offset {header.base_offset} where {expected} belongs")
+            _check_head(header, expected, epochs)
             taken.append(window[at : at + size])
             total += size
             expected = header.next_offset
         at += size
     assert taken, "the caller has seen that one batch fits"
     return taken
+
+
+def _check_head(header: Header, expected: int | None, epochs: Epochs) -> None:
+    """Check what the CRC leaves out: the offset follows, and the epoch is the one the log remembers for it."""
+    if expected is not None and header.base_offset != expected:
+        raise BadBatch(f"base offset {header.base_offset} where {expected} belongs")
+    known = bisect_right(epochs, header.base_offset, key=_epoch_start) - 1
+    if known >= 0 and header.epoch != epochs[known][0]:
+        raise BadBatch(f"leader epoch {header.epoch} where {epochs[known][0]} belongs")
+
+
+def _epoch_start(entry: tuple[int, int]) -> int:
+    return entry[1]

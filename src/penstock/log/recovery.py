@@ -227,6 +227,12 @@ def scan_segment(folder: str, state: Manifest, file: File, index: Index, until_o
 
 
 def _recover_active(runtime: Runtime, folder: str, state: Manifest, file: File, settings: LogSettings) -> Scan:
+    if state.clean_end_offset is None:
+        # After a failed sync the kernel takes the pages it lost for written: its memory still shows them, and the
+        # next sync succeeds for nothing (decision 0004). What is judged here, and acknowledged later, must come
+        # from the disk.
+        file.sync()
+        file.forget_cached()
     found = scan_segment(folder, state, file, Index(state.active_offset, settings.index_every_bytes))
     _refuse_damage(folder, state, file, found)
     if state.clean_end_offset is None:

@@ -96,6 +96,10 @@ class SystemFile:
         else:
             os.fdatasync(self._fd)
 
+    def forget_cached(self) -> None:
+        if sys.platform == "linux":
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         os.close(self._fd)
 

@@ -69,6 +69,13 @@ class File(Protocol):
         """
         ...
 
+    def forget_cached(self) -> None:
+        """Let reads come from the disk again: memory may show what a failed sync has lost.
+
+        Only what is synced can be forgotten.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
