@@ -9,4 +9,14 @@
 | workers.py | the threads that block on a disk                              |
 | network.py | requests that are late, lost, doubled or cut off              |
 | world.py   | machines that are killed, lose power and start again          |
+
+| file            | what is lived in it                                          |
+|-----------------|--------------------------------------------------------------|
+| log_life.py     | random lives of one log, compared with plain memory          |
+| log_crashes.py  | a crash at each step, and another at each step of recovery   |
+| cluster_life.py | random lives of a replicated log: `cluster.py` builds it,    |
+|                 | `nemesis.py` breaks it, `clients.py` use it, `meta.py` is    |
+|                 | its metadata store, `invariants.py` watches every step       |
+| mutants.py      | rules broken one at a time, each of which must be noticed;   |
+|                 | `log_mutants.py` has those of the log on one disk            |
 """

@@ -87,6 +87,8 @@ class Life:
         runtime = self.machine.start()
         try:
             await self.machine.run(self.process(runtime, end))
+        except LogCorrupted as error:
+            raise AssertionError("a log that nothing has damaged was refused") from error
         except Died:
             # What an operation left half done may reach the platter or not.
             end = self.dice.choice(["kill", "power cut"])
@@ -100,10 +102,7 @@ class Life:
             self.memory.acknowledged_end = 0
 
     async def process(self, runtime: Runtime, end: str) -> None:
-        try:
-            log = await DiskLog.open(runtime, FOLDER, self.settings)
-        except LogCorrupted as error:
-            raise AssertionError("a log that nothing has damaged was refused") from error
+        log = await DiskLog.open(runtime, FOLDER, self.settings)
         await check(log, self.memory)
         for _ in range(self.dice.randint(1, 5)):
             step = self.dice.choice([self.append_many, self.append_many, self.drop, self.cut, self.begin_epoch])
@@ -120,7 +119,9 @@ class Life:
 
     async def append_some(self, log: DiskLog, count: int) -> None:
         for _ in range(count):
-            bodies = [self.dice.randbytes(self.dice.choice([0, 10, 100, 700])) for _ in range(self.dice.randint(1, 3))]
+            bodies = [
+                self.dice.randbytes(self.dice.choice([0, 10, 100, 700, 6_000])) for _ in range(self.dice.randint(1, 3))
+            ]
             batch = record.encode([(None, body) for body in bodies], at_ms=0)
             try:
                 space = log.reserve(len(batch))
@@ -187,12 +188,19 @@ async def contents(log: DiskLog) -> dict[int, bytes]:
     offset = log.start_offset
     while offset < log.durable_offset:
         for batch in await log.read(offset, bytes_max=2_000):
-            offset = record.header(batch).base_offset
+            offset = checked(batch).base_offset
             for entry in record.records(batch):
                 assert entry.value is not None
                 found[offset] = bytes(entry.value)
                 offset += 1
     return found
+
+
+def checked(batch: memoryview) -> record.Header:
+    try:
+        return record.check(batch)
+    except record.BadBatch as error:
+        raise AssertionError("a reader was given bad bytes") from error
 
 
 def run(seed: int) -> None:

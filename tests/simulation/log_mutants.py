@@ -26,7 +26,7 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
     ),
     # Names and the manifest.
     Mutant("log-names-are-not-synced-on-opening", RECOVERY, "    disk.sync_folder(folder)\n    found =", "    found ="),
-    Mutant("log-manifest-acted-upon-too-early", MANIFEST, "        file.sync()\n        slots", "        slots"),
+    Mutant("log-manifest-acted-upon-too-early", MANIFEST, "        file.sync()\n        file", "        file"),
     Mutant("log-manifest-is-not-synced", MANIFEST, "SLOT_BYTES)\n        file.sync()", "SLOT_BYTES)"),
     Mutant("log-manifest-has-one-slot", MANIFEST, "manifest.sequence % 2 * SLOT_BYTES", "0"),
     Mutant("log-manifest-oldest-slot-wins", MANIFEST, "max(whole, key", "min(whole, key"),
@@ -64,5 +64,4 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
         "        _cut_torn_tail(runtime, folder, state, file, found)\n",
         "        pass\n",
     ),
-    Mutant("log-crc-is-not-checked", "penstock.log.record", "if crc32c(body) != found.crc:", "if False:"),
 )

@@ -106,7 +106,7 @@ class Membership:
         while True:
             sent_at_ms = self.clock.now_ms()
             try:
-                has_lasted = await self.meta.announce(
+                await self.meta.announce(
                     self.node, incarnation=self._incarnation, replaces=self._replaces, log_id=self._log_id
                 )
             except OutcomeUnknown:
@@ -115,8 +115,8 @@ class Membership:
                 await self._find_predecessor()
                 continue
             else:
-                if not has_lasted:
-                    await self.refresh()
+                # The lease may have run out and be a new one: who was elected meanwhile must be known before it counts.
+                await self.refresh()
                 # Counted from before it was sent, so it ends here before it ends there.
                 self._lease_until_ms = sent_at_ms + self.settings.lease_ms * 8 // 10
             await asyncio.sleep(self.settings.announce_every_ms / 1_000)

@@ -84,10 +84,8 @@ class MetaStore(Protocol):
         """
         ...
 
-    async def announce(self, node: int, *, incarnation: int, replaces: int, log_id: int) -> bool:
-        """Say that ``node`` lives, for the length of a lease; return whether the one before still ran.
-
-        If not, another may have been elected in its place meanwhile.
+    async def announce(self, node: int, *, incarnation: int, replaces: int, log_id: int) -> None:
+        """Say that ``node`` lives; it counts as alive for the length of a lease from then on.
 
         A new incarnation ends the broker epoch of the one it replaces. Refused
         with `Conflict` if another than these two was the last to announce itself:

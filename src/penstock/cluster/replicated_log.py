@@ -54,7 +54,7 @@ class ReplicatedLog:
         self._appended = asyncio.Event()
         self._news = asyncio.Event()
 
-    # ── The log ────────────────────────────────────────────────────────────
+    # The log.
 
     @property
     def start_offset(self) -> int:
@@ -124,7 +124,7 @@ class ReplicatedLog:
         if not self.leads():
             raise NotLeader(f"node {self._leadership.node} no longer leads: epoch {self.epoch} is over")
 
-    # ── For the followers ──────────────────────────────────────────────────
+    # For the followers.
 
     async def serve(self, fetch: Fetch) -> FetchAnswer:
         if fetch.epoch < self.epoch:
@@ -163,7 +163,7 @@ class ReplicatedLog:
         except TimeoutError:
             pass
 
-    # ── While it leads ─────────────────────────────────────────────────────
+    # While it leads.
 
     async def run(self) -> None:
         """Keep high watermark and ISR up to date; return when the epoch is over."""

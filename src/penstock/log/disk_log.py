@@ -122,6 +122,11 @@ class DiskLog:
         return self._end_offset
 
     @property
+    def log_id(self) -> int:
+        """Chosen at random when the log was created: by it an emptied or foreign disk is known."""
+        return self._manifest.log_id
+
+    @property
     def epochs(self) -> tuple[tuple[int, int], ...]:
         """Each leader epoch with the first offset written under it, rising."""
         return tuple(self._epochs)
@@ -234,15 +239,17 @@ class DiskLog:
     async def truncate(self, offset: int) -> None:
         """Cut the log back to the start of the batch that holds ``offset``; durable on return.
 
+        An epoch that begins at ``offset`` or later goes too, with records or without.
         For the replica whose leader never had what follows. Nothing may be
         appended or reserved meanwhile.
         """
         assert self.start_offset <= offset
-        if offset >= self._end_offset:
+        has_empty_epoch = bool(self._epochs) and self._epochs[-1][1] >= offset
+        if offset >= self._end_offset and not has_empty_epoch:
             return
         await self.wait_durable(self._end_offset)
-        recovered = await self._jobs.alone(lambda: self._cut_now(offset))
-        self._become(recovered)
+        # Also if whoever asked has gone meanwhile: the files are cut, and memory must follow.
+        await self._jobs.alone(lambda: self._cut_now(offset), then=self._become)
         self._runtime.note(LOG_TRUNCATED, folder=self._folder, offset=offset, end_offset=self._end_offset)
 
     def _cut_now(self, offset: int) -> Recovered:

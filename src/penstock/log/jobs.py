@@ -12,8 +12,11 @@ T = TypeVar("T")
 Job = tuple[Callable[[], None], Callable[[], None]]
 
 
-def carried(work: Callable[[], T]) -> tuple[Job, "asyncio.Future[T]"]:
-    """Return a job for ``work``, and a future for what it returns or raises."""
+def carried(work: Callable[[], T], then: Callable[[T], None] | None = None) -> tuple[Job, "asyncio.Future[T]"]:
+    """Return a job for ``work``, and a future for what it returns or raises.
+
+    ``then`` gets what it returned, on the event loop, whether or not anyone still waits.
+    """
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     outcome: list[T] = []
     errors: list[Exception] = []
@@ -25,6 +28,8 @@ def carried(work: Callable[[], T]) -> tuple[Job, "asyncio.Future[T]"]:
             errors.append(error)
 
     def done() -> None:
+        if then is not None and outcome:
+            then(outcome[0])
         if future.done():
             return
         if errors:
@@ -59,7 +64,7 @@ class Jobs:
         self._rare: deque[Job] = deque()
         self._is_busy = self._is_scheduled = False
 
-    async def alone(self, work: Callable[[], T]) -> T:
+    async def alone(self, work: Callable[[], T], then: Callable[[T], None] | None = None) -> T:
         """Run ``work`` while no commit runs. A disk that fails it stops the process."""
 
         def guarded() -> T:
@@ -68,7 +73,7 @@ class Jobs:
             except OSError as error:
                 self._fail(error)
 
-        job, future = carried(guarded)
+        job, future = carried(guarded, then)
         self._rare.append(job)
         self.schedule()
         return await future

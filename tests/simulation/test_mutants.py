@@ -1,0 +1,27 @@
+"""Every broken rule is noticed: each mutant is caught within a bounded number of lives."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.__main__ import ALL, PROMISE_BROKEN
+from tests.simulation.mutants import Mutant, OutOfDate, mutate
+from tests.tidy.source import ROOT
+
+LIVES_MAX = 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
+def test_a_broken_rule_is_noticed(mutant: Mutant) -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--mutant", mutant.name, "--seeds", str(LIVES_MAX)]
+    run = subprocess.run([*command, "--processes", "1"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == PROMISE_BROKEN, f"{mutant.name} lived {LIVES_MAX} lives:\n{run.stderr[-3_000:]}"
+
+
+def test_a_mutant_whose_text_is_gone_is_an_error() -> None:
+    with pytest.raises(OutOfDate):
+        mutate(Mutant("old", "penstock.core.replica", "no such text", ""), "some text")
+    with pytest.raises(OutOfDate):
+        mutate(Mutant("vague", "penstock.core.replica", "a", ""), "a text, and a text")
