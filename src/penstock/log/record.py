@@ -113,23 +113,29 @@ NO_PRODUCER = Producer()
 
 def encode(
     records: Sequence[tuple[bytes | None, Buffer | None]], *, at_ms: int, producer: Producer = NO_PRODUCER
-) -> bytes:
+) -> bytearray:
     """Return a batch of (key, value) records, all of one instant; base offset and epoch are still 0."""
     assert records
     parts: list[Buffer] = []
     for delta, (key, value) in enumerate(records):
-        parts.extend(_record_parts(delta, key, value))
+        keyed = _NONE if key is None else varint(len(key)) + key
+        if value is None:
+            front = b"".join((b"\0\0", varint(delta), keyed, _NONE, b"\0"))
+            parts += (varint(len(front)), front)
+        else:
+            front = b"".join((b"\0\0", varint(delta), keyed, varint(len(value))))
+            parts += (varint(len(front) + len(value) + 1), front, value, b"\0")
     return seal(parts, count=len(records), at_ms=at_ms, producer=producer)
 
 
 def seal(
     parts: Sequence[Buffer], *, count: int, at_ms: int, producer: Producer = NO_PRODUCER, attributes: int = 0
-) -> bytes:
+) -> bytearray:
     """Put a header with its CRC before encoded records."""
-    body = b"".join(parts)
-    tail = _TAIL.pack(attributes, count - 1, at_ms, at_ms, producer.id, producer.epoch, producer.sequence, count)
-    crc = crc32c(body, crc32c(tail))
-    return b"".join((_FRONT.pack(0, HEADER_BYTES - LENGTH_FROM + len(body), 0, VERSION, crc), tail, body))
+    tail = _TAIL.pack(attributes, count - 1, at_ms, at_ms, *producer, count)
+    batch = bytearray().join((_BLANK, tail, *parts))
+    _FRONT.pack_into(batch, 0, 0, len(batch) - LENGTH_FROM, 0, VERSION, crc32c(memoryview(batch)[CRC_FROM:]))
+    return batch
 
 
 def hole(first_offset: int, next_offset: int, epoch: int) -> bytes:
@@ -191,13 +197,9 @@ def records(batch: Buffer) -> Iterator[Record]:
 _FRONT = struct.Struct(">qiibI")
 _TAIL = struct.Struct(">hiqqqhii")
 assert _FRONT.size + _TAIL.size == HEADER_BYTES
-
-
-def _record_parts(offset_delta: int, key: bytes | None, value: Buffer | None) -> tuple[Buffer, ...]:
-    keyed = b"\x01" if key is None else varint(len(key)) + key
-    front = b"\x00\x00" + varint(offset_delta) + keyed + varint(-1 if value is None else len(value))
-    body = b"" if value is None else value
-    return varint(len(front) + len(body) + 1), front, body, b"\x00"
+_BLANK = bytes(_FRONT.size)
+# A length of -1: there is no key, or no value.
+_NONE = b"\x01"
 
 
 def varint(number: int) -> bytes:
