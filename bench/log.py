@@ -42,7 +42,7 @@ FREE_BYTES_MIN = 25 * GB
 
 T = TypeVar("T")
 # Returns the batch to append next.
-Batches = Callable[[], bytes]
+Batches = Callable[[], bytearray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ async def _appender(log: DiskLog, batches: Batches, window: Window, waits_ms: "a
             waits_ms.append((perf_counter() - began) * 1_000)
 
 
-async def _append_one(log: DiskLog, batch: bytes) -> None:
+async def _append_one(log: DiskLog, batch: bytes | bytearray) -> None:
     with log.reserve(len(batch)) as space:
         log.append(batch, space)
     await log.wait_durable(log.end_offset)

@@ -54,13 +54,13 @@ def percentile(waits_ms: Sequence[float], share: float) -> float:
     return sorted(waits_ms)[min(int(len(waits_ms) * share), len(waits_ms) - 1)]
 
 
-def one_thread(folder: Path, batch: bytes, seconds: float) -> Tally:
+def one_thread(folder: Path, batch: bytes | bytearray, seconds: float) -> Tally:
     window = Window.lasting(seconds)
     waits_ms = _write_and_sync(folder / "plain", batch, window)
     return Tally(perf_counter() - window.since, waits_ms)
 
 
-def many_threads(folder: Path, batch: bytes, threads: int, seconds: float) -> Tally:
+def many_threads(folder: Path, batch: bytes | bytearray, threads: int, seconds: float) -> Tally:
     window = Window.lasting(seconds)
     waits_ms: array[float] = array("d")
     with ThreadPoolExecutor(threads) as pool:
@@ -93,7 +93,7 @@ def forget_cached(folder: Path) -> None:
             os.close(fd)
 
 
-def _write_and_sync(path: Path, batch: bytes, window: Window) -> "array[float]":
+def _write_and_sync(path: Path, batch: bytes | bytearray, window: Window) -> "array[float]":
     waits_ms: array[float] = array("d")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:

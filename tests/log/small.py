@@ -20,7 +20,7 @@ SETTINGS = LogSettings(allocate_bytes=0, spare_bytes=0, index_every_bytes=200)
 ROLLING = LogSettings(allocate_bytes=0, spare_bytes=0, index_every_bytes=200, segment_bytes_max=400)
 
 
-def encode(*bodies: bytes, at_ms: int = EPOCH_MS) -> bytes:
+def encode(*bodies: bytes, at_ms: int = EPOCH_MS) -> bytearray:
     return record.encode([(None, body) for body in bodies], at_ms=at_ms)
 
 

@@ -49,14 +49,14 @@ writers = pytest.mark.parametrize("writer", [oracle.DefaultRecordBatchBuilder, o
 SAMPLE = encode([(b"key", b"value"), (None, b"x" * 70), (b"", None)], at_ms=1_000)
 
 
-def contents(batch: bytes) -> list[Pair]:
+def contents(batch: bytes | bytearray) -> list[Pair]:
     return [
         (None if key is None else bytes(key), None if value is None else bytes(value))
         for key, value, _ in records(batch)
     ]
 
 
-def flipped(batch: bytes, bit: int) -> bytes:
+def flipped(batch: bytes | bytearray, bit: int) -> bytes:
     damaged = bytearray(batch)
     damaged[bit // 8] ^= 1 << bit % 8
     return bytes(damaged)
