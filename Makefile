@@ -20,7 +20,7 @@ APT_PACKAGES :=
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-serve: $(VENV)/run.stamp ## Run Penstock on the embedded store, on this machine only
+serve: $(VENV)/run.stamp ## Run the server, on this machine only (not in this version yet: it says so)
 	$(BIN)/penstock serve
 
 test: check ## Everything CI runs: style, types, layers, all tests

@@ -107,7 +107,9 @@ def _print_survey(found: Survey, folder: Path, *, is_asking: bool) -> None:
     total = sum(segment.size_bytes for segment in found.segments)
     start = found.manifest.start_offset
     end = found.segments[-1].next_offset if found.segments else start
-    offsets = f"offsets {start:,} to {end - 1:,}" if end > start else "no records"
+    offsets = "no records" if end == start else f"offset {start:,}"
+    if end > start + 1:
+        offsets = f"offsets {start:,} to {end - 1:,}"
     files = "1 segment" if len(found.segments) == 1 else f"{len(found.segments)} segments"
     _console.print(f"[bold]{folder}[/]: {files}, {total:,} bytes, {offsets}", soft_wrap=True)
     if not found.damages:
