@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.core import events
 from penstock.core.events import Event, Sent
-from penstock.core.message import Run, Sender
+from penstock.core.message import Origin, Run, Sender
 from penstock.log import record
 from penstock.log.frame import Blobs
 from penstock.store.embedded.codec import Decoded, UnknownEvent, decode, encode
@@ -34,7 +34,8 @@ FIELDS = {
     "visible_at_ms": st.lists(U63, max_size=5).map(tuple),
     **dict.fromkeys(("name", "settings", "error", "actor", "reason"), st.text(max_size=50)),
 }
-PLAIN = [kind for kind in get_args(Event) if kind is not Sent]
+MOVES = [events.Buried, events.Redriven]
+PLAIN = [kind for kind in get_args(Event) if kind not in {Sent, events.Leased, *MOVES}]
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
@@ -44,6 +45,31 @@ def test_an_event_comes_back_the_same(kind: type[Event]) -> None:
         assert decode(*encode(event)) == Decoded(event)
 
     round_trip()
+
+
+@given(st.lists(st.tuples(st.builds(Run, st.integers(0, 255), U63, U32), st.integers(0, 4)), max_size=5))
+def test_a_lease_comes_back_with_the_tier_of_each_run(rows: list[tuple[Run, int]]) -> None:
+    event = events.Leased(1, 2, 3, 4, 5, tuple(run for run, _ in rows), bytes(tier for _, tier in rows))
+    assert decode(*encode(event)) == Decoded(event)
+
+
+MOVED = st.tuples(
+    st.builds(Run, st.integers(0, 4), U63, st.just(1)),
+    st.integers(0, 4),
+    st.builds(Origin, U32, st.integers(0, 4), U63, U63, U32),
+    st.binary(max_size=9),
+    st.text(max_size=9),
+)
+
+
+@pytest.mark.parametrize("kind", MOVES, ids=lambda kind: kind.__name__)
+@given(rows=st.lists(MOVED, max_size=4))
+def test_a_move_comes_back_with_where_each_message_came_from(
+    kind: type[Event], rows: list[tuple[Run, int, Origin, bytes, str]]
+) -> None:
+    runs, tiers, origins, groups, errors = (tuple(row[i] for row in rows) for i in range(5))
+    event = kind(1, 2, 3, runs, bytes(tiers), origins, groups, errors)  # type: ignore[call-arg, arg-type]
+    assert decode(*encode(event)) == Decoded(event)
 
 
 @st.composite
@@ -63,6 +89,7 @@ def sends(draw: st.DrawFn) -> tuple[Sent, list[bytes], list[bytes] | None]:
         groups=draw(column(blobs)),  # type: ignore[arg-type]
         dedup_ids=draw(column(blobs)),  # type: ignore[arg-type]
         deliveries_max=draw(column(st.integers(0, 2**16 - 1))),  # type: ignore[arg-type]
+        repeats=draw(st.lists(st.tuples(U32, U63), max_size=3).map(tuple)),
     )
     bodies = draw(st.lists(st.binary(max_size=300), min_size=count, max_size=count))
     attributes = draw(st.none() | st.lists(blobs, min_size=count, max_size=count))
@@ -80,7 +107,7 @@ def test_a_send_comes_back_with_its_bodies_and_attributes(sent: tuple[Sent, list
 
 
 def test_events_of_one_decision_share_a_batch_and_a_crc() -> None:
-    made: list[Event] = [events.Acked(1, 2, 3, 0b101), events.Buried(1, 2, (Run(0, 7, 1),), 9, "boom")]
+    made: list[Event] = [events.Acked(1, 2, 3, 0b101), events.Expired(1, 2, (Run(0, 7, 1),))]
     batch = record.encode([encode(event) for event in made], at_ms=2)
     record.check(batch)
     assert [decode(entry.key, entry.value).event for entry in record.records(batch)] == made

@@ -13,22 +13,25 @@ that ripens, a lease that lapses, a message that ages into a more urgent tier.
 Applying an event first moves the queue to the event's time.
 
 `queue` is the queue's number within its shard. Times are milliseconds.
+
+Nobody changes an event. It is not frozen all the same: a frozen dataclass takes
+five times as long to make, and every batch of every verb makes one.
 """
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.core.message import Run, Sender
+from penstock.core.message import Origin, Run, Sender
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Opened:
     """A process took over the shard. Leases start anew at full length: nobody knows how long it was away."""
 
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QueueCreated:
     queue: int
     at_ms: int
@@ -37,20 +40,20 @@ class QueueCreated:
     settings: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QueueChanged:
     queue: int
     at_ms: int
     settings: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QueueDeleted:
     queue: int
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sent:
     """Messages got their numbers: the next of their lane, in this order.
 
@@ -65,9 +68,12 @@ class Sent:
     groups: tuple[bytes, ...] | None = None
     dedup_ids: tuple[bytes, ...] | None = None
     deliveries_max: tuple[int, ...] | None = None
+    # Drafts of the same send that got no number, because their ids were taken: which draft, and the key of
+    # the message it repeats. Only a sender that may ask again has them remembered.
+    repeats: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Leased:
     queue: int
     at_ms: int
@@ -75,11 +81,16 @@ class Leased:
     token: int
     # A duration, not an instant: after a restart it begins again.
     lease_ms: int
+    # Each run is either rows of the core throughout or none at all.
     runs: tuple[Run, ...]
+    # The tier that each run was served at, and is charged to.
+    tiers: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Acked:
+    """Messages are done. Some may have lapsed before, where the receipt outlives the lease."""
+
     queue: int
     at_ms: int
     lease: int
@@ -87,7 +98,7 @@ class Acked:
     mask: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Released:
     """Messages of a lease go back, each to rest until its time."""
 
@@ -99,7 +110,7 @@ class Released:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Extended:
     queue: int
     at_ms: int
@@ -108,18 +119,39 @@ class Extended:
     lease_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Buried:
-    """Messages whose deliveries are spent moved to another queue of the shard, in one step."""
+    """Messages whose deliveries are spent moved to another queue of the shard, in one step.
+
+    Both queues apply it: one settles the messages, the other numbers them, in this order.
+    """
 
     queue: int
     at_ms: int
-    runs: tuple[Run, ...]
     into: int
-    error: str
+    # One run of length 1 for each message, and as many rows in each column.
+    runs: tuple[Run, ...]
+    tiers: bytes
+    origins: tuple[Origin, ...]
+    groups: tuple[bytes, ...]
+    errors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Redriven:
+    """Messages went back from the dead letters, to be delivered as if for the first time. As `Buried`."""
+
+    queue: int
+    at_ms: int
+    into: int
+    runs: tuple[Run, ...]
+    tiers: bytes
+    origins: tuple[Origin, ...]
+    groups: tuple[bytes, ...]
+    errors: tuple[str, ...]
+
+
+@dataclass(slots=True)
 class Expired:
     """Messages older than the queue keeps them are gone."""
 
@@ -128,7 +160,7 @@ class Expired:
     runs: tuple[Run, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Purged:
     """Everything that was in the queue is gone, leased or not."""
 
@@ -136,7 +168,7 @@ class Purged:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Escalated:
     """Somebody moved pending messages to another tier, and said why."""
 
@@ -164,4 +196,5 @@ Event: TypeAlias = (
     | Expired
     | Purged
     | Escalated
+    | Redriven
 )

@@ -19,6 +19,24 @@ SPARE_BYTES = 16 * MIB
 OPEN_SEGMENTS_MAX = 64
 EPOCHS_MAX = 2_000
 
+LEASE_MESSAGES_MAX = 10_000
+LEASE_MS_MAX = 12 * 60 * 60 * 1_000
+DURATION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
+RETENTION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
+DELIVERIES_MAX = 10_000
+WEIGHT_MAX = 1_000
+NAME_BYTES_MAX = 128
+ERROR_CHARACTERS_MAX = 1_024
+REASON_CHARACTERS_MAX = 1_024
+SENDERS_MAX = 10_000
+SENDER_SENDS_MAX = 64
+SENDER_MS = 7 * 24 * 60 * 60 * 1_000
+AUDIT_MAX = 1_000
+SWEEP_ROWS = 4_096
+EVENT_RUNS_MAX = 10_000
+RETRY_AFTER_MS_MIN = 100
+RETRY_AFTER_MS_MAX = 60_000
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -37,4 +55,21 @@ LIMITS: tuple[Limit, ...] = (
     Limit("SPARE_BYTES", SPARE_BYTES, "bytes", "Kept in a log for acks and drops, so that a full disk can be emptied."),
     Limit("OPEN_SEGMENTS_MAX", OPEN_SEGMENTS_MAX, "files", "Closed segments of one log kept open for reading."),
     Limit("EPOCHS_MAX", EPOCHS_MAX, "epochs", "Changes of leader one log remembers; the oldest go first."),
+    Limit("LEASE_MESSAGES_MAX", LEASE_MESSAGES_MAX, "messages", "Handed out under one lease."),
+    Limit("LEASE_MS_MAX", LEASE_MS_MAX, "ms", "How long a lease may last before it is extended."),
+    Limit("DURATION_MS_MAX", DURATION_MS_MAX, "ms", "Any delay, backoff, window or aging threshold."),
+    Limit("RETENTION_MS_MAX", RETENTION_MS_MAX, "ms", "How long a queue that forgets may keep a message."),
+    Limit("DELIVERIES_MAX", DELIVERIES_MAX, "deliveries", "The highest delivery limit of a queue or a message."),
+    Limit("WEIGHT_MAX", WEIGHT_MAX, "", "The greatest weight of a tier."),
+    Limit("NAME_BYTES_MAX", NAME_BYTES_MAX, "bytes", "A group, or the id a message is deduplicated by."),
+    Limit("ERROR_CHARACTERS_MAX", ERROR_CHARACTERS_MAX, "characters", "Kept of the error of a failed message."),
+    Limit("REASON_CHARACTERS_MAX", REASON_CHARACTERS_MAX, "characters", "Kept of who escalated, and of why."),
+    Limit("SENDERS_MAX", SENDERS_MAX, "senders", "Remembered by one queue; the longest unheard of goes first."),
+    Limit("SENDER_SENDS_MAX", SENDER_SENDS_MAX, "sends", "Remembered of one sender; the lowest sequences go first."),
+    Limit("SENDER_MS", SENDER_MS, "ms", "How long a silent sender is remembered."),
+    Limit("AUDIT_MAX", AUDIT_MAX, "escalations", "Kept for reading back in a queue; the journal has them all."),
+    Limit("SWEEP_ROWS", SWEEP_ROWS, "rows", "Looked at by one search for messages past their retention."),
+    Limit("EVENT_RUNS_MAX", EVENT_RUNS_MAX, "runs", "In one event; what is more takes another."),
+    Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
+    Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
 )

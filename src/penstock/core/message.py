@@ -5,7 +5,7 @@ per lane; a lane is one queue and the tier at which its messages were sent. What
 travels is batch-shaped: columns with one row for each message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -37,6 +37,16 @@ class Sender(NamedTuple):
     sequence: int
 
 
+class Origin(NamedTuple):
+    """Where a moved message comes from: its first queue, which its id names, and its life until the move."""
+
+    queue: int
+    lane: int
+    number: int
+    sent_at_ms: int
+    deliveries: int
+
+
 class Receipt(NamedTuple):
     """The right to settle one message: opaque outside, nothing to sign, unguessable.
 
@@ -46,6 +56,18 @@ class Receipt(NamedTuple):
     lease: int
     token: int
     row: int
+
+
+def masks(receipts: Iterable[Receipt]) -> dict[tuple[int, int], int]:
+    """Gather receipts by lease and token, each with the bitmap of its rows.
+
+    >>> masks([Receipt(1, 7, 0), Receipt(2, 9, 3), Receipt(1, 7, 2)])
+    {(1, 7): 5, (2, 9): 8}
+    """
+    gathered: dict[tuple[int, int], int] = {}
+    for lease, token, row in receipts:
+        gathered[lease, token] = gathered.get((lease, token), 0) | 1 << row
+    return gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,9 @@ Laws for every store
 3. No verb waits for messages: that is the broker's business.
 4. Queues are named; an unknown name raises `QueueNotFound`.
 
-SQL, files and wire formats stay on their own sides of this line.
+SQL, files and wire formats stay on their own sides of this line. What the core
+raises (`QueueFull`, `BadDraft`, `BadSettings`, `SenderFenced`, `SendForgotten`)
+passes through, and so do `LogFull` and `LogBusy` of a store that has a log.
 """
 
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ from enum import Enum
 from typing import Protocol
 
 from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.settings import QueueSettings
 
 
 class QueueNotFound(Exception):
@@ -42,35 +45,43 @@ class Delivery:
 
     lease: int
     token: int
-    until_ms: int
+    # The queue's own number for each message: what an id is made of.
     ids: Sequence[str]
     bodies: Sequence[memoryview]
-    tiers: Sequence[int]
+    attributes: Sequence[memoryview] | None
+    tiers: bytes
     deliveries: Sequence[int]
     sent_at_ms: Sequence[int]
     groups: Sequence[bytes] | None
-    attributes: Sequence[bytes] | None
+    until_ms: int
+
+    def __len__(self) -> int:
+        return len(self.bodies)
 
     def receipts(self) -> list[Receipt]:
-        return [Receipt(self.lease, self.token, row) for row in range(len(self.ids))]
+        return [Receipt(self.lease, self.token, row) for row in range(len(self.bodies))]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many messages a queue holds, by tier where there are five numbers."""
+    """How many messages a queue holds; a tuple has one number for each tier."""
 
-    ready: tuple[int, int, int, int, int]
+    ready: tuple[int, ...]
     leased: int
     delayed: int
-    oldest_sent_at_ms: tuple[int | None, int | None, int | None, int | None, int | None]
+    oldest_sent_at_ms: tuple[int | None, ...]
+
+    @property
+    def live(self) -> int:
+        return sum(self.ready) + self.leased + self.delayed
 
 
 class QueueStore(Protocol):
-    async def create(self, queue: str, settings: str) -> None:
+    async def create(self, queue: str, settings: QueueSettings) -> None:
         """Make a queue; again with equal settings changes nothing; with others raises `QueueExists`."""
         ...
 
-    async def change(self, queue: str, settings: str) -> None:
+    async def change(self, queue: str, settings: QueueSettings) -> None:
         """Replace the settings of a queue."""
         ...
 
@@ -86,8 +97,8 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def lease(self, queue: str, *, want: int, lease_ms: int) -> Delivery | None:
-        """Hand out at most ``want`` visible messages, hidden from others for ``lease_ms``.
+    async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
+        """Hand out at most ``want`` visible messages, hidden from others for ``lease_ms`` or the queue's own time.
 
         Returns at once, with None if nothing is visible.
         """
@@ -112,3 +123,7 @@ class QueueStore(Protocol):
         ...
 
     async def counts(self, queue: str) -> Counts: ...
+
+    async def tidy(self) -> None:
+        """Do what is due without anyone asking: bury what is spent, let go of what is too old."""
+        ...

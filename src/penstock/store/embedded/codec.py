@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.core import events
-from penstock.core.events import Event, Released, Sent
-from penstock.core.message import Run, Sender
+from penstock.core.events import Buried, Event, Leased, Redriven, Released, Sent
+from penstock.core.message import Origin, Run, Sender
 from penstock.log.frame import Blobs, Column, pack, unpack
 from penstock.runtime.interface import Buffer
 
@@ -62,10 +62,15 @@ class Layout:
     has_mask: bool = False
     texts: tuple[str, ...] = ()
     has_runs: bool = False
+    # One byte for each run.
+    has_tiers: bool = False
+    # Origin, group and error of each run.
+    has_origins: bool = False
 
 
 _QUEUE = struct.Struct("<Iq")
 _LEASE = struct.Struct("<IqQ")
+_MOVE = struct.Struct("<IqI")
 
 _LAYOUTS = (
     Layout(1, events.Opened, struct.Struct("<q"), ("at_ms",)),
@@ -73,11 +78,18 @@ _LAYOUTS = (
     Layout(3, events.QueueChanged, _QUEUE, ("queue", "at_ms"), texts=("settings",)),
     Layout(4, events.QueueDeleted, _QUEUE, ("queue", "at_ms")),
     Layout(5, events.Sent, _QUEUE, ("queue", "at_ms")),
-    Layout(6, events.Leased, struct.Struct("<IqQQQ"), ("queue", "at_ms", "lease", "token", "lease_ms"), has_runs=True),
+    Layout(
+        6,
+        events.Leased,
+        struct.Struct("<IqQQQ"),
+        ("queue", "at_ms", "lease", "token", "lease_ms"),
+        has_runs=True,
+        has_tiers=True,
+    ),
     Layout(7, events.Acked, _LEASE, ("queue", "at_ms", "lease"), has_mask=True),
     Layout(8, events.Released, _LEASE, ("queue", "at_ms", "lease"), has_mask=True, texts=("error",)),
     Layout(9, events.Extended, struct.Struct("<IqQQ"), ("queue", "at_ms", "lease", "lease_ms"), has_mask=True),
-    Layout(10, events.Buried, struct.Struct("<IqI"), ("queue", "at_ms", "into"), texts=("error",), has_runs=True),
+    Layout(10, events.Buried, _MOVE, ("queue", "at_ms", "into"), has_runs=True, has_tiers=True, has_origins=True),
     Layout(11, events.Expired, _QUEUE, ("queue", "at_ms"), has_runs=True),
     Layout(12, events.Purged, _QUEUE, ("queue", "at_ms")),
     Layout(
@@ -88,6 +100,7 @@ _LAYOUTS = (
         texts=("actor", "reason"),
         has_runs=True,
     ),
+    Layout(14, events.Redriven, _MOVE, ("queue", "at_ms", "into"), has_runs=True, has_tiers=True, has_origins=True),
 )
 _BY_EVENT = {layout.event: layout for layout in _LAYOUTS}
 _BY_KIND = {(layout.kind, VERSION): layout for layout in _LAYOUTS}
@@ -103,7 +116,7 @@ def encode(event: Event, bodies: Blobs | None = None, attributes: Blobs | None =
         key.append(_with_length(mask.to_bytes((mask.bit_length() + 7) // 8, "little")))
     key += [_with_length(getattr(event, name).encode()) for name in layout.texts]
     if layout.has_runs:
-        columns = _run_columns(getattr(event, "runs"))  # noqa: B009
+        columns = _run_columns(event, layout)
     elif isinstance(event, Released):
         columns = [array("q", event.visible_at_ms)]
     elif isinstance(event, Sent):
@@ -133,7 +146,7 @@ def decode(key: Buffer | None, value: Buffer | None) -> Decoded:
         text, at = _read_length(view, at)
         fields[name] = bytes(text).decode()
     if layout.has_runs:
-        fields["runs"] = tuple(map(Run, *columns))
+        fields |= _read_runs(columns, layout)
     elif layout.event is Released:
         fields["visible_at_ms"] = tuple(columns[0])
     return Decoded(layout.event(**fields))
@@ -149,12 +162,38 @@ def _read_length(view: memoryview, at: int) -> tuple[memoryview, int]:
     return view[start : start + length], start + length
 
 
-def _run_columns(runs: Sequence[Run]) -> list[Column]:
-    return [
+def _run_columns(event: Any, layout: Layout) -> list[Column]:
+    runs: Sequence[Run] = event.runs
+    columns: list[Column] = [
         array("B", [run.lane for run in runs]),
         array("Q", [run.first for run in runs]),
         array("I", [run.length for run in runs]),
     ]
+    if layout.has_tiers:
+        assert isinstance(event, Leased | Buried | Redriven)
+        columns.append(array("B", event.tiers))
+    if layout.has_origins:
+        assert isinstance(event, Buried | Redriven)
+        by_field = list(zip(*event.origins, strict=True)) or [()] * len(_ORIGIN)
+        columns += [array(code, values) for code, values in zip(_ORIGIN, by_field, strict=True)]
+        columns += [Blobs.of(event.groups), Blobs.of([error.encode() for error in event.errors])]
+    return columns
+
+
+# The columns of an `Origin`: queue, lane, number, sent_at_ms, deliveries.
+_ORIGIN = "IBQqI"
+
+
+def _read_runs(columns: Sequence[memoryview | Blobs], layout: Layout) -> dict[str, Any]:
+    fields: dict[str, Any] = {"runs": tuple(map(Run, *columns[:3]))}
+    if layout.has_tiers:
+        fields["tiers"] = bytes(columns[3])  # type: ignore[arg-type]
+    if layout.has_origins:
+        *origins, groups, errors = columns[4:]
+        fields["origins"] = tuple(map(Origin, *origins))
+        fields["groups"] = tuple(map(bytes, groups))
+        fields["errors"] = tuple(bytes(error).decode() for error in errors)
+    return fields
 
 
 # A `Sent` has columns that most sends do without. The flags say which are there, in this order.
@@ -181,7 +220,8 @@ def _sent_columns(event: Sent, bodies: Blobs | None, attributes: Blobs | None) -
             flags |= flag
             columns.append(column)
     columns.append(bodies)
-    return _SENT.pack(flags, *(event.sender or _NO_SENDER)), columns
+    repeats = array("Q", [number for repeat in event.repeats for number in repeat]).tobytes()
+    return _SENT.pack(flags, *(event.sender or _NO_SENDER)) + _with_length(repeats), columns
 
 
 def _read_sent(fields: dict[str, Any], view: memoryview, columns: Sequence[memoryview | Blobs]) -> Decoded:
@@ -198,6 +238,9 @@ def _read_sent(fields: dict[str, Any], view: memoryview, columns: Sequence[memor
         fields["dedup_ids"] = tuple(map(bytes, next(rest)))
     if flags & _HAS_DELIVERIES_MAX:
         fields["deliveries_max"] = tuple(next(rest))
+    repeats, _ = _read_length(view, _SENT.size)
+    numbers = iter(array("Q", bytes(repeats)))
+    fields["repeats"] = tuple(zip(numbers, numbers, strict=True))
     attributes = next(rest) if flags & _HAS_ATTRIBUTES else None
     bodies = next(rest)
     assert isinstance(bodies, Blobs)

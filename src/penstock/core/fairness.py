@@ -1,0 +1,158 @@
+"""Which tier is served next: start-time fair queuing with whole-number tags, in closed form.
+
+Each tier t has a weight w(t). Its messages are served at virtual times that lie
+``stride(t) = lcm(weights) / w(t)`` apart, so a tier of twice the weight comes up
+twice as often:
+
+    start(t) = max(finish(t), clock)       the tag of the tier's next message
+    serve the ready tier with the least start, the more urgent one at a tie
+    clock = start(t);  finish(t) = start(t) + stride(t)
+
+A tier with nothing ready is not looked at: it costs nothing. When it returns it
+starts at the clock, not at its old finish: it has banked nothing.
+
+For a large batch nobody counts one by one. Of tier t, ``(v - start(t)) // stride(t) + 1``
+messages have a tag up to v; the greatest v whose sum is within the batch is found
+by halving, and only what is left over is dealt out in order. The answer is a
+number for each tier, which SQL can carry out as well.
+
+**Bound.** A message with p ahead of it in its tier is served within
+``(p + 1) · W / w + 5`` messages, where W is the sum of all weights: its tag is at
+most (p + 1) strides beyond the clock, and within that time tier j is served at
+most (p + 1) · w(j) / w times, once more for the message it was at.
+
+See: Goyal, Vin, Cheng, "Start-time Fair Queuing", SIGCOMM 1996.
+"""
+
+from collections.abc import Sequence
+from math import lcm
+
+TIERS = 5
+NEVER = 1 << 200
+
+_ONE_BY_ONE_MAX = 24
+
+
+class Shares:
+    """The tags of one queue's tiers. `quotas` decides, `served` remembers."""
+
+    __slots__ = ("weights", "is_strict", "strides", "clock", "finish")
+
+    def __init__(self, weights: Sequence[int], *, is_strict: bool = False) -> None:
+        self.weights = tuple(weights)
+        self.is_strict = is_strict
+        whole = lcm(*weights)
+        self.strides = tuple(whole // weight for weight in weights)
+        self.clock = 0
+        self.finish = [0] * TIERS
+
+    def quotas(self, want: int, ready: Sequence[int]) -> list[int]:
+        """Return how many of ``want`` messages each tier is to give, of what it has ready.
+
+        >>> Shares((16, 8, 4, 2, 1)).quotas(31, [99] * 5)
+        [16, 8, 4, 2, 1]
+        >>> Shares((16, 8, 4, 2, 1)).quotas(31, [0, 0, 3, 0, 99])
+        [0, 0, 3, 0, 28]
+        """
+        if self.is_strict:
+            return _in_order(want, ready)
+        active = [tier for tier in range(TIERS) if ready[tier]]
+        quotas = [0] * TIERS
+        if sum(ready) <= want:
+            return list(ready)
+        if len(active) == 1:
+            quotas[active[0]] = want
+            return quotas
+        starts = [max(finish, self.clock) for finish in self.finish]
+        if want <= _ONE_BY_ONE_MAX:
+            self._deal(quotas, starts, want, ready)
+        else:
+            self._fill(quotas, starts, want, ready, active)
+        return quotas
+
+    def _deal(self, quotas: list[int], starts: Sequence[int], want: int, ready: Sequence[int]) -> None:
+        """By the definition, one after the other: for a few this is quicker than halving."""
+        tags = [start if count else NEVER for start, count in zip(starts, ready, strict=True)]
+        strides = self.strides
+        for _ in range(want):
+            least = min(tags)
+            tier = tags.index(least)
+            quotas[tier] += 1
+            tags[tier] = least + strides[tier] if quotas[tier] < ready[tier] else NEVER
+
+    def _fill(
+        self, quotas: list[int], starts: Sequence[int], want: int, ready: Sequence[int], active: Sequence[int]
+    ) -> None:
+        strides = self.strides
+        columns = [(starts[tier], strides[tier], ready[tier]) for tier in active]
+        low = min(start for start, _, _ in columns) - 1
+        # One tier alone would reach `want` by then, and there is more than `want` ready.
+        high = max(start + stride * min(want, count) for start, stride, count in columns)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if _due(columns, middle) <= want:
+                low = middle
+            else:
+                high = middle
+        for tier in active:
+            if low >= starts[tier]:
+                quotas[tier] = min((low - starts[tier]) // strides[tier] + 1, ready[tier])
+        # The rest have the very next tag, so they come in the order of urgency.
+        left = want - sum(quotas)
+        for tier in active:
+            is_next = starts[tier] + strides[tier] * quotas[tier] == high
+            if left and is_next and quotas[tier] < ready[tier]:
+                quotas[tier] += 1
+                left -= 1
+
+    def served(self, tier: int, count: int) -> None:
+        """Remember that a tier gave ``count`` messages. The clock moves with `settle_clock`."""
+        start = self.finish[tier]
+        if start < self.clock:  # noqa: PLR1730 - on the way of every lease.
+            start = self.clock
+        self.finish[tier] = start + self.strides[tier] * count
+
+    def settle_clock(self, tiers: Sequence[int]) -> None:
+        """Move the clock to the latest start among the tiers just served."""
+        for tier in tiers:
+            latest = self.finish[tier] - self.strides[tier]
+            if latest > self.clock:  # noqa: PLR1730 - on the way of every lease.
+                self.clock = latest
+
+    def served_alone(self, tier: int, count: int) -> None:
+        """`served` and `settle_clock`, for a lease of one tier."""
+        start = self.finish[tier]
+        if start < self.clock:  # noqa: PLR1730 - on the way of every lease.
+            start = self.clock
+        stride = self.strides[tier]
+        self.finish[tier] = start + stride * count
+        self.clock = start + stride * (count - 1)
+
+    def served_together(self, counts: Sequence[int]) -> None:
+        """`served` and `settle_clock`, for a lease of so many messages of each tier."""
+        tiers = [tier for tier, count in enumerate(counts) if count]
+        for tier in tiers:
+            self.served(tier, counts[tier])
+        self.settle_clock(tiers)
+
+    def bound(self, tier: int, ahead: int) -> int:
+        """Within how many leased messages one with ``ahead`` before it in its tier is leased itself.
+
+        >>> Shares((16, 8, 4, 2, 1)).bound(4, ahead=0)
+        36
+        """
+        total = sum(self.weights)
+        return -(-(ahead + 1) * total // self.weights[tier]) + TIERS
+
+
+def _due(columns: Sequence[tuple[int, int, int]], clock: int) -> int:
+    """How many messages have a tag up to ``clock``, of tiers with a start, a stride and so many ready."""
+    return sum(min((clock - start) // stride + 1, count) for start, stride, count in columns if clock >= start)
+
+
+def _in_order(want: int, ready: Sequence[int]) -> list[int]:
+    quotas = [0] * TIERS
+    for tier in range(TIERS):
+        quotas[tier] = min(want, ready[tier])
+        want -= quotas[tier]
+    return quotas

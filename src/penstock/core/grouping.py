@@ -1,0 +1,258 @@
+"""Groups: order inside each, fairness between all.
+
+Rows wait in lists. On a standard queue there is one list for each group and tier,
+in the order of joining, and a tier serves its groups in turns, one message each:
+a noisy group waits behind quiet ones. Messages without a group, runs and rows
+together, are one group among the others (number 0).
+
+On a FIFO queue a group is one list in the order of sending. It is *open* when no
+message of it is leased and its first one is visible; it stands in the rotation of
+the most urgent tier that is visible in it. A turn gives as much of it as is wanted.
+
+    group 7    ┌─▶ 12 ─▶ 13 ─▶ 17 ─▶ …          LEASED rows are in no list,
+               head                             resting and spent ones keep their place
+
+A rotation may name a group that has nothing for it any more. Whoever reads it
+skips such a name, and it goes when its turn comes.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+
+from penstock.core.rows import WAITING, Rows
+from penstock.core.settings import TIERS
+
+NOWHERE = 255
+UNGROUPED = 0
+
+
+class Groups:
+    __slots__ = (
+        "is_fifo",
+        "rows",
+        "plain",
+        "numbers",
+        "names",
+        "heads",
+        "tails",
+        "visible",
+        "queued",
+        "held",
+        "members",
+        "open_at",
+        "rotations",
+        "free",
+        "_hint",
+    )
+
+    def __init__(self, rows: Rows, plain: list[int], *, is_fifo: bool) -> None:
+        self.is_fifo = is_fifo
+        self.rows = rows
+        # How many messages wait in runs, by tier. Kept by the queue, read here.
+        self.plain = plain
+        self.numbers: dict[bytes, int] = {}
+        self.names: list[bytes] = [b""]
+        # The next four have a place for each group and tier. A FIFO group has its list at tier 0.
+        self.heads = array("I", [0] * TIERS)
+        self.tails = array("I", [0] * TIERS)
+        self.visible = array("I", [0] * TIERS)
+        # Whether the rotation of the tier names the group.
+        self.queued = array("B", [0] * TIERS)
+        # FIFO: messages leased now, and the tier whose rotation serves it.
+        self.held = array("I", [0])
+        self.open_at = array("B", [NOWHERE])
+        self.members = array("I", [0])
+        self.rotations: tuple[deque[int], ...] = tuple(deque() for _ in range(TIERS))
+        self.free: list[int] = []
+        # The row last put in its place: where the next one very likely belongs.
+        self._hint = 0
+
+    def number(self, name: bytes) -> int:
+        """The number of a group, which it has while it has messages."""
+        number = self.numbers.get(name)
+        if number is not None:
+            return number
+        if self.free:
+            number = self.free.pop()
+            self.names[number] = name
+        else:
+            number = len(self.names)
+            self.names.append(name)
+            for column in (self.heads, self.tails, self.visible):
+                column.extend((0,) * TIERS)
+            self.queued.extend((0,) * TIERS)
+            self.held.append(0)
+            self.members.append(0)
+            self.open_at.append(NOWHERE)
+        self.numbers[name] = number
+        return number
+
+    def forget(self, group: int) -> None:
+        """A group has no messages any more: its number is free."""
+        del self.numbers[self.names[group]]
+        self.names[group] = b""
+        self.free.append(group)
+
+    def is_ordered(self, group: int) -> bool:
+        return self.is_fifo and group != UNGROUPED
+
+    # Lists.
+
+    def append(self, place: int, slot: int) -> None:
+        last = self.tails[place]
+        self.rows.before[slot] = last
+        self.rows.after[slot] = 0
+        if last:
+            self.rows.after[last] = slot
+        else:
+            self.heads[place] = slot
+        self.tails[place] = slot
+
+    def insert(self, place: int, slot: int, order: "array[int]") -> None:
+        """Put a row in its place in a list that is sorted by ``order``, behind its equals."""
+        rows, mine = self.rows, order[slot]
+        last = self.tails[place]
+        if not last or order[last] <= mine:
+            self.append(place, slot)
+            return
+        before, after = 0, self.heads[place]
+        if self._is_hint(place) and order[self._hint] <= mine:
+            before, after = self._hint, rows.after[self._hint]
+        while order[after] <= mine:
+            before, after = after, rows.after[after]
+        rows.before[slot], rows.after[slot] = before, after
+        rows.before[after] = slot
+        if before:
+            rows.after[before] = slot
+        else:
+            self.heads[place] = slot
+        self._hint = slot
+
+    def _is_hint(self, place: int) -> bool:
+        hint = self._hint
+        if not hint:
+            return False
+        group = self.rows.group[hint]
+        return place == group * TIERS + (0 if self.is_ordered(group) else self.rows.tier[hint])
+
+    def unlink_head(self, place: int, slot: int) -> None:
+        """`unlink`, quicker for the row that is served: the first of its list, unless the past chose otherwise."""
+        if self.heads[place] != slot:
+            self.unlink(place, slot)
+            return
+        after = self.heads[place] = self.rows.after[slot]
+        if after:
+            self.rows.before[after] = 0
+        else:
+            self.tails[place] = 0
+        if slot == self._hint:
+            self._hint = 0
+
+    def unlink(self, place: int, slot: int) -> None:
+        rows = self.rows
+        if slot == self._hint:
+            self._hint = 0
+        before, after = rows.before[slot], rows.after[slot]
+        if before:
+            rows.after[before] = after
+        else:
+            self.heads[place] = after
+        if after:
+            rows.before[after] = before
+        else:
+            self.tails[place] = before
+
+    def listed(self, place: int) -> Iterator[int]:
+        slot, after = self.heads[place], self.rows.after
+        while slot:
+            yield slot
+            slot = after[slot]
+
+    # Turns.
+
+    def name_in(self, group: int, tier: int) -> None:
+        """Let a rotation serve a group, and the ungrouped beside it."""
+        if not self.queued[group * TIERS + tier]:
+            self.queued[group * TIERS + tier] = 1
+            self.rotations[tier].append(group)
+        if group != UNGROUPED:
+            self.name_ungrouped(tier)
+
+    def name(self, group: int, tier: int) -> None:
+        """Let a rotation serve whom it has something for now."""
+        if group != UNGROUPED:
+            self.name_in(group, tier)
+        elif self.rotations[tier]:
+            self.name_ungrouped(tier)
+
+    def name_ungrouped(self, tier: int) -> None:
+        """The ungrouped take turns only where there are groups to take them with."""
+        if self.rotations[tier] and not self.queued[tier] and self.plain[tier] + self.visible[tier]:
+            self.queued[tier] = 1
+            self.rotations[tier].append(UNGROUPED)
+
+    def is_served(self, group: int, tier: int) -> bool:
+        """Whether a group has something for a tier."""
+        if group == UNGROUPED:
+            return self.plain[tier] + self.visible[tier] > 0
+        if self.is_fifo:
+            return self.open_at[group] == tier
+        return self.visible[group * TIERS + tier] > 0
+
+    def turn(self, tier: int, group: int) -> None:
+        """A group has had its turn: it goes to the end of the rotation, or out of it."""
+        rotation = self.rotations[tier]
+        if rotation and rotation[0] == group and group != UNGROUPED:
+            # The usual turn: that of the group in front.
+            if self.is_served(group, tier):
+                rotation.rotate(-1)
+            else:
+                rotation.popleft()
+                self.queued[group * TIERS + tier] = 0
+            return
+        while rotation and rotation[0] != group and not self.is_served(rotation[0], tier):
+            self.queued[rotation.popleft() * TIERS + tier] = 0
+        if not self.queued[group * TIERS + tier]:
+            return
+        if rotation[0] == group:
+            rotation.popleft()
+        else:
+            rotation.remove(group)
+        if self.is_served(group, tier) and (group != UNGROUPED or rotation):
+            rotation.append(group)
+        else:
+            self.queued[group * TIERS + tier] = 0
+
+    def next_in(self, tier: int, most: int) -> list[int]:
+        """The first groups of a rotation that have something for it."""
+        rotation = self.rotations[tier]
+        if not rotation:
+            return []
+        return list(islice((group for group in rotation if self.is_served(group, tier)), most))
+
+    def refresh(self, group: int) -> None:
+        """Open or close a FIFO group, at the tier it now belongs to."""
+        place = group * TIERS
+        head = self.heads[place]
+        tier = NOWHERE
+        if head and not self.held[group] and self.rows.state[head] == WAITING:
+            # The head is visible, so one of them is more than 0.
+            tier = 0
+            while not self.visible[place + tier]:
+                tier += 1
+        if tier != self.open_at[group]:
+            self.open_at[group] = tier
+            if tier != NOWHERE:
+                self.name_in(group, tier)
+
+    def front(self, group: int, most: int) -> list[int]:
+        """The rows at the front of an open FIFO group that are visible."""
+        state, after = self.rows.state, self.rows.after
+        slot = self.heads[group * TIERS]
+        found: list[int] = []
+        while slot and len(found) < most and state[slot] == WAITING:
+            found.append(slot)
+            slot = after[slot]
+        return found

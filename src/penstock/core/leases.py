@@ -1,0 +1,293 @@
+"""Leases: who holds what, until when.
+
+A lease is a run of numbers with a bitmap of what is still held, one random token
+and a deadline. It lives in a slot of columns, so that thirty million messages out
+in leases of ten are three million slots of some sixty bytes and no objects at all.
+Its id is the slot and how often the slot has been used: an old id is known to be
+old without remembering it.
+
+A lease of several runs, or of rows, has its *parts* beside the columns: a run is
+``(lane, first, count, deliveries)``, a row its slot. Bit i of the bitmap is the
+i-th message in the order of the parts.
+
+When a lease lapses, its bits move from *held* to *late*. A late bit says that the
+message has been neither leased again nor settled since: by the rule of AWS the
+receipt would still be good. It takes part in nothing else.
+
+A deadline may differ for some of the messages, when only they were extended.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from penstock.core.wheel import Wheel
+
+Part: TypeAlias = "tuple[int, int, int, int] | int"
+
+_SLOT = 0xFFFF_FFFF
+_FULL = tuple((1 << count) - 1 for count in range(1_025))
+
+
+class Deadline(NamedTuple):
+    """Until when some messages of a lease are held, and how long they were asked for."""
+
+    mask: int
+    until_ms: int
+    lease_ms: int
+
+
+class Leases:
+    __slots__ = (
+        "token",
+        "until_ms",
+        "lease_ms",
+        "lane",
+        "first",
+        "count",
+        "deliveries",
+        "uses",
+        "held",
+        "late",
+        "parts",
+        "deadlines",
+        "free",
+        "wheel",
+        "live",
+    )
+
+    def __init__(self) -> None:
+        self.token = array("Q")
+        # Of those messages that have no deadline of their own. -1 when the slot is free.
+        self.until_ms = array("q")
+        self.lease_ms = array("Q")
+        self.lane = array("B")
+        self.first = array("Q")
+        self.count = array("I")
+        self.deliveries = array("H")
+        self.uses = array("I")
+        self.held: list[int] = []
+        self.late: dict[int, int] = {}
+        self.parts: dict[int, list[Part]] = {}
+        self.deadlines: dict[int, list[Deadline]] = {}
+        self.free: list[int] = []
+        self.wheel = Wheel()
+        # Leases that hold anything.
+        self.live = 0
+
+    def next_id(self) -> int:
+        if self.free:
+            slot = self.free[-1]
+            return self.uses[slot] << 32 | slot
+        return 1 << 32 | len(self.token)
+
+    def open(self, lease: int, token: int, count: int, until_ms: int, lease_ms: int) -> int:
+        """Take the slot that `next_id` named, and return it."""
+        slot = lease & _SLOT
+        held = _FULL[count] if count < len(_FULL) else (1 << count) - 1
+        self.live += 1
+        if slot < len(self.token):
+            assert self.free[-1] == slot
+            self.free.pop()
+            self.token[slot] = token
+            self.until_ms[slot] = until_ms
+            self.lease_ms[slot] = lease_ms
+            self.count[slot] = count
+            self.held[slot] = held
+        else:
+            self._grow(token, until_ms, lease_ms, count, held)
+        self.wheel.add(until_ms, lease)
+        if self.wheel.count >= self.wheel.thin_at:
+            self.wheel.thin(self.live, self.held_timers)
+        return slot
+
+    def _grow(self, token: int, until_ms: int, lease_ms: int, count: int, held: int) -> None:
+        self.token.append(token)
+        self.until_ms.append(until_ms)
+        self.lease_ms.append(lease_ms)
+        self.count.append(count)
+        self.held.append(held)
+        self.uses.append(1)
+        self.lane.append(0)
+        self.first.append(0)
+        self.deliveries.append(0)
+
+    def close(self, slot: int) -> None:
+        """Free a slot that holds nothing any more, and is late with nothing."""
+        self.until_ms[slot] = -1
+        # An id is its slot and its uses, so the uses must never come round to an id that somebody has.
+        self.uses[slot] = (self.uses[slot] + 1) & _SLOT or 1
+        if self.parts:
+            self.parts.pop(slot, None)
+        if self.deadlines:
+            self.deadlines.pop(slot, None)
+        self.free.append(slot)
+
+    def find(self, lease: int) -> int:
+        """The slot of a lease, or -1 if there is no such lease any more."""
+        slot = lease & _SLOT
+        if slot < len(self.uses) and self.uses[slot] == lease >> 32 and self.until_ms[slot] >= 0:
+            return slot
+        return -1
+
+    def id(self, slot: int) -> int:
+        return self.uses[slot] << 32 | slot
+
+    def drop_held(self, slot: int, mask: int) -> None:
+        """Messages are held no longer; the slot goes when nothing is left of it."""
+        held = self.held[slot] & ~mask
+        self.held[slot] = held
+        if held:
+            return
+        self.live -= 1
+        if slot not in self.late:
+            self.close(slot)
+
+    def make_late(self, slot: int, mask: int) -> None:
+        """Messages have lapsed: held no longer, and late until somebody else has them."""
+        self.late[slot] = self.late.get(slot, 0) | mask
+        self.held[slot] &= ~mask
+        if not self.held[slot]:
+            self.live -= 1
+
+    def drop_late(self, slot: int, mask: int) -> None:
+        left = self.late[slot] & ~mask
+        if left:
+            self.late[slot] = left
+            return
+        del self.late[slot]
+        if not self.held[slot]:
+            self.close(slot)
+
+    def forget_late(self, lease: int, lane: int, first: int, end: int) -> None:
+        """Numbers of a run that came back from this lease are waiting no longer."""
+        slot = lease & _SLOT
+        self.drop_late(slot, self.mask_of(slot, lane, first, end))
+
+    def mask_of(self, slot: int, lane: int, first: int, end: int) -> int:
+        """The bits of the numbers of a run, which may be in several parts."""
+        if slot not in self.parts:
+            return ((1 << (end - first)) - 1) << (first - self.first[slot])
+        mask = bit = 0
+        for part in self.parts[slot]:
+            if isinstance(part, int):
+                bit += 1
+                continue
+            low, high = max(first, part[1]), min(end, part[1] + part[2])
+            if part[0] == lane and low < high:
+                mask |= ((1 << (high - low)) - 1) << (bit + low - part[1])
+            bit += part[2]
+        return mask
+
+    def members(self, slot: int, mask: int) -> Iterator[Part]:
+        """The messages of some bits, as runs and rows, in order."""
+        parts: list[Part] = self.parts.get(slot) or [
+            (self.lane[slot], self.first[slot], self.count[slot], self.deliveries[slot])
+        ]
+        for part in parts:
+            if isinstance(part, int):
+                if mask & 1:
+                    yield part
+                mask >>= 1
+                continue
+            lane, first, count, deliveries = part
+            for start, length in bit_runs(mask & ((1 << count) - 1)):
+                yield (lane, first + start, length, deliveries)
+            mask >>= count
+
+    def lapsed_mask(self, slot: int, now_ms: int) -> int:
+        """Which held messages have reached their deadline."""
+        held = self.held[slot]
+        due = 0
+        for mask, until_ms, _ in self.deadlines.get(slot, ()):
+            held &= ~mask
+            if until_ms <= now_ms:
+                due |= mask
+        if self.until_ms[slot] <= now_ms:
+            due |= held
+        return due & self.held[slot]
+
+    def extend(self, slot: int, mask: int, *, until_ms: int, lease_ms: int) -> None:
+        self.wheel.add(until_ms, self.id(slot))
+        rest = self.held[slot] & ~mask
+        others = [
+            Deadline(other.mask & rest, other.until_ms, other.lease_ms)
+            for other in self.deadlines.pop(slot, ())
+            if other.mask & rest
+        ]
+        for other in others:
+            rest &= ~other.mask
+        if rest:
+            others.append(Deadline(mask, until_ms, lease_ms))
+        else:
+            self.until_ms[slot] = until_ms
+            self.lease_ms[slot] = lease_ms
+        if others:
+            self.deadlines[slot] = others
+
+    def rearm(self, now_ms: int) -> None:
+        """Begin every lease anew at its full length."""
+        self.wheel = Wheel()
+        for slot, held in enumerate(self.held):
+            if not held or self.until_ms[slot] < 0:
+                continue
+            self.until_ms[slot] = now_ms + self.lease_ms[slot]
+            self.wheel.add(self.until_ms[slot], self.id(slot))
+            if slot in self.deadlines:
+                again = [Deadline(mask, now_ms + lease_ms, lease_ms) for mask, _, lease_ms in self.deadlines[slot]]
+                self.deadlines[slot] = again
+                for deadline in again:
+                    self.wheel.add(deadline.until_ms, self.id(slot))
+
+    def clear(self) -> None:
+        """End every lease; no receipt is worth anything any more."""
+        self.late = {}
+        self.wheel = Wheel()
+        self.live = 0
+        for slot, until_ms in enumerate(self.until_ms):
+            if until_ms >= 0:
+                self.held[slot] = 0
+                self.close(slot)
+
+    def held_timers(self, timers: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those timers that still hold."""
+        until, uses, held = self.until_ms, self.uses, self.held
+        found: list[tuple[int, int]] = []
+        for at_ms, lease in timers:
+            slot = lease & _SLOT
+            if uses[slot] != lease >> 32 or not held[slot]:
+                continue
+            if until[slot] == at_ms or any(other.until_ms == at_ms for other in self.deadlines.get(slot, ())):
+                found.append((at_ms, lease))
+        return found
+
+    def bit_of(self, lease: int, row: int, message: int) -> int:
+        """The bit of a message that this lease holds, as a mask."""
+        slot = lease & _SLOT
+        if row:
+            return 1 << self.parts[slot].index(row) if slot in self.parts else 1
+        number = message >> 3
+        return self.mask_of(slot, message & 7, number, number + 1)
+
+    def deadline_ms(self, lease: int, mask: int) -> int:
+        """Until when one message of a lease is held."""
+        slot = lease & _SLOT
+        own = [deadline.until_ms for deadline in self.deadlines.get(slot, ()) if deadline.mask & mask]
+        return own[0] if own else self.until_ms[slot]
+
+
+def bit_runs(mask: int) -> Iterator[tuple[int, int]]:
+    """Where the ones of a bitmap begin, and how many there are in a row.
+
+    >>> list(bit_runs(0b1101110))
+    [(1, 3), (5, 2)]
+    """
+    start = 0
+    while mask:
+        zeros = (mask & -mask).bit_length() - 1
+        mask >>= zeros
+        start += zeros
+        ones = (~mask & (mask + 1)).bit_length() - 1
+        yield start, ones
+        mask >>= ones
+        start += ones

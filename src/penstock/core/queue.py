@@ -1,0 +1,485 @@
+"""The life of messages in one queue: a pure state machine.
+
+    send ──▶ READY ──lease──▶ LEASED ──ack──▶ settled
+               ▲                 │
+               ├── lease lapses ─┤   at once, the run intact
+               ├──── release ────┤   after a backoff
+               │                 └─ deliveries spent ─▶ buried
+        (rests until visible)
+
+Rules of this file
+------------------
+1. Every transition of a message is decided here and nowhere else.
+2. Nothing here reads a clock, rolls a die or does I/O: time and chance are
+   arguments. A queue is therefore a function of its events.
+3. The public methods *decide* and return events; `apply` is the only code that
+   changes state (`changes.py`). A method that decides nothing returns None.
+4. A message nothing has happened to is a number in a run, not an object.
+5. A decision is about the present: each begins by moving the queue to its
+   ``now_ms``. At the instant a lease ends, it has ended.
+
+Invariant: in every lane, each number below `next` is on a shelf, a row, in a
+lease, or settled by exactly one fact.
+
+Beside this file: `state.py` has the places a message can be in, `choosing.py`
+which messages a lease takes, `reading.py` and `explain.py` what can be asked.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from penstock.core import changes
+from penstock.core.choosing import choose
+from penstock.core.events import (
+    Acked,
+    Buried,
+    Escalated,
+    Event,
+    Expired,
+    Extended,
+    Leased,
+    Purged,
+    QueueChanged,
+    QueueCreated,
+    Redriven,
+    Released,
+    Sent,
+)
+from penstock.core.limits import (
+    DELIVERIES_MAX,
+    DURATION_MS_MAX,
+    ERROR_CHARACTERS_MAX,
+    EVENT_RUNS_MAX,
+    LEASE_MESSAGES_MAX,
+    LEASE_MS_MAX,
+    NAME_BYTES_MAX,
+    REASON_CHARACTERS_MAX,
+    RETRY_AFTER_MS_MAX,
+    RETRY_AFTER_MS_MIN,
+    SWEEP_ROWS,
+)
+from penstock.core.message import Drafts, Origin, Run, Sender, Tier
+from penstock.core.retry import backoff_ms
+from penstock.core.rows import FREE, LEASED, RESTING, WAITING
+from penstock.core.settings import TIERS, BadSettings, QueueSettings
+from penstock.core.state import State
+
+# Consecutive multiples of it, modulo 1, lie as far apart as so many numbers can.
+_GOLDEN = 0.618_033_988_749_895
+_NORMAL = bytes((Tier.NORMAL,))
+
+_T = TypeVar("_T")
+
+
+class QueueFull(Exception):
+    """The queue has no room for these messages now; ``retry_after_ms`` says when it may."""
+
+    def __init__(self, retry_after_ms: int) -> None:
+        super().__init__(f"the queue is full; try again in {retry_after_ms} ms")
+        self.retry_after_ms = retry_after_ms
+
+
+class BadDraft(ValueError):
+    """A draft breaks a limit; the message names it."""
+
+
+@dataclass(slots=True)
+class Accepted:
+    """What a send comes to: the event, if anything is new, and the key of each draft's message."""
+
+    event: Sent | None
+    messages: Sequence[int]
+
+
+class Swept(NamedTuple):
+    """What a search for old messages found, and where the next one begins."""
+
+    event: Expired | None
+    cursor: int
+
+
+class Queue:
+    """One queue. Its number is that of the queue in its shard, for good."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, queue: int, settings: QueueSettings | None = None) -> None:
+        self.state = State(queue, settings or QueueSettings())
+
+    @classmethod
+    def replay(cls, events: Iterable[Event]) -> "Queue":
+        """Make a queue from its history, which begins with `QueueCreated`."""
+        history = iter(events)
+        created = next(history)
+        assert isinstance(created, QueueCreated)
+        queue = cls(created.queue)
+        queue.apply(created)
+        for event in history:
+            queue.apply(event)
+        return queue
+
+    def apply(self, event: Event) -> None:
+        """Change the queue as the event says. Events come in the order in which they were decided."""
+        changes.apply(self.state, event)
+
+    def advance(self, now_ms: int) -> None:
+        self.state.advance(now_ms)
+
+    def send(self, drafts: Drafts, *, now_ms: int, sender: Sender | None = None) -> Accepted:
+        """Number the drafts, except those whose id is taken.
+
+        Raises `QueueFull`, `BadDraft`, `SenderFenced` or `SendForgotten`; then
+        nothing of the batch is accepted.
+        """
+        state = self.state
+        if now_ms >= state.due_ms or now_ms > state.now_ms:
+            state.advance(now_ms)
+        if sender is not None:
+            found = state.senders.find(sender)
+            if found is not None:
+                return Accepted(None, found)
+        is_bare = drafts.tiers is None and drafts.attributes is None and _is_plain(drafts)
+        if not drafts.bodies or not is_bare:
+            _check(drafts, now_ms)
+        tiers = drafts.tiers or _NORMAL * len(drafts)
+        taken = state.dedup.taken(drafts.dedup_ids, now_ms) if drafts.dedup_ids is not None else None
+        if taken:
+            return self._send_some(drafts, tiers, taken, now_ms=now_ms, sender=sender)
+        if state.settings.size_max:
+            self._check_room(tiers, now_ms)
+        messages = _number(tiers, state)
+        return Accepted(_sent(state, drafts, tiers, range(len(tiers)), now_ms=now_ms, sender=sender), messages)
+
+    def _send_some(
+        self, drafts: Drafts, tiers: bytes, taken: dict[int, int], *, now_ms: int, sender: Sender | None
+    ) -> Accepted:
+        """Number those drafts whose ids are free, and answer for the others with the messages they repeat."""
+        fresh = [row for row in range(len(drafts)) if row not in taken]
+        tiers = bytes([tiers[row] for row in fresh])
+        if self.state.settings.size_max and fresh:
+            self._check_room(tiers, now_ms)
+        messages = _answers(_number(tiers, self.state), taken, len(drafts))
+        if not fresh and sender is None:
+            return Accepted(None, messages)
+        event = _sent(self.state, drafts, tiers, fresh, now_ms=now_ms, sender=sender)
+        if sender is not None:
+            event = replace(event, repeats=tuple((row, messages[row]) for row in sorted(taken)))
+        return Accepted(event, messages)
+
+    def _check_room(self, tiers: bytes, now_ms: int) -> None:
+        state = self.state
+        after = state.live + len(tiers)
+        room = min(state.settings.room(tier) for tier in set(tiers))
+        if after > room:
+            wait_ms = state.drained.ms_for(after - room, now_ms)
+            most = RETRY_AFTER_MS_MAX if wait_ms is None else min(wait_ms, RETRY_AFTER_MS_MAX)
+            raise QueueFull(max(RETRY_AFTER_MS_MIN, most))
+
+    def lease(self, want: int, *, now_ms: int, token: int, lease_ms: int | None = None) -> Leased | None:
+        """Hand out at most ``want`` visible messages, or return None if there are none."""
+        assert 1 <= want <= LEASE_MESSAGES_MAX
+        state = self.state
+        if now_ms >= state.due_ms or now_ms > state.now_ms:
+            state.advance(now_ms)
+        if state.settings.is_paused:
+            return None
+        choice = choose(state, want)
+        if choice is None:
+            return None
+        runs, tiers = choice
+        length_ms = state.settings.lease_ms if lease_ms is None else lease_ms
+        assert 0 < length_ms <= LEASE_MS_MAX
+        return Leased(state.queue, now_ms, state.leases.next_id(), token, length_ms, runs, tiers)
+
+    def ack(self, lease: int, token: int, mask: int, *, now_ms: int, outlives: bool = False) -> Acked | None:
+        """Settle the messages of a lease whose bits are set in ``mask``.
+
+        Bits no longer held are ignored: acking twice is acking once. With
+        ``outlives``, and on a standard queue only, a receipt is good until the
+        message is leased again, as AWS has it.
+        """
+        leases = self.state.leases
+        slot = self._slot(lease, token, now_ms)
+        if slot < 0:
+            return None
+        good = leases.held[slot]
+        if outlives and not self.state.settings.is_fifo:
+            good |= leases.late.get(slot, 0)
+        good &= mask
+        return Acked(self.state.queue, now_ms, lease, good) if good else None
+
+    def release(  # noqa: PLR0913 - a receipt, and what to do with it.
+        self,
+        lease: int,
+        token: int,
+        mask: int,
+        *,
+        now_ms: int,
+        roll: float,
+        delay_ms: int | None = None,
+        error: str = "",
+    ) -> Released | None:
+        """Give messages back, each to rest for ``delay_ms`` or, if that is None, for its backoff.
+
+        One ``roll`` in [0, 1) serves the whole batch: it is spread over the
+        messages, so that they do not return as a herd.
+        """
+        assert delay_ms is None or 0 <= delay_ms <= DURATION_MS_MAX
+        held = self._held(lease, token, mask, now_ms)
+        if not held:
+            return None
+        if delay_ms is None:
+            times = tuple(now_ms + rest_ms for rest_ms in self._backoffs(lease, held, roll))
+        else:
+            times = (now_ms + delay_ms,) * held.bit_count()
+        return Released(self.state.queue, now_ms, lease, held, times, error[:ERROR_CHARACTERS_MAX])
+
+    def _backoffs(self, lease: int, mask: int, roll: float) -> Iterable[int]:
+        settings, leases = self.state.settings, self.state.leases
+        for part in leases.members(leases.find(lease), mask):
+            is_row = isinstance(part, int)
+            deliveries = self.state.rows.deliveries[part] if isinstance(part, int) else part[3]
+            for _ in range(1 if is_row else part[2]):  # type: ignore[index]
+                yield backoff_ms(settings, deliveries, roll)
+                roll = (roll + _GOLDEN) % 1.0
+
+    def extend(self, lease: int, token: int, mask: int, *, now_ms: int, lease_ms: int) -> Extended | None:
+        """Hold messages for ``lease_ms`` from now on. What has lapsed cannot be extended."""
+        assert 0 < lease_ms <= LEASE_MS_MAX
+        held = self._held(lease, token, mask, now_ms)
+        return Extended(self.state.queue, now_ms, lease, held, lease_ms) if held else None
+
+    def _held(self, lease: int, token: int, mask: int, now_ms: int) -> int:
+        slot = self._slot(lease, token, now_ms)
+        return self.state.leases.held[slot] & mask if slot >= 0 else 0
+
+    def _slot(self, lease: int, token: int, now_ms: int) -> int:
+        state = self.state
+        if now_ms >= state.due_ms or now_ms > state.now_ms:
+            state.advance(now_ms)
+        slot = state.leases.find(lease)
+        return slot if slot >= 0 and state.leases.token[slot] == token else -1
+
+    def bury(self, *, into: int, room: int, now_ms: int) -> Buried | None:
+        """Move spent messages to another queue, as many as have ``room`` there. The others stay and wait."""
+        state = self.state
+        assert into != state.queue
+        state.advance(now_ms)
+        slots = list(islice(state.spent, min(room, EVENT_RUNS_MAX)))
+        return Buried(state.queue, now_ms, into, *self._moves(slots)) if slots else None
+
+    def redrive(
+        self, *, into: int, now_ms: int, most: int, origin: int | None = None, only: Collection[int] | None = None
+    ) -> Redriven | None:
+        """Send dead letters back, at most ``most``.
+
+        ``origin`` keeps to those that came from one queue, ``only`` to those of
+        some keys. To see what would go, do not apply the event.
+        """
+        state = self.state
+        assert into != state.queue
+        state.advance(now_ms)
+        rows = state.rows
+        slots: list[int] = []
+        for slot, came_from in rows.origins.items():
+            if len(slots) == min(most, EVENT_RUNS_MAX):
+                break
+            is_free = rows.state[slot] in {WAITING, RESTING}
+            is_meant = only is None or (rows.number[slot] << 3 | rows.lane[slot]) in only
+            if is_free and is_meant and origin in {None, came_from.queue}:
+                slots.append(slot)
+        return Redriven(state.queue, now_ms, into, *self._moves(slots)) if slots else None
+
+    def _moves(
+        self, slots: Sequence[int]
+    ) -> tuple[tuple[Run, ...], bytes, tuple[Origin, ...], tuple[bytes, ...], tuple[str, ...]]:
+        rows, names = self.state.rows, self.state.groups.names
+        return (
+            tuple(Run(rows.lane[slot], rows.number[slot], 1) for slot in slots),
+            bytes([rows.lane[slot] for slot in slots]),
+            tuple(self._origin(slot) for slot in slots),
+            tuple(names[rows.group[slot]] for slot in slots),
+            tuple(rows.errors.get(slot, "") for slot in slots),
+        )
+
+    def _origin(self, slot: int) -> Origin:
+        rows = self.state.rows
+        before = rows.origins.get(slot)
+        if before is not None:
+            return before._replace(deliveries=before.deliveries + rows.deliveries[slot])
+        return Origin(
+            self.state.queue, rows.lane[slot], rows.number[slot], rows.sent_at_ms[slot], rows.deliveries[slot]
+        )
+
+    def expire(self, *, now_ms: int, cursor: int = 0) -> Swept:
+        """Let go of messages older than the queue keeps them, except those somebody holds.
+
+        Runs are found at once. Rows are searched some thousand at a time, from
+        ``cursor`` on: call it with the cursor it returned, now and then.
+        """
+        state = self.state
+        state.advance(now_ms)
+        if not state.settings.retention_ms:
+            return Swept(None, 0)
+        sent_until_ms = now_ms - state.settings.retention_ms
+        runs = list(islice(self._old_runs(sent_until_ms), EVENT_RUNS_MAX))
+        rows = state.rows
+        end = min(len(rows.state), cursor + SWEEP_ROWS)
+        runs += [
+            Run(rows.lane[slot], rows.number[slot], 1)
+            for slot in range(cursor, end)
+            if rows.state[slot] not in {FREE, LEASED} and rows.sent_at_ms[slot] <= sent_until_ms
+        ]
+        event = Expired(state.queue, now_ms, tuple(runs)) if runs else None
+        return Swept(event, end if end < len(rows.state) else 0)
+
+    def _old_runs(self, sent_until_ms: int) -> Iterable[Run]:
+        for lane in self.state.lanes:
+            if not any(shelf.count for shelf in lane.shelves):
+                continue
+            upto = lane.first_sent_after(sent_until_ms)
+            for shelf in lane.shelves:
+                for stretch in shelf:
+                    if stretch[0] >= upto:
+                        break
+                    yield Run(lane.tier, stretch[0], min(stretch[1], upto) - stretch[0])
+
+    def purge(self, *, now_ms: int) -> Purged | None:
+        """Settle everything, leased or not."""
+        self.state.advance(now_ms)
+        return Purged(self.state.queue, now_ms) if self.state.live else None
+
+    def escalate(
+        self, messages: Iterable[int], tier: int, *, now_ms: int, actor: str, reason: str, until_ms: int = 0
+    ) -> Escalated | None:
+        """Move pending messages to a tier, and with ``until_ms`` back when the time has come.
+
+        What is leased, spent, settled or at that tier for good already is left out.
+        """
+        assert 0 <= tier < TIERS
+        assert until_ms == 0 or until_ms > now_ms
+        self.state.advance(now_ms)
+        runs = _runs(message for message in messages if self._is_pending(message))
+        if not runs:
+            return None
+        texts = actor[:REASON_CHARACTERS_MAX], reason[:REASON_CHARACTERS_MAX]
+        return Escalated(self.state.queue, now_ms, runs[:EVENT_RUNS_MAX], tier, until_ms, *texts)
+
+    def _is_pending(self, message: int) -> bool:
+        lane, number = message & 7, message >> 3
+        if lane >= TIERS:
+            return False
+        slot = self.state.slot_of(lane, number)
+        if slot:
+            return self.state.rows.state[slot] in {WAITING, RESTING}
+        return self.state.shelf_tier(self.state.lanes[lane], number) >= 0
+
+    def change(self, settings: QueueSettings, *, now_ms: int) -> QueueChanged | None:
+        """Replace the settings. A queue stays FIFO, or stays standard."""
+        if settings.is_fifo != self.state.settings.is_fifo:
+            raise BadSettings("is_fifo is chosen when a queue is created, and stays")
+        if settings == self.state.settings:
+            return None
+        return QueueChanged(self.state.queue, now_ms, settings.to_json())
+
+    def pause(self, *, now_ms: int) -> QueueChanged | None:
+        """Lease nothing any more. What is out may be acked, released and extended; sends are accepted."""
+        return self.change(replace(self.state.settings, is_paused=True), now_ms=now_ms)
+
+    def resume(self, *, now_ms: int) -> QueueChanged | None:
+        return self.change(replace(self.state.settings, is_paused=False), now_ms=now_ms)
+
+
+def _check(drafts: Drafts, now_ms: int) -> None:
+    _check_lengths(drafts)
+    if drafts.tiers is not None and max(drafts.tiers) >= TIERS:
+        raise BadDraft(f"there is no tier {max(drafts.tiers)}")
+    if drafts.groups is not None and max(map(len, drafts.groups)) > NAME_BYTES_MAX:
+        raise BadDraft(f"a group is longer than {NAME_BYTES_MAX} bytes")
+    if drafts.dedup_ids is not None and max(map(len, drafts.dedup_ids)) > NAME_BYTES_MAX:
+        raise BadDraft(f"an id is longer than {NAME_BYTES_MAX} bytes")
+    if drafts.visible_at_ms is not None and max(drafts.visible_at_ms) > now_ms + DURATION_MS_MAX:
+        raise BadDraft(f"a message is delayed by more than {DURATION_MS_MAX} ms")
+    if drafts.deliveries_max is not None:
+        least, most = min(drafts.deliveries_max), max(drafts.deliveries_max)
+        if least < 0 or most > DELIVERIES_MAX:
+            raise BadDraft(f"a message asks for {least if least < 0 else most} deliveries, not 0 to {DELIVERIES_MAX}")
+
+
+def _check_lengths(drafts: Drafts) -> None:
+    count = len(drafts.bodies)
+    if not count:
+        raise BadDraft("a send has at least one message")
+    optional = (drafts.groups, drafts.dedup_ids, drafts.attributes, drafts.visible_at_ms, drafts.deliveries_max)
+    for column in (drafts.tiers, *optional):
+        if column is not None and len(column) != count:
+            raise BadDraft(f"a column has {len(column)} rows, and there are {count} messages")
+
+
+def _number(tiers: bytes, state: State) -> Sequence[int]:
+    """The keys of new messages; a range if they are of one tier."""
+    lanes = state.lanes
+    if tiers and tiers.count(tiers[0]) == len(tiers):
+        first = lanes[tiers[0]].next << 3 | tiers[0]
+        return range(first, first + 8 * len(tiers), 8)
+    return state.keys_of(tiers, [lane.next for lane in lanes])
+
+
+def _answers(fresh: Sequence[int], taken: dict[int, int], count: int) -> list[int]:
+    """The key of each draft: its own, or that of the message it repeats."""
+    own = iter(fresh)
+    answers: list[int] = []
+    for row in range(count):
+        found = taken.get(row)
+        if found is None:
+            answers.append(next(own))
+        else:
+            answers.append(found if found >= 0 else answers[-1 - found])
+    return answers
+
+
+def _sent(
+    state: State, drafts: Drafts, tiers: bytes, fresh: Sequence[int], *, now_ms: int, sender: Sender | None
+) -> Sent:
+    if _is_plain(drafts) and not state.settings.delay_ms:
+        return Sent(state.queue, now_ms, tiers, sender)
+    visible_at_ms = None
+    if drafts.visible_at_ms is not None or state.settings.delay_ms:
+        delayed = drafts.visible_at_ms or (0,) * len(drafts)
+        default = now_ms + state.settings.delay_ms if state.settings.delay_ms else 0
+        visible_at_ms = tuple([delayed[row] or default for row in fresh])
+    return Sent(
+        state.queue,
+        now_ms,
+        tiers,
+        sender,
+        visible_at_ms,
+        _column(drafts.groups, fresh),
+        _column(drafts.dedup_ids, fresh),
+        _column(drafts.deliveries_max, fresh),
+    )
+
+
+def _is_plain(drafts: Drafts) -> bool:
+    has_names = drafts.groups is not None or drafts.dedup_ids is not None
+    return not has_names and drafts.visible_at_ms is None and drafts.deliveries_max is None
+
+
+def _column(column: Sequence[_T] | None, fresh: Sequence[int]) -> tuple[_T, ...] | None:
+    if column is None:
+        return None
+    return tuple(column) if len(column) == len(fresh) else tuple([column[row] for row in fresh])
+
+
+def _runs(messages: Iterable[int]) -> tuple[Run, ...]:
+    """Keys as runs, each once and in order."""
+    runs: list[Run] = []
+    for message in sorted(set(messages), key=lambda message: (message & 7, message >> 3)):
+        lane, number = message & 7, message >> 3
+        if runs and runs[-1].lane == lane and runs[-1].first + runs[-1].length == number:
+            runs[-1] = Run(lane, runs[-1].first, runs[-1].length + 1)
+        else:
+            runs.append(Run(lane, number, 1))
+    return tuple(runs)

@@ -1,0 +1,234 @@
+"""What can be asked of a queue: counts, ages, one message, the next messages, the dead letters.
+
+Nothing here changes the queue. The caller has moved it to the present.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from penstock.core.events import Leased
+from penstock.core.lanes import Lane
+from penstock.core.message import Origin
+from penstock.core.rows import STATES, key
+from penstock.core.settings import TIERS
+from penstock.core.state import State
+
+# Looking for the oldest message, no more groups than this are asked.
+_GROUPS_ASKED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """How many messages a queue holds; a tuple has one number for each tier."""
+
+    ready: tuple[int, ...]
+    leased: int
+    resting: int
+    # Deliveries spent, and not buried yet: the dead-letter queue is full, or about to be asked.
+    spent: int
+
+    @property
+    def live(self) -> int:
+        return sum(self.ready) + self.leased + self.resting + self.spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One live message, as it is now."""
+
+    message: int
+    # waiting, resting, leased or spent
+    place: str
+    tier: int
+    sent_tier: int
+    sent_at_ms: int
+    # When it joined its tier.
+    since_ms: int
+    deliveries: int
+    visible_at_ms: int = 0
+    group: bytes = b""
+    # The lease that holds it; 0 if none does.
+    lease: int = 0
+    error: str = ""
+    origin: Origin | None = None
+    is_escalated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a lease holds, as columns with one row for each message."""
+
+    messages: Sequence[int]
+    deliveries: Sequence[int]
+    sent_at_ms: Sequence[int]
+    tiers: bytes
+    groups: Sequence[bytes] | None
+
+
+def counts(state: State) -> QueueCounts:
+    return QueueCounts(tuple(state.ready), state.leased, state.resting, len(state.spent))
+
+
+def oldest_sent_at_ms(state: State) -> list[int | None]:
+    """When the message at the front of each tier was sent: the oldest, unless retries or aging stand before it."""
+    found: list[int | None] = [None] * TIERS
+    for tier in range(TIERS):
+        times = [
+            lane.sent_at_ms(next(iter(lane.shelves[tier]))[0])
+            for lane in state.lanes[tier:]
+            if lane.shelves[tier].count
+        ]
+        times += [state.rows.sent_at_ms[slot] for slot in _heads(state, tier)]
+        found[tier] = min(times, default=None)
+    return found
+
+
+def _heads(state: State, tier: int) -> Iterator[int]:
+    groups = state.groups
+    if groups.heads[tier]:
+        yield groups.heads[tier]
+    for group in islice(groups.numbers.values(), _GROUPS_ASKED_MAX):
+        head = groups.heads[group * TIERS + (0 if groups.is_fifo else tier)]
+        if head and groups.visible[group * TIERS + tier]:
+            yield head
+
+
+def bounds(state: State, now_ms: int) -> list[tuple[int, int | None]]:
+    """For each tier, the bound on what a message sent now may wait: in leased messages, and in ms at this rate.
+
+    The bound holds for messages without a group, as long as the queue is not paused.
+    """
+    found: list[tuple[int, int | None]] = []
+    for tier in range(TIERS):
+        leases = state.shares.bound(tier, state.ready[tier])
+        found.append((leases, state.started.ms_for(leases, now_ms)))
+    return found
+
+
+def contents(state: State, event: Leased) -> Contents:
+    """What was handed out by a lease that has just been applied."""
+    slot = state.leases.find(event.lease)
+    messages: list[int] = []
+    deliveries: list[int] = []
+    sent_at_ms: list[int] = []
+    groups: list[bytes] = []
+    rows = state.rows
+    for part in state.leases.members(slot, state.leases.held[slot]):
+        if isinstance(part, int):
+            messages.append(key(rows.lane[part], rows.number[part]))
+            deliveries.append(rows.deliveries[part])
+            sent_at_ms.append(rows.sent_at_ms[part])
+            groups.append(state.groups.names[rows.group[part]])
+        else:
+            lane, first, count, delivered = part
+            messages += range(first << 3 | lane, (first + count) << 3, 8)
+            deliveries += [delivered] * count
+            sent_at_ms += _sent_times(state.lanes[lane], first, count)
+            groups += [b""] * count
+    tiers = b"".join(bytes((tier,)) * run.length for tier, run in zip(event.tiers, event.runs, strict=True))
+    return Contents(messages, deliveries, sent_at_ms, tiers, groups if any(groups) else None)
+
+
+def _sent_times(lane: Lane, first: int, count: int) -> list[int]:
+    at_ms = lane.sent_at_ms(first)
+    if lane.sent_at_ms(first + count - 1) == at_ms:
+        return [at_ms] * count
+    return [lane.sent_at_ms(number) for number in range(first, first + count)]
+
+
+def look(state: State, message: int) -> Seen | None:
+    """One message by its key, or None if it is settled or was never there."""
+    lane_tier, number = message & 7, message >> 3
+    slot = state.slot_of(lane_tier, number)
+    if slot:
+        return _look_at_row(state, slot)
+    if lane_tier >= TIERS or not state.lanes[lane_tier].may_have(number):
+        return None
+    lane, aging_ms = state.lanes[lane_tier], state.settings.aging_ms
+    place, deliveries, lease = _place_of_run(state, lane, number)
+    if not place:
+        return None
+    tier = lane.tier_at(number, state.now_ms, aging_ms)
+    return Seen(
+        message=message,
+        place=place,
+        tier=tier,
+        sent_tier=lane_tier,
+        sent_at_ms=lane.sent_at_ms(number),
+        since_ms=lane.since_ms(number, tier, aging_ms),
+        deliveries=deliveries,
+        lease=lease,
+    )
+
+
+def _place_of_run(state: State, lane: Lane, number: int) -> tuple[str, int, int]:
+    tier = state.shelf_tier(lane, number)
+    if tier >= 0:
+        return "waiting", lane.shelves[tier].stretch_of(number)[2], 0
+    # Rare enough to look through all leases: nobody needs an index of them on the way of a healthy message.
+    leases = state.leases
+    for slot, held in enumerate(leases.held):
+        if held and leases.until_ms[slot] >= 0:
+            for part in leases.members(slot, held):
+                if not isinstance(part, int) and part[0] == lane.tier and part[1] <= number < part[1] + part[2]:
+                    return "leased", part[3], leases.id(slot)
+    return "", 0, 0
+
+
+def _look_at_row(state: State, slot: int) -> Seen:
+    rows = state.rows
+    place = STATES[rows.state[slot]]
+    return Seen(
+        message=key(rows.lane[slot], rows.number[slot]),
+        place=place,
+        tier=rows.tier[slot],
+        sent_tier=rows.lane[slot],
+        sent_at_ms=rows.sent_at_ms[slot],
+        since_ms=rows.since_ms[slot],
+        deliveries=rows.deliveries[slot],
+        visible_at_ms=rows.visible_at_ms[slot] if place == "resting" else 0,
+        group=state.groups.names[rows.group[slot]],
+        lease=rows.lease[slot] if place == "leased" else 0,
+        error=rows.errors.get(slot, ""),
+        origin=rows.origins.get(slot),
+        is_escalated=slot in rows.escalations,
+    )
+
+
+def peek(state: State, most: int) -> list[Seen]:
+    """Some of the waiting messages, the most urgent tier first, each tier from its front. Nothing is leased."""
+    return [seen for seen in (look(state, message) for message in islice(_waiting(state), most)) if seen is not None]
+
+
+def _waiting(state: State) -> Iterator[int]:
+    groups, rows = state.groups, state.rows
+    for tier in range(TIERS):
+        for lane in state.lanes[tier:]:
+            for stretch in lane.shelves[tier]:
+                yield from range(stretch[0] << 3 | lane.tier, stretch[1] << 3, 8)
+        for group in [0, *groups.numbers.values()]:
+            is_ordered = groups.is_ordered(group)
+            for slot in groups.listed(group * TIERS + (0 if is_ordered else tier)):
+                if rows.tier[slot] == tier and STATES[rows.state[slot]] == "waiting":
+                    yield key(rows.lane[slot], rows.number[slot])
+
+
+def dead_letters(state: State) -> Iterator[Seen]:
+    """The messages that came from other queues, in the order of their coming."""
+    return (_look_at_row(state, slot) for slot in state.rows.origins)
+
+
+def find(state: State, queue: int, lane: int, number: int) -> int | None:
+    """The key, here, of a message whose id names this queue, lane and number as its first."""
+    slot = state.rows.by_origin.get((queue, lane, number), 0)
+    if slot:
+        return key(state.rows.lane[slot], state.rows.number[slot])
+    return key(lane, number) if queue == state.queue else None
+
+
+def identity(state: State, message: int) -> tuple[int, int, int]:
+    """The queue, lane and number that a message's id is made of: those of its first queue."""
+    slot = state.slot_of(message & 7, message >> 3)
+    origin = state.rows.origins.get(slot)
+    return origin[:3] if origin is not None else (state.queue, message & 7, message >> 3)

@@ -1,0 +1,144 @@
+"""Messages something has happened to: one row each, in columns.
+
+A message is a row if it has a group, an id that lives with it, a delay, a limit
+of its own, a failure, an escalation or an origin. A row is a slot of `array`
+columns, about a hundred bytes with its entry in the index; free slots are used
+again. What few rows have (an error, an origin, an escalation) is in
+dictionaries by slot.
+
+    state   FREE ─▶ RESTING ─▶ WAITING ─▶ LEASED ─▶ FREE
+                       ▲           ▲         │
+                       └─ release ─┴─ lapse ─┼─▶ SPENT (until it is buried)
+
+Waiting rows are in lists: each row knows the one before and the one after it,
+so that any of them leaves its list at once. Slot 0 is nobody's: it ends lists.
+"""
+
+from array import array
+from typing import NamedTuple
+
+from penstock.core.message import Origin
+
+FREE, WAITING, RESTING, LEASED, SPENT = range(5)
+STATES = ("free", "waiting", "resting", "leased", "spent")
+
+
+class Escalation(NamedTuple):
+    """Where an escalated message falls back to, and when; 0 is never."""
+
+    tier: int
+    until_ms: int
+
+
+class Rows:
+    __slots__ = (
+        "lane",
+        "number",
+        "tier",
+        "state",
+        "deliveries",
+        "deliveries_max",
+        "group",
+        "order",
+        "sent_at_ms",
+        "since_ms",
+        "visible_at_ms",
+        "lease",
+        "bit",
+        "before",
+        "after",
+        "free",
+        "index",
+        "errors",
+        "dedup_ids",
+        "origins",
+        "escalations",
+        "by_origin",
+    )
+
+    def __init__(self) -> None:
+        self.lane = array("B", [0])
+        self.number = array("Q", [0])
+        self.tier = array("B", [0])
+        self.state = array("B", [FREE])
+        self.deliveries = array("H", [0])
+        self.deliveries_max = array("H", [0])
+        self.group = array("I", [0])
+        # Rises with each send of the queue, across lanes: the order inside a group.
+        self.order = array("Q", [0])
+        self.sent_at_ms = array("q", [0])
+        # When it joined its tier: what it ages by, and its place among others of the tier.
+        self.since_ms = array("q", [0])
+        # When a resting row wakes.
+        self.visible_at_ms = array("q", [0])
+        # The lease that holds it, or held it last, and its bit there; 0 for none.
+        self.lease = array("Q", [0])
+        self.bit = array("I", [0])
+        self.before = array("I", [0])
+        self.after = array("I", [0])
+        self.free: list[int] = []
+        # From the key of lane and number to the slot.
+        self.index: dict[int, int] = {}
+        self.errors: dict[int, str] = {}
+        self.dedup_ids: dict[int, bytes] = {}
+        self.origins: dict[int, Origin] = {}
+        # By the queue, lane and number of the first queue.
+        self.by_origin: dict[tuple[int, int, int], int] = {}
+        self.escalations: dict[int, Escalation] = {}
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def add(self, lane: int, number: int, sent_at_ms: int, order: int) -> int:
+        """Make a row and return its slot. It is in no list and in no state yet."""
+        if self.free:
+            slot = self.free.pop()
+            self.lane[slot] = self.tier[slot] = lane
+            self.number[slot] = number
+            self.order[slot] = order
+            self.sent_at_ms[slot] = self.since_ms[slot] = sent_at_ms
+        else:
+            slot = len(self.lane)
+            self._grow(lane, number, sent_at_ms, order)
+        self.index[number << 3 | lane] = slot
+        return slot
+
+    def _grow(self, lane: int, number: int, sent_at_ms: int, order: int) -> None:
+        self.lane.append(lane)
+        self.tier.append(lane)
+        self.number.append(number)
+        self.order.append(order)
+        self.sent_at_ms.append(sent_at_ms)
+        self.since_ms.append(sent_at_ms)
+        self.state.append(FREE)
+        self.deliveries.append(0)
+        self.deliveries_max.append(0)
+        self.group.append(0)
+        self.visible_at_ms.append(0)
+        self.lease.append(0)
+        self.bit.append(0)
+        self.before.append(0)
+        self.after.append(0)
+
+    def drop(self, slot: int) -> None:
+        """Forget a row that is in no list any more."""
+        del self.index[self.number[slot] << 3 | self.lane[slot]]
+        self.state[slot] = FREE
+        if self.group[slot]:
+            self.group[slot] = 0
+        self.deliveries[slot] = self.deliveries_max[slot] = 0
+        self.lease[slot] = 0
+        if self.errors:
+            self.errors.pop(slot, None)
+        if self.escalations:
+            self.escalations.pop(slot, None)
+        if self.origins:
+            origin = self.origins.pop(slot, None)
+            if origin is not None:
+                del self.by_origin[origin[:3]]
+        self.free.append(slot)
+
+
+def key(lane: int, number: int) -> int:
+    """A message's lane and number as one number."""
+    return number << 3 | lane

@@ -1,0 +1,145 @@
+"""What can be set for one queue, and how it is written down.
+
+Settings travel as JSON in `QueueCreated` and `QueueChanged`. A name that is not
+there has its default; a name that is not known is refused, because a setting
+that is silently ignored is worse than an error.
+"""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from typing import Any
+
+from penstock.core.limits import (
+    DELIVERIES_MAX,
+    DURATION_MS_MAX,
+    LEASE_MS_MAX,
+    RETENTION_MS_MAX,
+    WEIGHT_MAX,
+)
+
+TIERS = 5
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+class BadSettings(ValueError):
+    """A setting is unknown, of the wrong kind or out of bounds; the message names it."""
+
+
+class DedupScope(Enum):
+    """How long an id keeps a second message of the same id away."""
+
+    # Until the first one is settled.
+    LIVE = "live"
+    # For `dedup_window_ms` from the first send, settled or not.
+    WINDOW = "window"
+    # As `window`; the id is a digest of the body that the caller hands in.
+    CONTENT = "content"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """The settings of one queue. A list has one number for each tier, CRITICAL first."""
+
+    # Whether a group is in order and leased to one worker at a time; otherwise groups only share fairly.
+    is_fifo: bool = False
+    lease_ms: int = 30 * SECOND_MS
+    delay_ms: int = 0
+    # 0 keeps messages for ever.
+    retention_ms: int = 4 * DAY_MS
+    # 0 never buries.
+    deliveries_max: int = 5
+    backoff_ms_base: int = SECOND_MS
+    backoff_ms_max: int = 15 * MINUTE_MS
+    # "" is the name the store gives.
+    dead_letters: str = ""
+    dedup_scope: DedupScope = DedupScope.WINDOW
+    dedup_window_ms: int = 5 * MINUTE_MS
+    is_strict: bool = False
+    weights: tuple[int, ...] = (16, 8, 4, 2, 1)
+    # How long a message waits in a tier before it moves up by one; 0 never.
+    aging_ms: tuple[int, ...] = (0, 0, 0, 30 * MINUTE_MS, 60 * MINUTE_MS)
+    # 0 is without a bound.
+    size_max: int = 0
+    # Of `size_max`, in percent, what a tier leaves to the others.
+    reserve_percent: tuple[int, ...] = (0, 2, 5, 10, 20)
+    is_paused: bool = False
+
+    def __post_init__(self) -> None:
+        _between("lease_ms", self.lease_ms, 1, LEASE_MS_MAX)
+        _between("delay_ms", self.delay_ms, 0, DURATION_MS_MAX)
+        _between("retention_ms", self.retention_ms, 0, RETENTION_MS_MAX)
+        _between("deliveries_max", self.deliveries_max, 0, DELIVERIES_MAX)
+        _between("backoff_ms_base", self.backoff_ms_base, 0, DURATION_MS_MAX)
+        _between("backoff_ms_max", self.backoff_ms_max, 0, DURATION_MS_MAX)
+        _between("dedup_window_ms", self.dedup_window_ms, 1, DURATION_MS_MAX)
+        _between("size_max", self.size_max, 0, 2**40)
+        _for_each_tier("weights", self.weights, 1, WEIGHT_MAX)
+        _for_each_tier("aging_ms", self.aging_ms, 0, DURATION_MS_MAX)
+        _for_each_tier("reserve_percent", self.reserve_percent, 0, 99)
+
+    def room(self, tier: int) -> int:
+        """How many messages the queue may hold for one more of this tier to be let in."""
+        return self.size_max * (100 - self.reserve_percent[tier]) // 100
+
+    def to_json(self) -> str:
+        """Return all settings as text, in an order that does not change."""
+        values = asdict(self)
+        values["dedup_scope"] = self.dedup_scope.value
+        return json.dumps(values, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "QueueSettings":
+        """Read settings. Raises `BadSettings` if one is unknown, of the wrong kind or out of bounds.
+
+        >>> QueueSettings.from_json('{"lease_ms": 5000}').lease_ms
+        5000
+        """
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise BadSettings(f"settings are not JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise BadSettings("settings are not an object of names and values")
+        return cls(**{name: _read(name, value) for name, value in values.items()})
+
+
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(QueueSettings)}
+
+
+def _read(name: str, value: Any) -> Any:
+    if name not in _DEFAULTS:
+        raise BadSettings(f"there is no setting {name!r}")
+    default = _DEFAULTS[name]
+    if isinstance(default, DedupScope):
+        return _read_scope(value)
+    if isinstance(default, tuple):
+        if not isinstance(value, list) or not all(type(part) is int for part in value):
+            raise BadSettings(f"{name} is a list of {TIERS} whole numbers, not {value!r}")
+        return tuple(value)
+    if type(value) is not type(default):
+        raise BadSettings(f"{name} is a {type(default).__name__}, not {value!r}")
+    return value
+
+
+def _read_scope(value: object) -> DedupScope:
+    try:
+        return DedupScope(value)
+    except ValueError:
+        scopes = ", ".join(scope.value for scope in DedupScope)
+        raise BadSettings(f"dedup_scope is one of {scopes}, not {value!r}") from None
+
+
+def _between(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise BadSettings(f"{name} is {value}; it is between {least} and {most}")
+
+
+def _for_each_tier(name: str, values: tuple[int, ...], least: int, most: int) -> None:
+    if len(values) != TIERS:
+        raise BadSettings(f"{name} has {len(values)} numbers; there are {TIERS} tiers")
+    for value in values:
+        _between(name, value, least, most)

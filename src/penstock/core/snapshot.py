@@ -1,0 +1,143 @@
+"""A queue's state as plain values, and back.
+
+`freeze` returns only dictionaries, lists, numbers, texts and bytes, for whoever
+writes a snapshot; two queues that would behave alike freeze alike. Left out is
+what follows from the rest: the timers, which are set anew from the rows and the
+leases, and hints that only save time.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from penstock.core.lanes import Shelf
+from penstock.core.leases import Deadline, Leases
+from penstock.core.message import Origin, Run
+from penstock.core.rows import RESTING, Escalation
+from penstock.core.senders import Remembered, Senders
+from penstock.core.settings import QueueSettings
+from penstock.core.state import Audit, State
+
+Frozen: TypeAlias = Any
+
+_LEFT_OUT = {
+    "State": {"settings", "due_ms", "delays", "aging", "reverts"},
+    "Groups": {"rows", "plain", "_hint"},
+    "Leases": {"wheel"},
+    "Shares": {"weights", "is_strict", "strides"},
+    "Shelf": {"head"},
+}
+
+
+def freeze(state: State) -> dict[str, Frozen]:
+    return {"settings": state.settings.to_json(), **_fields(state)}
+
+
+def thaw(frozen: dict[str, Frozen]) -> State:
+    """Make the queue that `freeze` was given."""
+    state = State(frozen["queue"], QueueSettings.from_json(frozen["settings"]))
+    _fill(state, frozen)
+    _restore(state)
+    _set_timers(state)
+    return state
+
+
+def _fields(thing: object) -> dict[str, Frozen]:
+    return {name: _freeze(getattr(thing, name)) for name in _names(thing)}
+
+
+def _names(thing: object) -> Iterator[str]:
+    left_out = _LEFT_OUT.get(type(thing).__name__, ())
+    return (name for name in type(thing).__slots__ if name not in left_out)  # type: ignore[attr-defined]
+
+
+def _freeze(value: object) -> Frozen:
+    if value is None or isinstance(value, int | float | str | bytes):
+        return value
+    if isinstance(value, array):
+        return [value.typecode, value.tobytes()]
+    if isinstance(value, dict):
+        return [[_freeze(name), _freeze(entry)] for name, entry in value.items()]
+    if isinstance(value, list | tuple | deque):
+        return [_freeze(entry) for entry in value]
+    if isinstance(value, Shelf):
+        return {"runs": _freeze(list(value)), "count": value.count}
+    return _fields(value)
+
+
+def _fill(thing: object, frozen: dict[str, Frozen]) -> None:
+    for name in _names(thing):
+        setattr(thing, name, _thaw(getattr(thing, name), frozen[name]))
+
+
+def _thaw(like: Any, frozen: Frozen) -> Any:
+    if isinstance(like, int | float | str | bytes):
+        return frozen
+    if isinstance(like, array):
+        return array(frozen[0], frozen[1])
+    if isinstance(like, dict):
+        return {_key(name): entry for name, entry in frozen}
+    if isinstance(like, tuple | list) and like and not isinstance(like[0], int | bytes):
+        return type(like)([_thaw(part, entry) for part, entry in zip(like, frozen, strict=True)])
+    if isinstance(like, deque):
+        return deque(frozen, maxlen=like.maxlen)
+    if isinstance(like, tuple | list):
+        # Runs on a shelf are changed in place, so they are not to be shared with what was frozen.
+        return type(like)([list(entry) if isinstance(entry, list) else entry for entry in frozen])
+    _fill(like, frozen)
+    return like
+
+
+def _key(name: Frozen) -> Frozen:
+    return tuple(name) if isinstance(name, list) else name
+
+
+def _restore(state: State) -> None:
+    """Give values that are more than lists their types back, and share what is shared."""
+    state.groups.rows, state.groups.plain = state.rows, state.plain
+    _retype(state.rows.origins, lambda origin: Origin(*origin))
+    _retype(state.rows.escalations, lambda escalation: Escalation(*escalation))
+    _retype(state.dedup.window, tuple)
+    state.dedup.order = deque((until_ms, name) for until_ms, name in state.dedup.order)
+    state.audit = deque(
+        (Audit(*audit[:5], tuple(Run(*run) for run in audit[5])) for audit in state.audit), maxlen=state.audit.maxlen
+    )
+    leases = state.leases
+    _retype(leases.parts, lambda parts: [part if isinstance(part, int) else tuple(part) for part in parts])
+    _retype(leases.deadlines, lambda deadlines: [Deadline(*deadline) for deadline in deadlines])
+    _restore_senders(state.senders)
+
+
+def _restore_senders(senders: Senders) -> None:
+    for sender, frozen in senders.known.items():
+        known = Remembered(0)
+        _fill(known, frozen)  # type: ignore[arg-type]
+        _retype(known.sends, lambda messages: array(messages[0], messages[1]))
+        senders.known[sender] = known
+
+
+def _retype(values: dict[Any, Any], retype: Callable[[Any], Any]) -> None:
+    for name, value in values.items():
+        values[name] = retype(value)
+
+
+def _set_timers(state: State) -> None:
+    rows = state.rows
+    for slot, place in enumerate(rows.state):
+        if place == RESTING:
+            state.delays.add(rows.visible_at_ms[slot], slot)
+    for slot, escalation in rows.escalations.items():
+        if escalation.until_ms:
+            state.reverts.add(escalation.until_ms, slot)
+    state.restart_aging()
+    _time_leases(state.leases)
+    state.find_due()
+
+
+def _time_leases(leases: Leases) -> None:
+    for slot, held in enumerate(leases.held):
+        if held and leases.until_ms[slot] >= 0:
+            leases.wheel.add(leases.until_ms[slot], leases.id(slot))
+            for deadline in leases.deadlines.get(slot, ()):
+                leases.wheel.add(deadline.until_ms, leases.id(slot))

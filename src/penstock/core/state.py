@@ -1,0 +1,494 @@
+"""What a queue is at one moment, and how a message changes its place.
+
+A live message is in exactly one of these places:
+
+    place                  as a run                    as a row
+    ─────────────────────  ──────────────────────────  ─────────────────────────────────
+    waiting, by tier       on a shelf of its lane      WAITING, in a list of its group
+    resting until a time   –                           RESTING, with a timer
+    leased                 in a lease                  LEASED, in a lease
+    spent, to be buried    –                           SPENT
+
+`State` moves messages between places and keeps the counts. It knows nothing of
+events (`changes.py`) and decides nothing (`queue.py`).
+
+`advance` does what follows from the time alone. Everything timed happens in the
+order of time, and at one instant in this order: escalations end, leases lapse,
+resting messages wake, rows age. So advancing in steps or at once is the same.
+Runs age last: what tier they have come to is a function of their time of sending.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from penstock.core.dedup import Dedup
+from penstock.core.fairness import Shares
+from penstock.core.grouping import NOWHERE, Groups
+from penstock.core.lanes import Lane, Stretch
+from penstock.core.leases import Leases
+from penstock.core.limits import AUDIT_MAX
+from penstock.core.message import Run
+from penstock.core.meter import Meter
+from penstock.core.retry import is_spent
+from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
+from penstock.core.senders import Senders
+from penstock.core.settings import TIERS, QueueSettings
+from penstock.core.wheel import NEVER, Timer, Wheel
+
+
+class Audit(NamedTuple):
+    """One escalation, as it is read back."""
+
+    at_ms: int
+    actor: str
+    reason: str
+    tier: int
+    until_ms: int
+    runs: tuple[Run, ...]
+
+
+class State:
+    __slots__ = (
+        "queue",
+        "settings",
+        "now_ms",
+        "due_ms",
+        "lanes",
+        "rows",
+        "groups",
+        "leases",
+        "shares",
+        "dedup",
+        "senders",
+        "audit",
+        "delays",
+        "aging",
+        "reverts",
+        "spent",
+        "ready",
+        "plain",
+        "leased",
+        "resting",
+        "order",
+        "drained",
+        "started",
+    )
+
+    def __init__(self, queue: int, settings: QueueSettings) -> None:
+        self.queue = queue
+        self.settings = settings
+        self.now_ms = 0
+        # Nothing timed happens before this instant.
+        self.due_ms = NEVER
+        self.lanes = tuple(Lane(tier) for tier in range(TIERS))
+        # Messages that wait and are visible, by tier: all of them, and those in runs.
+        self.ready = [0] * TIERS
+        self.plain = [0] * TIERS
+        self.leased = 0
+        self.resting = 0
+        self.rows = Rows()
+        self.groups = Groups(self.rows, self.plain, is_fifo=settings.is_fifo)
+        self.leases = Leases()
+        self.shares = Shares(settings.weights, is_strict=settings.is_strict)
+        self.dedup = Dedup()
+        self.senders = Senders()
+        self.audit: deque[Audit] = deque(maxlen=AUDIT_MAX)
+        self.delays = Wheel()
+        self.aging = Wheel()
+        self.reverts = Wheel()
+        # Rows to be buried, in the order they were spent.
+        self.spent: dict[int, None] = {}
+        # Counts rows as they are sent, across lanes.
+        self.order = 0
+        self.drained = Meter()
+        self.started = Meter()
+
+    @property
+    def live(self) -> int:
+        """How many messages the queue holds, in whatever place."""
+        return sum(self.ready) + self.leased + self.resting + len(self.spent)
+
+    # Time.
+
+    def advance(self, now_ms: int) -> None:
+        """Do what follows from the time alone, up to ``now_ms``. Time does not go back."""
+        if now_ms >= self.due_ms:
+            self._catch_up(now_ms)
+        if now_ms > self.now_ms:  # noqa: PLR1730 - on the way of every verb, and max() is a call.
+            self.now_ms = now_ms
+
+    def _catch_up(self, now_ms: int) -> None:
+        while (at_ms := self._next_timer_ms()) <= now_ms:
+            self.now_ms = max(self.now_ms, at_ms)
+            for slot in self.reverts.pop_due(at_ms):
+                self._revert(slot, at_ms)
+            for lease in self.leases.wheel.pop_due(at_ms):
+                self._lapse(lease, at_ms)
+            for slot in self.delays.pop_due(at_ms):
+                if self._delay_holds(at_ms, slot):
+                    self.resting -= 1
+                    self.rows.since_ms[slot] = at_ms
+                    self.join(slot)
+            for slot in self.aging.pop_due(at_ms):
+                if self._aging_holds(at_ms, slot):
+                    self.retier(slot, self.rows.tier[slot] - 1, at_ms)
+        self.dedup.forget(now_ms)
+        self.senders.forget(now_ms)
+        self.age_runs(now_ms)
+        self.find_due()
+
+    def _next_timer_ms(self) -> int:
+        return min(self.leases.wheel.next_ms(), self.delays.next_ms(), self.aging.next_ms(), self.reverts.next_ms())
+
+    def find_due(self) -> None:
+        aging_ms = self.settings.aging_ms
+        aged = min(lane.ages_at_ms(aging_ms) for lane in self.lanes)
+        self.due_ms = min(self._next_timer_ms(), self.dedup.next_ms(), self.senders.next_ms(), aged)
+
+    def soon(self, at_ms: int) -> None:
+        """Something timed happens at this instant."""
+        self.due_ms = min(self.due_ms, at_ms)
+
+    def age_runs(self, now_ms: int) -> None:
+        for lane in self.lanes:
+            for tier, count in lane.age(now_ms, self.settings.aging_ms):
+                self._count_plain(tier, -count)
+                self._count_plain(tier - 1, count)
+
+    def _delay_holds(self, at_ms: int, slot: int) -> bool:
+        return self.rows.state[slot] == RESTING and self.rows.visible_at_ms[slot] == at_ms
+
+    def _aging_holds(self, at_ms: int, slot: int) -> bool:
+        tier = self.rows.tier[slot]
+        threshold_ms = self.settings.aging_ms[tier]
+        is_aging = self.rows.state[slot] in {WAITING, LEASED} and tier > 0 and threshold_ms > 0
+        return is_aging and self.rows.since_ms[slot] + threshold_ms == at_ms
+
+    def _revert_holds(self, at_ms: int, slot: int) -> bool:
+        escalation = self.rows.escalations.get(slot)
+        return escalation is not None and escalation.until_ms == at_ms
+
+    def _held_delays(self, timers: Iterable[Timer]) -> Iterator[Timer]:
+        return (timer for timer in timers if self._delay_holds(*timer))
+
+    def _held_aging(self, timers: Iterable[Timer]) -> Iterator[Timer]:
+        return (timer for timer in timers if self._aging_holds(*timer))
+
+    def held_reverts(self, timers: Iterable[Timer]) -> Iterator[Timer]:
+        return (timer for timer in timers if self._revert_holds(*timer))
+
+    def _revert(self, slot: int, at_ms: int) -> None:
+        if self._revert_holds(at_ms, slot):
+            self.retier(slot, self.rows.escalations.pop(slot).tier, at_ms)
+
+    def restart_aging(self) -> None:
+        """Set the timers of all rows anew, after the thresholds have changed."""
+        self.aging = Wheel()
+        for slot, state in enumerate(self.rows.state):
+            if state in {WAITING, LEASED}:
+                self._time_aging(slot)
+
+    def _time_aging(self, slot: int) -> None:
+        tier = self.rows.tier[slot]
+        threshold_ms = self.settings.aging_ms[tier]
+        if threshold_ms and tier:
+            # After a change of settings an instant may have passed already; it comes at once.
+            at_ms = self.rows.since_ms[slot] + threshold_ms
+            if at_ms < self.now_ms:
+                self.rows.since_ms[slot] = self.now_ms - threshold_ms
+                at_ms = self.now_ms
+            self.aging.add(at_ms, slot)
+            self.aging.thin(len(self.rows), self._held_aging)
+            self.soon(at_ms)
+
+    # Runs.
+
+    def _count_plain(self, tier: int, count: int) -> None:
+        self.plain[tier] += count
+        self.ready[tier] += count
+        if count > 0 and self.groups.rotations[tier]:
+            self.groups.name_ungrouped(tier)
+
+    def add_run(self, tier: int, count: int, now_ms: int) -> None:
+        """New numbers begin to wait."""
+        self.lanes[tier].extend(count, now_ms)
+        self.plain[tier] += count
+        self.ready[tier] += count
+        if self.groups.rotations[tier]:
+            self.groups.name_ungrouped(tier)
+        threshold_ms = self.settings.aging_ms[tier]
+        if threshold_ms and now_ms + threshold_ms < self.due_ms:
+            self.due_ms = now_ms + threshold_ms
+
+    def add_numbered(self, lane: Lane, first: int, end: int, now_ms: int) -> None:
+        """Numbers that were given out already begin to wait."""
+        lane.date(first, end)
+        lane.shelves[lane.tier].append(first, end)
+        self._count_plain(lane.tier, end - first)
+        threshold_ms = self.settings.aging_ms[lane.tier]
+        if threshold_ms:
+            self.soon(now_ms + threshold_ms)
+
+    def take_run(self, lane: Lane, tier: int, first: int, end: int) -> list[Stretch]:
+        """Numbers wait no longer, and the lease they may have come from forgets them."""
+        self.plain[tier] -= end - first
+        self.ready[tier] -= end - first
+        taken = lane.shelves[tier].take(first, end)
+        for start, upto, _, lease in taken:
+            if lease:
+                self.leases.forget_late(lease, lane.tier, start, upto)
+        return taken
+
+    def take_front(self, lane: Lane, tier: int, first: int, length: int) -> bool:
+        """Take the front off a longer run that nothing has happened to, if that is what these numbers are."""
+        shelf = lane.shelves[tier]
+        front = shelf.runs[shelf.head]
+        if front[0] != first or front[1] <= first + length or front[2] or front[3]:
+            return False
+        front[0] = first + length
+        shelf.count -= length
+        self.plain[tier] -= length
+        self.ready[tier] -= length
+        return True
+
+    def take_one(self, lane: Lane, number: int) -> tuple[int, int, int]:
+        """Take a number off its shelf, and return its deliveries and the lease it came from, with its bit there."""
+        tier = self.shelf_tier(lane, number)
+        self._count_plain(tier, -1)
+        ((_, _, deliveries, lease),) = lane.shelves[tier].take(number, number + 1)
+        if not lease:
+            return deliveries, 0, 0
+        mask = self.leases.mask_of(lease & 0xFFFF_FFFF, lane.tier, number, number + 1)
+        return deliveries, lease, mask.bit_length() - 1
+
+    def shelf_tier(self, lane: Lane, number: int) -> int:
+        """The tier on whose shelf a number of this lane lies, or -1."""
+        return next((tier for tier in range(lane.tier, -1, -1) if lane.shelves[tier].holds(number)), -1)
+
+    def make_row(self, lane: Lane, number: int, as_of_ms: int) -> int:
+        """Turn a number of a run that is on no shelf any more into a row, of the tier it had aged to by then."""
+        aging_ms = self.settings.aging_ms
+        tier = lane.tier_at(number, as_of_ms, aging_ms)
+        since_ms = lane.since_ms(number, tier, aging_ms)
+        slot = self.rows.add(lane.tier, number, lane.sent_at_ms(number), 0)
+        self.rows.tier[slot] = tier
+        self.rows.since_ms[slot] = since_ms
+        lane.undate(number, number + 1)
+        return slot
+
+    # Rows.
+
+    def join(self, slot: int) -> None:
+        """A row begins to wait, behind the others of its tier. In a FIFO group it is linked already."""
+        rows, groups = self.rows, self.groups
+        group, tier = rows.group[slot], rows.tier[slot]
+        place = group * TIERS
+        rows.state[slot] = WAITING
+        self.ready[tier] += 1
+        groups.visible[place + tier] += 1
+        if groups.is_fifo and group:
+            # Only its head, or a more urgent tier, changes what a group is to the others.
+            if groups.heads[place] == slot or tier < groups.open_at[group] != NOWHERE:
+                groups.refresh(group)
+        else:
+            groups.append(place + tier, slot)
+            if group:
+                if not groups.queued[place + tier]:
+                    groups.name_in(group, tier)
+            elif groups.rotations[tier]:
+                groups.name_ungrouped(tier)
+        if self.settings.aging_ms[tier]:
+            self._time_aging(slot)
+
+    def rejoin(self, slot: int) -> None:
+        """A leased row waits again, in the place it had."""
+        self._wait(slot)
+        rows, groups = self.rows, self.groups
+        group, tier = rows.group[slot], rows.tier[slot]
+        if groups.is_ordered(group):
+            groups.insert(group * TIERS, slot, rows.order)
+            groups.refresh(group)
+        else:
+            groups.insert(group * TIERS + tier, slot, rows.since_ms)
+            groups.name(group, tier)
+
+    def _wait(self, slot: int) -> None:
+        rows = self.rows
+        rows.state[slot] = WAITING
+        tier = rows.tier[slot]
+        self.ready[tier] += 1
+        self.groups.visible[rows.group[slot] * TIERS + tier] += 1
+
+    def rest(self, slot: int, visible_at_ms: int) -> None:
+        """A row that is in no place yet rests until its time. In a FIFO group it is linked already."""
+        self.resting += 1
+        self.rows.state[slot] = RESTING
+        self.rows.visible_at_ms[slot] = visible_at_ms
+        self.delays.add(visible_at_ms, slot)
+        self.delays.thin(self.resting, self._held_delays)
+        self.soon(visible_at_ms)
+
+    def spend(self, slot: int) -> None:
+        """A row that is in no place waits to be buried. In a FIFO group it is linked already."""
+        self.rows.state[slot] = SPENT
+        self.spent[slot] = None
+
+    def link(self, slot: int) -> None:
+        """Give a row its place in its group, if the group has places."""
+        group = self.rows.group[slot]
+        if self.groups.is_ordered(group):
+            self.groups.insert(group * TIERS, slot, self.rows.order)
+
+    def leave(self, slot: int) -> None:
+        """A row leaves the place it is in, whichever that is, except a lease."""
+        rows, groups = self.rows, self.groups
+        state, group, tier = rows.state[slot], rows.group[slot], rows.tier[slot]
+        assert state != LEASED
+        if state == WAITING:
+            self.ready[tier] -= 1
+            groups.visible[group * TIERS + tier] -= 1
+        elif state == RESTING:
+            self.resting -= 1
+        else:
+            del self.spent[slot]
+        if rows.lease[slot]:
+            self.leases.drop_late(rows.lease[slot] & 0xFFFF_FFFF, 1 << rows.bit[slot])
+            rows.lease[slot] = 0
+        if groups.is_ordered(group):
+            groups.unlink(group * TIERS, slot)
+            groups.refresh(group)
+        elif state == WAITING:
+            groups.unlink(group * TIERS + tier, slot)
+
+    def lease_row(self, slot: int, lease: int, bit: int, served_at: int) -> None:
+        """A waiting row is handed out by a tier; its group has had its turn, and is closed if it keeps an order."""
+        rows, groups = self.rows, self.groups
+        group, tier = rows.group[slot], rows.tier[slot]
+        assert rows.state[slot] == WAITING
+        self.ready[tier] -= 1
+        groups.visible[group * TIERS + tier] -= 1
+        if rows.lease[slot]:
+            self.leases.drop_late(rows.lease[slot] & 0xFFFF_FFFF, 1 << rows.bit[slot])
+        place = group * TIERS + tier
+        if groups.is_fifo and group:
+            groups.held[group] += 1
+            groups.open_at[group] = NOWHERE
+            place = group * TIERS
+        groups.unlink_head(place, slot)
+        rows.state[slot] = LEASED
+        if rows.deliveries[slot] < 0xFFFF:
+            rows.deliveries[slot] += 1
+        rows.lease[slot] = lease
+        rows.bit[slot] = bit
+        if groups.queued[group * TIERS + served_at]:
+            groups.turn(served_at, group)
+
+    def unhold(self, slot: int) -> None:
+        """A leased row is held no longer. Its group opens when it has found its next place."""
+        group = self.rows.group[slot]
+        if self.groups.is_ordered(group):
+            self.groups.held[group] -= 1
+
+    def settle_row(self, slot: int, *, was_leased: bool = False) -> None:
+        """A row is done with. It is in a lease that forgets it, or in no place any more."""
+        rows = self.rows
+        group = rows.group[slot]
+        self.lanes[rows.lane[slot]].live -= 1
+        if rows.dedup_ids:
+            name = rows.dedup_ids.pop(slot, None)
+            if name is not None:
+                del self.dedup.live[name]
+        rows.drop(slot)
+        if group:
+            groups = self.groups
+            if groups.is_fifo:
+                if was_leased:
+                    groups.held[group] -= 1
+                if not groups.held[group]:
+                    groups.refresh(group)
+            groups.members[group] -= 1
+            if not groups.members[group]:
+                groups.forget(group)
+
+    def retier(self, slot: int, tier: int, at_ms: int) -> None:
+        """Move a row to another tier, in whatever place it is."""
+        rows, groups = self.rows, self.groups
+        group, before = rows.group[slot], rows.tier[slot]
+        is_waiting = rows.state[slot] == WAITING
+        if is_waiting and not groups.is_ordered(group):
+            groups.unlink(group * TIERS + before, slot)
+        rows.tier[slot] = tier
+        rows.since_ms[slot] = at_ms
+        if is_waiting:
+            self.ready[before] -= 1
+            groups.visible[group * TIERS + before] -= 1
+            self.ready[tier] += 1
+            groups.visible[group * TIERS + tier] += 1
+            if groups.is_ordered(group):
+                groups.refresh(group)
+            else:
+                groups.append(group * TIERS + tier, slot)
+                groups.name(group, tier)
+        if rows.state[slot] in {WAITING, LEASED}:
+            self._time_aging(slot)
+
+    # Leases.
+
+    def _lapse(self, lease: int, at_ms: int) -> None:
+        """Messages whose lease has ended are back at once, with the delivery counted."""
+        slot = self.leases.find(lease)
+        mask = self.leases.lapsed_mask(slot, at_ms) if slot >= 0 else 0
+        if not mask:
+            return
+        self.leased -= mask.bit_count()
+        members = list(self.leases.members(slot, mask))
+        self.leases.make_late(slot, mask)
+        for part in members:
+            if isinstance(part, int):
+                self._lapse_row(part)
+            else:
+                self._lapse_run(part, lease, at_ms)
+
+    def _lapse_run(self, part: tuple[int, int, int, int], lease: int, at_ms: int) -> None:
+        lane, first, count, deliveries = self.lanes[part[0]], part[1], part[2], part[3]
+        if not is_spent(self.settings, deliveries, 0):
+            stretch = [first, first + count, deliveries, lease]
+            for tier, put in lane.put_back(stretch, at_ms, self.settings.aging_ms):
+                self._count_plain(tier, put)
+            return
+        mask = self.leases.mask_of(lease & 0xFFFF_FFFF, lane.tier, first, first + count)
+        bit = (mask & -mask).bit_length() - 1
+        for number in range(first, first + count):
+            # At one instant leases lapse before anything ages, and what is spent ages no more.
+            slot = self.make_row(lane, number, at_ms - 1)
+            self.rows.deliveries[slot] = deliveries
+            self.rows.lease[slot] = lease
+            self.rows.bit[slot] = bit + number - first
+            self.spend(slot)
+
+    def _lapse_row(self, slot: int) -> None:
+        self.unhold(slot)
+        if is_spent(self.settings, self.rows.deliveries[slot], self.rows.deliveries_max[slot]):
+            self.link(slot)
+            self.spend(slot)
+            if self.groups.is_ordered(self.rows.group[slot]):
+                self.groups.refresh(self.rows.group[slot])
+        else:
+            self.rejoin(slot)
+
+    # Looking up.
+
+    def slot_of(self, lane: int, number: int) -> int:
+        """The row of a message, or 0 if it is none."""
+        return self.rows.index.get(key(lane, number), 0)
+
+    def keys_of(self, tiers: bytes, firsts: list[int]) -> "array[int]":
+        """The keys that messages of these tiers have, numbered from ``firsts`` on."""
+        numbers = list(firsts)
+        keys = array("Q")
+        for tier in tiers:
+            keys.append(numbers[tier] << 3 | tier)
+            numbers[tier] += 1
+        return keys

@@ -1,0 +1,100 @@
+"""Timers by the million: the cost of a tick depends only on what is due.
+
+    far     bucket ▸ items      one array for each 16 ms, found through a heap of buckets
+    near    (at, item) …        the first bucket, sorted, the earliest last
+
+A timer is a number and an instant; eight bytes while it is far. Nothing is ever
+taken out early. Whoever owns the timers knows by looking at its own state
+whether one still holds (a lease that was acked, a deadline that moved), and
+`thin` drops those that do not when they have become the greater part.
+"""
+
+from array import array
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+NEVER = 2**62
+
+# When, and what.
+Timer: TypeAlias = tuple[int, int]
+
+_BUCKET_BITS = 4
+_THIN_FROM = 4_096
+
+
+class Wheel:
+    """Timers in the order of their time. Two arrays hold a far bucket: when, and what."""
+
+    __slots__ = ("_far", "_heap", "_near", "_near_bucket", "count", "thin_at")
+
+    def __init__(self) -> None:
+        self._far: dict[int, tuple[array[int], array[int]]] = {}
+        self._heap: list[int] = []
+        # Sorted by falling time, so that the next is at the end.
+        self._near: list[tuple[int, int]] = []
+        self._near_bucket = -1
+        self.count = 0
+        self.thin_at = _THIN_FROM
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, at_ms: int, item: int) -> None:
+        bucket = at_ms >> _BUCKET_BITS
+        self.count += 1
+        if bucket <= self._near_bucket:
+            # Negative keys, because the list falls.
+            insort(self._near, (at_ms, item), key=_falling)
+            return
+        far = self._far.get(bucket)
+        if far is None:
+            far = self._far[bucket] = (array("q"), array("Q"))
+            heappush(self._heap, bucket)
+        far[0].append(at_ms)
+        far[1].append(item)
+
+    def next_ms(self) -> int:
+        """When the next timer is due, whether it still holds or not."""
+        if not self._near:
+            if not self._heap:
+                return NEVER
+            self._near_bucket = heappop(self._heap)
+            times, items = self._far.pop(self._near_bucket)
+            self._near = sorted(zip(times, items, strict=True), reverse=True)
+        return self._near[-1][0]
+
+    def pop_due(self, now_ms: int) -> list[int]:
+        """Take out every timer due by ``now_ms``, in the order of time."""
+        due: list[int] = []
+        while self.next_ms() <= now_ms:
+            near = self._near
+            while near and near[-1][0] <= now_ms:
+                due.append(near.pop()[1])
+        self.count -= len(due)
+        return due
+
+    def thin(self, live: int, held: Callable[[Iterable[Timer]], Iterable[Timer]]) -> None:
+        """Drop timers that no longer hold, once there are more of them than of the ``live`` ones."""
+        if self.count < self.thin_at:
+            return
+        if self.count > 2 * live:
+            self.keep(held)
+        self.thin_at = max(_THIN_FROM, 2 * self.count)
+
+    def keep(self, held: Callable[[Iterable[Timer]], Iterable[Timer]]) -> None:
+        """Keep only those timers that ``held`` chooses."""
+        kept = list(held(self))
+        self._far, self._heap, self._near, self._near_bucket, self.count = {}, [], [], -1, 0
+        for at_ms, item in kept:
+            self.add(at_ms, item)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        yield from self._near
+        for times, items in self._far.values():
+            yield from zip(times, items, strict=True)
+
+
+def _falling(timer: tuple[int, int]) -> tuple[int, int]:
+    return (-timer[0], -timer[1])

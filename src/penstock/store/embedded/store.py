@@ -1,0 +1,342 @@
+"""Queues that need nothing but a folder: the verbs of `store.interface.QueueStore` on one shard.
+
+Every verb has the same shape: reserve, decide, write, wait, answer. Nothing
+awaits between deciding and writing, so there are no locks and nothing to undo.
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from penstock.core import reading
+from penstock.core.events import Event, QueueCreated, QueueDeleted
+from penstock.core.limits import (
+    BATCH_BYTES_MAX,
+    DURATION_MS_MAX,
+    ERROR_CHARACTERS_MAX,
+    LEASE_MESSAGES_MAX,
+    LEASE_MS_MAX,
+)
+from penstock.core.message import Drafts, Receipt, Run, Sender
+from penstock.core.queue import Accepted, BadDraft, Queue
+from penstock.core.settings import DAY_MS, BadSettings, QueueSettings
+from penstock.log.disk_log import DiskLog
+from penstock.log.frame import Blobs
+from penstock.log.settings import LogSettings
+from penstock.runtime.interface import Runtime
+from penstock.store.embedded.bodies import Places, pick
+from penstock.store.embedded.shard import Fact, Shard
+from penstock.store.interface import Counts, Delivery, Outcome, QueueExists
+
+T = TypeVar("T")
+
+JOURNAL = "journal"
+# What an event takes besides its rows: keys, texts, headers, with a margin.
+EVENT_BYTES = 8_192
+ROW_BYTES = 64
+SETTLED_BYTES = 128
+BURY_MAX = 100
+BURY_BYTES = BURY_MAX * 6_000 + 2 * EVENT_BYTES
+# Dead letters wait for people, who are away at weekends.
+DEAD_LETTERS = QueueSettings(deliveries_max=0, retention_ms=14 * DAY_MS)
+
+Decide = Callable[[Queue, int, int, int], Event | None]
+
+
+class EmbeddedStore:
+    """Satisfies `store.interface.QueueStore`; see there for what the verbs promise."""
+
+    def __init__(self, runtime: Runtime, log: DiskLog, shard: Shard) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._shard = shard
+        self._cursors: dict[int, int] = {}
+
+    @classmethod
+    async def open(cls, runtime: Runtime, folder: str, settings: LogSettings | None = None) -> "EmbeddedStore":
+        """Open the store in a folder, or create it, and be what it was.
+
+        Raises what `DiskLog.open` does, `UnknownEvent` and `JournalHasHole`.
+        """
+        log = await DiskLog.open(runtime, f"{folder}/{JOURNAL}", settings or LogSettings())
+        shard = Shard(runtime, log)
+        try:
+            await shard.replay()
+        except BaseException:
+            await log.close()
+            raise
+        return cls(runtime, log, shard)
+
+    async def close(self) -> None:
+        await self._log.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def create(self, queue: str, settings: QueueSettings) -> None:
+        _check_settings(queue, settings)
+        shard = self._shard
+        number = shard.numbers.get(queue)
+        if number is None:
+            with shard.log.reserve(EVENT_BYTES + 4 * len(queue) + len(settings.to_json())) as space:
+                shard.write(space, [self._created(queue, settings)])
+        elif shard.queues[number].state.settings != settings:
+            raise QueueExists(f"there is a queue {queue!r} with other settings")
+        await shard.settled()
+
+    def _created(self, queue: str, settings: QueueSettings) -> Fact:
+        return Fact(QueueCreated(self._shard.next_queue, self._shard.now_ms(), queue, settings.to_json()))
+
+    async def change(self, queue: str, settings: QueueSettings) -> None:
+        _check_settings(queue, settings)
+        with self._shard.log.reserve(EVENT_BYTES + len(settings.to_json())) as space:
+            event = self._shard.queue(queue).change(settings, now_ms=self._shard.now_ms())
+            if event is not None:
+                self._shard.write(space, [Fact(event)])
+        await self._shard.settled()
+
+    async def delete(self, queue: str) -> None:
+        with self._shard.log.reserve(EVENT_BYTES, from_spare=True) as space:
+            number = self._shard.queue(queue).state.queue
+            self._shard.write(space, [Fact(QueueDeleted(number, self._shard.now_ms()))])
+            self._cursors.pop(number, None)
+        await self._shard.settled()
+
+    async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> list[str]:
+        shard = self._shard
+        state = shard.queue(queue)
+        if not len(drafts):
+            await shard.settled()
+            return []
+        with shard.log.reserve(_size(drafts)) as space:
+            accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
+            if accepted.event is not None:
+                shard.write(space, [_sent(state, drafts, accepted)])
+            ids = [_id(*reading.identity(state.state, message)) for message in accepted.messages]
+        await shard.settled()
+        return ids
+
+    async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
+        shard = self._shard
+        _check_lease(want, lease_ms)
+        self._bury(shard.queue(queue))
+        with shard.log.reserve(EVENT_BYTES + ROW_BYTES * want, from_spare=True) as space:
+            state = shard.queue(queue)
+            token = self._runtime.dice.token()
+            event = state.lease(want, now_ms=shard.now_ms(), token=token, lease_ms=lease_ms)
+            if event is not None:
+                shard.write(space, [Fact(event)])
+                contents = reading.contents(state.state, event)
+                ids = [_id(*reading.identity(state.state, message)) for message in contents.messages]
+                spans = _spans(shard.places[event.queue], event.runs)
+        await shard.settled()
+        if event is None:
+            return None
+        bodies, attributes = await self._bodies(spans)
+        return Delivery(
+            event.lease,
+            token,
+            ids,
+            bodies,
+            attributes,
+            contents.tiers,
+            contents.deliveries,
+            contents.sent_at_ms,
+            contents.groups,
+            until_ms=event.at_ms + event.lease_ms,
+        )
+
+    async def _bodies(self, spans: "Sequence[Span]") -> tuple[list[memoryview], list[memoryview] | None]:
+        bodies: list[memoryview] = []
+        attributes: list[memoryview] = []
+        has_attributes = False
+        for offset, tier, nth, count in spans:
+            stored = await self._shard.stored(offset)
+            rows = stored.rows(tier, nth, count)
+            bodies += pick(stored.bodies, rows)
+            attributes += pick(stored.attributes, rows)
+            has_attributes |= stored.attributes is not None
+        return bodies, attributes if has_attributes else None
+
+    async def ack(self, queue: str, receipts: Sequence[Receipt]) -> list[Outcome]:
+        now_ms = self._shard.now_ms()
+        return await self._settle(
+            queue, receipts, lambda state, lease, token, mask: state.ack(lease, token, mask, now_ms=now_ms)
+        )
+
+    async def release(
+        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None = None, error: str = ""
+    ) -> list[Outcome]:
+        if delay_ms is not None and not 0 <= delay_ms <= DURATION_MS_MAX:
+            raise ValueError(f"delay_ms is {delay_ms}; it must be from 0 to DURATION_MS_MAX ({DURATION_MS_MAX})")
+        now_ms = self._shard.now_ms()
+        # Exceptions quote the names of files, and those may hold lone surrogates, which no text on a disk may.
+        error = error.encode(errors="replace").decode()
+
+        def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
+            # A roll for each lease: one for all would bring many leases of one message back as a herd.
+            roll = self._runtime.dice.roll()
+            return state.release(lease, token, mask, now_ms=now_ms, roll=roll, delay_ms=delay_ms, error=error)
+
+        return await self._settle(queue, receipts, decide, text_bytes=4 * min(len(error), ERROR_CHARACTERS_MAX))
+
+    async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
+        _check_lease(1, lease_ms)
+        now_ms = self._shard.now_ms()
+
+        def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
+            return state.extend(lease, token, mask, now_ms=now_ms, lease_ms=lease_ms)
+
+        return await self._settle(queue, receipts, decide)
+
+    async def _settle(
+        self, queue: str, receipts: Sequence[Receipt], decide: Decide, *, text_bytes: int = 0
+    ) -> list[Outcome]:
+        """Decide for each lease that the receipts are of, and write it all as one batch."""
+        shard = self._shard
+        masks: dict[tuple[int, int], int] = {}
+        for lease, token, row in receipts:
+            if 0 <= row < LEASE_MESSAGES_MAX:
+                masks[lease, token] = masks.get((lease, token), 0) | 1 << row
+        mask_bytes = sum(mask.bit_length() for mask in masks.values()) // 8
+        size = EVENT_BYTES + len(masks) * (SETTLED_BYTES + text_bytes) + mask_bytes + ROW_BYTES * len(receipts)
+        with shard.log.reserve(size, from_spare=True) as space:
+            state = shard.queue(queue)
+            decided = {key: decide(state, *key, mask) for key, mask in masks.items()}
+            facts = [Fact(event) for event in decided.values() if event is not None]
+            if facts:
+                shard.write(space, facts)
+        await shard.settled()
+        done = {key: getattr(event, "mask", 0) for key, event in decided.items()}
+        return [
+            Outcome.DONE if row >= 0 and done.get((lease, token), 0) >> row & 1 else Outcome.STALE
+            for lease, token, row in receipts
+        ]
+
+    async def purge(self, queue: str) -> int:
+        with self._shard.log.reserve(EVENT_BYTES, from_spare=True) as space:
+            state = self._shard.queue(queue)
+            count = state.state.live
+            event = state.purge(now_ms=self._shard.now_ms())
+            if event is not None:
+                self._shard.write(space, [Fact(event)])
+        await self._shard.settled()
+        return count if event is not None else 0
+
+    async def counts(self, queue: str) -> Counts:
+        state = self._shard.queue(queue).state
+        state.advance(self._shard.now_ms())
+        found = reading.counts(state)
+        oldest = tuple(reading.oldest_sent_at_ms(state))
+        await self._shard.settled()
+        return Counts(found.ready, found.leased, found.resting + found.spent, oldest)
+
+    async def tidy(self) -> None:
+        for queue in list(self._shard.queues.values()):
+            while self._shard.has(queue) and self._bury(queue):
+                await self._shard.settled()
+            if self._shard.has(queue):
+                self._expire(queue)
+        await self._shard.settled()
+
+    def _bury(self, queue: Queue) -> bool:
+        """Move some spent messages to the dead letters, whose queue is made when it is first needed."""
+        queue.advance(self._shard.now_ms())
+        if not queue.state.spent:
+            return False
+        with self._shard.log.reserve(BURY_BYTES, from_spare=True) as space:
+            name = queue.state.settings.dead_letters or f"{self._shard.names[queue.state.queue]}.dead"
+            if name not in self._shard.numbers:
+                self._shard.write(space, [self._created(name, DEAD_LETTERS)])
+            target = self._shard.queue(name)
+            event = queue.bury(into=target.state.queue, room=min(_room(target), BURY_MAX), now_ms=self._shard.now_ms())
+            if event is not None:
+                self._shard.write(space, [Fact(event)])
+            return event is not None
+
+    def _expire(self, queue: Queue) -> None:
+        with self._shard.log.reserve(EVENT_BYTES + 1_000_000, from_spare=True) as space:
+            number = queue.state.queue
+            swept = queue.expire(now_ms=self._shard.now_ms(), cursor=self._cursors.get(number, 0))
+            self._cursors[number] = swept.cursor
+            if swept.event is not None:
+                self._shard.write(space, [Fact(swept.event)])
+
+
+# The record, the tier it was sent at, how many of its tier come before it there, and how many follow.
+Span = tuple[int, int, int, int]
+
+
+def _spans(places: Places, runs: Sequence[Run]) -> list[Span]:
+    """Return where the bodies of some runs are, a stretch of one send at a time."""
+    spans: list[Span] = []
+    for lane, first, length in runs:
+        number = first
+        while number < first + length:
+            moved = places.moved(number << 3 | lane)
+            if moved is not None:
+                tier, place = moved
+                spans.append((place.record, tier, place.row, 1))
+                number += 1
+                continue
+            offset, nth, left = places.stretch(lane, number)
+            count = min(left, first + length - number)
+            spans.append((offset, lane, nth, count))
+            number += count
+    return spans
+
+
+def _sent(state: Queue, drafts: Drafts, accepted: Accepted) -> Fact:
+    assert accepted.event is not None
+    bodies, attributes = drafts.bodies, drafts.attributes
+    if len(accepted.event.tiers) != len(drafts):
+        rows = _fresh(state, accepted)
+        bodies = [bodies[row] for row in rows]
+        attributes = None if attributes is None else [attributes[row] for row in rows]
+    return Fact(accepted.event, Blobs.of(bodies), None if attributes is None else Blobs.of(attributes))
+
+
+def _fresh(state: Queue, accepted: Accepted) -> list[int]:
+    """Return the drafts that got a number of their own, each the first of its number."""
+    nexts = [lane.next for lane in state.state.lanes]
+    seen: set[int] = set()
+    rows = []
+    for row, message in enumerate(accepted.messages):
+        if message >> 3 >= nexts[message & 7] and message not in seen:
+            seen.add(message)
+            rows.append(row)
+    return rows
+
+
+def _size(drafts: Drafts) -> int:
+    columns = [drafts.bodies, *(column for column in (drafts.groups, drafts.dedup_ids, drafts.attributes) if column)]
+    size = EVENT_BYTES + ROW_BYTES * len(drafts) + sum(sum(map(len, column)) for column in columns)
+    if size > BATCH_BYTES_MAX:
+        raise BadDraft(f"a send of {size} bytes in the journal; BATCH_BYTES_MAX is {BATCH_BYTES_MAX}")
+    return size
+
+
+def _room(target: Queue) -> int:
+    size_max = target.state.settings.size_max
+    return max(0, size_max - target.state.live) if size_max else BURY_MAX
+
+
+def _id(queue: int, lane: int, number: int) -> str:
+    return f"{queue:x}-{number << 3 | lane:x}"
+
+
+def _check_settings(queue: str, settings: QueueSettings) -> None:
+    if settings.dead_letters == queue:
+        raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
+
+
+def _check_lease(want: int, lease_ms: int | None) -> None:
+    if not 1 <= want <= LEASE_MESSAGES_MAX:
+        raise ValueError(f"want is {want}; it must be from 1 to LEASE_MESSAGES_MAX ({LEASE_MESSAGES_MAX})")
+    if lease_ms is not None and not 1 <= lease_ms <= LEASE_MS_MAX:
+        raise ValueError(f"lease_ms is {lease_ms}; it must be from 1 to LEASE_MS_MAX ({LEASE_MS_MAX})")

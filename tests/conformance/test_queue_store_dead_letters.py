@@ -1,0 +1,203 @@
+"""What every store promises about messages that keep failing."""
+
+from penstock.core.message import Drafts, Tier
+from penstock.core.settings import DedupScope, QueueSettings
+from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
+
+GRAVES = "graves"
+FRAIL = QueueSettings(deliveries_max=2, dead_letters=GRAVES, backoff_ms_base=0)
+
+
+async def fail(stage: Stage, times: int, *, want: int = 10) -> None:
+    """Lease and release, and then let the store do what is due."""
+    for _ in range(times):
+        await stage.store.release("orders", (await lease(stage, want)).receipts(), delay_ms=0, error="no")
+    await stage.store.tidy()
+
+
+@every_store
+async def test_a_message_whose_deliveries_are_spent_is_buried_as_it_was(stage: Stage) -> None:
+    await stage.store.change("orders", FRAIL)
+    ids = await stage.store.send(
+        "orders",
+        Drafts(
+            bodies=[b"a", b"poison"], tiers=bytes([Tier.LOW, Tier.HIGH]), attributes=[b"", b"{}"], groups=[b"", b"g"]
+        ),
+    )
+    await fail(stage, 2)
+    assert await is_empty_handed(stage)
+    assert (await stage.store.counts("orders")).live == 0
+    buried = await lease(stage, queue=GRAVES)
+    assert buried.attributes is not None
+    assert buried.groups is not None
+    rows = zip(buried.ids, bodies(buried), map(bytes, buried.attributes), buried.tiers, buried.groups, strict=True)
+    assert sorted(rows) == sorted([(ids[0], b"a", b"", Tier.LOW, b""), (ids[1], b"poison", b"{}", Tier.HIGH, b"g")])
+
+
+@every_store
+async def test_a_dead_letter_queue_has_a_name_also_if_none_was_given(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=1))
+    await send(stage, b"poison")
+    await fail(stage, 1)
+    assert await drain(stage, queue="orders.dead") == [b"poison"]
+
+
+@every_store
+async def test_a_delivery_that_lapses_counts_as_one_that_failed(stage: Stage) -> None:
+    await stage.store.change("orders", FRAIL)
+    await stage.store.send("orders", Drafts(bodies=[b"run", b"row"], groups=[b"", b"g"]))
+    for _ in range(2):
+        assert sorted(bodies(await lease(stage, lease_ms=1_000))) == [b"row", b"run"]
+        await stage.advance(1_000)
+    assert await is_empty_handed(stage)
+    assert sorted(await drain(stage, queue=GRAVES)) == [b"row", b"run"]
+
+
+@every_store
+async def test_a_message_may_be_acked_at_its_last_delivery(stage: Stage) -> None:
+    await stage.store.change("orders", FRAIL)
+    await send(stage, b"a")
+    await fail(stage, 1)
+    assert await drain(stage) == [b"a"]
+
+
+@every_store
+async def test_a_message_may_have_a_delivery_limit_of_its_own(stage: Stage) -> None:
+    await stage.store.change("orders", FRAIL)
+    await stage.store.send("orders", Drafts(bodies=[b"once", b"twice", b"thrice"], deliveries_max=[1, 0, 3]))
+    for body in (b"once", b"twice", b"thrice"):
+        await fail(stage, 1)
+        # A limit is remembered like everything else.
+        await stage.crash()
+        assert await drain(stage, queue=GRAVES) == [body]
+    assert (await stage.store.counts("orders")).live == 0
+
+
+@every_store
+async def test_a_queue_without_a_limit_never_buries(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=0, backoff_ms_base=0))
+    await send(stage, b"a")
+    await fail(stage, 50)
+    assert list((await lease(stage)).deliveries) == [51]
+
+
+@every_store
+async def test_a_dead_letter_is_delivered_again_without_a_limit(stage: Stage) -> None:
+    await stage.store.change("orders", FRAIL)
+    await send(stage, b"poison")
+    await fail(stage, 2)
+    for _ in range(10):
+        held = await lease(stage, queue=GRAVES)
+        await stage.store.release(GRAVES, held.receipts(), delay_ms=0)
+    await stage.store.tidy()
+    assert await drain(stage, queue=GRAVES) == [b"poison"]
+
+
+@every_store
+async def test_many_may_be_buried_at_once(stage: Stage) -> None:
+    await stage.store.change("orders", FRAIL)
+    sent = [b"%d" % number for number in range(350)]
+    await send(stage, *sent)
+    await fail(stage, 2, want=350)
+    assert (await stage.store.counts("orders")).live == 0
+    assert sorted(await drain(stage, queue=GRAVES)) == sorted(sent)
+
+
+@every_store
+async def test_a_full_dead_letter_queue_keeps_the_message_where_it_is(stage: Stage) -> None:
+    await stage.store.create(GRAVES, QueueSettings(size_max=1, reserve_percent=(0,) * 5))
+    await stage.store.change("orders", FRAIL)
+    await send(stage, b"1", b"2")
+    await fail(stage, 2)
+    assert (await stage.store.counts("orders")).live == 1
+    assert await is_empty_handed(stage)
+    assert await drain(stage, queue=GRAVES) == [b"1"]
+    await stage.store.tidy()
+    assert (await stage.store.counts("orders")).live == 0
+    assert await drain(stage, queue=GRAVES) == [b"2"]
+
+
+@every_store
+async def test_a_raised_limit_revives_what_could_not_be_buried(stage: Stage) -> None:
+    await stage.store.create(GRAVES, QueueSettings(size_max=1, reserve_percent=(0,) * 5))
+    await send(stage, b"full", queue=GRAVES)
+    await stage.store.change("orders", FRAIL)
+    await send(stage, b"a")
+    await fail(stage, 2)
+    assert await is_empty_handed(stage)
+    await stage.store.change("orders", QueueSettings(deliveries_max=9, dead_letters=GRAVES))
+    assert await drain(stage) == [b"a"]
+
+
+@every_store
+async def test_several_queues_may_share_their_dead_letters(stage: Stage) -> None:
+    await stage.store.create("mail", FRAIL)
+    await stage.store.change("orders", FRAIL)
+    ids = await send(stage, b"order") + await send(stage, b"letter", queue="mail")
+    await fail(stage, 2)
+    for _ in range(2):
+        held = await lease(stage, queue="mail")
+        await stage.store.release("mail", held.receipts(), delay_ms=0)
+    await stage.store.tidy()
+    await send(stage, b"sent here", queue=GRAVES)
+    buried = await lease(stage, queue=GRAVES)
+    assert sorted(bodies(buried)) == [b"letter", b"order", b"sent here"]
+    assert set(ids) < set(buried.ids)
+
+
+@every_store
+async def test_what_was_sent_to_a_dead_letter_queue_stands_beside_what_was_buried_there(stage: Stage) -> None:
+    await stage.store.create(GRAVES, QueueSettings())
+    await stage.store.change("orders", QueueSettings(deliveries_max=1, dead_letters=GRAVES))
+    for number in range(3):
+        # With a limit of their own, so that a store keeps both kinds in the same way.
+        rows = [b"sent %d" % number, b"sent too %d" % number]
+        await stage.store.send(GRAVES, Drafts(bodies=rows, deliveries_max=[9, 9]))
+        await send(stage, b"buried %d" % number)
+        await fail(stage, 1)
+    expected = [b"%b %d" % (kind, number) for number in range(3) for kind in (b"sent", b"sent too", b"buried")]
+    assert sorted(bodies(await lease(stage, queue=GRAVES))) == sorted(expected)
+
+
+@every_store
+async def test_a_message_may_be_buried_twice_and_is_still_the_same(stage: Stage) -> None:
+    await stage.store.create("deeper", QueueSettings())
+    await stage.store.create(GRAVES, QueueSettings(deliveries_max=1, dead_letters="deeper"))
+    await stage.store.change("orders", FRAIL)
+    ids = await stage.store.send("orders", Drafts(bodies=[b"poison"], attributes=[b"{}"]))
+    await fail(stage, 2)
+    await stage.store.release(GRAVES, (await lease(stage, queue=GRAVES)).receipts())
+    await stage.store.tidy()
+    await stage.crash()
+    buried = await lease(stage, queue="deeper")
+    assert (list(buried.ids), bodies(buried)) == (ids, [b"poison"])
+    assert buried.attributes is not None
+    assert bytes(buried.attributes[0]) == b"{}"
+
+
+@every_store
+async def test_burying_frees_a_live_id(stage: Stage) -> None:
+    await stage.store.change(
+        "orders", QueueSettings(deliveries_max=1, dead_letters=GRAVES, dedup_scope=DedupScope.LIVE)
+    )
+    await stage.store.send("orders", Drafts(bodies=[b"poison"], dedup_ids=[b"1"]))
+    await fail(stage, 1)
+    await stage.store.send("orders", Drafts(bodies=[b"anew"], dedup_ids=[b"1"]))
+    assert await drain(stage) == [b"anew"]
+
+
+@every_store
+async def test_dead_letters_survive_a_crash_with_body_and_id(stage: Stage) -> None:
+    await stage.store.change("orders", FRAIL)
+    tiers = bytes([2, 0, 2])
+    ids = await stage.store.send(
+        "orders", Drafts(bodies=[b"a", b"b", b"c"], tiers=tiers, attributes=[b"1", b"2", b"3"])
+    )
+    await fail(stage, 2)
+    await stage.crash()
+    assert (await stage.store.counts("orders")).live == 0
+    buried = await lease(stage, queue=GRAVES)
+    assert buried.attributes is not None
+    rows = zip(buried.ids, bodies(buried), map(bytes, buried.attributes), strict=True)
+    assert sorted(rows) == sorted(zip(ids, [b"a", b"b", b"c"], [b"1", b"2", b"3"], strict=True))
+    assert await stage.store.ack(GRAVES, buried.receipts()) == [DONE] * 3

@@ -1,0 +1,185 @@
+"""What every store promises about order: shares of tiers, groups in line, nobody starved."""
+
+from collections import Counter
+
+from penstock.core.message import Drafts, Tier
+from penstock.core.settings import MINUTE_MS, QueueSettings
+from tests.conformance.stores import DONE, STALE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
+
+FIFO = QueueSettings(is_fifo=True, backoff_ms_base=0)
+
+
+async def fifo(stage: Stage, settings: QueueSettings = FIFO) -> None:
+    """Put a FIFO queue where `orders` was."""
+    await stage.store.delete("orders")
+    await stage.store.create("orders", settings)
+
+
+async def send_groups(stage: Stage, *rows: tuple[bytes, bytes], tiers: bytes | None = None) -> None:
+    await stage.store.send(
+        "orders", Drafts(bodies=[body for _, body in rows], groups=[group for group, _ in rows], tiers=tiers)
+    )
+
+
+@every_store
+async def test_messages_of_one_tier_come_in_the_order_of_sending(stage: Stage) -> None:
+    for number in range(30):
+        await send(stage, b"%d" % number)
+    assert await drain(stage, want=7) == [b"%d" % number for number in range(30)]
+
+
+@every_store
+async def test_saturated_tiers_share_by_their_weights(stage: Stage) -> None:
+    for want in (1, 7, 31):
+        await stage.store.purge("orders")
+        for tier in Tier:
+            await stage.store.send("orders", Drafts(bodies=[b"x"] * 200, tiers=bytes([tier]) * 200))
+        served: Counter[int] = Counter()
+        while served.total() < 310:
+            served.update((await lease(stage, min(want, 310 - served.total()))).tiers)
+        for tier, share in zip(Tier, (160, 80, 40, 20, 10), strict=True):
+            assert abs(served[tier] - share) <= 2, (want, served)
+
+
+@every_store
+async def test_a_queue_may_have_weights_of_its_own(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(weights=(1, 1, 1, 1, 1)))
+    for tier in Tier:
+        await stage.store.send("orders", Drafts(bodies=[b"x"] * 50, tiers=bytes([tier]) * 50))
+    served = Counter((await lease(stage, 100)).tiers)
+    assert all(abs(served[tier] - 20) <= 1 for tier in Tier)
+
+
+@every_store
+async def test_an_idle_tier_costs_the_others_nothing(stage: Stage) -> None:
+    tiers = bytes([Tier.LOW] * 5 + [Tier.BACKGROUND] * 5)
+    await stage.store.send("orders", Drafts(bodies=[b"x"] * 10, tiers=tiers))
+    assert len(await lease(stage, 10)) == 10
+
+
+@every_store
+async def test_a_strict_queue_serves_the_most_urgent_first(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(is_strict=True))
+    tiers = bytes([4, 0, 3, 1, 2, 0])
+    await stage.store.send("orders", Drafts(bodies=[b"%d" % tier for tier in tiers], tiers=tiers))
+    assert await drain(stage, want=1) == [b"0", b"0", b"1", b"2", b"3", b"4"]
+
+
+@every_store
+async def test_a_message_that_waits_too_long_moves_up_a_tier(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(aging_ms=(0, 0, 0, 30 * MINUTE_MS, 60 * MINUTE_MS)))
+    await stage.store.send("orders", Drafts(bodies=[b"low", b"background"], tiers=bytes([Tier.LOW, Tier.BACKGROUND])))
+    await stage.advance(30 * MINUTE_MS)
+    assert (await stage.store.counts("orders")).ready == (0, 0, 1, 0, 1)
+    await stage.advance(30 * MINUTE_MS)
+    assert (await stage.store.counts("orders")).ready == (0, 0, 1, 1, 0)
+    delivery = await lease(stage)
+    assert dict(zip(bodies(delivery), delivery.tiers, strict=True)) == {b"low": Tier.NORMAL, b"background": Tier.LOW}
+
+
+@every_store
+async def test_a_noisy_group_of_a_standard_queue_waits_behind_quiet_ones(stage: Stage) -> None:
+    await send_groups(stage, *[(b"noisy", b"noise")] * 50, (b"quiet", b"word"), (b"calm", b"word"))
+    assert bodies(await lease(stage, 4)).count(b"word") == 2
+
+
+@every_store
+async def test_a_group_is_in_order_and_leased_to_one_worker_at_a_time(stage: Stage) -> None:
+    await fifo(stage)
+    await send_groups(stage, (b"g", b"1"), (b"g", b"2"), (b"g", b"3"))
+    held = await lease(stage, 2)
+    assert bodies(held) == [b"1", b"2"]
+    assert await is_empty_handed(stage)
+    assert await stage.store.ack("orders", held.receipts()[:1]) == [DONE]
+    assert await is_empty_handed(stage)
+    assert await stage.store.ack("orders", held.receipts()[1:]) == [DONE]
+    assert bodies(await lease(stage)) == [b"3"]
+
+
+@every_store
+async def test_other_groups_go_on_while_one_is_leased(stage: Stage) -> None:
+    await fifo(stage)
+    await send_groups(stage, (b"a", b"a1"), (b"a", b"a2"), (b"b", b"b1"), (b"", b"free"), (b"b", b"b2"))
+    held = await lease(stage, 1)
+    assert bodies(held) == [b"a1"]
+    assert sorted(bodies(await lease(stage, 10))) == [b"b1", b"b2", b"free"]
+    await stage.store.ack("orders", held.receipts())
+    assert bodies(await lease(stage, 10)) == [b"a2"]
+
+
+@every_store
+async def test_a_failed_head_keeps_its_group_closed_through_its_rest(stage: Stage) -> None:
+    await fifo(stage)
+    await send_groups(stage, (b"g", b"1"), (b"g", b"2"), (b"other", b"x"))
+    held = await lease(stage, 1)
+    await stage.store.release("orders", held.receipts(), delay_ms=5_000)
+    assert await drain(stage) == [b"x"]
+    await stage.advance(4_900)
+    assert await is_empty_handed(stage)
+    await stage.advance(100)
+    assert await drain(stage) == [b"1", b"2"]
+
+
+@every_store
+async def test_what_follows_a_failed_head_in_its_lease_may_still_be_acked(stage: Stage) -> None:
+    await fifo(stage)
+    await send_groups(stage, *[(b"g", b"%d" % number) for number in range(4)])
+    held = await lease(stage, 3)
+    receipts = held.receipts()
+    assert await stage.store.release("orders", receipts[:1], delay_ms=0) == [DONE]
+    assert await is_empty_handed(stage)
+    assert await stage.store.ack("orders", receipts[1:2]) == [DONE]
+    assert await stage.store.release("orders", receipts[2:], delay_ms=0) == [DONE]
+    assert bodies(await lease(stage)) == [b"0", b"2", b"3"]
+
+
+@every_store
+async def test_a_group_whose_lease_lapses_comes_back_in_order(stage: Stage) -> None:
+    await fifo(stage)
+    await send_groups(stage, *[(b"g", b"%d" % number) for number in range(4)])
+    held = await lease(stage, 3, lease_ms=1_000)
+    await stage.store.ack("orders", held.receipts()[1:2])
+    await stage.advance(1_000)
+    again = await lease(stage)
+    assert bodies(again) == [b"0", b"2", b"3"]
+    assert list(again.deliveries) == [2, 2, 1]
+    assert await stage.store.ack("orders", held.receipts()) == [STALE] * 3
+
+
+@every_store
+async def test_a_scheduled_head_holds_back_what_was_sent_after_it(stage: Stage) -> None:
+    await fifo(stage)
+    await stage.store.send(
+        "orders", Drafts(bodies=[b"1", b"2"], groups=[b"g", b"g"], visible_at_ms=[stage.now_ms() + 5_000, 0])
+    )
+    assert await is_empty_handed(stage)
+    await stage.advance(5_000)
+    assert await drain(stage) == [b"1", b"2"]
+
+
+@every_store
+async def test_urgency_does_not_reorder_a_group_but_brings_it_forward(stage: Stage) -> None:
+    await fifo(stage, QueueSettings(is_fifo=True, is_strict=True))
+    await send_groups(stage, (b"", b"plain"), (b"g", b"1"), (b"g", b"2"), tiers=bytes([2, 4, 0]))
+    assert await drain(stage) == [b"1", b"2", b"plain"]
+
+
+@every_store
+async def test_burying_the_head_opens_its_group(stage: Stage) -> None:
+    await fifo(stage, QueueSettings(is_fifo=True, deliveries_max=1))
+    await send_groups(stage, (b"g", b"poison"), (b"g", b"next"))
+    await stage.store.release("orders", (await lease(stage, 1)).receipts(), error="no")
+    await stage.store.tidy()
+    assert bodies(await lease(stage)) == [b"next"]
+
+
+@every_store
+async def test_groups_stay_in_order_across_a_crash(stage: Stage) -> None:
+    await fifo(stage)
+    await send_groups(stage, *[(b"ab"[row % 2 : row % 2 + 1], b"%d" % row) for row in range(10)])
+    held = await lease(stage, 1)
+    await stage.store.release("orders", held.receipts(), delay_ms=0)
+    await stage.crash()
+    found = await drain(stage, want=3)
+    assert [body for body in found if int(body) % 2 == 0] == [b"0", b"2", b"4", b"6", b"8"]
+    assert [body for body in found if int(body) % 2 == 1] == [b"1", b"3", b"5", b"7", b"9"]

@@ -1,0 +1,1 @@
+"""The core: values in, values out."""

@@ -1,0 +1,209 @@
+"""A queue as a plain list of messages: slow, and written to be obviously right.
+
+It shares no code with the queue. Every rule is stated for one message at a time,
+time moves from one instant to the next at which anything happens, and tiers are
+served one message after the other.
+
+It does not predict which of several messages a lease takes where the rules leave
+that open (turns between groups); it judges whether what was taken was allowed.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+WAITING, RESTING, LEASED, SPENT = "waiting", "resting", "leased", "spent"
+LIVE = {WAITING, RESTING, LEASED, SPENT}
+
+
+@dataclass
+class Message:
+    lane: int
+    number: int
+    # Its place in the order of sending, across lanes.
+    order: int
+    tier: int
+    sent_at: int
+    since: int
+    # One of LIVE, or the fact that settled it.
+    place: str = WAITING
+    visible_at: int = 0
+    group: bytes = b""
+    dedup_id: bytes = b""
+    deliveries_max: int = 0
+    deliveries: int = 0
+    error: str = ""
+    lease: int = 0
+    until: int = 0
+    lease_ms: int = 0
+    # The lease that lapsed, while nobody has had the message since.
+    late: int = 0
+    own_tier: int | None = None
+    escalated_until: int = 0
+    # Of a message that was sent back from the dead letters: lane, number and time of its first life.
+    first_life: tuple[int, int, int] | None = None
+    past_deliveries: int = 0
+
+    @property
+    def key(self) -> int:
+        return self.number << 3 | self.lane
+
+
+class Naive:
+    def __init__(self, *, is_fifo: bool, aging: tuple[int, ...], weights: tuple[int, ...], deliveries_max: int) -> None:
+        self.is_fifo = is_fifo
+        self.aging = aging
+        self.weights = weights
+        self.deliveries_max = deliveries_max
+        self.now = 0
+        self.messages: list[Message] = []
+        self.clock = Fraction(0)
+        self.finish = [Fraction(0)] * 5
+        self.ids: dict[bytes, tuple[int, int]] = {}
+
+    # Time.
+
+    def advance(self, now: int) -> None:
+        while (at := min((at for message in self.messages for at in self.instants(message)), default=now + 1)) <= now:
+            self.now = at
+            for step in (self.end_escalation, self.lapse, self.wake, self.age):
+                for message in self.messages:
+                    if message.place in LIVE:
+                        step(message)
+        self.now = now
+
+    def end_escalation(self, message: Message) -> None:
+        if message.escalated_until == self.now:
+            assert message.own_tier is not None
+            message.tier, message.since = message.own_tier, self.now
+            message.own_tier, message.escalated_until = None, 0
+
+    def lapse(self, message: Message) -> None:
+        if message.place == LEASED and message.until == self.now:
+            message.late, message.lease = message.lease, 0
+            message.place = SPENT if self.is_spent(message) else WAITING
+
+    def wake(self, message: Message) -> None:
+        if message.place == RESTING and message.visible_at == self.now:
+            message.place, message.since = WAITING, self.now
+
+    def age(self, message: Message) -> None:
+        if self.ages_at(message) == self.now:
+            message.tier, message.since = message.tier - 1, self.now
+
+    def instants(self, message: Message) -> list[int]:
+        """When something happens to a message by itself."""
+        found = []
+        if message.place == LEASED:
+            found.append(message.until)
+        if message.place == RESTING:
+            found.append(message.visible_at)
+        if message.place in LIVE and message.escalated_until:
+            found.append(message.escalated_until)
+        if (ages_at := self.ages_at(message)) is not None:
+            found.append(ages_at)
+        return found
+
+    def ages_at(self, message: Message) -> int | None:
+        if message.place in {WAITING, LEASED} and message.tier > 0 and self.aging[message.tier]:
+            return message.since + self.aging[message.tier]
+        return None
+
+    def is_spent(self, message: Message) -> bool:
+        most = message.deliveries_max or self.deliveries_max
+        return most > 0 and message.deliveries >= most
+
+    # What there is.
+
+    def live(self) -> list[Message]:
+        return [message for message in self.messages if message.place in LIVE]
+
+    def find(self, key: int) -> Message:
+        (found,) = [message for message in self.messages if message.key == key]
+        return found
+
+    def held(self, lease: int) -> list[Message]:
+        return [message for message in self.messages if message.place == LEASED and message.lease == lease]
+
+    def group(self, name: bytes) -> list[Message]:
+        """The messages of a group that are not settled, in the order of sending."""
+        found = [message for message in self.live() if message.group == name]
+        return sorted(found, key=lambda message: message.order)
+
+    def leasable(self) -> dict[int, list[Message]]:
+        """What each tier could give now."""
+        found: dict[int, list[Message]] = {tier: [] for tier in range(5)}
+        for message in self.messages:
+            if message.place == WAITING and not (self.is_fifo and message.group):
+                found[message.tier].append(message)
+        if self.is_fifo:
+            for name in {message.group for message in self.live() if message.group}:
+                front = self.front(name)
+                if front:
+                    waiting = [message for message in self.group(name) if message.place == WAITING]
+                    found[min(message.tier for message in waiting)] += front
+        return found
+
+    def front(self, name: bytes) -> list[Message]:
+        """The messages of a FIFO group that may be leased together: none while one of it is leased."""
+        members = self.group(name)
+        if any(message.place == LEASED for message in members):
+            return []
+        front = []
+        for message in members:
+            if message.place != WAITING:
+                break
+            front.append(message)
+        return front
+
+    def shares(self, want: int, leasable: dict[int, list[Message]]) -> list[int]:
+        """How many of each tier a lease takes, one after the other by the least start tag."""
+        left = [len(leasable[tier]) for tier in range(5)]
+        taken = [0] * 5
+        for _ in range(min(want, sum(left))):
+            ready = [tier for tier in range(5) if left[tier]]
+            tier = min(ready, key=lambda tier: (max(self.finish[tier], self.clock), tier))
+            self.clock = max(self.finish[tier], self.clock)
+            self.finish[tier] = self.clock + Fraction(1, self.weights[tier])
+            left[tier] -= 1
+            taken[tier] += 1
+        return taken
+
+    # What happens.
+
+    def lease(self, taken: list[tuple[int, list[int]]], want: int, lease: int, until: int) -> None:
+        """Judge a lease, given the keys each tier gave in order, and then believe it."""
+        leasable = self.leasable()
+        shares = self.shares(want, leasable)
+        chosen: dict[int, list[Message]] = {tier: [] for tier in range(5)}
+        for tier, keys in taken:
+            chosen[tier] += [self.find(key) for key in keys]
+        assert [len(chosen[tier]) for tier in range(5)] == shares, "each tier gives its share"
+        everything = [message for tier in range(5) for message in chosen[tier]]
+        assert len({message.key for message in everything}) == len(everything), "nothing is leased twice"
+        for tier in range(5):
+            assert all(message in leasable[tier] for message in chosen[tier]), "only what may be leased is leased"
+            self.judge_order(leasable[tier], chosen[tier])
+        for message in everything:
+            message.place, message.lease, message.until, message.late = LEASED, lease, until, 0
+            message.deliveries += 1
+
+    def judge_order(self, leasable: list[Message], chosen: list[Message]) -> None:
+        names = {message.group for message in leasable}
+        for name in names:
+            ours = [message for message in chosen if message.group == name]
+            left = [message for message in leasable if message.group == name and message not in ours]
+            if self.is_fifo and name:
+                assert ours == self.front(name)[: len(ours)], "nothing reorders inside a group"
+                continue
+            times = [message.since for message in ours]
+            assert times == sorted(times), "first come, first served"
+            assert all(message.since >= times[-1] for message in left if times), "nobody is passed over"
+            if left and not self.is_fifo:
+                most = max(sum(message.group == other for message in chosen) for other in names)
+                assert len(ours) >= most - 1, "groups take turns"
+
+    def settle(self, messages: list[Message], fact: str) -> None:
+        for message in messages:
+            assert message.place in LIVE, "a message is settled once"
+            message.place = fact
+            message.lease = message.late = 0

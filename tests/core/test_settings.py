@@ -1,0 +1,116 @@
+"""Settings are written down whole, read back the same, and refused where they are wrong; a queue obeys them."""
+
+import pytest
+
+from penstock.core.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
+from penstock.core.message import Drafts, Tier
+from penstock.core.queue import BadDraft, Queue, QueueFull
+from penstock.core.settings import BadSettings, DedupScope, QueueSettings
+from tests.core.life import Life
+
+
+def test_settings_come_back_the_same() -> None:
+    settings = QueueSettings(is_fifo=True, lease_ms=5, dedup_scope=DedupScope.LIVE, weights=(5, 4, 3, 2, 1))
+    assert QueueSettings.from_json(settings.to_json()) == settings
+
+
+def test_a_setting_that_is_not_given_has_its_default() -> None:
+    assert QueueSettings.from_json("{}") == QueueSettings()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "[]",
+        '{"lease_seconds": 5}',
+        '{"lease_ms": "5"}',
+        '{"lease_ms": true}',
+        '{"lease_ms": 0}',
+        '{"weights": [1, 2]}',
+        '{"weights": [1, 2, 3, 4, 0]}',
+        '{"weights": [1, 2, 3, 4, 5.5]}',
+        '{"dedup_scope": "always"}',
+        '{"reserve_percent": [0, 0, 0, 0, 100]}',
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(text: str) -> None:
+    with pytest.raises(BadSettings):
+        QueueSettings.from_json(text)
+
+
+def test_a_queue_stays_fifo_or_stays_standard() -> None:
+    with pytest.raises(BadSettings):
+        Life().queue.change(QueueSettings(is_fifo=True), now_ms=Life().now_ms)
+
+
+def test_a_paused_queue_accepts_sends_and_acks_and_leases_nothing() -> None:
+    life = Life()
+    life.send(2)
+    lease = life.leased(1)
+    life.happen(life.queue.pause(now_ms=life.now_ms))
+    life.send(1)
+    assert life.lease() is None
+    assert life.ack(lease)
+    assert life.queue.pause(now_ms=life.now_ms) is None
+    life.happen(life.queue.resume(now_ms=life.now_ms))
+    assert len(life.drain()) == 2
+
+
+def test_a_full_queue_refuses_background_before_critical() -> None:
+    life = Life(QueueSettings(size_max=100))
+    life.send(80, Tier.CRITICAL)
+    with pytest.raises(QueueFull):
+        life.send(1, Tier.BACKGROUND)
+    life.send(10, Tier.LOW)
+    with pytest.raises(QueueFull):
+        life.send(1, Tier.LOW)
+    life.send(10, Tier.CRITICAL)
+    with pytest.raises(QueueFull):
+        life.send(1, Tier.CRITICAL)
+    assert life.state.live == 100
+
+
+def test_a_batch_that_does_not_fit_is_refused_whole() -> None:
+    life = Life(QueueSettings(size_max=10))
+    with pytest.raises(QueueFull):
+        life.send(11, Tier.CRITICAL)
+    assert life.state.live == 0
+
+
+def test_a_refusal_says_when_to_try_again_from_the_rate_of_draining() -> None:
+    life = Life(QueueSettings(size_max=1_000))
+    life.send(1_000, Tier.CRITICAL)
+    with pytest.raises(QueueFull) as stuck:
+        life.send(1, Tier.CRITICAL)
+    assert stuck.value.retry_after_ms == RETRY_AFTER_MS_MAX
+    for _ in range(10):
+        life.wait(1_000)
+        life.ack(life.leased(50))
+    life.send(500, Tier.CRITICAL)
+    with pytest.raises(QueueFull) as moving:
+        life.send(200, Tier.CRITICAL)
+    assert RETRY_AFTER_MS_MIN <= moving.value.retry_after_ms <= 6_000
+
+
+def test_a_duplicate_is_answered_even_by_a_full_queue() -> None:
+    life = Life(QueueSettings(size_max=1))
+    (first,) = life.send(1, Tier.CRITICAL, ids=[b"a"])
+    assert life.send(1, Tier.CRITICAL, ids=[b"a"]) == [first]
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        Drafts(bodies=[b""], tiers=b"\x05"),
+        Drafts(bodies=[b""], groups=[b"g" * 129]),
+        Drafts(bodies=[b""], dedup_ids=[b"i" * 129]),
+        Drafts(bodies=[b""], visible_at_ms=[2**62]),
+        Drafts(bodies=[b""], deliveries_max=[60_000]),
+        Drafts(bodies=[]),
+        Drafts(bodies=[], tiers=b""),
+    ],
+)
+def test_a_draft_that_breaks_a_limit_is_refused(drafts: Drafts) -> None:
+    with pytest.raises(BadDraft):
+        Queue(1).send(drafts, now_ms=1)
