@@ -215,3 +215,9 @@ def test_a_hostile_count_of_rows_costs_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert most < 100_000
+
+
+def test_a_stretch_of_rows_is_the_rows_one_by_one() -> None:
+    blobs = Blobs.of([b"a", b"", b"ccc", b"dd"])
+    assert blobs.stretch(1, 4) == [blobs[1], blobs[2], blobs[3]]
+    assert blobs.stretch(2, 2) == []

@@ -5,10 +5,12 @@ per lane; a lane is one queue and the tier at which its messages were sent. What
 travels is batch-shaped: columns with one row for each message.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, overload
+
+from penstock.core.limits import LEASE_MESSAGES_MAX
 
 
 class Tier(IntEnum):
@@ -58,16 +60,45 @@ class Receipt(NamedTuple):
     row: int
 
 
-def masks(receipts: Iterable[Receipt]) -> dict[tuple[int, int], int]:
-    """Gather receipts by lease and token, each with the bitmap of its rows.
+class Receipts(Sequence[Receipt]):
+    """All receipts of one lease, in the order of its messages; each is made only when it is looked at."""
+
+    __slots__ = ("lease", "token", "length")
+
+    def __init__(self, lease: int, token: int, length: int) -> None:
+        self.lease = lease
+        self.token = token
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, row: int) -> Receipt: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Receipt]: ...
+
+    def __getitem__(self, row: int | slice) -> Receipt | list[Receipt]:
+        rows = range(self.length)[row]
+        if isinstance(rows, int):
+            return Receipt(self.lease, self.token, rows)
+        return [Receipt(self.lease, self.token, each) for each in rows]
+
+
+def masks(receipts: Sequence[Receipt]) -> dict[tuple[int, int], int]:
+    """Return the rows of each lease, by its id and token, as the bits of a mask; rows that cannot be are left out.
 
     >>> masks([Receipt(1, 7, 0), Receipt(2, 9, 3), Receipt(1, 7, 2)])
     {(1, 7): 5, (2, 9): 8}
     """
-    gathered: dict[tuple[int, int], int] = {}
+    if isinstance(receipts, Receipts):
+        return {(receipts.lease, receipts.token): (1 << receipts.length) - 1}
+    found: dict[tuple[int, int], int] = {}
     for lease, token, row in receipts:
-        gathered[lease, token] = gathered.get((lease, token), 0) | 1 << row
-    return gathered
+        if 0 <= row < LEASE_MESSAGES_MAX:
+            found[lease, token] = found.get((lease, token), 0) | 1 << row
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

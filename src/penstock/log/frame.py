@@ -102,6 +102,11 @@ class Blobs:
         data = self.data
         return (data[start:end] for start, end in pairwise(self.offsets))
 
+    def stretch(self, start: int, end: int) -> list[memoryview]:
+        """Return the rows from ``start`` to before ``end``, for less than one by one."""
+        data = self.data
+        return [data[first:last] for first, last in pairwise(self.offsets[start : end + 1].tolist())]
+
     def lengths(self) -> list[int]:
         offsets = self.offsets.tolist()
         return list(map(sub, offsets[1:], offsets))

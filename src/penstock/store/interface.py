@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.message import Drafts, Receipt, Receipts, Sender
 from penstock.core.settings import QueueSettings
 
 
@@ -58,8 +58,8 @@ class Delivery:
     def __len__(self) -> int:
         return len(self.bodies)
 
-    def receipts(self) -> list[Receipt]:
-        return [Receipt(self.lease, self.token, row) for row in range(len(self.bodies))]
+    def receipts(self) -> Receipts:
+        return Receipts(self.lease, self.token, len(self.bodies))
 
 
 @dataclass(frozen=True, slots=True)

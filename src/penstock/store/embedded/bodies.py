@@ -146,4 +146,9 @@ class Hot:
 
 def pick(column: Blobs | None, rows: Sequence[int]) -> list[memoryview]:
     """Return some rows of a column; empty bodies where there is no column."""
-    return [memoryview(b"")] * len(rows) if column is None else [column[row] for row in rows]
+    if column is None:
+        return [memoryview(b"")] * len(rows)
+    if isinstance(rows, range):
+        assert rows.step == 1
+        return column.stretch(rows.start, rows.stop)
+    return [column[row] for row in rows]

@@ -5,6 +5,7 @@ awaits between deciding and writing, so there are no locks and nothing to undo.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -17,7 +18,7 @@ from penstock.core.limits import (
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
 )
-from penstock.core.message import Drafts, Receipt, Run, Sender
+from penstock.core.message import Drafts, Receipt, Run, Sender, masks
 from penstock.core.queue import Accepted, BadDraft, Queue
 from penstock.core.settings import DAY_MS, BadSettings, QueueSettings
 from penstock.log.disk_log import DiskLog
@@ -117,7 +118,7 @@ class EmbeddedStore:
             accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
             if accepted.event is not None:
                 shard.write(space, [_sent(state, drafts, accepted)])
-            ids = [_id(*reading.identity(state.state, message)) for message in accepted.messages]
+            ids = _ids(state, accepted.messages)
         await shard.settled()
         return ids
 
@@ -132,7 +133,7 @@ class EmbeddedStore:
             if event is not None:
                 shard.write(space, [Fact(event)])
                 contents = reading.contents(state.state, event)
-                ids = [_id(*reading.identity(state.state, message)) for message in contents.messages]
+                ids = _ids(state, contents.messages)
                 spans = _spans(shard.places[event.queue], event.runs)
         await shard.settled()
         if event is None:
@@ -199,20 +200,19 @@ class EmbeddedStore:
     ) -> list[Outcome]:
         """Decide for each lease that the receipts are of, and write it all as one batch."""
         shard = self._shard
-        masks: dict[tuple[int, int], int] = {}
-        for lease, token, row in receipts:
-            if 0 <= row < LEASE_MESSAGES_MAX:
-                masks[lease, token] = masks.get((lease, token), 0) | 1 << row
-        mask_bytes = sum(mask.bit_length() for mask in masks.values()) // 8
-        size = EVENT_BYTES + len(masks) * (SETTLED_BYTES + text_bytes) + mask_bytes + ROW_BYTES * len(receipts)
+        wanted = masks(receipts)
+        mask_bytes = sum(mask.bit_length() for mask in wanted.values()) // 8
+        size = EVENT_BYTES + len(wanted) * (SETTLED_BYTES + text_bytes) + mask_bytes + ROW_BYTES * len(receipts)
         with shard.log.reserve(size, from_spare=True) as space:
             state = shard.queue(queue)
-            decided = {key: decide(state, *key, mask) for key, mask in masks.items()}
+            decided = {key: decide(state, *key, mask) for key, mask in wanted.items()}
             facts = [Fact(event) for event in decided.values() if event is not None]
             if facts:
                 shard.write(space, facts)
         await shard.settled()
-        done = {key: getattr(event, "mask", 0) for key, event in decided.items()}
+        done: dict[tuple[int, int], int] = {key: getattr(event, "mask", 0) for key, event in decided.items()}
+        if done == wanted and sum(map(int.bit_count, done.values())) == len(receipts):
+            return [Outcome.DONE] * len(receipts)
         return [
             Outcome.DONE if row >= 0 and done.get((lease, token), 0) >> row & 1 else Outcome.STALE
             for lease, token, row in receipts
@@ -326,8 +326,15 @@ def _room(target: Queue) -> int:
     return max(0, size_max - target.state.live) if size_max else BURY_MAX
 
 
-def _id(queue: int, lane: int, number: int) -> str:
-    return f"{queue:x}-{number << 3 | lane:x}"
+def _ids(of: Queue, messages: Sequence[int]) -> list[str]:
+    """Return the ids by which the world knows messages: number and lane in the queue they were first sent to."""
+    state = of.state
+    if not state.rows.origins:
+        prefix = f"{state.queue:x}-"
+        return [f"{prefix}{message:x}" for message in messages]
+    return [
+        f"{home:x}-{number << 3 | lane:x}" for home, lane, number in map(partial(reading.identity, state), messages)
+    ]
 
 
 def _check_settings(queue: str, settings: QueueSettings) -> None:
