@@ -234,6 +234,33 @@ async def test_reads_go_on_while_their_segment_is_dropped(machine: Machine) -> N
     assert all(record.header(task.result()[0]).base_offset == 0 for task in reading)
 
 
+async def test_a_read_that_comes_too_late_does_not_bring_a_dropped_segment_back() -> None:
+    machine = Machine()
+    log = await opened(machine, ROLLING)
+    for number in range(12):
+        await append(log, str(number).encode())
+    await log.close()
+    again = await opened(machine, ROLLING)
+    machine.disk.cold = True
+    async with asyncio.TaskGroup() as tasks:
+        dropping = tasks.create_task(again.drop_before(12))
+        await asyncio.sleep(0)
+        # The drop is on its way to a worker: whoever asks now is told, or still served.
+        reading = tasks.create_task(read_or_refusal(again))
+    assert dropping.done()
+    assert reading.result() in {b"0", "refused"}
+    assert machine.disk.names(FOLDER) == sorted(["lock", "manifest", f"{again.start_offset:020}.log"])
+
+
+async def read_or_refusal(log: DiskLog) -> bytes | str:
+    try:
+        (batch, *_) = await log.read(0, bytes_max=1)
+    except OffsetOutOfRange:
+        return "refused"
+    (entry,) = record.records(batch)
+    return bytes(entry.value or b"")
+
+
 async def test_the_first_batch_of_a_time_is_found(machine: Machine) -> None:
     log = await opened(machine, ROLLING)
     for number in range(30):

@@ -147,9 +147,11 @@ class SimDisk:
 
     # The disk, as a process sees it.
 
-    def open(self, path: str) -> SimFile:
+    def open(self, path: str, *, must_exist: bool = False) -> SimFile:
         self.check_is_up()
         path = _clean(path)
+        if must_exist:
+            self._find(path)
         if path not in self._names:
             self._check_folder(path)
             self._rename_in_cache(f"create {path}", NameChange(None, path, Pages()))

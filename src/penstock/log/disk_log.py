@@ -37,7 +37,7 @@ from penstock.log.manifest import Manifest
 from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
 from penstock.log.record import header as read_header
-from penstock.log.recovery import Recovered, recover, remove_segment
+from penstock.log.recovery import LogCorrupted, Recovered, recover, remove_segment
 from penstock.log.roll import roll
 from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
@@ -208,8 +208,13 @@ class DiskLog:
         if offset >= self._active.base_offset:
             self._active.users += 1
             return self._active
-        at = bisect_right(self._closed, offset, key=lambda segment: segment.base_offset) - 1
-        return await self._reader.open_closed(self._closed[at])
+        segment = self._closed[bisect_right(self._closed, offset, key=lambda each: each.base_offset) - 1]
+        try:
+            return await self._reader.open_closed(segment)
+        except FileNotFoundError as error:
+            if offset < self._start_offset:
+                raise OffsetOutOfRange(f"offset {offset} of {self._folder} has just been dropped") from None
+            raise LogCorrupted(f"{self._folder}/{segment_name(segment.base_offset)}", "it is gone") from error
 
     async def drop_before(self, offset: int) -> None:
         kept = next((i for i, segment in enumerate(self._closed) if segment.next_offset > offset), len(self._closed))

@@ -103,7 +103,8 @@ class Reader:
             oldest.retire()
 
     def _open_now(self, segment: Segment) -> OpenSegment:
-        file = self._runtime.disk.open(f"{self._folder}/{segment_name(segment.base_offset)}")
+        # A segment may be dropped on the way here; opening it must not bring its name back.
+        file = self._runtime.disk.open(f"{self._folder}/{segment_name(segment.base_offset)}", must_exist=True)
         index = load_index(self._runtime, self._folder, segment.base_offset, file, self._settings)
         return OpenSegment(segment.base_offset, file, index, segment.size_bytes)
 

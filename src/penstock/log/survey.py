@@ -114,7 +114,7 @@ def _missing(folder: str, first_offset: int, next_offset: int) -> Damage:
 
 
 def _survey_file(disk: Disk, folder: str, base_offset: int, state: Manifest) -> SurveyedSegment:
-    file = disk.open(f"{folder}/{segment_name(base_offset)}")
+    file = disk.open(f"{folder}/{segment_name(base_offset)}", must_exist=True)
     try:
         surveyed = _survey_segment(file, f"{folder}/{segment_name(base_offset)}", base_offset, state.log_id)
         is_open_ended = base_offset == state.active_offset and state.clean_end_offset is None
@@ -260,7 +260,7 @@ def _marker_at(window: bytes, at: int) -> Header | None:
 def _put_together(disk: Disk, folder: str, bases: list[int]) -> Manifest:
     """Make a manifest from what the segments say of themselves."""
     for base in bases:
-        file = disk.open(f"{folder}/{segment_name(base)}")
+        file = disk.open(f"{folder}/{segment_name(base)}", must_exist=True)
         try:
             for _, header, _ in walk(file, 0, file.size()):
                 if header.is_marker:

@@ -17,9 +17,9 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 class SystemFile:
     __slots__ = ("_fd", "_path", "_can_read_cached", "_can_allocate", "_allocated")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (0 if must_exist else os.O_CREAT), 0o640)
         self._can_read_cached = _RWF_NOWAIT is not None
         self._can_allocate = _libc is not None
         self._allocated = 0
@@ -116,8 +116,8 @@ class SystemDisk:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def open(self, path: str) -> SystemFile:
-        return SystemFile(self._root / path)
+    def open(self, path: str, *, must_exist: bool = False) -> SystemFile:
+        return SystemFile(self._root / path, must_exist=must_exist)
 
     def exists(self, path: str) -> bool:
         return (self._root / path).exists()

@@ -94,8 +94,8 @@ class Disk(Protocol):
     `sync_folder` of the folder it is in.
     """
 
-    def open(self, path: str) -> File:
-        """Open a file to read and write, creating it where it is missing."""
+    def open(self, path: str, *, must_exist: bool = False) -> File:
+        """Open a file to read and write; one that is missing is created, or raises `FileNotFoundError`."""
         ...
 
     def exists(self, path: str) -> bool: ...
