@@ -3,10 +3,12 @@
 Used when a log opens, when it is cut back, and when it is repaired.
 """
 
+from collections.abc import Iterator
+
 from penstock.log import marker as markers
 from penstock.log.index import Index
 from penstock.log.marker import LOG_ID_AT, MARKER_BYTES, MARKER_VERSION
-from penstock.log.record import HEAD_BYTES, BadBatch, Header, check
+from penstock.log.record import HEAD_BYTES, BadBatch, Header, UnknownVersion, check
 from penstock.log.segment import WINDOW_BYTES, BadAt, walk
 from penstock.runtime.interface import File
 
@@ -97,32 +99,37 @@ def scan(file: File, index: Index, *, log_id: int, end: int, until_offset: int |
 
 
 def durable_beyond(file: File, *, start: int, end: int, log_id: int) -> int:
-    """Return the largest durable position that any whole marker after ``start`` speaks of.
+    """Return the largest durable position that any whole marker after ``start`` speaks of."""
+    found = (markers.decode(header) for _, header in markers_from(file, start, end, log_id))
+    return max((marker.durable_bytes for marker in found), default=0)
+
+
+def markers_from(file: File, start: int, end: int, log_id: int) -> Iterator[tuple[int, Header]]:
+    """Iterate over position and header of the log's whole markers that stand where they say.
 
     Behind damage nothing can be found by its length, so markers are searched by
     the log's id, which no message body can contain but by a chance of 2^-63.
     """
     wanted = log_id.to_bytes(8, "big")
-    durable = 0
     position = start
     while position < end:
         window = file.read(position, min(WINDOW_BYTES, end - position))
         at = window.find(wanted)
         while at >= 0:
-            durable = max(durable, _durable_bytes(window, at - LOG_ID_AT, position))
+            header = _marker_at(window, at - LOG_ID_AT, position)
+            if header is not None:
+                yield position + at - LOG_ID_AT, header
             at = window.find(wanted, at + 1)
         if position + len(window) >= end:
-            break
+            return
         position += len(window) - MARKER_BYTES + 1
-    return durable
 
 
-def _durable_bytes(window: bytes, at: int, window_position: int) -> int:
+def _marker_at(window: bytes, at: int, window_position: int) -> Header | None:
     if at < 0:
-        return 0
+        return None
     try:
         header = check(window, at)
-    except BadBatch:
-        return 0
-    found = markers.decode(header) if header.is_marker else None
-    return found.durable_bytes if found and found.position == window_position + at else 0
+    except (BadBatch, UnknownVersion):
+        return None
+    return header if header.is_marker and markers.decode(header).position == window_position + at else None

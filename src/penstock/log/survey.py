@@ -5,15 +5,14 @@ behind damage it looks for the next batch or commit marker that proves itself,
 and so learns which bytes and which offsets are lost.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from penstock.log import manifest as manifests
 from penstock.log import marker as markers
 from penstock.log.manifest import Manifest
-from penstock.log.marker import LOG_ID_AT, MARKER_BYTES
-from penstock.log.record import HEAD_BYTES, BadBatch, Header, UnknownVersion, check
-from penstock.log.scan import durable_beyond
+from penstock.log.marker import MARKER_BYTES
+from penstock.log.record import HEAD_BYTES, Header, UnknownVersion
+from penstock.log.scan import durable_beyond, markers_from
 from penstock.log.segment import WINDOW_BYTES, BadAt, base_offsets, batch_size, segment_name, walk
 from penstock.runtime.interface import Disk, File
 
@@ -217,7 +216,7 @@ def _next_neighbour(file: File, position: int, end: int, expected: int) -> tuple
 
 def _next_commit(file: File, position: int, end: int, expected: int, log_id: int) -> tuple[int, int] | None:
     """Return where the next commit begins, and with which offset."""
-    for at, found in _markers(file, position, end, log_id):
+    for at, found in markers_from(file, position, end, log_id):
         if found.base_offset >= expected:
             return at + MARKER_BYTES, found.base_offset + 1
     return None
@@ -228,33 +227,6 @@ def _whole(file: File, position: int, end: int) -> Header | None:
         return next((header for _, header, _ in walk(file, position, end)), None)
     except (BadAt, UnknownVersion):
         return None
-
-
-def _markers(file: File, start: int, end: int, log_id: int) -> Iterator[tuple[int, Header]]:
-    """Iterate over position and header of the log's whole commit markers from ``start`` on."""
-    wanted = log_id.to_bytes(8, "big")
-    position = start
-    while position < end:
-        window = file.read(position, min(WINDOW_BYTES, end - position))
-        at = window.find(wanted)
-        while at >= 0:
-            header = _marker_at(window, at - LOG_ID_AT)
-            if header is not None:
-                yield position + at - LOG_ID_AT, header
-            at = window.find(wanted, at + 1)
-        if position + len(window) >= end:
-            return
-        position += len(window) - MARKER_BYTES + 1
-
-
-def _marker_at(window: bytes, at: int) -> Header | None:
-    if at < 0:
-        return None
-    try:
-        header = check(window, at)
-    except (BadBatch, UnknownVersion):
-        return None
-    return header if header.is_marker else None
 
 
 def _put_together(disk: Disk, folder: str, bases: list[int]) -> Manifest:
