@@ -17,10 +17,14 @@ from typing import Any, NamedTuple
 
 from tests.simulation import mutants
 from tests.simulation.log_mutants import LOG_MUTANTS
+from tests.simulation.store_mutants import STORE_MUTANTS
 
-LIVES = ("log_life", "log_crashes", "cluster_life")
+LIVES = ("log_life", "log_crashes", "store_life", "cluster_life")
 
-ALL = (*LOG_MUTANTS, *mutants.MUTANTS)
+# The lives that bring a mutant to light, by how its name begins; the others are the cluster's.
+KNOWN_BY_PREFIX = {"log": ["log_crashes", "log_life"], "store": ["store_life"]}
+
+ALL = (*LOG_MUTANTS, *STORE_MUTANTS, *mutants.MUTANTS)
 
 # Not 1 or 2: that is how Python itself ends when something else is wrong.
 PROMISE_BROKEN = 10
@@ -79,7 +83,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     known = [life for life in LIVES if importlib.util.find_spec(f"tests.simulation.{life}") is not None]
     if options.mutant is not None:
-        known = ["log_crashes", "log_life"] if options.mutant.startswith("log-") else ["cluster_life"]
+        known = KNOWN_BY_PREFIX.get(options.mutant.split("-")[0], ["cluster_life"])
     options.life = options.life or known
     return options
 

@@ -1,0 +1,115 @@
+"""Copies a log while somebody writes to it.
+
+A log only grows at its end, so a copy needs no lock and disturbs nobody: first
+the manifest is read, then every segment it speaks of, as long as it is at that
+moment. What is being written meanwhile is in the copy wholly, or as a torn tail
+that opening the copy cuts off. The copy is therefore the log as it was at some
+instant between the start and the end of the copying.
+
+If segments are dropped on the way, the copying begins anew.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from penstock.log import manifest as manifests
+from penstock.log.manifest import Manifest
+from penstock.log.segment import WINDOW_BYTES, base_offsets, segment_name
+from penstock.log.survey import NothingToRead, check_is_log
+from penstock.runtime.interface import Disk
+
+TRIES_MAX = 5
+
+
+class TargetNotEmpty(Exception):
+    """A backup goes into a folder of its own: nothing is written over."""
+
+
+class LogMovesTooFast(Exception):
+    """Segments are dropped faster than they can be copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    segments: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of a disk."""
+
+    disk: Disk
+    path: str
+
+
+def backup(source: Folder, target: Folder, progress: Callable[[int, int], None] = lambda _done, _total: None) -> Copied:
+    """Copy the log in one folder into another, which must be empty; durable on return. Blocks on the disk.
+
+    ``progress`` is told how many bytes are done, and of how many.
+    """
+    check_is_log(source.disk, source.path)
+    if target.disk.names(target.path):
+        raise TargetNotEmpty(f"{target.path} is not empty; a backup goes into a folder of its own")
+    target.disk.make_folder(target.path)
+    for _ in range(TRIES_MAX):
+        try:
+            return _copy(source, target, progress)
+        except FileNotFoundError:
+            _clear(target)
+    raise LogMovesTooFast(f"{source.path} was shortened {TRIES_MAX} times while it was being copied; try again later")
+
+
+def _copy(source: Folder, target: Folder, progress: Callable[[int, int], None]) -> Copied:
+    found = manifests.read(source.disk, source.path)
+    if found is None:
+        raise NothingToRead(
+            f"the manifest of {source.path} is missing or unreadable: see penstock repair {source.path}"
+        )
+    state = found.manifest
+    bases = [base for base in base_offsets(source.disk.names(source.path)) if _is_part(base, state)]
+    if state.active_offset not in bases:
+        raise NothingToRead(f"{segment_name(state.active_offset)} is missing: see penstock repair {source.path}")
+    sizes = {base: _size(source, base) for base in bases}
+    total, done = sum(sizes.values()), 0
+    for base in bases:
+        for part in _copy_segment(source, target, base, sizes[base]):
+            done += part
+            progress(done, total)
+    target.disk.sync_folder(target.path)
+    # It was not closed in good order, and opening it must look at its end.
+    manifests.create(target.disk, target.path, replace(state, sequence=0, clean_end_offset=None))
+    return Copied(len(bases), total)
+
+
+def _is_part(base_offset: int, state: Manifest) -> bool:
+    return state.start_offset <= base_offset <= state.active_offset
+
+
+def _size(source: Folder, base_offset: int) -> int:
+    file = source.disk.open(f"{source.path}/{segment_name(base_offset)}", must_exist=True)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _copy_segment(source: Folder, target: Folder, base_offset: int, size: int) -> Iterator[int]:
+    """Copy piece by piece; yields the size of each."""
+    name = segment_name(base_offset)
+    old = source.disk.open(f"{source.path}/{name}", must_exist=True)
+    new = target.disk.open(f"{target.path}/{name}")
+    try:
+        for position in range(0, size, WINDOW_BYTES):
+            data = old.read(position, min(WINDOW_BYTES, size - position))
+            new.write(data, position)
+            yield len(data)
+        new.sync()
+    finally:
+        old.close()
+        new.close()
+
+
+def _clear(target: Folder) -> None:
+    for name in target.disk.names(target.path):
+        target.disk.remove(f"{target.path}/{name}")

@@ -1,0 +1,62 @@
+"""The rules of the embedded store, broken one at a time: a test of `store_life.py`."""
+
+from tests.simulation.mutants import Mutant
+
+SHARD = "penstock.store.embedded.shard"
+STORE = "penstock.store.embedded.store"
+BODIES = "penstock.store.embedded.bodies"
+CODEC = "penstock.store.embedded.codec"
+
+STORE_MUTANTS: tuple[Mutant, ...] = (
+    # Answering.
+    Mutant(
+        "store-answers-before-it-is-durable",
+        SHARD,
+        "        await self.log.wait_durable(self.log.end_offset)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "store-an-answer-without-events-does-not-wait",
+        STORE,
+        "        await shard.settled()\n        return ids\n",
+        "        if accepted.event is not None:\n            await shard.settled()\n        return ids\n",
+    ),
+    # Becoming what the journal says.
+    Mutant(
+        "store-leases-do-not-begin-anew",
+        SHARD,
+        "                for queue in self.queues.values():\n                    queue.apply(event)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "store-a-burial-only-takes-away",
+        SHARD,
+        "                self.queues[event.into].apply(event)\n",
+        "",
+    ),
+    Mutant(
+        "store-a-burial-only-adds",
+        SHARD,
+        "                self.queues[event.queue].apply(event)\n                self.queues[event.into].apply(event)\n",
+        "                self.queues[event.into].apply(event)\n",
+    ),
+    Mutant("store-time-goes-back", SHARD, "max(0, self._newest_ms - self._runtime.clock.now_ms())", "0"),
+    # Bodies.
+    Mutant("store-a-row-of-mixed-tiers-is-off-by-one", BODIES, "if other == tier])", "if other == tier][1:] or [0])"),
+    Mutant("store-a-moved-message-is-the-first-of-its-send", BODIES, "Place(offset, nth)", "Place(offset, 0)"),
+    Mutant(
+        "store-bodies-of-repeats-are-kept",
+        STORE,
+        "    if len(accepted.event.tiers) != len(drafts):\n",
+        "    if False:\n",
+    ),
+    # What is written down.
+    Mutant("store-senders-are-not-written-down", CODEC, "if flags & _HAS_SENDER:", "if False:"),
+    Mutant(
+        "store-dedup-ids-are-not-written-down",
+        CODEC,
+        'fields["dedup_ids"] = tuple(map(bytes, next(rest)))',
+        "next(rest)",
+    ),
+    Mutant("store-repeats-are-not-written-down", CODEC, "zip(numbers, numbers, strict=True)", "()"),
+)

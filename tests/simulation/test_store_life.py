@@ -1,0 +1,22 @@
+"""The embedded store on a machine that crashes: random lives, judged by what its clients were told."""
+
+import pytest
+
+from tests.simulation import store_life
+from tests.simulation.loop import simulate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 60, 15))
+def test_random_lives_of_a_store_keep_every_promise_to_its_clients(first: int) -> None:
+    for seed in range(first, first + 15):
+        store_life.run(seed)
+
+
+def test_the_same_seed_lives_the_same_life() -> None:
+    lives = [store_life.Life(3) for _ in range(2)]
+    for life in lives:
+        simulate(life.live, seed=3)
+    first, second = [list(life.books.messages) for life in lives]
+    assert first == second
+    assert lives[0].machine.disk.operations == lives[1].machine.disk.operations
