@@ -7,14 +7,17 @@ from typing import NoReturn
 
 import click
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from penstock import __version__
+from penstock.log.backup import Copied, Folder, LogMovesTooFast, TargetNotEmpty, backup
 from penstock.log.manifest import UnknownFormat
 from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey
 from penstock.runtime.disk import SystemDisk
 from penstock.runtime.interface import FolderTaken
+from penstock.store.embedded.store import JOURNAL
 
 EXIT_DAMAGED = 1
 EXIT_NOT_POSSIBLE = 2
@@ -33,7 +36,8 @@ def main() -> None:
 
     \b
     Try:
-      penstock repair ./data/orders        look for damage, change nothing
+      penstock repair ./data/orders                look for damage, change nothing
+      penstock backup ./data/orders ./copy         copy a log while it is in use
     """
 
 
@@ -84,6 +88,35 @@ def repair_command(folder: Path, way: Way | None, *, yes: bool, as_json: bool) -
         lock.release()
 
 
+@main.command("backup")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("target", type=click.Path(file_okay=False, path_type=Path))
+def backup_command(folder: Path, target: Path) -> None:
+    """Copy the log in FOLDER to TARGET, while it may be in use.
+
+    FOLDER is the folder of one log, or of a store, whose journal is then copied.
+    TARGET must be empty or not there yet. The copy is the log as it was at some
+    moment during the copying; to restore it, put it in the place of the original.
+    """
+    if (folder / JOURNAL).is_dir():
+        folder, target = folder / JOURNAL, target / JOURNAL
+    try:
+        done = _copy_with_progress(folder.resolve(), target.resolve())
+    except (NothingToRead, TargetNotEmpty, LogMovesTooFast, UnknownFormat, OSError) as error:
+        _refuse(str(error))
+    _console.print(f"Copied {_segments(done.segments)}, {done.size_bytes:,} bytes, to {target}", soft_wrap=True)
+
+
+def _copy_with_progress(source: Path, copy: Path) -> Copied:
+    with Progress(console=_errors, transient=True, disable=not _errors.is_terminal) as bar:
+        task = bar.add_task(f"Copying {source.name}", total=None)
+        return backup(
+            Folder(SystemDisk(source.parent), source.name),
+            Folder(SystemDisk(copy.parent), copy.name),
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
 def _survey(disk: SystemDisk, name: str, *, quiet: bool) -> Survey:
     try:
         if quiet:
@@ -110,7 +143,7 @@ def _print_survey(found: Survey, folder: Path, *, is_asking: bool) -> None:
     offsets = "no records" if end == start else f"offset {start:,}"
     if end > start + 1:
         offsets = f"offsets {start:,} to {end - 1:,}"
-    files = "1 segment" if len(found.segments) == 1 else f"{len(found.segments)} segments"
+    files = _segments(len(found.segments))
     _console.print(f"[bold]{folder}[/]: {files}, {total:,} bytes, {offsets}", soft_wrap=True)
     if not found.damages:
         _console.print("[green]Sound.[/] Every batch is whole and where it belongs.")
@@ -143,6 +176,10 @@ def _cost_of_skipping(found: Survey) -> str:
 def _cost_of_cutting(found: Survey, end: int) -> str:
     first = next((damage.first_offset for damage in found.damages if damage.lost_offsets != 0), end)
     return f"the log ends at offset {first - 1:,}: {_records(end - first)} lost, and whatever is damaged"
+
+
+def _segments(count: int) -> str:
+    return "1 segment" if count == 1 else f"{count} segments"
 
 
 def _records(count: int) -> str:
