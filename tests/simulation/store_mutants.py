@@ -7,20 +7,29 @@ STORE = "penstock.store.embedded.store"
 BODIES = "penstock.store.embedded.bodies"
 CODEC = "penstock.store.embedded.codec"
 
+WAITS_ALWAYS = """        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._log.wait_durable(self._log.end_offset)
+"""
+WAITS_IF_WRITTEN = """        type(self).tail = self._log.end_offset
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._log.end_offset != self.tail:
+            await self._log.wait_durable(self._log.end_offset)
+"""
+
 STORE_MUTANTS: tuple[Mutant, ...] = (
     # Answering.
     Mutant(
         "store-answers-before-it-is-durable",
         SHARD,
-        "        await self.log.wait_durable(self.log.end_offset)\n",
+        "        await self._log.wait_durable(self._log.end_offset)\n",
         "        pass\n",
     ),
-    Mutant(
-        "store-an-answer-without-events-does-not-wait",
-        STORE,
-        "        await shard.settled()\n        return ids\n",
-        "        if accepted.event is not None:\n            await shard.settled()\n        return ids\n",
-    ),
+    Mutant("store-an-answer-without-events-does-not-wait", SHARD, WAITS_ALWAYS, WAITS_IF_WRITTEN),
     # Becoming what the journal says.
     Mutant(
         "store-leases-do-not-begin-anew",

@@ -18,6 +18,7 @@ Laws of this file
 """
 
 from collections.abc import Iterator, Sequence
+from types import TracebackType
 from typing import NamedTuple
 
 from penstock.core.events import Buried, Event, Opened, QueueCreated, QueueDeleted, Redriven, Sent
@@ -39,6 +40,27 @@ class JournalHasHole(Exception):
     """Events were lost to damage: the queues cannot be what they were. Nothing was changed."""
 
 
+class Answer:
+    """Around a decision: whatever comes of it, a refusal too, is told only when the journal is durable up to its tail.
+
+    A refusal rests on what was decided before it: "there is no such queue" must not
+    be undone by a crash that undoes the deletion.
+    """
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._log.wait_durable(self._log.end_offset)
+
+
 class Fact(NamedTuple):
     """An event to be written, with the columns that the core never sees."""
 
@@ -51,6 +73,7 @@ class Shard:
     def __init__(self, runtime: Runtime, log: Log) -> None:
         self._runtime = runtime
         self.log = log
+        self.answer = Answer(log)
         self.queues: dict[int, Queue] = {}
         self.places: dict[int, Places] = {}
         self.numbers: dict[str, int] = {}

@@ -82,62 +82,61 @@ class EmbeddedStore:
     async def create(self, queue: str, settings: QueueSettings) -> None:
         _check_settings(queue, settings)
         shard = self._shard
-        number = shard.numbers.get(queue)
-        if number is None:
-            with shard.log.reserve(EVENT_BYTES + 4 * len(queue) + len(settings.to_json())) as space:
-                shard.write(space, [self._created(queue, settings)])
-        elif shard.queues[number].state.settings != settings:
-            raise QueueExists(f"there is a queue {queue!r} with other settings")
-        await shard.settled()
+        async with shard.answer:
+            number = shard.numbers.get(queue)
+            if number is None:
+                with shard.log.reserve(EVENT_BYTES + 4 * len(queue) + len(settings.to_json())) as space:
+                    shard.write(space, [self._created(queue, settings)])
+            elif shard.queues[number].state.settings != settings:
+                raise QueueExists(f"there is a queue {queue!r} with other settings")
 
     def _created(self, queue: str, settings: QueueSettings) -> Fact:
         return Fact(QueueCreated(self._shard.next_queue, self._shard.now_ms(), queue, settings.to_json()))
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
         _check_settings(queue, settings)
-        with self._shard.log.reserve(EVENT_BYTES + len(settings.to_json())) as space:
-            event = self._shard.queue(queue).change(settings, now_ms=self._shard.now_ms())
-            if event is not None:
-                self._shard.write(space, [Fact(event)])
-        await self._shard.settled()
+        shard = self._shard
+        async with shard.answer:
+            with shard.log.reserve(EVENT_BYTES + len(settings.to_json())) as space:
+                event = shard.queue(queue).change(settings, now_ms=shard.now_ms())
+                if event is not None:
+                    shard.write(space, [Fact(event)])
 
     async def delete(self, queue: str) -> None:
-        with self._shard.log.reserve(EVENT_BYTES, from_spare=True) as space:
-            number = self._shard.queue(queue).state.queue
-            self._shard.write(space, [Fact(QueueDeleted(number, self._shard.now_ms()))])
-            self._cursors.pop(number, None)
-        await self._shard.settled()
+        shard = self._shard
+        async with shard.answer:
+            with shard.log.reserve(EVENT_BYTES, from_spare=True) as space:
+                number = shard.queue(queue).state.queue
+                shard.write(space, [Fact(QueueDeleted(number, shard.now_ms()))])
+                self._cursors.pop(number, None)
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> list[str]:
         shard = self._shard
-        state = shard.queue(queue)
-        if not len(drafts):
-            await shard.settled()
-            return []
-        with shard.log.reserve(_size(drafts)) as space:
-            accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
-            if accepted.event is not None:
-                shard.write(space, [_sent(state, drafts, accepted)])
-            ids = _ids(state, accepted.messages)
-        await shard.settled()
-        return ids
+        async with shard.answer:
+            state = shard.queue(queue)
+            if not len(drafts):
+                return []
+            with shard.log.reserve(_size(drafts)) as space:
+                accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
+                if accepted.event is not None:
+                    shard.write(space, [_sent(state, drafts, accepted)])
+                return _ids(state, accepted.messages)
 
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         shard = self._shard
         _check_lease(want, lease_ms)
-        self._bury(shard.queue(queue))
-        with shard.log.reserve(EVENT_BYTES + ROW_BYTES * want, from_spare=True) as space:
+        async with shard.answer:
             state = shard.queue(queue)
-            token = self._runtime.dice.token()
-            event = state.lease(want, now_ms=shard.now_ms(), token=token, lease_ms=lease_ms)
-            if event is not None:
+            self._bury(state)
+            with shard.log.reserve(EVENT_BYTES + ROW_BYTES * want, from_spare=True) as space:
+                token = self._runtime.dice.token()
+                event = state.lease(want, now_ms=shard.now_ms(), token=token, lease_ms=lease_ms)
+                if event is None:
+                    return None
                 shard.write(space, [Fact(event)])
-                contents = reading.contents(state.state, event)
-                ids = _ids(state, contents.messages)
-                spans = _spans(shard.places[event.queue], event.runs)
-        await shard.settled()
-        if event is None:
-            return None
+            contents = reading.contents(state.state, event)
+            ids = _ids(state, contents.messages)
+            spans = _spans(shard.places[event.queue], event.runs)
         bodies, attributes = await self._bodies(spans)
         return Delivery(
             event.lease,
@@ -203,13 +202,13 @@ class EmbeddedStore:
         wanted = masks(receipts)
         mask_bytes = sum(mask.bit_length() for mask in wanted.values()) // 8
         size = EVENT_BYTES + len(wanted) * (SETTLED_BYTES + text_bytes) + mask_bytes + ROW_BYTES * len(receipts)
-        with shard.log.reserve(size, from_spare=True) as space:
-            state = shard.queue(queue)
-            decided = {key: decide(state, *key, mask) for key, mask in wanted.items()}
-            facts = [Fact(event) for event in decided.values() if event is not None]
-            if facts:
-                shard.write(space, facts)
-        await shard.settled()
+        async with shard.answer:
+            with shard.log.reserve(size, from_spare=True) as space:
+                state = shard.queue(queue)
+                decided = {key: decide(state, *key, mask) for key, mask in wanted.items()}
+                facts = [Fact(event) for event in decided.values() if event is not None]
+                if facts:
+                    shard.write(space, facts)
         done: dict[tuple[int, int], int] = {key: getattr(event, "mask", 0) for key, event in decided.items()}
         if done == wanted and sum(map(int.bit_count, done.values())) == len(receipts):
             return [Outcome.DONE] * len(receipts)
@@ -219,22 +218,24 @@ class EmbeddedStore:
         ]
 
     async def purge(self, queue: str) -> int:
-        with self._shard.log.reserve(EVENT_BYTES, from_spare=True) as space:
-            state = self._shard.queue(queue)
-            count = state.state.live
-            event = state.purge(now_ms=self._shard.now_ms())
-            if event is not None:
-                self._shard.write(space, [Fact(event)])
-        await self._shard.settled()
-        return count if event is not None else 0
+        shard = self._shard
+        async with shard.answer:
+            with shard.log.reserve(EVENT_BYTES, from_spare=True) as space:
+                state = shard.queue(queue)
+                count = state.state.live
+                event = state.purge(now_ms=shard.now_ms())
+                if event is None:
+                    return 0
+                shard.write(space, [Fact(event)])
+                return count
 
     async def counts(self, queue: str) -> Counts:
-        state = self._shard.queue(queue).state
-        state.advance(self._shard.now_ms())
-        found = reading.counts(state)
-        oldest = tuple(reading.oldest_sent_at_ms(state))
-        await self._shard.settled()
-        return Counts(found.ready, found.leased, found.resting + found.spent, oldest)
+        async with self._shard.answer:
+            state = self._shard.queue(queue).state
+            state.advance(self._shard.now_ms())
+            found = reading.counts(state)
+            oldest = tuple(reading.oldest_sent_at_ms(state))
+            return Counts(found.ready, found.leased, found.resting + found.spent, oldest)
 
     async def tidy(self) -> None:
         for queue in list(self._shard.queues.values()):
