@@ -65,7 +65,11 @@ class Mirror:
     def durable_offset(self) -> int:
         if self.disk is None:
             return self.durable_offset_at_death
-        return self.disk.durable_offset if self.cutting_at is None else min(self.disk.durable_offset, self.cutting_at)
+        if self.cutting_at is None:
+            return self.disk.durable_offset
+        # A cut inside a batch takes all of the batch.
+        kept = [entry.next_offset for entry in self.entries if entry.next_offset <= self.cutting_at]
+        return min(self.disk.durable_offset, kept[-1] if kept else 0)
 
     @property
     def end_offset(self) -> int:

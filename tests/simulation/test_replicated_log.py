@@ -228,3 +228,9 @@ def test_what_a_leader_lets_go_of_its_followers_let_go_of_too() -> None:
         assert (await values_of(log))[-1] == b"199"
 
     tell(story)
+
+
+@pytest.mark.parametrize("seed", [99, 5035])
+def test_lives_of_a_cluster_that_once_went_wrong_go_right(seed: int) -> None:
+    """99: a lease trusted too early. 5035: a witness that did not know that a cut inside a batch takes all of it."""
+    cluster_life.run(seed)
