@@ -161,8 +161,12 @@ def test_dropping_keeps_everything_from_the_offset_on(tell: Tell) -> None:
         for number in range(60):
             offset = await append(log, b"%03d" % number + b"x" * 200)
             await log.wait_durable(offset + 1)
-        await asyncio.sleep(0.2)
-        await log.drop_before(first + 40)
+        for _ in range(100):
+            await log.drop_before(first + 40)
+            if log.start_offset > first:
+                break
+            # A replicated log keeps what a follower may still need; virtual time goes on until it has it.
+            await asyncio.sleep(0.01)
         assert first < log.start_offset <= first + 40
         found = await bodies(log, log.start_offset)
         assert [int(body[:3]) for body in found] == list(range(log.start_offset - first, 60))
