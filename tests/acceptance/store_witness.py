@@ -24,6 +24,15 @@ from tests.acceptance.writer import small
 HOUR_MS = 3_600_000
 
 
+class MovableClock(SystemClock):
+    """The real clock, moved forward by as much as a test says."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
 @dataclass
 class StoreWitness:
     # Id by name.
@@ -82,13 +91,13 @@ class StoreWitness:
 
     async def check(self, folder: Path, *, keep: float = 0.5) -> int:
         """Lease all that is there, compare it, ack all but a part of it, and return how many messages there were."""
-        clock = SystemClock()
+        clock = MovableClock()
         async with ThreadWorkers(1, halt) as workers:
             runtime = replace(system_runtime(folder.parent, workers), clock=clock)
             async with await EmbeddedStore.open(runtime, folder.name, small(segment_bytes_max=65_536)) as store:
                 await store.create(QUEUE, SETTINGS)
                 # Whoever held a message has died: let every lease lapse, and every delay ripen.
-                clock.never_before(clock.now_ms() + 2 * HOUR_MS)
+                clock.ahead_ms = 2 * HOUR_MS
                 live = (await store.counts(QUEUE)).live
                 deliveries = await _lease_all(store)
                 self._compare([row for delivery in deliveries for row in _rows(delivery)])

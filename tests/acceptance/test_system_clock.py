@@ -19,13 +19,3 @@ def test_setting_the_wall_clock_back_does_not_move_a_running_clock(monkeypatch: 
     before = clock.now_ms()
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     assert before <= clock.now_ms() < before + 60_000
-
-
-def test_the_clock_is_never_before_a_time_already_written_down() -> None:
-    clock = SystemClock()
-    ahead = clock.now_ms() + 3_600_000
-    clock.never_before(ahead)
-    now = clock.now_ms()
-    assert ahead <= now < ahead + 60_000
-    clock.never_before(ahead - 10_000)
-    assert now <= clock.now_ms() < ahead + 60_000

@@ -34,12 +34,6 @@ class SystemClock:
     def now_ms(self) -> int:
         return (self._offset_ns + time.clock_gettime_ns(self._clock)) // 1_000_000
 
-    def never_before(self, at_ms: int) -> None:
-        """Move forward if ``at_ms``, a time already written down, has not come yet."""
-        behind_ms = at_ms - self.now_ms()
-        if behind_ms > 0:
-            self._offset_ns += behind_ms * 1_000_000
-
 
 class SystemDice:
     def __init__(self) -> None:
