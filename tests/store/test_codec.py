@@ -35,7 +35,7 @@ FIELDS = {
     **dict.fromkeys(("name", "settings", "error", "actor", "reason"), st.text(max_size=50)),
 }
 MOVES = [events.Buried, events.Redriven]
-PLAIN = [kind for kind in get_args(Event) if kind not in {Sent, events.Leased, *MOVES}]
+PLAIN = [kind for kind in get_args(Event) if kind not in {Sent, events.Copied, events.Leased, *MOVES}]
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
@@ -104,6 +104,19 @@ def test_a_send_comes_back_with_its_bodies_and_attributes(sent: tuple[Sent, list
     assert found.bodies is not None
     assert list(map(bytes, found.bodies)) == bodies
     assert (None if found.attributes is None else list(map(bytes, found.attributes))) == attributes
+
+
+@given(st.lists(st.builds(Run, st.integers(0, 4), U63, U32), max_size=5), st.lists(st.binary(max_size=9), max_size=5))
+def test_bodies_copied_forward_come_back_with_the_numbers_they_are_of(runs: list[Run], bodies: list[bytes]) -> None:
+    event = events.Copied(1, 2, tuple(runs))
+    for attributes in (None, Blobs.of(bodies[::-1])):
+        found = decode(*encode(event, Blobs.of(bodies), attributes))
+        assert found.event == event
+        assert found.bodies is not None
+        assert list(map(bytes, found.bodies)) == bodies
+        assert (None if found.attributes is None else list(map(bytes, found.attributes))) == (
+            None if attributes is None else bodies[::-1]
+        )
 
 
 def test_events_of_one_decision_share_a_batch_and_a_crc() -> None:

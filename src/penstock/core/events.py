@@ -182,6 +182,16 @@ class Escalated:
     reason: str
 
 
+@dataclass(slots=True)
+class Copied:
+    """Bodies were written again, so that the segments they were in can go. Nothing happened to the messages."""
+
+    queue: int
+    at_ms: int
+    # Rising in each lane. The bodies follow in this order.
+    runs: tuple[Run, ...]
+
+
 Event: TypeAlias = (
     Opened
     | QueueCreated
@@ -197,4 +207,5 @@ Event: TypeAlias = (
     | Purged
     | Escalated
     | Redriven
+    | Copied
 )

@@ -12,8 +12,8 @@ An unknown kind, or a version this code does not know, raises `UnknownEvent`: a
 journal must be understood wholly or not at all. A changed layout gets a new
 version, and a reader of its own; the old one stays readable.
 
-Attributes and bodies are the last columns of a `Sent`: the core never sees
-them, and whoever only wants numbers skips them.
+Attributes and bodies are the last columns of a `Sent` and the only ones of a
+`Copied`: the core never sees them, and whoever only wants numbers skips them.
 """
 
 import struct
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.core import events
-from penstock.core.events import Buried, Event, Leased, Redriven, Released, Sent
+from penstock.core.events import Buried, Copied, Event, Leased, Redriven, Released, Sent
 from penstock.core.message import Origin, Run, Sender
 from penstock.log.frame import Blobs, Column, pack, unpack
 from penstock.runtime.interface import Buffer
@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
 
 class Decoded(NamedTuple):
     event: Event
-    # Only a `Sent` has them.
+    # Only a `Sent` and a `Copied` have them.
     bodies: Blobs | None = None
     attributes: Blobs | None = None
 
@@ -101,6 +101,7 @@ _LAYOUTS = (
         has_runs=True,
     ),
     Layout(14, events.Redriven, _MOVE, ("queue", "at_ms", "into"), has_runs=True, has_tiers=True, has_origins=True),
+    Layout(18, events.Copied, _QUEUE, ("queue", "at_ms")),
 )
 _BY_EVENT = {layout.event: layout for layout in _LAYOUTS}
 _BY_KIND = {(layout.kind, VERSION): layout for layout in _LAYOUTS}
@@ -122,6 +123,10 @@ def encode(event: Event, bodies: Blobs | None = None, attributes: Blobs | None =
     elif isinstance(event, Sent):
         flags, columns = _sent_columns(event, bodies, attributes)
         key.append(flags)
+    elif isinstance(event, Copied):
+        key.append(_with_length(array("Q", [number for run in event.runs for number in run]).tobytes()))
+        assert bodies is not None
+        columns = [bodies] if attributes is None else [attributes, bodies]
     return Encoded(b"".join(key), pack(columns) if columns else None)
 
 
@@ -137,8 +142,9 @@ def decode(key: Buffer | None, value: Buffer | None) -> Decoded:
     fields: dict[str, Any] = dict(zip(layout.fields, layout.numbers.unpack_from(view, _HEAD.size), strict=True))
     at = _HEAD.size + layout.numbers.size
     columns = unpack(value) if value is not None else []
-    if layout.event is Sent:
-        return _read_sent(fields, view[at:], columns)
+    read = _WITH_BODIES.get(layout.event)
+    if read is not None:
+        return read(fields, view[at:], columns)
     if layout.has_mask:
         mask, at = _read_length(view, at)
         fields["mask"] = int.from_bytes(mask, "little")
@@ -246,3 +252,16 @@ def _read_sent(fields: dict[str, Any], view: memoryview, columns: Sequence[memor
     assert isinstance(bodies, Blobs)
     assert attributes is None or isinstance(attributes, Blobs)
     return Decoded(Sent(**fields), bodies, attributes)
+
+
+def _read_copied(fields: dict[str, Any], view: memoryview, columns: Sequence[memoryview | Blobs]) -> Decoded:
+    """Runs of a `Copied` are in its key: there are fewer of them than of its rows, the bodies."""
+    runs, _ = _read_length(view, 0)
+    numbers = iter(array("Q", bytes(runs)))
+    fields["runs"] = tuple(map(Run, numbers, numbers, numbers))
+    *attributes, bodies = columns
+    assert isinstance(bodies, Blobs)
+    return Decoded(Copied(**fields), bodies, attributes[0] if attributes else None)  # type: ignore[arg-type]
+
+
+_WITH_BODIES = {Sent: _read_sent, Copied: _read_copied}

@@ -18,14 +18,14 @@ from penstock.core.limits import (
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
 )
-from penstock.core.message import Drafts, Receipt, Run, Sender, masks
+from penstock.core.message import Drafts, Receipt, Sender, masks
 from penstock.core.queue import Accepted, BadDraft, Queue
 from penstock.core.settings import DAY_MS, BadSettings, QueueSettings
 from penstock.log.disk_log import DiskLog
 from penstock.log.frame import Blobs
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.bodies import Places, pick
+from penstock.store.embedded.bodies import Span, pick
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.interface import Counts, Delivery, Outcome, QueueExists
 
@@ -62,7 +62,7 @@ class EmbeddedStore:
         log = await DiskLog.open(runtime, f"{folder}/{JOURNAL}", settings or LogSettings())
         shard = Shard(runtime, log)
         try:
-            await shard.replay()
+            await shard.replay(log.start_offset)
         except BaseException:
             await log.close()
             raise
@@ -83,15 +83,15 @@ class EmbeddedStore:
         _check_settings(queue, settings)
         shard = self._shard
         async with shard.answer:
-            number = shard.numbers.get(queue)
+            number = shard.memory.numbers.get(queue)
             if number is None:
                 with shard.log.reserve(EVENT_BYTES + 4 * len(queue) + len(settings.to_json())) as space:
                     shard.write(space, [self._created(queue, settings)])
-            elif shard.queues[number].state.settings != settings:
+            elif shard.memory.queues[number].state.settings != settings:
                 raise QueueExists(f"there is a queue {queue!r} with other settings")
 
     def _created(self, queue: str, settings: QueueSettings) -> Fact:
-        return Fact(QueueCreated(self._shard.next_queue, self._shard.now_ms(), queue, settings.to_json()))
+        return Fact(QueueCreated(self._shard.memory.next_queue, self._shard.now_ms(), queue, settings.to_json()))
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
         _check_settings(queue, settings)
@@ -136,7 +136,7 @@ class EmbeddedStore:
                 shard.write(space, [Fact(event)])
             contents = reading.contents(state.state, event)
             ids = _ids(state, contents.messages)
-            spans = _spans(shard.places[event.queue], event.runs)
+            spans = shard.memory.places[event.queue].spans(event.runs)
         bodies, attributes = await self._bodies(spans)
         return Delivery(
             event.lease,
@@ -151,7 +151,7 @@ class EmbeddedStore:
             until_ms=event.at_ms + event.lease_ms,
         )
 
-    async def _bodies(self, spans: "Sequence[Span]") -> tuple[list[memoryview], list[memoryview] | None]:
+    async def _bodies(self, spans: Sequence[Span]) -> tuple[list[memoryview], list[memoryview] | None]:
         bodies: list[memoryview] = []
         attributes: list[memoryview] = []
         has_attributes = False
@@ -238,7 +238,7 @@ class EmbeddedStore:
             return Counts(found.ready, found.leased, found.resting + found.spent, oldest)
 
     async def tidy(self) -> None:
-        for queue in list(self._shard.queues.values()):
+        for queue in list(self._shard.memory.queues.values()):
             while self._shard.has(queue) and self._bury(queue):
                 await self._shard.settled()
             if self._shard.has(queue):
@@ -251,8 +251,8 @@ class EmbeddedStore:
         if not queue.state.spent:
             return False
         with self._shard.log.reserve(BURY_BYTES, from_spare=True) as space:
-            name = queue.state.settings.dead_letters or f"{self._shard.names[queue.state.queue]}.dead"
-            if name not in self._shard.numbers:
+            name = queue.state.settings.dead_letters or f"{self._shard.memory.names[queue.state.queue]}.dead"
+            if name not in self._shard.memory.numbers:
                 self._shard.write(space, [self._created(name, DEAD_LETTERS)])
             target = self._shard.queue(name)
             event = queue.bury(into=target.state.queue, room=min(_room(target), BURY_MAX), now_ms=self._shard.now_ms())
@@ -267,29 +267,6 @@ class EmbeddedStore:
             self._cursors[number] = swept.cursor
             if swept.event is not None:
                 self._shard.write(space, [Fact(swept.event)])
-
-
-# The record, the tier it was sent at, how many of its tier come before it there, and how many follow.
-Span = tuple[int, int, int, int]
-
-
-def _spans(places: Places, runs: Sequence[Run]) -> list[Span]:
-    """Return where the bodies of some runs are, a stretch of one send at a time."""
-    spans: list[Span] = []
-    for lane, first, length in runs:
-        number = first
-        while number < first + length:
-            moved = places.moved(number << 3 | lane)
-            if moved is not None:
-                tier, place = moved
-                spans.append((place.record, tier, place.row, 1))
-                number += 1
-                continue
-            offset, nth, left = places.stretch(lane, number)
-            count = min(left, first + length - number)
-            spans.append((offset, lane, nth, count))
-            number += count
-    return spans
 
 
 def _sent(state: Queue, drafts: Drafts, accepted: Accepted) -> Fact:
