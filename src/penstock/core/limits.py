@@ -34,6 +34,8 @@ SENDER_MS = 7 * 24 * 60 * 60 * 1_000
 AUDIT_MAX = 1_000
 SWEEP_ROWS = 4_096
 EVENT_RUNS_MAX = 10_000
+COPY_MESSAGES_MAX = 4_096
+COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = 60_000
 
@@ -70,6 +72,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit("AUDIT_MAX", AUDIT_MAX, "escalations", "Kept for reading back in a queue; the journal has them all."),
     Limit("SWEEP_ROWS", SWEEP_ROWS, "rows", "Looked at by one search for messages past their retention."),
     Limit("EVENT_RUNS_MAX", EVENT_RUNS_MAX, "runs", "In one event; what is more takes another."),
+    Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),
+    Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
 )
