@@ -122,15 +122,15 @@ class State:
     def _catch_up(self, now_ms: int) -> None:
         while (at_ms := self._next_timer_ms()) <= now_ms:
             self.now_ms = max(self.now_ms, at_ms)
+            if self.groups.numbers:
+                # Whether the ungrouped take turns depends on who was there when: runs that aged before come first.
+                self.age_runs(at_ms - 1)
             for slot in self.reverts.pop_due(at_ms):
                 self._revert(slot, at_ms)
             for lease in self.leases.wheel.pop_due(at_ms):
                 self._lapse(lease, at_ms)
             for slot in self.delays.pop_due(at_ms):
-                if self._delay_holds(at_ms, slot):
-                    self.resting -= 1
-                    self.rows.since_ms[slot] = at_ms
-                    self.join(slot)
+                self._wake(slot, at_ms)
             for slot in self.aging.pop_due(at_ms):
                 if self._aging_holds(at_ms, slot):
                     self.retier(slot, self.rows.tier[slot] - 1, at_ms)
@@ -182,6 +182,12 @@ class State:
     def _revert(self, slot: int, at_ms: int) -> None:
         if self._revert_holds(at_ms, slot):
             self.retier(slot, self.rows.escalations.pop(slot).tier, at_ms)
+
+    def _wake(self, slot: int, at_ms: int) -> None:
+        if self._delay_holds(at_ms, slot):
+            self.resting -= 1
+            self.rows.since_ms[slot] = at_ms
+            self.join(slot)
 
     def restart_aging(self) -> None:
         """Set the timers of all rows anew, after the thresholds have changed."""
