@@ -21,32 +21,20 @@ Runs age last: what tier they have come to is a function of their time of sendin
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from penstock.core.dedup import Dedup
 from penstock.core.fairness import Shares
 from penstock.core.grouping import NOWHERE, Groups
 from penstock.core.lanes import Lane, Stretch
-from penstock.core.leases import Leases
+from penstock.core.leases import Leases, RunPart
 from penstock.core.limits import AUDIT_MAX
-from penstock.core.message import Run
+from penstock.core.message import Audit
 from penstock.core.meter import Meter
 from penstock.core.retry import is_spent
 from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
 from penstock.core.senders import Senders
 from penstock.core.settings import TIERS, QueueSettings
 from penstock.core.wheel import NEVER, Timer, Wheel
-
-
-class Audit(NamedTuple):
-    """One escalation, as it is read back."""
-
-    at_ms: int
-    actor: str
-    reason: str
-    tier: int
-    until_ms: int
-    runs: tuple[Run, ...]
 
 
 class State:
@@ -242,9 +230,9 @@ class State:
         self.plain[tier] -= end - first
         self.ready[tier] -= end - first
         taken = lane.shelves[tier].take(first, end)
-        for start, upto, _, lease in taken:
-            if lease:
-                self.leases.forget_late(lease, lane.tier, start, upto)
+        for stretch in taken:
+            if stretch[3]:
+                self.leases.forget_late(stretch[3], lane.tier, stretch[0], stretch[1])
         return taken
 
     def take_front(self, lane: Lane, tier: int, first: int, length: int) -> bool:
@@ -259,15 +247,15 @@ class State:
         self.ready[tier] -= length
         return True
 
-    def take_one(self, lane: Lane, number: int) -> tuple[int, int, int]:
-        """Take a number off its shelf, and return its deliveries and the lease it came from, with its bit there."""
+    def take_one(self, lane: Lane, number: int) -> tuple[Stretch, int]:
+        """Take a number off its shelf, and return it as it lay, with its bit in the lease it came from."""
         tier = self.shelf_tier(lane, number)
         self._count_plain(tier, -1)
-        ((_, _, deliveries, lease),) = lane.shelves[tier].take(number, number + 1)
-        if not lease:
-            return deliveries, 0, 0
-        mask = self.leases.mask_of(lease & 0xFFFF_FFFF, lane.tier, number, number + 1)
-        return deliveries, lease, mask.bit_length() - 1
+        (taken,) = lane.shelves[tier].take(number, number + 1)
+        if not taken[3]:
+            return taken, 0
+        mask = self.leases.mask_of(taken[3] & 0xFFFF_FFFF, lane.tier, number, number + 1)
+        return taken, mask.bit_length() - 1
 
     def shelf_tier(self, lane: Lane, number: int) -> int:
         """The tier on whose shelf a number of this lane lies, or -1."""
@@ -384,6 +372,10 @@ class State:
             place = group * TIERS
         groups.unlink_head(place, slot)
         rows.state[slot] = LEASED
+        leased_at_ms = rows.last_leased_ms[slot] = self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
+        rows.served_tier[slot] = served_at
+        if not rows.deliveries[slot]:
+            rows.first_leased_ms[slot] = leased_at_ms
         if rows.deliveries[slot] < 0xFFFF:
             rows.deliveries[slot] += 1
         rows.lease[slot] = lease
@@ -457,19 +449,20 @@ class State:
             else:
                 self._lapse_run(part, lease, at_ms)
 
-    def _lapse_run(self, part: tuple[int, int, int, int], lease: int, at_ms: int) -> None:
-        lane, first, count, deliveries = self.lanes[part[0]], part[1], part[2], part[3]
+    def _lapse_run(self, part: RunPart, lease: int, at_ms: int) -> None:
+        lane, (first, count, deliveries, first_leased_ms, served_tier) = self.lanes[part[0]], part[1:]
         if not is_spent(self.settings, deliveries, 0):
-            stretch = [first, first + count, deliveries, lease]
+            stretch = [first, first + count, deliveries, lease, first_leased_ms, served_tier]
             for tier, put in lane.put_back(stretch, at_ms, self.settings.aging_ms):
                 self._count_plain(tier, put)
             return
         mask = self.leases.mask_of(lease & 0xFFFF_FFFF, lane.tier, first, first + count)
         bit = (mask & -mask).bit_length() - 1
+        last_leased_ms = self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
         for number in range(first, first + count):
             # At one instant leases lapse before anything ages, and what is spent ages no more.
             slot = self.make_row(lane, number, at_ms - 1)
-            self.rows.deliveries[slot] = deliveries
+            self.rows.deliver(slot, deliveries, first_leased_ms, last_leased_ms, served_tier)
             self.rows.lease[slot] = lease
             self.rows.bit[slot] = bit + number - first
             self.spend(slot)
