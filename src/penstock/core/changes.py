@@ -29,12 +29,12 @@ from penstock.core.events import (
 from penstock.core.fairness import Shares
 from penstock.core.grouping import UNGROUPED, Groups
 from penstock.core.lanes import Lane, Stretch
-from penstock.core.leases import Part
-from penstock.core.message import Origin, Run
+from penstock.core.leases import Part, RunPart
+from penstock.core.message import Audit, Origin, Run
 from penstock.core.retry import is_spent
 from penstock.core.rows import SPENT, Escalation, Rows
 from penstock.core.settings import TIERS, DedupScope, QueueSettings
-from penstock.core.state import Audit, State
+from penstock.core.state import State
 from penstock.core.wheel import Wheel
 
 
@@ -182,9 +182,9 @@ def _lease_parts(state: State, event: Leased) -> list[Part]:
             continue
         bit += length
         if state.take_front(state.lanes[lane], tier, first, length):
-            parts.append((lane, first, length, 1))
+            parts.append((lane, first, length, 1, event.at_ms, tier))
         else:
-            parts += _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length))
+            parts += _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length), tier, event.at_ms)
         if groups.rotations[tier]:
             groups.turn(tier, UNGROUPED)
     state.shares.served_together(served)
@@ -198,22 +198,26 @@ def _lease_one_run(state: State, slot: int, run: Run, tier: int) -> None:
     leases = state.leases
     leases.lane[slot] = lane
     leases.first[slot] = first
+    leases.served_tier[slot] = tier
     if state.take_front(state.lanes[lane], tier, first, length):
         leases.deliveries[slot] = 1
     else:
-        parts = _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length))
+        leased_at_ms = leases.leased_at_ms[slot]
+        parts = _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length), tier, leased_at_ms)
         leases.deliveries[slot] = parts[0][3]
         if len(parts) > 1:
             leases.parts[slot] = list(parts)
+        elif parts[0][4] != leased_at_ms:
+            leases.first_leased_ms[slot] = parts[0][4]
     if state.groups.rotations[tier]:
         state.groups.turn(tier, UNGROUPED)
 
 
-def _run_parts(lane: int, taken: list[Stretch]) -> list[tuple[int, int, int, int]]:
-    if len(taken) == 1:
-        first, end, deliveries, _ = taken[0]
-        return [(lane, first, end - first, deliveries + 1 if deliveries < 0xFFFF else deliveries)]
-    return [(lane, first, end - first, min(deliveries + 1, 0xFFFF)) for first, end, deliveries, _ in taken]
+def _run_parts(lane: int, taken: list[Stretch], tier: int, at_ms: int) -> list[RunPart]:
+    return [
+        (lane, first, end - first, deliveries + 1 if deliveries < 0xFFFF else deliveries, first_ms or at_ms, tier)
+        for first, end, deliveries, _, first_ms, _ in taken
+    ]
 
 
 def _acked(state: State, event: Acked) -> None:
@@ -248,8 +252,8 @@ def _settle_held(state: State, slot: int, mask: int) -> None:
         if isinstance(part, int):
             state.settle_row(part, was_leased=True)
         else:
-            lane, first, count, _ = part
-            lanes[lane].settle(first, first + count)
+            first = part[1]
+            lanes[part[0]].settle(first, first + part[2])
     state.leased -= mask.bit_count()
     state.leases.drop_held(slot, mask)
 
@@ -278,6 +282,7 @@ def _released(state: State, event: Released) -> None:
     leases = state.leases
     slot = leases.find(event.lease)
     members = list(leases.members(slot, event.mask))
+    leased_at_ms = leases.leased_at_ms[slot]
     state.leased -= event.mask.bit_count()
     leases.drop_held(slot, event.mask)
     times = iter(event.visible_at_ms)
@@ -288,10 +293,10 @@ def _released(state: State, event: Released) -> None:
             state.link(part)
             _return_row(state, part, next(times), event)
             continue
-        lane, first, count, deliveries = part
+        lane, first, count, deliveries, first_leased_ms, tier = part
         for number in range(first, first + count):
             row = state.make_row(state.lanes[lane], number, event.at_ms)
-            state.rows.deliveries[row] = deliveries
+            state.rows.deliver(row, deliveries, first_leased_ms, leased_at_ms, tier)
             _return_row(state, row, next(times), event)
 
 
@@ -373,10 +378,12 @@ def _escalated(state: State, event: Escalated) -> None:
 
 def _loosen(state: State, lane: Lane, number: int) -> int:
     """Make a row of a number on a shelf."""
-    deliveries, lease, bit = state.take_one(lane, number)
+    (_, _, deliveries, lease, first_leased_ms, tier), bit = state.take_one(lane, number)
     slot = state.make_row(lane, number, state.now_ms)
-    state.rows.deliveries[slot] = deliveries
-    state.rows.lease[slot], state.rows.bit[slot] = lease, bit
+    if lease:
+        last_leased_ms = state.leases.leased_at_ms[lease & 0xFFFF_FFFF]
+        state.rows.deliver(slot, deliveries, first_leased_ms, last_leased_ms, tier)
+        state.rows.lease[slot], state.rows.bit[slot] = lease, bit
     state.join(slot)
     return slot
 

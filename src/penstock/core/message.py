@@ -49,6 +49,17 @@ class Origin(NamedTuple):
     deliveries: int
 
 
+class Audit(NamedTuple):
+    """One escalation, as it is read back."""
+
+    at_ms: int
+    actor: str
+    reason: str
+    tier: int
+    until_ms: int
+    runs: tuple[Run, ...]
+
+
 class Receipt(NamedTuple):
     """The right to settle one message: opaque outside, nothing to sign, unguessable.
 

@@ -121,7 +121,7 @@ def contents(state: State, event: Leased) -> Contents:
             sent_at_ms.append(rows.sent_at_ms[part])
             groups.append(state.groups.names[rows.group[part]])
         else:
-            lane, first, count, delivered = part
+            lane, first, count, delivered = part[:4]
             messages += range(first << 3 | lane, (first + count) << 3, 8)
             deliveries += [delivered] * count
             sent_at_ms += _sent_times(state.lanes[lane], first, count)

@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 
 from penstock.core.lanes import Shelf
 from penstock.core.leases import Deadline, Leases
-from penstock.core.message import Origin, Run
+from penstock.core.message import Audit, Origin, Run
 from penstock.core.rows import FREE, RESTING, Escalation
 from penstock.core.senders import Remembered, Senders
 from penstock.core.settings import QueueSettings
-from penstock.core.state import Audit, State
+from penstock.core.state import State
 
 Frozen: TypeAlias = Any
 
