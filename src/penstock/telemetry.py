@@ -39,6 +39,18 @@ LOG_TRUNCATED = Note("log.truncated", "warning", "A log was cut back to an offse
 LOG_FAILED = Note(
     "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
 )
+HISTORY_STALLED = Note(
+    "history.stalled",
+    "warning",
+    "No space for the history of settled messages. Queues go on; the journal keeps what the history has not written.",
+)
+HISTORY_RESUMED = Note("history.resumed", "info", "There is space again, and the history is being written.")
+HISTORY_AHEAD = Note(
+    "history.ahead",
+    "warning",
+    "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
+    "journal. It goes on from where the journal ends.",
+)
 
 NOTES: tuple[Note, ...] = (
     LOG_OPENED,
@@ -49,4 +61,7 @@ NOTES: tuple[Note, ...] = (
     LOG_SEGMENT_DROPPED,
     LOG_TRUNCATED,
     LOG_FAILED,
+    HISTORY_STALLED,
+    HISTORY_RESUMED,
+    HISTORY_AHEAD,
 )
