@@ -94,6 +94,15 @@ async def test_the_rows_of_an_event_are_in_order_of_queue_lane_and_number(machin
     assert [row.number for row in await books.rows()] == [2, 3, 4, 5, 6, 7, *range(40, 45), *range(9, 39)]
 
 
+async def test_long_errors_make_small_frames(machine: Machine) -> None:
+    books = await Books.open(machine.start(), FrameLimits(text_bytes_max=1_000))
+    await books.settle(*(settlement(number, error="é" * 100 + str(number)) for number in range(10)))
+    await books.settle(settlement(10, error="é" * 1_000), settlement(11))
+    await books.history.flush()
+    assert [frame.head.rows for frame in await books.frames()] == [2, 2, 2, 2, 2, 1, 1]
+    assert await books.rows() == await books.expected()
+
+
 @given(
     st.lists(st.lists(settlements(), max_size=3), max_size=8),
     st.integers(1, 60),
@@ -194,6 +203,7 @@ async def test_what_is_covered_stays_before_the_oldest_row_that_is_not_durable(m
 async def test_what_is_covered_never_runs_ahead_of_the_journal(machine: Machine) -> None:
     books = await Books.open(machine.start())
     books.append()
+    assert books.history.covered == 0
     books.append(settlement())
     assert books.history.covered == 0
     await books.journal.wait_durable(2)
@@ -215,7 +225,8 @@ async def test_who_is_cancelled_while_the_disk_works_writes_no_row_twice(machine
 
 async def test_two_who_write_at_once_write_no_row_twice(machine: Machine) -> None:
     books = await Books.open(machine.start())
-    await books.settle(settlement(0, 45))
+    # Bodies are waited for, so that both get a turn.
+    await books.settle(settlement(0, 45, queue=FULL))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(books.history.run_once(AT_MS))
         tasks.create_task(books.history.flush())
@@ -279,6 +290,23 @@ async def test_the_last_frame_alone_says_where_to_go_on(machine: Machine) -> Non
     again = await Books.open(machine.start())
     assert again.history.pending_rows == 0
     assert again.history.covered == again.journal.durable_offset
+
+
+async def test_rows_that_were_lost_to_damage_at_the_end_are_written_again(machine: Machine) -> None:
+    books = await Books.open(machine.start())
+    for number in range(3):
+        await books.settle(settlement(number))
+        await books.history.flush()
+    with books.log.reserve(record.HEADER_BYTES) as space:
+        await books.log.truncate(1)
+        books.log.append(record.hole(1, 3, epoch=0), space)
+    await books.close()
+    machine.kill()
+    again = await Books.open(machine.start())
+    assert (again.history.covered, again.history.pending_rows) == (1, 2)
+    await again.history.flush()
+    assert await again.rows() == await again.expected()
+    assert [offset async for offset, _ in frames(again.log, 0)] == [0, 3]
 
 
 async def test_a_history_that_was_removed_is_written_anew_from_what_the_journal_holds(machine: Machine) -> None:
@@ -349,6 +377,12 @@ async def test_a_reader_begins_at_any_offset_that_is_kept(machine: Machine) -> N
         await books.history.flush()
     found = [(offset, frame.number[0]) async for offset, frame in frames(books.log, 42)]
     assert found == [(offset, offset) for offset in range(42, 100)]
+    two = [encode([settlement(number)], {1: name(1)}, covered=100, within=0) for number in (100, 101)]
+    batch = record.encode(two, at_ms=AT_MS)
+    with books.log.reserve(len(batch)) as space:
+        books.log.append(batch, space)
+    await books.log.wait_durable(102)
+    assert [(offset, frame.number[0]) async for offset, frame in frames(books.log, 101)] == [(101, 101)]
     await retain(books.log, now_ms=AT_MS, keep_bytes=1)
     with pytest.raises(OffsetOutOfRange):
         await anext(frames(books.log, 42))

@@ -123,6 +123,11 @@ def test_messages_sent_one_by_one_keep_their_own_times(size: int) -> None:
     assert decode(*encoded(settlement(100 + size, 1, sent_at_ms=times))).sent_at_ms.tolist() == [1_000 + size]
 
 
+def test_the_time_of_the_next_send_is_not_taken_for_that_of_the_last_message() -> None:
+    times = array("Q", [100, 102]), array("q", [1_000, 2_000])
+    assert decode(*encoded(settlement(100, 2, sent_at_ms=times))).sent_at_ms.tolist() == [1_000, 1_000]
+
+
 @pytest.mark.parametrize("key", [None, b"", b"\x01", b"\x02\x01" + bytes(50), b"\x01\x02" + bytes(50)])
 def test_an_unknown_kind_or_version_of_frame_is_refused(key: bytes | None) -> None:
     _, value = encoded(settlement())

@@ -57,12 +57,14 @@ FOLDER = "history"
 KEEP_MS = 7 * DAY_MS
 KEEP_BYTES = 10 * GIB
 # Small segments, so that retention is exact to a day. No spare: nothing in a history makes room.
-LOG_SETTINGS = LogSettings(segment_bytes_max=64 * MIB, segment_age_ms_max=DAY_MS, allocate_bytes=4 * MIB, spare_bytes=0)
+LOG_SETTINGS = LogSettings(segment_bytes_max=64 * MIB, segment_age_ms_max=DAY_MS, spare_bytes=0)
 
 READ_BYTES = 4 * MIB
 # A frame of more than this is made in a worker: the loop must not wait for it.
 _INLINE_ROWS = 8_192
 _INLINE_SETTLEMENTS = 512
+# The loop itself looks at each event of a frame, so many at most.
+_EVENTS_MAX = 8_192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +165,9 @@ class History:
         if not kept:
             return
         event = Unwritten(offset, kept, sum(settlement.count for settlement in kept))
-        if offset == self._resume_offset and self._resume_within < event.rows:
-            event = event.skip(self._resume_within)
+        # An event that has no more rows than were written is another one, and all of it is new.
+        if offset == self._resume_offset and 0 < self._resume_within < event.rows:
+            event = event.in_order().skip(self._resume_within)
         self._unwritten.append(event)
         self._count(event, 1)
 
@@ -206,9 +209,9 @@ class History:
     def _front(self, until: int) -> tuple[list[Unwritten], int]:
         """Return events below an offset, enough for a frame, and how many rows they have."""
         events: list[Unwritten] = []
-        rows = 0
+        rows, rows_max = 0, self._limits.rows_max
         for event in self._unwritten:
-            if event.offset >= until or rows >= self._limits.rows_max:
+            if event.offset >= until or rows >= rows_max or len(events) == _EVENTS_MAX:
                 break
             events.append(event)
             rows += event.rows

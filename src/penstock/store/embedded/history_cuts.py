@@ -17,7 +17,6 @@ Laws of this file
 from array import array
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple, TypeAlias
@@ -46,33 +45,31 @@ class About(NamedTuple):
     bodies: ReadBodies | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unwritten:
+class Unwritten(NamedTuple):
     """What is not yet in a frame of the event at a journal offset."""
 
     offset: int
     settlements: list[Settlement]
     rows: int
-    # Rows of the event that are in frames already. If there are any, the settlements are in order.
+    # Rows of the event that are in frames already.
     written: int = 0
+    is_in_order: bool = False
+
+    def in_order(self) -> "Unwritten":
+        if self.is_in_order or len(self.settlements) == 1:
+            return self
+        return self._replace(settlements=sorted(self.settlements, key=_place), is_in_order=True)
 
     def skip(self, rows: int) -> "Unwritten":
-        """Return what is left when the first ``rows`` are written."""
+        """Return what is left when the first ``rows`` are written, of an event in order."""
         assert 0 <= rows < self.rows
-        if not rows:
-            return self
-        left = self.in_order()
-        ends = list(accumulate(settlement.count for settlement in left))
-        whole = bisect_right(ends, rows)
-        left = left[whole:]
-        done = rows - (ends[whole - 1] if whole else 0)
+        whole, done = 0, rows
+        while self.settlements[whole].count <= done:
+            done -= self.settlements[whole].count
+            whole += 1
+        left = self.settlements[whole:]
         left[0] = part(left[0], done, left[0].count - done)
-        return Unwritten(self.offset, left, self.rows - rows, self.written + rows)
-
-    def in_order(self) -> list[Settlement]:
-        if self.written or len(self.settlements) == 1:
-            return self.settlements
-        return sorted(self.settlements, key=_place)
+        return self._replace(settlements=left, rows=self.rows - rows, written=self.written + rows)
 
 
 def _place(settlement: Settlement) -> tuple[int, int, int]:
@@ -97,9 +94,9 @@ def take(events: Sequence[Unwritten], names: Mapping[int, str], *, rows_max: int
     taken: list[Settlement] = []
     left, text = rows_max, 0
     named: set[int] = set()
-    for whole, event in enumerate(events):
+    for whole, event in enumerate(map(Unwritten.in_order, events)):
         left_before = left
-        for settlement in event.in_order():
+        for settlement in event.settlements:
             text += len(settlement.group) + 4 * len(settlement.error)
             if settlement.queue not in named:
                 named.add(settlement.queue)
