@@ -12,7 +12,7 @@ from penstock.core.events import Event, Sent
 from penstock.core.message import Origin, Run, Sender
 from penstock.log import record
 from penstock.log.frame import Blobs
-from penstock.store.embedded.codec import Decoded, UnknownEvent, decode, encode
+from penstock.store.embedded.codec import Decoded, UnknownEvent, decode, encode, encode_by_layout
 
 U32 = st.integers(0, 2**32 - 1)
 U63 = st.integers(0, 2**63 - 1)
@@ -104,6 +104,24 @@ def test_a_send_comes_back_with_its_bodies_and_attributes(sent: tuple[Sent, list
     assert found.bodies is not None
     assert list(map(bytes, found.bodies)) == bodies
     assert (None if found.attributes is None else list(map(bytes, found.attributes))) == attributes
+
+
+@given(st.builds(events.Acked, U32, U63, U63, MASKS))
+def test_an_ack_is_written_as_its_layout_says(event: Event) -> None:
+    assert encode(event) == encode_by_layout(event)
+
+
+@given(st.lists(st.tuples(st.builds(Run, st.integers(0, 255), U63, U32), st.integers(0, 4)), max_size=3), U63, U63)
+def test_a_lease_is_written_as_its_layout_says(rows: list[tuple[Run, int]], token: int, lease_ms: int) -> None:
+    event = events.Leased(1, 2, 3, token, lease_ms, tuple(run for run, _ in rows), bytes(tier for _, tier in rows))
+    assert encode(event) == encode_by_layout(event)
+
+
+@given(sends() | sends().map(lambda sent: (Sent(sent[0].queue, sent[0].at_ms, sent[0].tiers), sent[1], None)))
+def test_a_send_is_written_as_its_layout_says(sent: tuple[Sent, list[bytes], list[bytes] | None]) -> None:
+    event, bodies, attributes = sent
+    columns = Blobs.of(bodies), None if attributes is None else Blobs.of(attributes)
+    assert encode(event, *columns) == encode_by_layout(event, *columns)
 
 
 def test_events_of_one_decision_share_a_batch_and_a_crc() -> None:

@@ -18,14 +18,14 @@ them, and whoever only wants numbers skips them.
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock.core import events
-from penstock.core.events import Buried, Event, Leased, Redriven, Released, Sent
+from penstock.core.events import Acked, Buried, Event, Leased, Redriven, Released, Sent
 from penstock.core.message import Origin, Run, Sender
-from penstock.log.frame import Blobs, Column, pack, unpack
+from penstock.log.frame import Blobs, Column, pack, pack_bytes_and_blobs, unpack
 from penstock.runtime.interface import Buffer
 
 VERSION = 1
@@ -38,9 +38,8 @@ class UnknownEvent(Exception):
     """A journal holds an event of a kind or version that this code does not know."""
 
 
-class Encoded(NamedTuple):
-    key: bytes
-    value: bytes | None
+# Key and value. A plain tuple, because one is made for every event.
+Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 
 class Decoded(NamedTuple):
@@ -108,6 +107,13 @@ _BY_KIND = {(layout.kind, VERSION): layout for layout in _LAYOUTS}
 
 def encode(event: Event, bodies: Blobs | None = None, attributes: Blobs | None = None) -> Encoded:
     """Return key and value of the record that remembers ``event``."""
+    short = _SHORT.get(type(event))
+    found = None if short is None or attributes is not None else short(event, bodies)
+    return found or encode_by_layout(event, bodies, attributes)
+
+
+def encode_by_layout(event: Event, bodies: Blobs | None = None, attributes: Blobs | None = None) -> Encoded:
+    """Do what `encode` does for any event, for three to five times the price of a short cut."""
     layout = _BY_EVENT[type(event)]
     key = [_HEAD.pack(layout.kind, VERSION), layout.numbers.pack(*(getattr(event, name) for name in layout.fields))]
     columns: list[Column] = []
@@ -122,7 +128,7 @@ def encode(event: Event, bodies: Blobs | None = None, attributes: Blobs | None =
     elif isinstance(event, Sent):
         flags, columns = _sent_columns(event, bodies, attributes)
         key.append(flags)
-    return Encoded(b"".join(key), pack(columns) if columns else None)
+    return b"".join(key), pack(columns) if columns else None
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> Decoded:
@@ -246,3 +252,49 @@ def _read_sent(fields: dict[str, Any], view: memoryview, columns: Sequence[memor
     assert isinstance(bodies, Blobs)
     assert attributes is None or isinstance(attributes, Blobs)
     return Decoded(Sent(**fields), bodies, attributes)
+
+
+# Short cuts for what a healthy message goes through: the same bytes as by their layouts, in one or two steps.
+
+_ACKED = struct.Struct("<BBIqQI")
+_LEASED = struct.Struct("<BBIqQQQ")
+_PLAIN_SENT = struct.Struct("<BBIqBQIQI")
+# A frame of one row: its head, four entries of the directory, and lane, first, length and tier with their zeros.
+_ONE_RUN = struct.Struct("<IHHIIIIIIIIB7xQI4xB7x")
+_ONE_RUN_FRONT = (1, 4, 0, ord("B"), 1, ord("Q"), 8, ord("I"), 4, ord("B"), 1)
+
+
+def _short_acked(event: Acked, _: Blobs | None) -> Encoded:
+    mask = event.mask
+    size = (mask.bit_length() + 7) >> 3
+    numbers = _ACKED.pack(7, VERSION, event.queue, event.at_ms, event.lease, size)
+    return numbers + mask.to_bytes(size, "little"), None
+
+
+def _short_leased(event: Leased, _: Blobs | None) -> Encoded | None:
+    if len(event.runs) != 1:
+        return None
+    key = _LEASED.pack(6, VERSION, event.queue, event.at_ms, event.lease, event.token, event.lease_ms)
+    return key, _ONE_RUN.pack(*_ONE_RUN_FRONT, *event.runs[0], event.tiers[0])
+
+
+def _short_sent(event: Sent, bodies: Blobs | None) -> Encoded | None:
+    if not (
+        event.sender is None
+        and event.visible_at_ms is None
+        and event.groups is None
+        and event.dedup_ids is None
+        and event.deliveries_max is None
+        and not event.repeats
+    ):
+        return None
+    assert bodies is not None
+    key = _PLAIN_SENT.pack(5, VERSION, event.queue, event.at_ms, 0, 0, 0, 0, 0)
+    return key, pack_bytes_and_blobs(event.tiers, bodies)
+
+
+_SHORT: dict[type[Any], Callable[[Any, Blobs | None], Encoded | None]] = {
+    Acked: _short_acked,
+    Leased: _short_leased,
+    Sent: _short_sent,
+}
