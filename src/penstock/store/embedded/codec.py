@@ -135,6 +135,13 @@ def decode(key: Buffer | None, value: Buffer | None) -> Decoded:
     """Return the event of a record, and for a `Sent` its bodies as views into ``value``."""
     if key is None or len(key) < _HEAD.size:
         raise UnknownEvent("a record without a kind")
+    short = _SHORT_READERS.get((key[0], key[1]))
+    found = None if short is None else short(key, value)
+    return found or decode_by_layout(key, value)
+
+
+def decode_by_layout(key: Buffer, value: Buffer | None) -> Decoded:
+    """Do what `decode` does for any event; it knows which there are, and what a whole one is."""
     kind, version = _HEAD.unpack_from(key)
     layout = _BY_KIND.get((kind, version))
     if layout is None:
@@ -258,7 +265,9 @@ def _read_sent(fields: dict[str, Any], view: memoryview, columns: Sequence[memor
 
 _ACKED = struct.Struct("<BBIqQI")
 _LEASED = struct.Struct("<BBIqQQQ")
+# A send without anything optional: its key, and how many columns it has.
 _PLAIN_SENT = struct.Struct("<BBIqBQIQI")
+_PLAIN_COLUMNS = 2
 # A frame of one row: its head, four entries of the directory, and lane, first, length and tier with their zeros.
 _ONE_RUN = struct.Struct("<IHHIIIIIIIIB7xQI4xB7x")
 _ONE_RUN_FRONT = (1, 4, 0, ord("B"), 1, ord("Q"), 8, ord("I"), 4, ord("B"), 1)
@@ -297,4 +306,44 @@ _SHORT: dict[type[Any], Callable[[Any, Blobs | None], Encoded | None]] = {
     Acked: _short_acked,
     Leased: _short_leased,
     Sent: _short_sent,
+}
+
+
+# And back. Whatever is not exactly what the short cut writes, the layout is asked about.
+
+
+def _short_read_acked(key: Buffer, value: Buffer | None) -> Decoded | None:
+    _, _, queue, at_ms, lease, size = _ACKED.unpack_from(key)
+    mask = key[_ACKED.size :]
+    if value is not None or len(mask) != size:
+        return None
+    return Decoded(Acked(queue, at_ms, lease, int.from_bytes(mask, "little")))
+
+
+def _short_read_leased(key: Buffer, value: Buffer | None) -> Decoded | None:
+    if value is None or len(value) != _ONE_RUN.size:
+        return None
+    _, _, queue, at_ms, lease, token, lease_ms = _LEASED.unpack_from(key)
+    *front, lane, first, length, tier = _ONE_RUN.unpack(value)
+    if value != _ONE_RUN.pack(*front, lane, first, length, tier) or tuple(front) != _ONE_RUN_FRONT:
+        return None
+    return Decoded(Leased(queue, at_ms, lease, token, lease_ms, (Run(lane, first, length),), bytes((tier,))))
+
+
+def _short_read_sent(key: Buffer, value: Buffer | None) -> Decoded | None:
+    if value is None or len(key) != _PLAIN_SENT.size:
+        return None
+    _, _, queue, at_ms, *rest = _PLAIN_SENT.unpack_from(key)
+    if any(rest):
+        return None
+    columns = unpack(value)
+    if len(columns) != _PLAIN_COLUMNS or isinstance(columns[0], Blobs) or not isinstance(columns[1], Blobs):
+        return None
+    return Decoded(Sent(queue, at_ms, bytes(columns[0])), columns[1])
+
+
+_SHORT_READERS: dict[tuple[int, int], Callable[[Buffer, Buffer | None], Decoded | None]] = {
+    (5, VERSION): _short_read_sent,
+    (6, VERSION): _short_read_leased,
+    (7, VERSION): _short_read_acked,
 }
