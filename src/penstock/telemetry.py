@@ -50,6 +50,7 @@ STORE_SNAPSHOT_FAILED = Note(
 )
 STORE_UPKEEP_FAILED = Note(
     "store.upkeep_failed", "error", "Shortening a journal went wrong; it is tried again. Until then the journal grows."
+)
 HISTORY_STALLED = Note(
     "history.stalled",
     "warning",
