@@ -52,7 +52,6 @@ from penstock.telemetry import HISTORY_AHEAD, HISTORY_RESUMED, HISTORY_STALLED
 
 T = TypeVar("T")
 
-FOLDER = "history"
 # How long, and how much of it, history is kept: whole segments go when either is exceeded.
 KEEP_MS = 7 * DAY_MS
 KEEP_BYTES = 10 * GIB
@@ -100,6 +99,8 @@ class History:
         self._writing = asyncio.Lock()
         self._is_stalled = False
         self.pending_rows = self.pending_settlements = 0
+        # Set when there is something to write; cleared by whoever waits for it.
+        self.has_rows = asyncio.Event()
 
     @classmethod
     async def open(
@@ -170,6 +171,12 @@ class History:
             event = event.in_order().skip(self._resume_within)
         self._unwritten.append(event)
         self._count(event, 1)
+        self.has_rows.set()
+
+    def pass_by(self, offset: int) -> None:
+        """Take note of an event that settles nothing: `follow`, for less."""
+        if offset >= self._followed:
+            self._followed = offset + 1
 
     def _ask_about(self, settlements: Sequence[Settlement]) -> set[int]:
         """Remember what there is to know of the queues, and return those that keep no history."""

@@ -24,7 +24,6 @@ from penstock.core.settings import DAY_MS, BadSettings, QueueSettings
 from penstock.log.frame import Blobs
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.bodies import Span, pick
 from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS, Folders, RunningShard
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.interface import Counts, Delivery, Outcome, QueueExists
@@ -33,6 +32,7 @@ T = TypeVar("T")
 
 JOURNAL = "journal"
 SNAPSHOTS = "snapshots"
+HISTORY = "history"
 # What an event takes besides its rows: keys, texts, headers, with a margin.
 EVENT_BYTES = 8_192
 ROW_BYTES = 64
@@ -64,7 +64,7 @@ class EmbeddedStore:
         `JournalHasNoBeginning` and `SnapshotUnknown`. Every ``upkeep_ms`` it looks
         whether the journal can be made shorter.
         """
-        folders = Folders(f"{folder}/{JOURNAL}", f"{folder}/{SNAPSHOTS}")
+        folders = Folders(f"{folder}/{JOURNAL}", f"{folder}/{SNAPSHOTS}", f"{folder}/{HISTORY}")
         return cls(runtime, await RunningShard.open(runtime, folders, settings, upkeep_ms=upkeep_ms))
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class EmbeddedStore:
             contents = reading.contents(state.state, event)
             ids = _ids(state, contents.messages)
             spans = shard.memory.places[event.queue].spans(event.runs)
-        bodies, attributes = await self._bodies(spans)
+        bodies, attributes = await shard.bodies(spans)
         return Delivery(
             event.lease,
             token,
@@ -153,18 +153,6 @@ class EmbeddedStore:
             contents.groups,
             until_ms=event.at_ms + event.lease_ms,
         )
-
-    async def _bodies(self, spans: Sequence[Span]) -> tuple[list[memoryview], list[memoryview] | None]:
-        bodies: list[memoryview] = []
-        attributes: list[memoryview] = []
-        has_attributes = False
-        for offset, tier, nth, count in spans:
-            stored = await self._shard.stored(offset)
-            rows = stored.rows(tier, nth, count)
-            bodies += pick(stored.bodies, rows)
-            attributes += pick(stored.attributes, rows)
-            has_attributes |= stored.attributes is not None
-        return bodies, attributes if has_attributes else None
 
     async def ack(self, queue: str, receipts: Sequence[Receipt]) -> list[Outcome]:
         now_ms = self._shard.now_ms()

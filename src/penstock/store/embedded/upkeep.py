@@ -46,12 +46,13 @@ class Folders(NamedTuple):
 
     journal: str
     snapshots: str
+    history: str
 
 
 class Upkeep:
     def __init__(self, runtime: Runtime, folders: Folders, log: DiskLog, shard: Shard) -> None:
         self._runtime = runtime
-        self._journal, self._snapshots = folders
+        self._journal, self._snapshots, _ = folders
         self._log = log
         self._shard = shard
         self._not_before_ms = 0
