@@ -109,6 +109,8 @@ class Naive:
         return None
 
     def is_spent(self, message: Message) -> bool:
+        if not self.deliveries_max:
+            return False
         most = message.deliveries_max or self.deliveries_max
         return most > 0 and message.deliveries >= most
 

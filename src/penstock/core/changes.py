@@ -381,6 +381,11 @@ def _loosen(state: State, lane: Lane, number: int) -> int:
     return slot
 
 
+def _created(state: State, event: QueueCreated) -> None:
+    state.created_at_ms = event.at_ms
+    _changed(state, event)
+
+
 def _changed(state: State, event: QueueChanged | QueueCreated) -> None:
     before = state.settings
     state.age_runs(event.at_ms)
@@ -407,7 +412,7 @@ def _nothing(_: State, __: Opened | QueueDeleted) -> None:
 
 _CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Opened: _nothing,
-    QueueCreated: _changed,
+    QueueCreated: _created,
     QueueChanged: _changed,
     QueueDeleted: _nothing,
     Sent: _sent,

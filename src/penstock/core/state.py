@@ -52,6 +52,7 @@ class Audit(NamedTuple):
 class State:
     __slots__ = (
         "queue",
+        "created_at_ms",
         "settings",
         "now_ms",
         "due_ms",
@@ -78,6 +79,7 @@ class State:
 
     def __init__(self, queue: int, settings: QueueSettings) -> None:
         self.queue = queue
+        self.created_at_ms = 0
         self.settings = settings
         self.now_ms = 0
         # Nothing timed happens before this instant.
