@@ -39,6 +39,18 @@ LOG_TRUNCATED = Note("log.truncated", "warning", "A log was cut back to an offse
 LOG_FAILED = Note(
     "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
 )
+STORE_SNAPSHOT_MADE = Note(
+    "store.snapshot_made", "info", "What a shard is was written down; opening it begins there, not at the beginning."
+)
+STORE_SNAPSHOT_DAMAGED = Note(
+    "store.snapshot_damaged", "error", "A snapshot cannot be read. The one before it is used, if there is one."
+)
+STORE_SNAPSHOT_FAILED = Note(
+    "store.snapshot_failed", "warning", "No snapshot was made; it is tried again. Until then the journal grows."
+)
+STORE_UPKEEP_FAILED = Note(
+    "store.upkeep_failed", "error", "Shortening a journal went wrong; it is tried again. Until then the journal grows."
+)
 
 NOTES: tuple[Note, ...] = (
     LOG_OPENED,
@@ -49,4 +61,8 @@ NOTES: tuple[Note, ...] = (
     LOG_SEGMENT_DROPPED,
     LOG_TRUNCATED,
     LOG_FAILED,
+    STORE_SNAPSHOT_MADE,
+    STORE_SNAPSHOT_DAMAGED,
+    STORE_SNAPSHOT_FAILED,
+    STORE_UPKEEP_FAILED,
 )

@@ -40,6 +40,8 @@ SWEEP_ROWS = 4_096
 EVENT_RUNS_MAX = 10_000
 IDS_MAX = 10_000
 PAGE_MAX = 1_000
+COPY_MESSAGES_MAX = 4_096
+COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = 60_000
 
@@ -87,6 +89,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit("EVENT_RUNS_MAX", EVENT_RUNS_MAX, "runs", "In one event; what is more takes another."),
     Limit("IDS_MAX", IDS_MAX, "ids", "Messages named in one call."),
     Limit("PAGE_MAX", PAGE_MAX, "rows", "Queues, messages or escalations in one answer, or moved by one redrive."),
+    Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),
+    Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
 )

@@ -15,7 +15,8 @@ events (`changes.py`) and decides nothing (`queue.py`).
 `advance` does what follows from the time alone. Everything timed happens in the
 order of time, and at one instant in this order: escalations end, leases lapse,
 resting messages wake, rows age. So advancing in steps or at once is the same.
-Runs age last: what tier they have come to is a function of their time of sending.
+Runs age last of all at an instant: what tier they have come to is a function of their
+time of sending, so it does not matter when it is looked at, except to the turns of groups.
 """
 
 from array import array
@@ -123,23 +124,30 @@ class State:
 
     def _catch_up(self, now_ms: int) -> None:
         while (at_ms := self._next_timer_ms()) <= now_ms:
-            self.now_ms = max(self.now_ms, at_ms)
-            for slot in self.reverts.pop_due(at_ms):
-                self._revert(slot, at_ms)
-            for lease in self.leases.wheel.pop_due(at_ms):
-                self._lapse(lease, at_ms)
-            for slot in self.delays.pop_due(at_ms):
-                if self._delay_holds(at_ms, slot):
-                    self.resting -= 1
-                    self.rows.since_ms[slot] = at_ms
-                    self.join(slot)
-            for slot in self.aging.pop_due(at_ms):
-                if self._aging_holds(at_ms, slot):
-                    self.retier(slot, self.rows.tier[slot] - 1, at_ms)
+            if self.groups.numbers:
+                # A run that ages may let the ungrouped into a rotation, and who comes first is served first.
+                self.age_runs(at_ms - 1)
+            self._happen(at_ms)
         self.dedup.forget(now_ms)
         self.senders.forget(now_ms)
         self.age_runs(now_ms)
         self.find_due()
+
+    def _happen(self, at_ms: int) -> None:
+        """Do what is due at one instant."""
+        self.now_ms = max(self.now_ms, at_ms)
+        for slot in self.reverts.pop_due(at_ms):
+            self._revert(slot, at_ms)
+        for lease in self.leases.wheel.pop_due(at_ms):
+            self._lapse(lease, at_ms)
+        for slot in self.delays.pop_due(at_ms):
+            if self._delay_holds(at_ms, slot):
+                self.resting -= 1
+                self.rows.since_ms[slot] = at_ms
+                self.join(slot)
+        for slot in self.aging.pop_due(at_ms):
+            if self._aging_holds(at_ms, slot):
+                self.retier(slot, self.rows.tier[slot] - 1, at_ms)
 
     def _next_timer_ms(self) -> int:
         return min(self.leases.wheel.next_ms(), self.delays.next_ms(), self.aging.next_ms(), self.reverts.next_ms())

@@ -66,21 +66,21 @@ def grave_of(queue: str, state: State) -> str:
 
 async def peek(shard: Shard, queue: str, *, most: int, name_of: NameOf) -> list[Message]:
     check_most(most)
-    async with shard.answer:
-        state = present(shard, queue).state
-        found = _Found(shard, state, reading.peek(state, most), name_of)
-    return await found.messages()
+    with shard.readers.begin():
+        async with shard.answer:
+            state = present(shard, queue).state
+            found = _Found(shard, state, reading.peek(state, most), name_of)
+        return await found.messages()
 
 
 async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) -> Message | None:
-    async with shard.answer:
-        state = present(shard, queue).state
-        message = key_of(state, message_id)
-        seen = None if message is None else reading.look(state, message)
-        if seen is None:
-            return None
-        found = _Found(shard, state, [seen], name_of)
-    return (await found.messages())[0]
+    with shard.readers.begin():
+        async with shard.answer:
+            state = present(shard, queue).state
+            message = key_of(state, message_id)
+            seen = None if message is None else reading.look(state, message)
+            found = _Found(shard, state, [] if seen is None else [seen], name_of)
+        return next(iter(await found.messages()), None)
 
 
 class _Found:

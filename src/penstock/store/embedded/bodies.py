@@ -87,6 +87,10 @@ class Lane:
         self.rows.append(nth << 3 | tier)
         self.next += count
 
+    def has(self, number: int) -> bool:
+        """Whether a number was not pruned."""
+        return bool(self.firsts) and self.firsts[0] <= number
+
     def span(self, number: int, end: int) -> Span:
         """Where a message is, and as many of those that follow it, below ``end``, as are beside it."""
         entry = bisect_right(self.firsts, number) - 1
@@ -182,10 +186,12 @@ class Places:
         return self.lanes[lane].span(number, number + 1)
 
 
-def move(event: Buried | Redriven, source: Places, target: Places) -> None:
-    """Let the messages of a move be found under their new numbers."""
+def move(event: Buried | Redriven, source: Places, target: Places) -> Iterator[Run]:
+    """Let the messages of a move be found under their new numbers, and yield these."""
     for run, tier in zip(event.runs, event.tiers, strict=True):
+        number = target.lanes[tier].next
         target.arrived(tier, source.span(run.lane, run.first))
+        yield Run(tier, number, 1)
 
 
 class Hot:

@@ -5,15 +5,24 @@ in the one that makes its snapshots alike. Nothing here waits, and nothing decid
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.events import Buried, Copied, Event, Opened, QueueCreated, QueueDeleted, Redriven, Sent
+from penstock.core.message import Run
 from penstock.core.queue import Queue
 from penstock.store.embedded.bodies import Places, move
 
 
+class Move(NamedTuple):
+    """A message that came to a queue from another, by the event at an offset."""
+
+    offset: int
+    into: int
+    run: Run
+
+
 class Memory:
-    __slots__ = ("queues", "places", "numbers", "names", "next_queue", "newest_ms")
+    __slots__ = ("queues", "places", "numbers", "names", "next_queue", "newest_ms", "moves")
 
     def __init__(self) -> None:
         self.queues: dict[int, Queue] = {}
@@ -23,6 +32,9 @@ class Memory:
         # Numbers of queues are never used again: ids of messages name them.
         self.next_queue = 1
         self.newest_ms = 0
+        # Messages that got another queue and number since the last snapshot: whoever goes by that snapshot knows them
+        # by their old ones.
+        self.moves: list[Move] = []
 
     def apply(self, event: Event, offset: int, size_bytes: int = 0) -> None:
         """Change as the event at this offset of the journal says; ``size_bytes`` is that of the bodies in it."""
@@ -42,8 +54,9 @@ class Memory:
         for queue in self.queues.values():
             queue.apply(event)
 
-    def _moved(self, event: Buried | Redriven, _offset: int, _size_bytes: int) -> None:
-        move(event, self.places[event.queue], self.places[event.into])
+    def _moved(self, event: Buried | Redriven, offset: int, _size_bytes: int) -> None:
+        for run in move(event, self.places[event.queue], self.places[event.into]):
+            self.moves.append(Move(offset, event.into, run))
         self.queues[event.queue].apply(event)
         self.queues[event.into].apply(event)
 

@@ -31,6 +31,7 @@ from penstock.runtime.interface import Runtime
 from penstock.store.embedded.bodies import Hot, Stored
 from penstock.store.embedded.codec import encode
 from penstock.store.embedded.memory import Memory
+from penstock.store.embedded.readers import Readers
 from penstock.store.embedded.replay import entries, stored, tiers_of
 from penstock.store.interface import QueueNotFound
 
@@ -74,6 +75,7 @@ class Shard:
         self.answer = Answer(log)
         self.memory = memory or Memory()
         self.hot = Hot(HOT_BYTES_MAX)
+        self.readers = Readers()
         self._ahead_ms = 0
 
     async def replay(self, offset: int) -> None:
@@ -119,6 +121,10 @@ class Shard:
     async def settled(self) -> None:
         """Return when everything decided so far is durable."""
         await self.log.wait_durable(self.log.end_offset)
+
+    def told_offset(self) -> int:
+        """Up to where nobody needs the journal to learn what happened."""
+        return self.log.durable_offset
 
     async def stored(self, offset: int) -> Stored:
         """Return the bodies of a record, from memory or from the journal."""

@@ -23,7 +23,6 @@ from penstock.core.message import Drafts, Receipt, Sender, masks
 from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, BadDraft, Queue
 from penstock.core.settings import DAY_MS, BadSettings, QueueSettings
-from penstock.log.disk_log import DiskLog
 from penstock.log.frame import Blobs
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
@@ -32,6 +31,7 @@ from penstock.store.embedded.asking import grave_of
 from penstock.store.embedded.delivering import Handed
 from penstock.store.embedded.naming import ids_of
 from penstock.store.embedded.operating import Wanted
+from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS, Folders, RunningShard
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.interface import (
     Counts,
@@ -47,6 +47,7 @@ from penstock.store.interface import (
 )
 
 JOURNAL = "journal"
+SNAPSHOTS = "snapshots"
 # What an event takes besides its rows: keys, texts, headers, with a margin.
 EVENT_BYTES = 8_192
 ROW_BYTES = 64
@@ -63,28 +64,26 @@ Decide = Callable[[Queue, int, int, int], Event | None]
 class EmbeddedStore:
     """Satisfies `store.interface.QueueStore`; see there for what the verbs promise."""
 
-    def __init__(self, runtime: Runtime, log: DiskLog, shard: Shard) -> None:
+    def __init__(self, runtime: Runtime, running: RunningShard) -> None:
         self._runtime = runtime
-        self._log = log
-        self._shard = shard
+        self._running = running
+        self._shard = running.shard
 
     @classmethod
-    async def open(cls, runtime: Runtime, folder: str, settings: LogSettings | None = None) -> "EmbeddedStore":
+    async def open(
+        cls, runtime: Runtime, folder: str, settings: LogSettings = JOURNAL_SETTINGS, *, upkeep_ms: int = UPKEEP_MS
+    ) -> "EmbeddedStore":
         """Open the store in a folder, or create it, and be what it was.
 
-        Raises what `DiskLog.open` does, `UnknownEvent` and `JournalHasHole`.
+        Raises what `DiskLog.open` does, `UnknownEvent`, `JournalHasHole`,
+        `JournalHasNoBeginning` and `SnapshotUnknown`. Every ``upkeep_ms`` it looks
+        whether the journal can be made shorter.
         """
-        log = await DiskLog.open(runtime, f"{folder}/{JOURNAL}", settings or LogSettings())
-        shard = Shard(runtime, log)
-        try:
-            await shard.replay(log.start_offset)
-        except BaseException:
-            await log.close()
-            raise
-        return cls(runtime, log, shard)
+        folders = Folders(f"{folder}/{JOURNAL}", f"{folder}/{SNAPSHOTS}")
+        return cls(runtime, await RunningShard.open(runtime, folders, settings, upkeep_ms=upkeep_ms))
 
     async def close(self) -> None:
-        await self._log.close()
+        await self._running.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -142,6 +141,10 @@ class EmbeddedStore:
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         shard = self._shard
         _check_lease(want, lease_ms)
+        with shard.readers.begin():
+            return await self._lease(shard, queue, want, lease_ms)
+
+    async def _lease(self, shard: Shard, queue: str, want: int, lease_ms: int | None) -> Delivery | None:
         async with shard.answer:
             state = shard.queue(queue)
             self._bury(state)
