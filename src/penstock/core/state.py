@@ -8,6 +8,7 @@ A live message is in exactly one of these places:
     resting until a time   –                           RESTING, with a timer
     leased                 in a lease                  LEASED, in a lease
     spent, to be buried    –                           SPENT
+    on its way elsewhere   –                           MOVING
 
 `State` moves messages between places and keeps the counts. It knows nothing of
 events (`changes.py`) and decides nothing (`queue.py`).
@@ -30,6 +31,7 @@ from penstock.core.leases import Leases, RunPart
 from penstock.core.limits import AUDIT_MAX
 from penstock.core.message import Audit
 from penstock.core.meter import Meter
+from penstock.core.moves import Moves
 from penstock.core.retry import is_spent
 from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
 from penstock.core.senders import Senders
@@ -55,6 +57,7 @@ class State:
         "aging",
         "reverts",
         "spent",
+        "moves",
         "ready",
         "plain",
         "leased",
@@ -88,6 +91,7 @@ class State:
         self.reverts = Wheel()
         # Rows to be buried, in the order they were spent.
         self.spent: dict[int, None] = {}
+        self.moves = Moves()
         # Counts rows as they are sent, across lanes.
         self.order = 0
         self.drained = Meter()
@@ -96,7 +100,7 @@ class State:
     @property
     def live(self) -> int:
         """How many messages the queue holds, in whatever place."""
-        return sum(self.ready) + self.leased + self.resting + len(self.spent)
+        return sum(self.ready) + self.leased + self.resting + len(self.spent) + self.moves.count
 
     # Time.
 
@@ -345,7 +349,7 @@ class State:
             groups.visible[group * TIERS + tier] -= 1
         elif state == RESTING:
             self.resting -= 1
-        else:
+        elif state == SPENT:
             del self.spent[slot]
         if rows.lease[slot]:
             self.leases.drop_late(rows.lease[slot] & 0xFFFF_FFFF, 1 << rows.bit[slot])
