@@ -11,12 +11,15 @@ from typing import Any
 
 from penstock.core.events import (
     Acked,
+    Arrived,
     Buried,
     Escalated,
     Event,
     Expired,
     Extended,
     Leased,
+    Moved,
+    Moving,
     Opened,
     Purged,
     QueueChanged,
@@ -27,15 +30,16 @@ from penstock.core.events import (
     Sent,
 )
 from penstock.core.fairness import Shares
-from penstock.core.grouping import UNGROUPED, Groups
+from penstock.core.grouping import UNGROUPED
 from penstock.core.lanes import Lane, Stretch
-from penstock.core.leases import Part
-from penstock.core.message import Origin, Run
+from penstock.core.leases import Part, RunPart
+from penstock.core.message import Audit, Origin, Run
+from penstock.core.moves import Move
+from penstock.core.purging import purge
 from penstock.core.retry import is_spent
-from penstock.core.rows import SPENT, Escalation, Rows
+from penstock.core.rows import MOVING, SPENT, WAITING, Escalation
 from penstock.core.settings import TIERS, DedupScope, QueueSettings
-from penstock.core.state import Audit, State
-from penstock.core.wheel import Wheel
+from penstock.core.state import State
 
 
 def apply(state: State, event: Event) -> None:
@@ -182,9 +186,9 @@ def _lease_parts(state: State, event: Leased) -> list[Part]:
             continue
         bit += length
         if state.take_front(state.lanes[lane], tier, first, length):
-            parts.append((lane, first, length, 1))
+            parts.append((lane, first, length, 1, event.at_ms, tier))
         else:
-            parts += _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length))
+            parts += _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length), tier, event.at_ms)
         if groups.rotations[tier]:
             groups.turn(tier, UNGROUPED)
     state.shares.served_together(served)
@@ -198,22 +202,26 @@ def _lease_one_run(state: State, slot: int, run: Run, tier: int) -> None:
     leases = state.leases
     leases.lane[slot] = lane
     leases.first[slot] = first
+    leases.served_tier[slot] = tier
     if state.take_front(state.lanes[lane], tier, first, length):
         leases.deliveries[slot] = 1
     else:
-        parts = _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length))
+        leased_at_ms = leases.leased_at_ms[slot]
+        parts = _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length), tier, leased_at_ms)
         leases.deliveries[slot] = parts[0][3]
         if len(parts) > 1:
             leases.parts[slot] = list(parts)
+        elif parts[0][4] != leased_at_ms:
+            leases.first_leased_ms[slot] = parts[0][4]
     if state.groups.rotations[tier]:
         state.groups.turn(tier, UNGROUPED)
 
 
-def _run_parts(lane: int, taken: list[Stretch]) -> list[tuple[int, int, int, int]]:
-    if len(taken) == 1:
-        first, end, deliveries, _ = taken[0]
-        return [(lane, first, end - first, deliveries + 1 if deliveries < 0xFFFF else deliveries)]
-    return [(lane, first, end - first, min(deliveries + 1, 0xFFFF)) for first, end, deliveries, _ in taken]
+def _run_parts(lane: int, taken: list[Stretch], tier: int, at_ms: int) -> list[RunPart]:
+    return [
+        (lane, first, end - first, deliveries + 1 if deliveries < 0xFFFF else deliveries, first_ms or at_ms, tier)
+        for first, end, deliveries, _, first_ms, _ in taken
+    ]
 
 
 def _acked(state: State, event: Acked) -> None:
@@ -248,8 +256,8 @@ def _settle_held(state: State, slot: int, mask: int) -> None:
         if isinstance(part, int):
             state.settle_row(part, was_leased=True)
         else:
-            lane, first, count, _ = part
-            lanes[lane].settle(first, first + count)
+            first = part[1]
+            lanes[part[0]].settle(first, first + part[2])
     state.leased -= mask.bit_count()
     state.leases.drop_held(slot, mask)
 
@@ -278,6 +286,7 @@ def _released(state: State, event: Released) -> None:
     leases = state.leases
     slot = leases.find(event.lease)
     members = list(leases.members(slot, event.mask))
+    leased_at_ms = leases.leased_at_ms[slot]
     state.leased -= event.mask.bit_count()
     leases.drop_held(slot, event.mask)
     times = iter(event.visible_at_ms)
@@ -288,10 +297,10 @@ def _released(state: State, event: Released) -> None:
             state.link(part)
             _return_row(state, part, next(times), event)
             continue
-        lane, first, count, deliveries = part
+        lane, first, count, deliveries, first_leased_ms, tier = part
         for number in range(first, first + count):
             row = state.make_row(state.lanes[lane], number, event.at_ms)
-            state.rows.deliveries[row] = deliveries
+            state.rows.deliver(row, deliveries, first_leased_ms, leased_at_ms, tier)
             _return_row(state, row, next(times), event)
 
 
@@ -315,7 +324,7 @@ def _extended(state: State, event: Extended) -> None:
     state.soon(until_ms)
 
 
-def _moved(state: State, event: Buried | Redriven) -> None:
+def _moved_at_once(state: State, event: Buried | Redriven) -> None:
     if event.into == state.queue:
         rows = zip(event.tiers, event.origins, event.groups, event.errors, strict=True)
         for tier, origin, group, error in rows:
@@ -335,24 +344,60 @@ def _arrive(state: State, tier: int, origin: Origin, group: bytes, error: str, n
     _place(state, slot, now_ms, now_ms)
 
 
+def _moving(state: State, event: Moving) -> None:
+    state.moves.started = event.sequence
+    state.moves.pending = Move(event.into, event.sequence, event.is_redrive, event.runs)
+    for run in event.runs:
+        slot = state.slot_of(run.lane, run.first)
+        if state.rows.state[slot] == WAITING:
+            # Where a resting one has the time that it returns to.
+            state.rows.visible_at_ms[slot] = 0
+        state.leave(slot)
+        state.rows.state[slot] = MOVING
+        # A FIFO group stays closed behind it: it may come back.
+        state.link(slot)
+        if state.groups.is_ordered(state.rows.group[slot]):
+            state.groups.refresh(state.rows.group[slot])
+
+
+def _arrived(state: State, event: Arrived) -> None:
+    state.moves.arrived[event.source] = event.sequence
+    for tier, origin, group, error in zip(event.tiers, event.origins, event.groups, event.errors, strict=True):
+        _arrive(state, tier, origin, group, error, event.at_ms)
+
+
+def _moved(state: State, event: Moved) -> None:
+    move, state.moves.pending = state.moves.pending, None
+    assert move is not None
+    assert move.sequence == event.sequence
+    for run in move.runs:
+        slot = state.slot_of(run.lane, run.first)
+        if event.is_done:
+            _settle_waiting_row(state, slot)
+        else:
+            _come_back(state, slot, event.at_ms, is_redrive=move.is_redrive)
+    if event.is_done:
+        state.drained.add(len(move.runs), event.at_ms)
+
+
+def _come_back(state: State, slot: int, now_ms: int, *, is_redrive: bool) -> None:
+    rows = state.rows
+    if is_redrive:
+        _place(state, slot, rows.visible_at_ms[slot], now_ms)
+    elif is_spent(state.settings, rows.deliveries[slot], rows.deliveries_max[slot]):
+        state.spend(slot)
+    else:
+        # The limit was raised meanwhile.
+        _place(state, slot, now_ms, now_ms)
+
+
 def _expired(state: State, event: Expired) -> None:
     for run in event.runs:
         settle_waiting(state, run)
 
 
 def _purged(state: State, _: Purged) -> None:
-    for lane in state.lanes:
-        lane.clear()
-    state.leases.clear()
-    state.rows = Rows()
-    state.ready[:] = [0] * TIERS
-    state.plain[:] = [0] * TIERS
-    state.groups = Groups(state.rows, state.plain, is_fifo=state.settings.is_fifo)
-    state.leased = state.resting = 0
-    state.delays, state.aging, state.reverts = Wheel(), Wheel(), Wheel()
-    state.spent.clear()
-    state.dedup.live.clear()
-    state.find_due()
+    purge(state)
 
 
 def _escalated(state: State, event: Escalated) -> None:
@@ -373,10 +418,12 @@ def _escalated(state: State, event: Escalated) -> None:
 
 def _loosen(state: State, lane: Lane, number: int) -> int:
     """Make a row of a number on a shelf."""
-    deliveries, lease, bit = state.take_one(lane, number)
+    (_, _, deliveries, lease, first_leased_ms, tier), bit = state.take_one(lane, number)
     slot = state.make_row(lane, number, state.now_ms)
-    state.rows.deliveries[slot] = deliveries
-    state.rows.lease[slot], state.rows.bit[slot] = lease, bit
+    if lease:
+        last_leased_ms = state.leases.leased_at_ms[lease & 0xFFFF_FFFF]
+        state.rows.deliver(slot, deliveries, first_leased_ms, last_leased_ms, tier)
+        state.rows.lease[slot], state.rows.bit[slot] = lease, bit
     state.join(slot)
     return slot
 
@@ -420,8 +467,11 @@ _CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Acked: _acked,
     Released: _released,
     Extended: _extended,
-    Buried: _moved,
-    Redriven: _moved,
+    Buried: _moved_at_once,
+    Redriven: _moved_at_once,
+    Moving: _moving,
+    Arrived: _arrived,
+    Moved: _moved,
     Expired: _expired,
     Purged: _purged,
     Escalated: _escalated,

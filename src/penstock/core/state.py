@@ -8,6 +8,7 @@ A live message is in exactly one of these places:
     resting until a time   –                           RESTING, with a timer
     leased                 in a lease                  LEASED, in a lease
     spent, to be buried    –                           SPENT
+    on its way elsewhere   –                           MOVING
 
 `State` moves messages between places and keeps the counts. It knows nothing of
 events (`changes.py`) and decides nothing (`queue.py`).
@@ -22,32 +23,21 @@ time of sending, so it does not matter when it is looked at, except to the turns
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from penstock.core.dedup import Dedup
 from penstock.core.fairness import Shares
 from penstock.core.grouping import NOWHERE, Groups
 from penstock.core.lanes import Lane, Stretch
-from penstock.core.leases import Leases
+from penstock.core.leases import Leases, RunPart
 from penstock.core.limits import AUDIT_MAX
-from penstock.core.message import Run
+from penstock.core.message import Audit
 from penstock.core.meter import Meter
+from penstock.core.moves import Moves
 from penstock.core.retry import is_spent
 from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
 from penstock.core.senders import Senders
 from penstock.core.settings import TIERS, QueueSettings
 from penstock.core.wheel import NEVER, Timer, Wheel
-
-
-class Audit(NamedTuple):
-    """One escalation, as it is read back."""
-
-    at_ms: int
-    actor: str
-    reason: str
-    tier: int
-    until_ms: int
-    runs: tuple[Run, ...]
 
 
 class State:
@@ -69,6 +59,7 @@ class State:
         "aging",
         "reverts",
         "spent",
+        "moves",
         "ready",
         "plain",
         "leased",
@@ -103,6 +94,7 @@ class State:
         self.reverts = Wheel()
         # Rows to be buried, in the order they were spent.
         self.spent: dict[int, None] = {}
+        self.moves = Moves()
         # Counts rows as they are sent, across lanes.
         self.order = 0
         self.drained = Meter()
@@ -111,7 +103,7 @@ class State:
     @property
     def live(self) -> int:
         """How many messages the queue holds, in whatever place."""
-        return sum(self.ready) + self.leased + self.resting + len(self.spent)
+        return sum(self.ready) + self.leased + self.resting + len(self.spent) + self.moves.count
 
     # Time.
 
@@ -124,30 +116,23 @@ class State:
 
     def _catch_up(self, now_ms: int) -> None:
         while (at_ms := self._next_timer_ms()) <= now_ms:
+            self.now_ms = max(self.now_ms, at_ms)
             if self.groups.numbers:
                 # A run that ages may let the ungrouped into a rotation, and who comes first is served first.
                 self.age_runs(at_ms - 1)
-            self._happen(at_ms)
+            for slot in self.reverts.pop_due(at_ms):
+                self._revert(slot, at_ms)
+            for lease in self.leases.wheel.pop_due(at_ms):
+                self._lapse(lease, at_ms)
+            for slot in self.delays.pop_due(at_ms):
+                self._wake(slot, at_ms)
+            for slot in self.aging.pop_due(at_ms):
+                if self._aging_holds(at_ms, slot):
+                    self.retier(slot, self.rows.tier[slot] - 1, at_ms)
         self.dedup.forget(now_ms)
         self.senders.forget(now_ms)
         self.age_runs(now_ms)
         self.find_due()
-
-    def _happen(self, at_ms: int) -> None:
-        """Do what is due at one instant."""
-        self.now_ms = max(self.now_ms, at_ms)
-        for slot in self.reverts.pop_due(at_ms):
-            self._revert(slot, at_ms)
-        for lease in self.leases.wheel.pop_due(at_ms):
-            self._lapse(lease, at_ms)
-        for slot in self.delays.pop_due(at_ms):
-            if self._delay_holds(at_ms, slot):
-                self.resting -= 1
-                self.rows.since_ms[slot] = at_ms
-                self.join(slot)
-        for slot in self.aging.pop_due(at_ms):
-            if self._aging_holds(at_ms, slot):
-                self.retier(slot, self.rows.tier[slot] - 1, at_ms)
 
     def _next_timer_ms(self) -> int:
         return min(self.leases.wheel.next_ms(), self.delays.next_ms(), self.aging.next_ms(), self.reverts.next_ms())
@@ -192,6 +177,12 @@ class State:
     def _revert(self, slot: int, at_ms: int) -> None:
         if self._revert_holds(at_ms, slot):
             self.retier(slot, self.rows.escalations.pop(slot).tier, at_ms)
+
+    def _wake(self, slot: int, at_ms: int) -> None:
+        if self._delay_holds(at_ms, slot):
+            self.resting -= 1
+            self.rows.since_ms[slot] = at_ms
+            self.join(slot)
 
     def restart_aging(self) -> None:
         """Set the timers of all rows anew, after the thresholds have changed."""
@@ -246,9 +237,9 @@ class State:
         self.plain[tier] -= end - first
         self.ready[tier] -= end - first
         taken = lane.shelves[tier].take(first, end)
-        for start, upto, _, lease in taken:
-            if lease:
-                self.leases.forget_late(lease, lane.tier, start, upto)
+        for stretch in taken:
+            if stretch[3]:
+                self.leases.forget_late(stretch[3], lane.tier, stretch[0], stretch[1])
         return taken
 
     def take_front(self, lane: Lane, tier: int, first: int, length: int) -> bool:
@@ -263,15 +254,15 @@ class State:
         self.ready[tier] -= length
         return True
 
-    def take_one(self, lane: Lane, number: int) -> tuple[int, int, int]:
-        """Take a number off its shelf, and return its deliveries and the lease it came from, with its bit there."""
+    def take_one(self, lane: Lane, number: int) -> tuple[Stretch, int]:
+        """Take a number off its shelf, and return it as it lay, with its bit in the lease it came from."""
         tier = self.shelf_tier(lane, number)
         self._count_plain(tier, -1)
-        ((_, _, deliveries, lease),) = lane.shelves[tier].take(number, number + 1)
-        if not lease:
-            return deliveries, 0, 0
-        mask = self.leases.mask_of(lease & 0xFFFF_FFFF, lane.tier, number, number + 1)
-        return deliveries, lease, mask.bit_length() - 1
+        (taken,) = lane.shelves[tier].take(number, number + 1)
+        if not taken[3]:
+            return taken, 0
+        mask = self.leases.mask_of(taken[3] & 0xFFFF_FFFF, lane.tier, number, number + 1)
+        return taken, mask.bit_length() - 1
 
     def shelf_tier(self, lane: Lane, number: int) -> int:
         """The tier on whose shelf a number of this lane lies, or -1."""
@@ -361,7 +352,7 @@ class State:
             groups.visible[group * TIERS + tier] -= 1
         elif state == RESTING:
             self.resting -= 1
-        else:
+        elif state == SPENT:
             del self.spent[slot]
         if rows.lease[slot]:
             self.leases.drop_late(rows.lease[slot] & 0xFFFF_FFFF, 1 << rows.bit[slot])
@@ -388,6 +379,10 @@ class State:
             place = group * TIERS
         groups.unlink_head(place, slot)
         rows.state[slot] = LEASED
+        leased_at_ms = rows.last_leased_ms[slot] = self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
+        rows.served_tier[slot] = served_at
+        if not rows.deliveries[slot]:
+            rows.first_leased_ms[slot] = leased_at_ms
         if rows.deliveries[slot] < 0xFFFF:
             rows.deliveries[slot] += 1
         rows.lease[slot] = lease
@@ -461,19 +456,20 @@ class State:
             else:
                 self._lapse_run(part, lease, at_ms)
 
-    def _lapse_run(self, part: tuple[int, int, int, int], lease: int, at_ms: int) -> None:
-        lane, first, count, deliveries = self.lanes[part[0]], part[1], part[2], part[3]
+    def _lapse_run(self, part: RunPart, lease: int, at_ms: int) -> None:
+        lane, (first, count, deliveries, first_leased_ms, served_tier) = self.lanes[part[0]], part[1:]
         if not is_spent(self.settings, deliveries, 0):
-            stretch = [first, first + count, deliveries, lease]
+            stretch = [first, first + count, deliveries, lease, first_leased_ms, served_tier]
             for tier, put in lane.put_back(stretch, at_ms, self.settings.aging_ms):
                 self._count_plain(tier, put)
             return
         mask = self.leases.mask_of(lease & 0xFFFF_FFFF, lane.tier, first, first + count)
         bit = (mask & -mask).bit_length() - 1
+        last_leased_ms = self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
         for number in range(first, first + count):
             # At one instant leases lapse before anything ages, and what is spent ages no more.
             slot = self.make_row(lane, number, at_ms - 1)
-            self.rows.deliveries[slot] = deliveries
+            self.rows.deliver(slot, deliveries, first_leased_ms, last_leased_ms, served_tier)
             self.rows.lease[slot] = lease
             self.rows.bit[slot] = bit + number - first
             self.spend(slot)

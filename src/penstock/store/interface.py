@@ -48,7 +48,7 @@ class Outcome(Enum):
     DONE = "done"
     # The lease has ended, or the message was settled: the receipt is worth nothing any more.
     STALE = "stale"
-    # The message is leased, or its deliveries are spent.
+    # The message is leased, its deliveries are spent, or it is on its way to another queue.
     NOT_PENDING = "not pending"
     # No message of this id is in the queue: it is settled, elsewhere, or never was.
     UNKNOWN = "unknown"
@@ -148,7 +148,7 @@ class Message:
     body: memoryview
     # Empty if it has none.
     attributes: memoryview
-    # waiting, resting, leased or spent
+    # waiting, resting, leased, spent or moving
     place: str
     tier: int
     sent_tier: int

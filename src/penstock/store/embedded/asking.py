@@ -42,7 +42,7 @@ async def counts(shard: Shard, queue: str) -> Counts:
         state = present(shard, queue).state
         found = reading.counts(state)
         oldest = tuple(reading.oldest_sent_at_ms(state))
-        return Counts(found.ready, found.leased, found.resting + found.spent, oldest)
+        return Counts(found.ready, found.leased, found.resting + found.spent + found.moving, oldest)
 
 
 async def describe(shard: Shard, queue: str) -> Description:
