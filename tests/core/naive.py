@@ -11,8 +11,8 @@ that open (turns between groups); it judges whether what was taken was allowed.
 from dataclasses import dataclass
 from fractions import Fraction
 
-WAITING, RESTING, LEASED, SPENT = "waiting", "resting", "leased", "spent"
-LIVE = {WAITING, RESTING, LEASED, SPENT}
+WAITING, RESTING, LEASED, SPENT, MOVING = "waiting", "resting", "leased", "spent", "moving"
+LIVE = {WAITING, RESTING, LEASED, SPENT, MOVING}
 
 
 @dataclass
@@ -120,6 +120,8 @@ class Naive:
         return None
 
     def is_spent(self, message: Message) -> bool:
+        if not self.deliveries_max:
+            return False
         most = message.deliveries_max or self.deliveries_max
         return most > 0 and message.deliveries >= most
 
@@ -215,6 +217,22 @@ class Naive:
             if left and not self.is_fifo:
                 most = max(sum(message.group == other for message in chosen) for other in names)
                 assert len(ours) >= most - 1, "groups take turns"
+
+    def depart(self, messages: list[Message]) -> None:
+        """Messages are on their way to another queue."""
+        for message in messages:
+            if message.place != RESTING:
+                message.visible_at = 0
+            message.place, message.late = MOVING, 0
+
+    def come_back(self, messages: list[Message], *, is_redrive: bool) -> None:
+        for message in messages:
+            if is_redrive and message.visible_at > self.now:
+                message.place = RESTING
+            elif not is_redrive and self.is_spent(message):
+                message.place = SPENT
+            else:
+                message.place, message.since = WAITING, self.now
 
     def settle(self, messages: list[Message], fact: str) -> None:
         for message in messages:

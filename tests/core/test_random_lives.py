@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.events import Event, Leased, Opened, QueueCreated, QueueDeleted, Released
+from penstock.core.events import Arrived, Event, Leased, Opened, QueueCreated, QueueDeleted, Redriven, Released
 from penstock.core.message import Drafts, Sender
 from penstock.core.queue import Queue
 from penstock.core.reading import contents, counts, look
@@ -20,7 +20,7 @@ from penstock.core.retry import backoff_ms
 from penstock.core.settings import DedupScope, QueueSettings
 from penstock.core.settling import Ending, Settlement, settlements
 from penstock.core.snapshot import freeze, thaw
-from tests.core.naive import LEASED, LIVE, RESTING, SPENT, WAITING, Message, Naive
+from tests.core.naive import LEASED, LIVE, MOVING, RESTING, SPENT, WAITING, Message, Naive
 
 GROUPS = [b"", b"red", b"red", b"blue"]
 IDS = [b"", b"", b"", b"one", b"two", b"three"]
@@ -282,6 +282,9 @@ class RandomLife(RuleBasedStateMachine):
         assert [one[3:6] for one in told] == [origin[:3] for origin in event.origins]
         assert all(one.ending is Ending.REDRIVEN for one in told)
         self.dead.apply(event)
+        self.come(event)
+
+    def come(self, event: Redriven | Arrived) -> None:
         for tier, origin, group, error in zip(event.tiers, event.origins, event.groups, event.errors, strict=True):
             key = self.send_one(tier, group, b"", 0, 0)
             message = self.naive.find(key)
@@ -295,7 +298,7 @@ class RandomLife(RuleBasedStateMachine):
         old = [
             message
             for message in self.naive.live()
-            if message.place != LEASED and message.sent_at <= self.now - RETENTION_MS
+            if message.place not in {LEASED, MOVING} and message.sent_at <= self.now - RETENTION_MS
         ]
         found = [key for run in event.runs for key in keys_of(run)] if event is not None else []
         assert sorted(found) == sorted(message.key for message in old)
@@ -305,8 +308,10 @@ class RandomLife(RuleBasedStateMachine):
 
     def purge(self, is_meant: int) -> None:
         event = self.queue.purge(now_ms=self.now) if is_meant == 0 else None
+        rest = [message for message in self.naive.live() if message.place != MOVING]
+        assert (event is not None) == (is_meant == 0 and bool(rest))
         if event is not None:
-            self.settle(self.naive.live(), "purged")
+            self.settle(rest, "purged")
             self.happen(event)
 
     @rule(data=st.data(), tier=st.integers(0, 4), for_ms=st.sampled_from([0, 15, 100]))
@@ -395,6 +400,7 @@ class RandomLife(RuleBasedStateMachine):
         assert found.leased == sum(message.place == LEASED for message in live)
         assert found.resting == sum(message.place == RESTING for message in live)
         assert found.spent == sum(message.place == SPENT for message in live)
+        assert found.moving == sum(message.place == MOVING for message in live)
         assert found.live == self.queue.state.live == len(live)
 
     @invariant()

@@ -32,6 +32,9 @@ MASKS = st.integers(0, 2**1000 - 1)
 FIELDS = {
     "queue": U32,
     "into": U32,
+    "sequence": U63,
+    "is_redrive": st.booleans(),
+    "is_done": st.booleans(),
     "at_ms": U63,
     "until_ms": U63,
     "lease": U63,
@@ -44,7 +47,7 @@ FIELDS = {
     **dict.fromkeys(("name", "settings", "error", "actor", "reason"), st.text(max_size=50)),
 }
 MOVES = [events.Buried, events.Redriven]
-PLAIN = [kind for kind in get_args(Event) if kind not in {Sent, events.Copied, events.Leased, *MOVES}]
+PLAIN = [kind for kind in get_args(Event) if kind not in {Sent, events.Copied, events.Leased, events.Arrived, *MOVES}]
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
@@ -79,6 +82,24 @@ def test_a_move_comes_back_with_where_each_message_came_from(
     runs, tiers, origins, groups, errors = (tuple(row[i] for row in rows) for i in range(5))
     event = kind(1, 2, 3, runs, bytes(tiers), origins, groups, errors)  # type: ignore[call-arg, arg-type]
     assert decode(*encode(event)) == Decoded(event)
+
+
+ARRIVED = st.tuples(MOVED, st.binary(max_size=99), st.binary(max_size=9))
+
+
+@given(rows=st.lists(ARRIVED, min_size=1, max_size=4), has_attributes=st.booleans())
+def test_what_arrives_from_another_shard_brings_its_bodies_and_attributes(
+    rows: list[tuple[tuple[Run, int, Origin, bytes, str], bytes, bytes]], has_attributes: bool
+) -> None:
+    tiers, origins, groups, errors = (tuple(row[0][i] for row in rows) for i in range(1, 5))
+    event = events.Arrived(1, 2, 3, 4, bytes(tiers), origins, groups, errors)  # type: ignore[arg-type]
+    attributes = [row[2] for row in rows] if has_attributes else None
+    bodies = Blobs.of([row[1] for row in rows])
+    found = decode(*encode(event, bodies, None if attributes is None else Blobs.of(attributes)))
+    assert found.event == event
+    assert found.bodies is not None
+    assert list(map(bytes, found.bodies)) == [row[1] for row in rows]
+    assert (None if found.attributes is None else list(map(bytes, found.attributes))) == attributes
 
 
 @st.composite

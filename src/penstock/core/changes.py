@@ -11,12 +11,15 @@ from typing import Any
 
 from penstock.core.events import (
     Acked,
+    Arrived,
     Buried,
     Escalated,
     Event,
     Expired,
     Extended,
     Leased,
+    Moved,
+    Moving,
     Opened,
     Purged,
     QueueChanged,
@@ -27,15 +30,16 @@ from penstock.core.events import (
     Sent,
 )
 from penstock.core.fairness import Shares
-from penstock.core.grouping import UNGROUPED, Groups
+from penstock.core.grouping import UNGROUPED
 from penstock.core.lanes import Lane, Stretch
 from penstock.core.leases import Part, RunPart
 from penstock.core.message import Audit, Origin, Run
+from penstock.core.moves import Move
+from penstock.core.purging import purge
 from penstock.core.retry import is_spent
-from penstock.core.rows import SPENT, Escalation, Rows
+from penstock.core.rows import MOVING, SPENT, WAITING, Escalation
 from penstock.core.settings import TIERS, DedupScope, QueueSettings
 from penstock.core.state import State
-from penstock.core.wheel import Wheel
 
 
 def apply(state: State, event: Event) -> None:
@@ -320,7 +324,7 @@ def _extended(state: State, event: Extended) -> None:
     state.soon(until_ms)
 
 
-def _moved(state: State, event: Buried | Redriven) -> None:
+def _moved_at_once(state: State, event: Buried | Redriven) -> None:
     if event.into == state.queue:
         rows = zip(event.tiers, event.origins, event.groups, event.errors, strict=True)
         for tier, origin, group, error in rows:
@@ -340,24 +344,60 @@ def _arrive(state: State, tier: int, origin: Origin, group: bytes, error: str, n
     _place(state, slot, now_ms, now_ms)
 
 
+def _moving(state: State, event: Moving) -> None:
+    state.moves.started = event.sequence
+    state.moves.pending = Move(event.into, event.sequence, event.is_redrive, event.runs)
+    for run in event.runs:
+        slot = state.slot_of(run.lane, run.first)
+        if state.rows.state[slot] == WAITING:
+            # Where a resting one has the time that it returns to.
+            state.rows.visible_at_ms[slot] = 0
+        state.leave(slot)
+        state.rows.state[slot] = MOVING
+        # A FIFO group stays closed behind it: it may come back.
+        state.link(slot)
+        if state.groups.is_ordered(state.rows.group[slot]):
+            state.groups.refresh(state.rows.group[slot])
+
+
+def _arrived(state: State, event: Arrived) -> None:
+    state.moves.arrived[event.source] = event.sequence
+    for tier, origin, group, error in zip(event.tiers, event.origins, event.groups, event.errors, strict=True):
+        _arrive(state, tier, origin, group, error, event.at_ms)
+
+
+def _moved(state: State, event: Moved) -> None:
+    move, state.moves.pending = state.moves.pending, None
+    assert move is not None
+    assert move.sequence == event.sequence
+    for run in move.runs:
+        slot = state.slot_of(run.lane, run.first)
+        if event.is_done:
+            _settle_waiting_row(state, slot)
+        else:
+            _come_back(state, slot, event.at_ms, is_redrive=move.is_redrive)
+    if event.is_done:
+        state.drained.add(len(move.runs), event.at_ms)
+
+
+def _come_back(state: State, slot: int, now_ms: int, *, is_redrive: bool) -> None:
+    rows = state.rows
+    if is_redrive:
+        _place(state, slot, rows.visible_at_ms[slot], now_ms)
+    elif is_spent(state.settings, rows.deliveries[slot], rows.deliveries_max[slot]):
+        state.spend(slot)
+    else:
+        # The limit was raised meanwhile.
+        _place(state, slot, now_ms, now_ms)
+
+
 def _expired(state: State, event: Expired) -> None:
     for run in event.runs:
         settle_waiting(state, run)
 
 
 def _purged(state: State, _: Purged) -> None:
-    for lane in state.lanes:
-        lane.clear()
-    state.leases.clear()
-    state.rows = Rows()
-    state.ready[:] = [0] * TIERS
-    state.plain[:] = [0] * TIERS
-    state.groups = Groups(state.rows, state.plain, is_fifo=state.settings.is_fifo)
-    state.leased = state.resting = 0
-    state.delays, state.aging, state.reverts = Wheel(), Wheel(), Wheel()
-    state.spent.clear()
-    state.dedup.live.clear()
-    state.find_due()
+    purge(state)
 
 
 def _escalated(state: State, event: Escalated) -> None:
@@ -388,6 +428,11 @@ def _loosen(state: State, lane: Lane, number: int) -> int:
     return slot
 
 
+def _created(state: State, event: QueueCreated) -> None:
+    state.created_at_ms = event.at_ms
+    _changed(state, event)
+
+
 def _changed(state: State, event: QueueChanged | QueueCreated) -> None:
     before = state.settings
     state.age_runs(event.at_ms)
@@ -414,7 +459,7 @@ def _nothing(_: State, __: Opened | QueueDeleted) -> None:
 
 _CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Opened: _nothing,
-    QueueCreated: _changed,
+    QueueCreated: _created,
     QueueChanged: _changed,
     QueueDeleted: _nothing,
     Sent: _sent,
@@ -422,8 +467,11 @@ _CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Acked: _acked,
     Released: _released,
     Extended: _extended,
-    Buried: _moved,
-    Redriven: _moved,
+    Buried: _moved_at_once,
+    Redriven: _moved_at_once,
+    Moving: _moving,
+    Arrived: _arrived,
+    Moved: _moved,
     Expired: _expired,
     Purged: _purged,
     Escalated: _escalated,

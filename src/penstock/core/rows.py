@@ -9,6 +9,7 @@ dictionaries by slot.
     state   FREE ─▶ RESTING ─▶ WAITING ─▶ LEASED ─▶ FREE
                        ▲           ▲         │
                        └─ release ─┴─ lapse ─┼─▶ SPENT (until it is buried)
+                                             └─▶ MOVING (until another shard has it, from SPENT or to redrive)
 
 Waiting rows are in lists: each row knows the one before and the one after it,
 so that any of them leaves its list at once. Slot 0 is nobody's: it ends lists.
@@ -19,8 +20,8 @@ from typing import NamedTuple
 
 from penstock.core.message import Origin
 
-FREE, WAITING, RESTING, LEASED, SPENT = range(5)
-STATES = ("free", "waiting", "resting", "leased", "spent")
+FREE, WAITING, RESTING, LEASED, SPENT, MOVING = range(6)
+STATES = ("free", "waiting", "resting", "leased", "spent", "moving")
 
 
 class Escalation(NamedTuple):

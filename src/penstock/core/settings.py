@@ -60,7 +60,7 @@ class QueueSettings:
     delay_ms: int = 0
     # 0 keeps messages for ever.
     retention_ms: int = 4 * DAY_MS
-    # 0 never buries.
+    # 0 never buries, whatever limits the messages have.
     deliveries_max: int = 5
     backoff_ms_base: int = SECOND_MS
     backoff_ms_max: int = 15 * MINUTE_MS

@@ -14,10 +14,11 @@ from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple
 
-from penstock.core.events import Acked, Buried, Event, Expired, Purged, QueueDeleted, Redriven
+from penstock.core.events import Acked, Buried, Event, Expired, Moved, Purged, QueueDeleted, Redriven
 from penstock.core.lanes import Lane, SentTimes, Stretch
 from penstock.core.leases import RunPart
 from penstock.core.message import Run
+from penstock.core.rows import MOVING
 from penstock.core.settings import History
 from penstock.core.state import State
 
@@ -99,12 +100,19 @@ def _of_move(state: State, event: Buried | Redriven) -> list[Settlement]:
     return _of_runs(state, event.runs, event.at_ms, ending)
 
 
+def _of_ended_move(state: State, event: Moved) -> list[Settlement]:
+    move = state.moves.pending
+    if move is None or not event.is_done:
+        return []
+    return _of_runs(state, move.runs, event.at_ms, Ending.REDRIVEN if move.is_redrive else Ending.BURIED)
+
+
 def _of_expiry(state: State, event: Expired) -> list[Settlement]:
     return _of_runs(state, event.runs, event.at_ms, Ending.EXPIRED)
 
 
 def _of_purge(state: State, event: Purged) -> list[Settlement]:
-    return _of_everything(state, event.at_ms, Ending.PURGED)
+    return _of_everything(state, event.at_ms, Ending.PURGED, is_moving_spared=True)
 
 
 def _of_deletion(state: State, event: QueueDeleted) -> list[Settlement]:
@@ -115,6 +123,7 @@ _SETTLED: dict[type[Event], Callable[[State, Any], list[Settlement]]] = {
     Acked: _of_ack,
     Buried: _of_move,
     Redriven: _of_move,
+    Moved: _of_ended_move,
     Expired: _of_expiry,
     Purged: _of_purge,
     QueueDeleted: _of_deletion,
@@ -123,7 +132,7 @@ _SETTLED: dict[type[Event], Callable[[State, Any], list[Settlement]]] = {
 SETTLING = frozenset(_SETTLED)
 
 
-def _of_everything(state: State, at_ms: int, ending: Ending) -> list[Settlement]:
+def _of_everything(state: State, at_ms: int, ending: Ending, *, is_moving_spared: bool = False) -> list[Settlement]:
     found: list[Settlement] = []
     for lane in state.lanes:
         for tier, shelf in enumerate(lane.shelves):
@@ -136,7 +145,12 @@ def _of_everything(state: State, at_ms: int, ending: Ending) -> list[Settlement]
             for part in leases.members(slot, held):
                 if not isinstance(part, int):
                     found.append(_of_part(state, part, leased_at_ms, at_ms, ending))
-    found += [_of_row(state, slot, at_ms, ending) for slot in state.rows.index.values()]
+    rows = state.rows
+    found += [
+        _of_row(state, slot, at_ms, ending)
+        for slot in rows.index.values()
+        if not (is_moving_spared and rows.state[slot] == MOVING)
+    ]
     return found
 
 

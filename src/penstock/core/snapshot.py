@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from penstock.core.lanes import Shelf
 from penstock.core.leases import Deadline, Leases
 from penstock.core.message import Audit, Origin, Run
+from penstock.core.moves import Move
 from penstock.core.rows import FREE, RESTING, Escalation
 from penstock.core.senders import Remembered, Senders
 from penstock.core.settings import QueueSettings
@@ -108,7 +109,7 @@ def _narrow(like: Any, frozen: Frozen) -> Any:
 
 
 def _thaw(like: Any, frozen: Frozen) -> Any:
-    if isinstance(like, int | float | str | bytes):
+    if like is None or isinstance(like, int | float | str | bytes):
         return frozen
     if isinstance(like, array):
         return array(frozen[0], frozen[1])
@@ -139,6 +140,9 @@ def _restore(state: State) -> None:
     state.audit = deque(
         (Audit(*audit[:5], tuple(Run(*run) for run in audit[5])) for audit in state.audit), maxlen=state.audit.maxlen
     )
+    if state.moves.pending is not None:
+        into, sequence, is_redrive, runs = state.moves.pending
+        state.moves.pending = Move(into, sequence, is_redrive, tuple(Run(*run) for run in runs))
     leases = state.leases
     _retype(leases.parts, lambda parts: [part if isinstance(part, int) else tuple(part) for part in parts])
     _retype(leases.deadlines, lambda deadlines: [Deadline(int(mask, 16), *rest) for mask, *rest in deadlines])

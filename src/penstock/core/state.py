@@ -8,6 +8,7 @@ A live message is in exactly one of these places:
     resting until a time   –                           RESTING, with a timer
     leased                 in a lease                  LEASED, in a lease
     spent, to be buried    –                           SPENT
+    on its way elsewhere   –                           MOVING
 
 `State` moves messages between places and keeps the counts. It knows nothing of
 events (`changes.py`) and decides nothing (`queue.py`).
@@ -31,6 +32,7 @@ from penstock.core.leases import Leases, RunPart
 from penstock.core.limits import AUDIT_MAX
 from penstock.core.message import Audit
 from penstock.core.meter import Meter
+from penstock.core.moves import Moves
 from penstock.core.retry import is_spent
 from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
 from penstock.core.senders import Senders
@@ -41,6 +43,7 @@ from penstock.core.wheel import NEVER, Timer, Wheel
 class State:
     __slots__ = (
         "queue",
+        "created_at_ms",
         "settings",
         "now_ms",
         "due_ms",
@@ -56,6 +59,7 @@ class State:
         "aging",
         "reverts",
         "spent",
+        "moves",
         "ready",
         "plain",
         "leased",
@@ -67,6 +71,7 @@ class State:
 
     def __init__(self, queue: int, settings: QueueSettings) -> None:
         self.queue = queue
+        self.created_at_ms = 0
         self.settings = settings
         self.now_ms = 0
         # Nothing timed happens before this instant.
@@ -89,6 +94,7 @@ class State:
         self.reverts = Wheel()
         # Rows to be buried, in the order they were spent.
         self.spent: dict[int, None] = {}
+        self.moves = Moves()
         # Counts rows as they are sent, across lanes.
         self.order = 0
         self.drained = Meter()
@@ -97,7 +103,7 @@ class State:
     @property
     def live(self) -> int:
         """How many messages the queue holds, in whatever place."""
-        return sum(self.ready) + self.leased + self.resting + len(self.spent)
+        return sum(self.ready) + self.leased + self.resting + len(self.spent) + self.moves.count
 
     # Time.
 
@@ -112,7 +118,7 @@ class State:
         while (at_ms := self._next_timer_ms()) <= now_ms:
             self.now_ms = max(self.now_ms, at_ms)
             if self.groups.numbers:
-                # Whether the ungrouped take turns depends on who was there when: runs that aged before come first.
+                # A run that ages may let the ungrouped into a rotation, and who comes first is served first.
                 self.age_runs(at_ms - 1)
             for slot in self.reverts.pop_due(at_ms):
                 self._revert(slot, at_ms)
@@ -346,7 +352,7 @@ class State:
             groups.visible[group * TIERS + tier] -= 1
         elif state == RESTING:
             self.resting -= 1
-        else:
+        elif state == SPENT:
             del self.spent[slot]
         if rows.lease[slot]:
             self.leases.drop_late(rows.lease[slot] & 0xFFFF_FFFF, 1 << rows.bit[slot])

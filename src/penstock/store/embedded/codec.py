@@ -12,8 +12,8 @@ An unknown kind, or a version this code does not know, raises `UnknownEvent`: a
 journal must be understood wholly or not at all. A changed layout gets a new
 version, and a reader of its own; the old one stays readable.
 
-Attributes and bodies are the last columns of a `Sent` and the only ones of a
-`Copied`: the core never sees them, and whoever only wants numbers skips them.
+Attributes and bodies are the last columns of a `Sent` or an `Arrived` and the only
+ones of a `Copied`: the core never sees them, and whoever only wants numbers skips them.
 """
 
 import struct
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.core import events
-from penstock.core.events import Acked, Buried, Copied, Event, Leased, Redriven, Released, Sent
+from penstock.core.events import Acked, Arrived, Buried, Copied, Event, Leased, Redriven, Released, Sent
 from penstock.core.message import Origin, Run, Sender
 from penstock.log.frame import Blobs, Column, pack, pack_bytes_and_blobs, unpack
 from penstock.runtime.interface import Buffer
@@ -44,7 +44,7 @@ Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 class Decoded(NamedTuple):
     event: Event
-    # Only a `Sent` and a `Copied` have them.
+    # Only a `Sent`, an `Arrived` and a `Copied` have them.
     bodies: Blobs | None = None
     attributes: Blobs | None = None
 
@@ -100,6 +100,15 @@ _LAYOUTS = (
         has_runs=True,
     ),
     Layout(14, events.Redriven, _MOVE, ("queue", "at_ms", "into"), has_runs=True, has_tiers=True, has_origins=True),
+    Layout(
+        15,
+        events.Moving,
+        struct.Struct("<IqIQ?"),
+        ("queue", "at_ms", "into", "sequence", "is_redrive"),
+        has_runs=True,
+    ),
+    Layout(16, events.Arrived, struct.Struct("<IqIQ"), ("queue", "at_ms", "source", "sequence")),
+    Layout(17, events.Moved, struct.Struct("<IqQ?"), ("queue", "at_ms", "sequence", "is_done")),
     Layout(18, events.Copied, _QUEUE, ("queue", "at_ms")),
 )
 _BY_EVENT = {layout.event: layout for layout in _LAYOUTS}
@@ -126,8 +135,9 @@ def encode_by_layout(event: Event, bodies: Blobs | None = None, attributes: Blob
         columns = _run_columns(event, layout)
     elif isinstance(event, Released):
         columns = [array("q", event.visible_at_ms)]
-    elif isinstance(event, Sent):
-        flags, columns = _sent_columns(event, bodies, attributes)
+    elif isinstance(event, Sent | Arrived):
+        write = _sent_columns if isinstance(event, Sent) else _arrived_columns
+        flags, columns = write(event, bodies, attributes)  # type: ignore[arg-type]
         key.append(flags)
     elif isinstance(event, Copied):
         key.append(_with_length(array("Q", [number for run in event.runs for number in run]).tobytes()))
@@ -137,7 +147,7 @@ def encode_by_layout(event: Event, bodies: Blobs | None = None, attributes: Blob
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> Decoded:
-    """Return the event of a record, and for a `Sent` its bodies as views into ``value``."""
+    """Return the event of a record, and the bodies it brings as views into ``value``."""
     if key is None or len(key) < _HEAD.size:
         raise UnknownEvent("a record without a kind")
     short = _SHORT_READERS.get((key[0], key[1]))
@@ -193,10 +203,14 @@ def _run_columns(event: Any, layout: Layout) -> list[Column]:
         columns.append(array("B", event.tiers))
     if layout.has_origins:
         assert isinstance(event, Buried | Redriven)
-        by_field = list(zip(*event.origins, strict=True)) or [()] * len(_ORIGIN)
-        columns += [array(code, values) for code, values in zip(_ORIGIN, by_field, strict=True)]
-        columns += [Blobs.of(event.groups), Blobs.of([error.encode() for error in event.errors])]
+        columns += _origin_columns(event)
     return columns
+
+
+def _origin_columns(event: Buried | Redriven | Arrived) -> list[Column]:
+    by_field = list(zip(*event.origins, strict=True)) or [()] * len(_ORIGIN)
+    columns: list[Column] = [array(code, values) for code, values in zip(_ORIGIN, by_field, strict=True)]
+    return [*columns, Blobs.of(event.groups), Blobs.of([error.encode() for error in event.errors])]
 
 
 # The columns of an `Origin`: queue, lane, number, sent_at_ms, deliveries.
@@ -208,11 +222,17 @@ def _read_runs(columns: Sequence[memoryview | Blobs], layout: Layout) -> dict[st
     if layout.has_tiers:
         fields["tiers"] = bytes(columns[3])  # type: ignore[arg-type]
     if layout.has_origins:
-        *origins, groups, errors = columns[4:]
-        fields["origins"] = tuple(map(Origin, *origins))
-        fields["groups"] = tuple(map(bytes, groups))
-        fields["errors"] = tuple(bytes(error).decode() for error in errors)
+        fields |= _read_origins(columns[4:])
     return fields
+
+
+def _read_origins(columns: Sequence[memoryview | Blobs]) -> dict[str, Any]:
+    *origins, groups, errors = columns
+    return {
+        "origins": tuple(map(Origin, *origins)),
+        "groups": tuple(map(bytes, groups)),
+        "errors": tuple(bytes(error).decode() for error in errors),
+    }
 
 
 # A `Sent` has columns that most sends do without. The flags say which are there, in this order.
@@ -267,6 +287,27 @@ def _read_sent(fields: dict[str, Any], view: memoryview, columns: Sequence[memor
     return Decoded(Sent(**fields), bodies, attributes)
 
 
+# An `Arrived` has tiers, origins, groups and errors, then what a `Sent` ends with; its flags are as there.
+_ARRIVED_COLUMNS = 1 + len(_ORIGIN) + 2
+
+
+def _arrived_columns(event: Arrived, bodies: Blobs | None, attributes: Blobs | None) -> tuple[bytes, list[Column]]:
+    assert bodies is not None
+    last = [bodies] if attributes is None else [attributes, bodies]
+    flags = 0 if attributes is None else _HAS_ATTRIBUTES
+    return bytes((flags,)), [array("B", event.tiers), *_origin_columns(event), *last]
+
+
+def _read_arrived(fields: dict[str, Any], view: memoryview, columns: Sequence[memoryview | Blobs]) -> Decoded:
+    fields["tiers"] = bytes(columns[0])  # type: ignore[arg-type]
+    fields |= _read_origins(columns[1:_ARRIVED_COLUMNS])
+    attributes = columns[_ARRIVED_COLUMNS] if view[0] & _HAS_ATTRIBUTES else None
+    bodies = columns[-1]
+    assert isinstance(bodies, Blobs)
+    assert attributes is None or isinstance(attributes, Blobs)
+    return Decoded(Arrived(**fields), bodies, attributes)
+
+
 def _read_copied(fields: dict[str, Any], view: memoryview, columns: Sequence[memoryview | Blobs]) -> Decoded:
     """Runs of a `Copied` are in its key: there are fewer of them than of its rows, the bodies."""
     runs, _ = _read_length(view, 0)
@@ -277,7 +318,7 @@ def _read_copied(fields: dict[str, Any], view: memoryview, columns: Sequence[mem
     return Decoded(Copied(**fields), bodies, attributes[0] if attributes else None)  # type: ignore[arg-type]
 
 
-_WITH_BODIES = {Sent: _read_sent, Copied: _read_copied}
+_WITH_BODIES = {Sent: _read_sent, Arrived: _read_arrived, Copied: _read_copied}
 
 
 # Short cuts for what a healthy message goes through: the same bytes as by their layouts, in one or two steps.
