@@ -53,8 +53,9 @@ class Leased(NamedTuple):
 
     rows: list[tuple[int, int, bytes]]
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    @property
+    def bodies(self) -> list[bytes]:
+        return [body for _, _, body in self.rows]
 
     def receipts(self) -> list[tuple[int, int]]:
         return [(message, token) for message, token, _ in self.rows]

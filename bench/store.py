@@ -9,12 +9,12 @@ serves the same tasks with the same batches (`traffic.py`, `sqlite.py`).
 """
 
 import asyncio
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, thread_time
+from typing import NamedTuple
 
 from bench import Bench, Row, Workload, peer, sqlite, traffic
 from bench.log import ROUNDS, ratio, turned
@@ -197,21 +197,23 @@ class Stall:
             busy, lying = await traffic.make_queues(store, 2)
             await traffic.fill(store, lying, self.lying, FILLERS)
             bench.step_done()
-            gaps_ms: array[float] = array("d")
+            gaps = list[Gap]()
             async with asyncio.TaskGroup() as group:
-                heart = group.create_task(_beat(gaps_ms))
+                heart = group.create_task(_beat(gaps))
                 found = await traffic.run(store, [busy], CALM, bench.seconds * ROUNDS)
                 heart.cancel()
             bench.step_done()
+        longest = max(gaps)
         return Row(
             name=self.name,
-            figure=max(gaps_ms),
+            figure=longest.ms,
             unit="ms",
             target=self.stall_ms_max,
             is_ceiling=True,
             cpu_us=found.cpu_us,
-            remark=f"the longest of {len(gaps_ms):,} beats, p99 {peer.percentile(gaps_ms, 0.99):.3g} ms; segments of "
-            f"8 MiB, {found.per_second:,.0f} msg/s, {self.lying:,} messages that lie there",
+            remark=f"in which the loop had {longest.cpu_ms:.3g} ms of CPU time; p99 of {len(gaps):,} beats "
+            f"{peer.percentile([gap.ms for gap in gaps], 0.99):.3g} ms, most CPU time in one "
+            f"{max(gap.cpu_ms for gap in gaps):.3g} ms; at {found.per_second:,.0f} msg/s",
         )
 
 
@@ -251,13 +253,20 @@ async def _open_seconds(root: Path, messages: int) -> float:
         return seconds
 
 
-async def _beat(gaps_ms: "array[float]") -> None:
-    before = perf_counter()
+class Gap(NamedTuple):
+    """How long the loop did not come round, and how much of it its thread was running."""
+
+    ms: float
+    cpu_ms: float
+
+
+async def _beat(gaps: list[Gap]) -> None:
+    before, cpu_before = perf_counter(), thread_time()
     while True:
         await asyncio.sleep(BEAT_SECONDS)
-        now = perf_counter()
-        gaps_ms.append((now - before) * 1_000)
-        before = now
+        now, cpu_now = perf_counter(), thread_time()
+        gaps.append(Gap((now - before) * 1_000, (cpu_now - cpu_before) * 1_000))
+        before, cpu_before = now, cpu_now
 
 
 def _compared(name: str, target: float | None, ours: Sequence[Traffic], theirs: Sequence[Traffic]) -> Row:
