@@ -38,9 +38,7 @@ class Shop:
 
     async def open(self, *, upkeep_ms: int = NEVER_MS) -> None:
         runtime = self._runtime()
-        self.store = await self.machine.run(
-            EmbeddedStore.open(runtime, FOLDER, self.settings, upkeep_ms=upkeep_ms)
-        )
+        self.store = await self.machine.run(EmbeddedStore.open(runtime, FOLDER, self.settings, upkeep_ms=upkeep_ms))
         self.shard = self.store._running.shard
         self.log = self.store._running._log
 
@@ -77,6 +75,9 @@ class Shop:
     # What is done.
 
     async def upkeep(self) -> bool:
+        # Segments that the history has not told of yet would stay.
+        assert self.shard.history is not None
+        await self.shard.history.flush()
         return await self.store._running._upkeep.run_once()
 
     async def shorten(self) -> None:

@@ -37,9 +37,7 @@ def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int
             break
         path = f"{snapshots}/{snapshot_name(offset)}"
         try:
-            if offset > end_offset:
-                raise SnapshotDamaged(f"{path} is from beyond the end of this journal, which is at {end_offset}")
-            recalled = Recalled(load(runtime.disk, snapshots, offset), offset)
+            recalled = Recalled(_load(runtime.disk, snapshots, offset, end_offset), offset)
         except SnapshotDamaged as error:
             runtime.note(STORE_SNAPSHOT_DAMAGED, file=path, error=str(error))
             unusable.append(path)
@@ -50,6 +48,13 @@ def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int
         )
     _set_aside(runtime.disk, snapshots, unusable)
     return recalled or Recalled(Memory(), start_offset)
+
+
+def _load(disk: Disk, snapshots: str, offset: int, end_offset: int) -> Memory:
+    if offset > end_offset:
+        path = f"{snapshots}/{snapshot_name(offset)}"
+        raise SnapshotDamaged(f"{path} is from beyond the end of this journal, which is at {end_offset}")
+    return load(disk, snapshots, offset)
 
 
 def _set_aside(disk: Disk, snapshots: str, paths: list[str]) -> None:

@@ -26,10 +26,11 @@ __all__ = ["JOURNAL_SETTINGS", "UPKEEP_MS", "Folders", "RunningShard"]
 
 
 class RunningShard:
-    def __init__(self, runtime: Runtime, shard: Shard, journal: DiskLog, history_log: DiskLog) -> None:
+    def __init__(self, runtime: Runtime, shard: Shard, journal: DiskLog, history_log: DiskLog, upkeep: Upkeep) -> None:
         self._runtime = runtime
-        self._journal = journal
+        self._log = journal
         self._history_log = history_log
+        self._upkeep = upkeep
         self._tasks: list[asyncio.Task[None]] = []
         self.shard = shard
 
@@ -50,9 +51,8 @@ class RunningShard:
             await journal.close()
             await history_log.close()
             raise
-        running = cls(runtime, shard, journal, history_log)
-        upkeep = Upkeep(runtime, folders, journal, shard)
-        for care in (running._shorten(upkeep, upkeep_ms), running._write_history(shard.history)):
+        running = cls(runtime, shard, journal, history_log, Upkeep(runtime, folders, journal, shard))
+        for care in (running._shorten(upkeep_ms), running._write_history(shard.history)):
             # Not a TaskGroup's: they live from here to `close`, which awaits them.
             running._tasks.append(asyncio.create_task(care))  # noqa: TID251
         return running
@@ -64,15 +64,15 @@ class RunningShard:
         if self.shard.history is not None:
             await self.shard.history.flush()
         await self._history_log.close()
-        await self._journal.close()
+        await self._log.close()
 
-    async def _shorten(self, upkeep: Upkeep, every_ms: int) -> None:
+    async def _shorten(self, every_ms: int) -> None:
         """Shorten the journal whenever another segment of it is closed."""
         while True:
             await asyncio.sleep(every_ms / 1_000)
-            self._journal.rolled.clear()
-            if await self._cares(upkeep.run_once):
-                await self._journal.rolled.wait()
+            self._log.rolled.clear()
+            if await self._cares(self._upkeep.run_once):
+                await self._log.rolled.wait()
 
     async def _write_history(self, history: History) -> None:
         while True:

@@ -108,10 +108,7 @@ def _queues(memory: Memory) -> Iterator[dict[str, Any]]:
             "name": memory.names[number],
             "state": freeze(queue.state),
             "places": {
-                "lanes": [
-                    (lane.firsts.tobytes(), lane.records.tobytes(), lane.rows.tobytes(), lane.next)
-                    for lane in places.lanes
-                ],
+                "lanes": [(*lane.columns(), lane.next) for lane in places.lanes],
                 "messages": places.messages,
                 "size_bytes": places.size_bytes,
             },
