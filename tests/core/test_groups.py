@@ -146,3 +146,16 @@ def test_a_group_with_nothing_left_is_forgotten() -> None:
         life.drain()
         assert not life.state.groups.numbers
         assert len(life.state.rows) == 0
+
+
+def test_turns_are_the_same_whether_time_moves_in_steps_or_in_a_jump() -> None:
+    orders = []
+    for steps in ([50], [30, 10, 10]):
+        life = Life(QueueSettings(aging_ms=(0, 0, 0, 30, 0)))
+        life.send(1, group=b"a")
+        life.send(1, Tier.LOW)
+        life.send(1, group=b"b", delay_ms=40)
+        for step_ms in steps:
+            life.wait(step_ms)
+        orders.append(life.drain())
+    assert orders[0] == orders[1]

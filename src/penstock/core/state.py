@@ -14,8 +14,7 @@ events (`changes.py`) and decides nothing (`queue.py`).
 
 `advance` does what follows from the time alone. Everything timed happens in the
 order of time, and at one instant in this order: escalations end, leases lapse,
-resting messages wake, rows age. So advancing in steps or at once is the same.
-Runs age last: what tier they have come to is a function of their time of sending.
+resting messages wake, rows age, runs age. So advancing in steps or at once is the same.
 """
 
 from array import array
@@ -120,7 +119,8 @@ class State:
             self.now_ms = now_ms
 
     def _catch_up(self, now_ms: int) -> None:
-        while (at_ms := self._next_timer_ms()) <= now_ms:
+        # Where there are groups, whoever comes first has the earlier turn, so runs age in their order, too.
+        while (at_ms := min(self._next_timer_ms(), self._ages_at_ms() if self.groups.numbers else NEVER)) <= now_ms:
             self.now_ms = max(self.now_ms, at_ms)
             for slot in self.reverts.pop_due(at_ms):
                 self._revert(slot, at_ms)
@@ -134,18 +134,21 @@ class State:
             for slot in self.aging.pop_due(at_ms):
                 if self._aging_holds(at_ms, slot):
                     self.retier(slot, self.rows.tier[slot] - 1, at_ms)
+            if self.groups.numbers:
+                self.age_runs(at_ms)
         self.dedup.forget(now_ms)
         self.senders.forget(now_ms)
         self.age_runs(now_ms)
         self.find_due()
 
+    def _ages_at_ms(self) -> int:
+        return min(lane.ages_at_ms(self.settings.aging_ms) for lane in self.lanes)
+
     def _next_timer_ms(self) -> int:
         return min(self.leases.wheel.next_ms(), self.delays.next_ms(), self.aging.next_ms(), self.reverts.next_ms())
 
     def find_due(self) -> None:
-        aging_ms = self.settings.aging_ms
-        aged = min(lane.ages_at_ms(aging_ms) for lane in self.lanes)
-        self.due_ms = min(self._next_timer_ms(), self.dedup.next_ms(), self.senders.next_ms(), aged)
+        self.due_ms = min(self._next_timer_ms(), self.dedup.next_ms(), self.senders.next_ms(), self._ages_at_ms())
 
     def soon(self, at_ms: int) -> None:
         """Something timed happens at this instant."""
