@@ -291,8 +291,10 @@ class Lane:
                 return
             waited_ms += aging_ms[tier]
             for stretch in self.shelves[tier].take_below(self.first_sent_after(now_ms - waited_ms)):
+                # Counted first: on its new shelf it may be joined with the run after it.
+                count = stretch[1] - stretch[0]
                 self.shelves[tier - 1].put(stretch)
-                yield tier, stretch[1] - stretch[0]
+                yield tier, count
 
     def keep_aged(self, now_ms: int, aging_ms: Sequence[int]) -> None:
         """Let what has aged by these thresholds stay where it is, whatever thresholds come."""
