@@ -2,7 +2,7 @@
 
 Nothing here decides, and nothing here can fail: an event says what was decided,
 and it is carried out on the numbers it names. The one thing that happens beside
-it is time, which `apply` moves to the event's first.
+it is time, which `Queue.apply` moves to the event's first.
 """
 
 from collections.abc import Callable
@@ -38,23 +38,24 @@ from penstock.core.state import Audit, State
 from penstock.core.wheel import Wheel
 
 
-def apply(state: State, event: Event) -> None:
-    """Move the queue to the event's time, then do what the event says."""
-    if type(event) is Opened:
-        # Before time moves: a lease is not to lapse because nobody was there to extend it.
-        state.leases.rearm(event.at_ms)
-        state.find_due()
-    if event.at_ms >= state.due_ms or event.at_ms > state.now_ms:
-        state.advance(event.at_ms)
-    _CHANGES[type(event)](state, event)
+def _opened(state: State, event: Opened) -> None:
+    # Before time moves: a lease is not to lapse because nobody was there to extend it.
+    state.leases.rearm(event.at_ms)
+    state.find_due()
+    state.advance(event.at_ms)
 
 
 def _sent(state: State, event: Sent) -> None:
-    has_rows = event.groups is not None or event.visible_at_ms is not None or event.deliveries_max is not None
-    if has_rows or event.dedup_ids is not None or event.sender is not None:
-        _send_more(state, event)
-    else:
+    if (
+        event.groups is None
+        and event.dedup_ids is None
+        and event.visible_at_ms is None
+        and event.deliveries_max is None
+        and event.sender is None
+    ):
         _send_runs(state, event)
+    else:
+        _send_more(state, event)
 
 
 def _send_more(state: State, event: Sent) -> None:
@@ -84,7 +85,7 @@ def _send_runs(state: State, event: Sent) -> None:
         if count:
             state.add_run(tier, count, event.at_ms)
             left -= count
-        tier = (tier + 1) % TIERS
+        tier = tier + 1 if tier < TIERS - 1 else 0
 
 
 def _send_rows(state: State, event: Sent, *, has_live_ids: bool) -> None:
@@ -149,21 +150,23 @@ def _remember_ids(state: State, event: Sent, dedup_ids: tuple[bytes, ...], first
 
 
 def _leased(state: State, event: Leased) -> None:
-    runs, leases = event.runs, state.leases
-    count = runs[0].length if len(runs) == 1 else sum([run.length for run in runs])
-    until_ms = event.at_ms + event.lease_ms
+    runs, at_ms, leases = event.runs, event.at_ms, state.leases
+    lane, first, count = runs[0]
+    is_one = len(runs) == 1
+    if not is_one:
+        count = sum([run[2] for run in runs])
+    until_ms = at_ms + event.lease_ms
     # First, because a slot that is freed on the way would come before it.
     slot = leases.open(event.lease, event.token, count, until_ms, event.lease_ms)
     if until_ms < state.due_ms:  # noqa: PLR1730 - a call of min() costs more than all the rest of the line.
         state.due_ms = until_ms
     state.leased += count
-    state.started.add(count, event.at_ms)
-    if len(runs) == 1:
-        run = runs[0]
-        if not state.rows.index or not state.slot_of(run.lane, run.first):
-            _lease_one_run(state, slot, run, event.tiers[0])
-            return
-    leases.parts[slot] = _lease_parts(state, event)
+    state.started.add(count, at_ms)
+    index = state.rows.index
+    if is_one and (not index or first << 3 | lane not in index):
+        _lease_one_run(state, slot, runs[0], event.tiers[0])
+    else:
+        leases.parts[slot] = _lease_parts(state, event)
 
 
 def _lease_parts(state: State, event: Leased) -> list[Part]:
@@ -222,7 +225,7 @@ def _acked(state: State, event: Acked) -> None:
     mask = event.mask
     count = mask.bit_count()
     state.drained.add(count, event.at_ms)
-    if mask == leases.held[slot] and count == leases.count[slot] and slot not in leases.parts:
+    if count == leases.count[slot] and mask == leases.held[slot] and slot not in leases.parts:
         # The way of a healthy ack: all of a run at once.
         first = leases.first[slot]
         state.lanes[leases.lane[slot]].settle(first, first + count)
@@ -401,12 +404,12 @@ def _changed(state: State, event: QueueChanged | QueueCreated) -> None:
     state.find_due()
 
 
-def _nothing(_: State, __: Opened | QueueDeleted) -> None:
+def _nothing(_: State, __: QueueDeleted) -> None:
     """The shard's business, not the queue's."""
 
 
-_CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
-    Opened: _nothing,
+CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
+    Opened: _opened,
     QueueCreated: _changed,
     QueueChanged: _changed,
     QueueDeleted: _nothing,

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from penstock.core.grouping import UNGROUPED
 from penstock.core.lanes import Shelf
-from penstock.core.message import Run
+from penstock.core.message import Run, run_of
 from penstock.core.settings import TIERS
 from penstock.core.state import State
 
@@ -29,16 +29,20 @@ _TIER_BYTES = tuple(bytes((tier,)) for tier in range(TIERS))
 
 def choose(state: State, want: int) -> Choice | None:
     """Choose at most ``want`` messages, or None if nothing can be leased now."""
-    if state.groups.is_fifo and state.groups.numbers:
+    groups = state.groups
+    if groups.is_fifo and groups.numbers:
         return _of_fifo(state, want)
     ready = state.ready
     total = sum(ready)
     if not total:
         return None
-    if not state.rows.index:
-        only = ready.index(total) if total in ready else -1
-        shelf = state.lanes[only].shelves[-1]
-        if only >= 0 and shelf.count == total:
+    if total in ready and not state.rows.index:
+        only = ready.index(total)
+        shelf = state.lanes[only].shelves[only]
+        if shelf.count == total:
+            front = shelf.runs[shelf.head]
+            if front[1] - front[0] >= want:
+                return (run_of((only, front[0], want)),), _TIER_BYTES[only]
             found = _from_shelf(shelf, only, want)
             return tuple(found), _TIER_BYTES[only] * len(found)
     return _of_tiers(state, want, ready)

@@ -117,10 +117,15 @@ class Shelf:
         return self._drop(index)
 
     def _drop(self, index: int) -> int:
-        runs = self.runs
         if index != self.head:
-            del runs[index]
+            del self.runs[index]
             return index
+        self.drop_front()
+        return self.head
+
+    def drop_front(self) -> None:
+        """The first run is gone."""
+        runs = self.runs
         self.head += 1
         if self.head == len(runs):
             runs.clear()
@@ -128,7 +133,6 @@ class Shelf:
         elif self.head > _HEAD_MAX and 2 * self.head > len(runs):
             del runs[: self.head]
             self.head = 0
-        return self.head
 
     def take_below(self, number: int) -> list[Stretch]:
         """Remove and return everything below ``number``."""
@@ -186,14 +190,14 @@ class Lane:
         """Give out the next ``count`` numbers and let them wait: `number`, `date` and `append` in one."""
         first = self.next
         end = first + count
-        if not self._times or self._times[-1] != now_ms or first >> _BLOCK_BITS != (end - 1) >> _BLOCK_BITS:
-            self.number(count, now_ms)
-            self.date(first, end)
-        else:
+        block = first >> _BLOCK_BITS
+        if (end - 1) >> _BLOCK_BITS == block in self._blocks and self._times[-1] == now_ms:
             self.next = end
             self.live += count
-            block = first >> _BLOCK_BITS
-            self._blocks[block] = self._blocks.get(block, 0) + count
+            self._blocks[block] += count
+        else:
+            self.number(count, now_ms)
+            self.date(first, end)
         shelf = self.shelves[self.tier]
         if shelf.count:
             last = shelf.runs[-1]
@@ -233,8 +237,9 @@ class Lane:
         count = end - first
         self.live -= count
         block = first >> _BLOCK_BITS
-        if (end - 1) >> _BLOCK_BITS == block and self._blocks[block] > count:
-            self._blocks[block] -= count
+        blocks = self._blocks
+        if (end - 1) >> _BLOCK_BITS == block and blocks[block] > count:
+            blocks[block] -= count
         else:
             self.undate(first, end)
 

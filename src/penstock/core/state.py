@@ -245,12 +245,16 @@ class State:
         return taken
 
     def take_front(self, lane: Lane, tier: int, first: int, length: int) -> bool:
-        """Take the front off a longer run that nothing has happened to, if that is what these numbers are."""
+        """Take the front of a run that nothing has happened to, if that is what these numbers are."""
         shelf = lane.shelves[tier]
         front = shelf.runs[shelf.head]
-        if front[0] != first or front[1] <= first + length or front[2] or front[3]:
+        end = first + length
+        if front[0] != first or front[1] < end or front[2] or front[3]:
             return False
-        front[0] = first + length
+        if front[1] == end:
+            shelf.drop_front()
+        else:
+            front[0] = end
         shelf.count -= length
         self.plain[tier] -= length
         self.ready[tier] -= length
