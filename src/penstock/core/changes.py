@@ -5,6 +5,7 @@ and it is carried out on the numbers it names. The one thing that happens beside
 it is time, which `Queue.apply` moves to the event's first.
 """
 
+from array import array
 from collections.abc import Callable
 from itertools import repeat
 from typing import Any
@@ -71,7 +72,7 @@ def _send_more(state: State, event: Sent) -> None:
         keys = state.keys_of(event.tiers, firsts)
         for draft, message in event.repeats:
             keys.insert(draft, message)
-        state.senders.remember(event.sender, keys, event.at_ms)
+        state.senders.remember(event.sender, array("Q", keys), event.at_ms)
         state.soon(state.senders.next_ms())
 
 
@@ -246,15 +247,15 @@ def _acked(state: State, event: Acked) -> None:
 
 def _settle_held(state: State, slot: int, mask: int) -> None:
     leases, lanes = state.leases, state.lanes
-    is_whole = mask.bit_count() == leases.count[slot] and slot in leases.parts
+    count = mask.bit_count()
+    is_whole = count == leases.count[slot] and slot in leases.parts
     for part in leases.parts[slot] if is_whole else leases.members(slot, mask):
-        if isinstance(part, int):
+        if type(part) is int:
             state.settle_row(part, was_leased=True)
         else:
-            lane, first, count, _ = part
-            lanes[lane].settle(first, first + count)
-    state.leased -= mask.bit_count()
-    state.leases.drop_held(slot, mask)
+            lanes[part[0]].settle(part[1], part[1] + part[2])
+    state.leased -= count
+    leases.drop_held(slot, mask)
 
 
 def settle_waiting(state: State, run: Run) -> None:

@@ -66,18 +66,23 @@ def _of_fifo(state: State, want: int) -> Choice | None:
 
 def _of_tiers(state: State, want: int, ready: Sequence[int]) -> Choice:
     runs: list[Run] = []
-    tiers = bytearray()
-    has_rows = bool(state.rows.index)
+    tiers: list[int] = []
+    lanes, has_rows = state.lanes, bool(state.rows.index)
     for tier, quota in enumerate(state.shares.quotas(want, ready)):
         if not quota:
             continue
-        shelf = state.lanes[tier].shelves[tier]
+        shelf = lanes[tier].shelves[tier]
         if has_rows or shelf.count != ready[tier]:
             found = _of_tier(state, tier, quota)
         else:
+            front = shelf.runs[shelf.head]
+            if front[1] - front[0] >= quota:
+                runs.append(run_of((tier, front[0], quota)))
+                tiers.append(tier)
+                continue
             found = _from_shelf(shelf, tier, quota)
         runs += found
-        tiers += _TIER_BYTES[tier] * len(found)
+        tiers += [tier] * len(found)
     return tuple(runs), bytes(tiers)
 
 

@@ -25,7 +25,7 @@ _LEFT_OUT = {
     "State": {"settings", "due_ms", "delays", "aging", "reverts"},
     "Groups": {"rows", "plain", "_hint"},
     "Leases": {"wheel"},
-    "Shares": {"weights", "is_strict", "strides"},
+    "Shares": {"weights", "is_strict", "strides", "cycle"},
     "Shelf": {"head"},
 }
 

@@ -17,7 +17,6 @@ order of time, and at one instant in this order: escalations end, leases lapse,
 resting messages wake, rows age, runs age. So advancing in steps or at once is the same.
 """
 
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -491,11 +490,12 @@ class State:
         """The row of a message, or 0 if it is none."""
         return self.rows.index.get(key(lane, number), 0)
 
-    def keys_of(self, tiers: bytes, firsts: list[int]) -> "array[int]":
+    def keys_of(self, tiers: bytes, firsts: list[int]) -> list[int]:
         """The keys that messages of these tiers have, numbered from ``firsts`` on."""
-        numbers = list(firsts)
-        keys = array("Q")
+        following = [first << 3 | tier for tier, first in enumerate(firsts)]
+        keys: list[int] = []
         for tier in tiers:
-            keys.append(numbers[tier] << 3 | tier)
-            numbers[tier] += 1
+            key = following[tier]
+            keys.append(key)
+            following[tier] = key + 8
         return keys
