@@ -6,7 +6,7 @@ it is time, which `Queue.apply` moves to the event's first.
 """
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -171,28 +171,52 @@ def _leased(state: State, event: Leased) -> None:
 
 
 def _lease_parts(state: State, event: Leased) -> list[Part]:
-    index, groups = state.rows.index, state.groups
-    served = [0] * TIERS
     parts: list[Part] = []
-    bit = 0
-    for (lane, first, length), tier in zip(event.runs, event.tiers, strict=True):
-        served[tier] += length
-        if index and first << 3 | lane in index:
-            for message in range(first << 3 | lane, (first + length) << 3, 8):
-                slot = index[message]
-                state.lease_row(slot, event.lease, bit, tier)
-                parts.append(slot)
-                bit += 1
-            continue
-        bit += length
-        if state.take_front(state.lanes[lane], tier, first, length):
-            parts.append((lane, first, length, 1))
-        else:
-            parts += _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length))
-        if groups.rotations[tier]:
-            groups.turn(tier, UNGROUPED)
+    if state.rows.index:
+        _lease_runs_and_rows(state, event, parts)
+    else:
+        _lease_runs(state, event.runs, event.tiers, parts)
+    served = [0] * TIERS
+    for run, tier in zip(event.runs, event.tiers, strict=True):
+        served[tier] += run[2]
     state.shares.served_together(served)
     return parts
+
+
+def _lease_runs_and_rows(state: State, event: Leased, parts: list[Part]) -> None:
+    index = state.rows.index
+    # Rows of one tier that follow each other are leased together.
+    slots: list[int] = []
+    slots_tier = bit = 0
+    for run, tier in zip(event.runs, event.tiers, strict=True):
+        lane, first, length = run
+        message = first << 3 | lane
+        slot = index.get(message)
+        if slots and (slot is None or tier != slots_tier):
+            state.lease_rows(slots, event.lease, bit, slots_tier)
+            parts += slots
+            bit += len(slots)
+            slots = []
+        if slot is None:
+            _lease_runs(state, (run,), (tier,), parts)
+            bit += length
+        else:
+            slots_tier = tier
+            slots += [slot] if length == 1 else [index[each] for each in range(message, message + 8 * length, 8)]
+    if slots:
+        state.lease_rows(slots, event.lease, bit, slots_tier)
+        parts += slots
+
+
+def _lease_runs(state: State, runs: Sequence[Run], tiers: Sequence[int], parts: list[Part]) -> None:
+    lanes, rotations = state.lanes, state.groups.rotations
+    for (lane, first, length), tier in zip(runs, tiers, strict=True):
+        if state.take_front(lanes[lane], tier, first, length):
+            parts.append((lane, first, length, 1))
+        else:
+            parts += _run_parts(lane, state.take_run(lanes[lane], tier, first, first + length))
+        if rotations[tier]:
+            state.groups.turn(tier, UNGROUPED)
 
 
 def _lease_one_run(state: State, slot: int, run: Run, tier: int) -> None:
@@ -249,11 +273,14 @@ def _settle_held(state: State, slot: int, mask: int) -> None:
     leases, lanes = state.leases, state.lanes
     count = mask.bit_count()
     is_whole = count == leases.count[slot] and slot in leases.parts
+    rows: list[int] = []
     for part in leases.parts[slot] if is_whole else leases.members(slot, mask):
         if type(part) is int:
-            state.settle_row(part, was_leased=True)
+            rows.append(part)
         else:
             lanes[part[0]].settle(part[1], part[1] + part[2])
+    if rows:
+        state.settle_rows(rows, was_leased=True)
     state.leased -= count
     leases.drop_held(slot, mask)
 
@@ -275,7 +302,7 @@ def settle_waiting(state: State, run: Run) -> None:
 
 def _settle_waiting_row(state: State, slot: int) -> None:
     state.leave(slot)
-    state.settle_row(slot)
+    state.settle_rows([slot])
 
 
 def _released(state: State, event: Released) -> None:

@@ -18,7 +18,7 @@ skips such a name, and it goes when its turn comes.
 
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from penstock.core.rows import WAITING, Rows
@@ -95,6 +95,20 @@ class Groups:
         self.names[group] = b""
         self.free.append(group)
 
+    def lose(self, group: int, *, was_leased: bool) -> None:
+        """A message of a group is settled, and in its list no more."""
+        if self.is_fifo:
+            held = self.held[group]
+            if was_leased:
+                held -= 1
+                self.held[group] = held
+            if not held and self.heads[group * TIERS]:
+                self.refresh(group)
+        members = self.members[group] - 1
+        self.members[group] = members
+        if not members:
+            self.forget(group)
+
     def is_ordered(self, group: int) -> bool:
         return self.is_fifo and group != UNGROUPED
 
@@ -137,17 +151,9 @@ class Groups:
         group = self.rows.group[hint]
         return place == group * TIERS + (0 if self.is_ordered(group) else self.rows.tier[hint])
 
-    def unlink_head(self, place: int, slot: int) -> None:
-        """`unlink`, quicker for the row that is served: the first of its list, unless the past chose otherwise."""
-        if self.heads[place] != slot:
-            self.unlink(place, slot)
-            return
-        after = self.heads[place] = self.rows.after[slot]
-        if after:
-            self.rows.before[after] = 0
-        else:
-            self.tails[place] = 0
-        if slot == self._hint:
+    def forget_hint(self, slots: Sequence[int]) -> None:
+        """These rows have left their lists."""
+        if self._hint and self._hint in slots:
             self._hint = 0
 
     def unlink(self, place: int, slot: int) -> None:
@@ -227,10 +233,21 @@ class Groups:
 
     def next_in(self, tier: int, most: int) -> list[int]:
         """The first groups of a rotation that have something for it."""
-        rotation = self.rotations[tier]
-        if not rotation:
-            return []
-        return list(islice((group for group in rotation if self.is_served(group, tier)), most))
+        found: list[int] = []
+        is_fifo, open_at, visible = self.is_fifo, self.open_at, self.visible
+        for group in self.rotations[tier]:
+            # `is_served`, without a call for each.
+            if group == UNGROUPED:
+                has_some = self.plain[tier] + visible[tier] > 0
+            elif is_fifo:
+                has_some = open_at[group] == tier
+            else:
+                has_some = visible[group * TIERS + tier] > 0
+            if has_some:
+                found.append(group)
+                if len(found) >= most:
+                    break
+        return found
 
     def refresh(self, group: int) -> None:
         """Open or close a FIFO group, at the tier it now belongs to."""

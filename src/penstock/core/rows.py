@@ -120,23 +120,25 @@ class Rows:
         self.before.append(0)
         self.after.append(0)
 
-    def drop(self, slot: int) -> None:
-        """Forget a row that is in no list any more."""
-        del self.index[self.number[slot] << 3 | self.lane[slot]]
-        self.state[slot] = FREE
-        if self.group[slot]:
-            self.group[slot] = 0
-        self.deliveries[slot] = self.deliveries_max[slot] = 0
-        self.lease[slot] = 0
-        if self.errors:
+    def drop(self, slots: list[int]) -> None:
+        """Forget rows that are in no list any more."""
+        index, lane, number, state, group = self.index, self.lane, self.number, self.state, self.group
+        deliveries, deliveries_max, lease = self.deliveries, self.deliveries_max, self.lease
+        for slot in slots:
+            del index[number[slot] << 3 | lane[slot]]
+            state[slot] = FREE
+            group[slot] = deliveries[slot] = deliveries_max[slot] = lease[slot] = 0
+        self.free += slots
+        if self.errors or self.escalations or self.origins:
+            self._drop_more(slots)
+
+    def _drop_more(self, slots: list[int]) -> None:
+        for slot in slots:
             self.errors.pop(slot, None)
-        if self.escalations:
             self.escalations.pop(slot, None)
-        if self.origins:
             origin = self.origins.pop(slot, None)
             if origin is not None:
                 del self.by_origin[origin[:3]]
-        self.free.append(slot)
 
 
 def key(lane: int, number: int) -> int:

@@ -368,28 +368,43 @@ class State:
         elif state == WAITING:
             groups.unlink(group * TIERS + tier, slot)
 
-    def lease_row(self, slot: int, lease: int, bit: int, served_at: int) -> None:
-        """A waiting row is handed out by a tier; its group has had its turn, and is closed if it keeps an order."""
-        rows, groups = self.rows, self.groups
-        group, tier = rows.group[slot], rows.tier[slot]
-        assert rows.state[slot] == WAITING
-        self.ready[tier] -= 1
-        groups.visible[group * TIERS + tier] -= 1
-        if rows.lease[slot]:
-            self.leases.drop_late(rows.lease[slot] & 0xFFFF_FFFF, 1 << rows.bit[slot])
-        place = group * TIERS + tier
-        if groups.is_fifo and group:
-            groups.held[group] += 1
-            groups.open_at[group] = NOWHERE
-            place = group * TIERS
-        groups.unlink_head(place, slot)
-        rows.state[slot] = LEASED
-        if rows.deliveries[slot] < 0xFFFF:
-            rows.deliveries[slot] += 1
-        rows.lease[slot] = lease
-        rows.bit[slot] = bit
-        if groups.queued[group * TIERS + served_at]:
-            groups.turn(served_at, group)
+    def lease_rows(self, slots: list[int], lease: int, bit: int, served_at: int) -> None:
+        """Waiting rows are handed out by a tier. Their groups have had their turn; one that keeps an order is closed.
+
+        Long, and with names for all columns, because it is most of what a lease of rows costs.
+        """
+        rows, groups, ready = self.rows, self.groups, self.ready
+        group_of, tier_of, states, leases = rows.group, rows.tier, rows.state, rows.lease
+        bits, deliveries, before, after = rows.bit, rows.deliveries, rows.before, rows.after
+        heads, visible, queued, is_fifo = groups.heads, groups.visible, groups.queued, groups.is_fifo
+        for slot in slots:
+            assert states[slot] == WAITING
+            tier, group = tier_of[slot], group_of[slot]
+            place = group * TIERS + tier
+            ready[tier] -= 1
+            visible[place] -= 1
+            if leases[slot]:
+                self.leases.drop_late(leases[slot] & 0xFFFF_FFFF, 1 << bits[slot])
+            if is_fifo and group:
+                groups.held[group] += 1
+                groups.open_at[group] = NOWHERE
+                place -= tier
+            following = after[slot]
+            if following and heads[place] == slot:
+                # The usual row is the first of its list.
+                heads[place] = following
+                before[following] = 0
+            else:
+                groups.unlink(place, slot)
+            states[slot] = LEASED
+            if deliveries[slot] < 0xFFFF:
+                deliveries[slot] += 1
+            leases[slot] = lease
+            bits[slot] = bit
+            bit += 1
+            if queued[group * TIERS + served_at]:
+                groups.turn(served_at, group)
+        groups.forget_hint(slots)
 
     def unhold(self, slot: int) -> None:
         """A leased row is held no longer. Its group opens when it has found its next place."""
@@ -397,26 +412,18 @@ class State:
         if self.groups.is_ordered(group):
             self.groups.held[group] -= 1
 
-    def settle_row(self, slot: int, *, was_leased: bool = False) -> None:
-        """A row is done with. It is in a lease that forgets it, or in no place any more."""
-        rows = self.rows
-        group = rows.group[slot]
-        self.lanes[rows.lane[slot]].live -= 1
-        if rows.dedup_ids:
-            name = rows.dedup_ids.pop(slot, None)
-            if name is not None:
-                del self.dedup.live[name]
-        rows.drop(slot)
-        if group:
-            groups = self.groups
-            if groups.is_fifo:
-                if was_leased:
-                    groups.held[group] -= 1
-                if not groups.held[group]:
-                    groups.refresh(group)
-            groups.members[group] -= 1
-            if not groups.members[group]:
-                groups.forget(group)
+    def settle_rows(self, slots: list[int], *, was_leased: bool = False) -> None:
+        """Rows are done with. They are in a lease that forgets them, or in no place any more."""
+        rows, lanes, lane_of, group_of = self.rows, self.lanes, self.rows.lane, self.rows.group
+        ids = rows.dedup_ids
+        for slot in slots:
+            lanes[lane_of[slot]].live -= 1
+            if ids and slot in ids:
+                del self.dedup.live[ids.pop(slot)]
+            group = group_of[slot]
+            if group:
+                self.groups.lose(group, was_leased=was_leased)
+        rows.drop(slots)
 
     def retier(self, slot: int, tier: int, at_ms: int) -> None:
         """Move a row to another tier, in whatever place it is."""
