@@ -60,8 +60,9 @@ def _sent(state: State, event: Sent) -> None:
 
 
 def _send_more(state: State, event: Sent) -> None:
-    firsts = [lane.next for lane in state.lanes] if event.sender or event.dedup_ids else []
     has_live_ids = event.dedup_ids is not None and state.settings.dedup_scope is DedupScope.LIVE
+    has_names = event.sender is not None or (event.dedup_ids is not None and not has_live_ids)
+    firsts = [lane.next for lane in state.lanes] if has_names else []
     if event.groups is None and event.visible_at_ms is None and event.deliveries_max is None and not has_live_ids:
         _send_runs(state, event)
     else:
@@ -90,21 +91,57 @@ def _send_runs(state: State, event: Sent) -> None:
 
 
 def _send_rows(state: State, event: Sent, *, has_live_ids: bool) -> None:
-    numbers = [0] * TIERS
-    for tier in set(event.tiers):
-        numbers[tier] = state.lanes[tier].number(event.tiers.count(tier), event.at_ms)
+    tiers, groups, now_ms, lanes = event.tiers, event.groups, event.at_ms, state.lanes
+    ids = event.dedup_ids if has_live_ids else None
+    count = len(tiers)
+    keys: Sequence[int]
+    if tiers and tiers.count(tiers[0]) == count:
+        first = lanes[tiers[0]].number(count, now_ms) << 3 | tiers[0]
+        keys = range(first, first + 8 * count, 8)
+    else:
+        keys = state.keys_of(tiers, [lane.next for lane in lanes])
+        for tier in set(tiers):
+            lanes[tier].number(tiers.count(tier), now_ms)
+    is_even = event.visible_at_ms is None and event.deliveries_max is None
+    if is_even and (groups is None or b"" not in groups) and (ids is None or b"" not in ids):
+        _send_even_rows(state, keys, event, ids)
+    else:
+        _send_mixed_rows(state, keys, event, ids)
+
+
+def _send_even_rows(state: State, keys: Sequence[int], event: Sent, ids: tuple[bytes, ...] | None) -> None:
+    """All are rows, and wait at once: the usual batch of groups or ids."""
+    rows, tiers, groups = state.rows, event.tiers, state.groups
+    slots = rows.add_all(keys, event.at_ms, state.order + 1)
+    state.order += len(slots)
+    if ids is not None:
+        rows.dedup_ids.update(zip(slots, ids, strict=True))
+        state.dedup.live.update(zip(ids, keys, strict=True))
+    for tier in set(tiers):
+        state.ready[tier] += tiers.count(tier)
+    if event.groups is None:
+        groups.append_all(slots, tiers)
+    elif groups.is_fifo:
+        groups.append_in_order(slots, tiers, event.groups)
+    else:
+        groups.append_grouped(slots, tiers, event.groups)
+    if any(map(state.settings.aging_ms.__getitem__, set(tiers))):
+        for slot in slots:
+            state.time_aging(slot)
+
+
+def _send_mixed_rows(state: State, keys: Sequence[int], event: Sent, ids: tuple[bytes, ...] | None) -> None:
     columns = zip(
-        event.tiers,
+        keys,
         event.groups or repeat(b""),
-        (event.dedup_ids if has_live_ids else None) or repeat(b""),
+        ids or repeat(b""),
         event.visible_at_ms or repeat(0),
         event.deliveries_max or repeat(0),
         strict=False,
     )
     rows, now_ms = state.rows, event.at_ms
-    for tier, group, dedup_id, visible_at_ms, deliveries_max in columns:
-        number = numbers[tier]
-        numbers[tier] = number + 1
+    for key, group, dedup_id, visible_at_ms, deliveries_max in columns:
+        tier, number = key & 7, key >> 3
         if not (group or dedup_id or deliveries_max or visible_at_ms > now_ms):
             state.add_numbered(state.lanes[tier], number, number + 1, now_ms)
             continue
@@ -113,7 +150,7 @@ def _send_rows(state: State, event: Sent, *, has_live_ids: bool) -> None:
             rows.deliveries_max[slot] = deliveries_max
         if dedup_id:
             rows.dedup_ids[slot] = dedup_id
-            state.dedup.live[dedup_id] = number << 3 | tier
+            state.dedup.live[dedup_id] = key
         if visible_at_ms > now_ms:
             state.rest(slot, visible_at_ms)
         else:
@@ -171,40 +208,46 @@ def _leased(state: State, event: Leased) -> None:
 
 
 def _lease_parts(state: State, event: Leased) -> list[Part]:
+    runs, tiers = event.runs, event.tiers
     parts: list[Part] = []
     if state.rows.index:
         _lease_runs_and_rows(state, event, parts)
     else:
-        _lease_runs(state, event.runs, event.tiers, parts)
+        _lease_runs(state, runs, tiers, parts)
+    if tiers[0] == tiers[-1]:
+        # They are in order, so all are the same.
+        state.shares.served_alone(tiers[0], sum([run[2] for run in runs]))
+        return parts
     served = [0] * TIERS
-    for run, tier in zip(event.runs, event.tiers, strict=True):
+    for run, tier in zip(runs, tiers, strict=True):
         served[tier] += run[2]
     state.shares.served_together(served)
     return parts
 
 
 def _lease_runs_and_rows(state: State, event: Leased, parts: list[Part]) -> None:
-    index = state.rows.index
+    index, lease = state.rows.index, event.lease
     # Rows of one tier that follow each other are leased together.
     slots: list[int] = []
     slots_tier = bit = 0
-    for run, tier in zip(event.runs, event.tiers, strict=True):
-        lane, first, length = run
+    for (lane, first, length), tier in zip(event.runs, event.tiers, strict=True):
         message = first << 3 | lane
         slot = index.get(message)
         if slots and (slot is None or tier != slots_tier):
-            state.lease_rows(slots, event.lease, bit, slots_tier)
+            state.lease_rows(slots, lease, bit, slots_tier)
             parts += slots
             bit += len(slots)
             slots = []
         if slot is None:
-            _lease_runs(state, (run,), (tier,), parts)
+            _lease_runs(state, (Run(lane, first, length),), (tier,), parts)
             bit += length
-        else:
-            slots_tier = tier
-            slots += [slot] if length == 1 else [index[each] for each in range(message, message + 8 * length, 8)]
+            continue
+        slots_tier = tier
+        slots.append(slot)
+        if length > 1:
+            slots += [index[each] for each in range(message + 8, message + 8 * length, 8)]
     if slots:
-        state.lease_rows(slots, event.lease, bit, slots_tier)
+        state.lease_rows(slots, lease, bit, slots_tier)
         parts += slots
 
 
@@ -275,7 +318,7 @@ def _settle_held(state: State, slot: int, mask: int) -> None:
     is_whole = count == leases.count[slot] and slot in leases.parts
     rows: list[int] = []
     for part in leases.parts[slot] if is_whole else leases.members(slot, mask):
-        if type(part) is int:
+        if isinstance(part, int):
             rows.append(part)
         else:
             lanes[part[0]].settle(part[1], part[1] + part[2])

@@ -177,12 +177,10 @@ class Shares:
         for tier, count in enumerate(counts):
             if count:
                 start = finish[tier]
-                if start < clock:
-                    start = clock
+                start = max(start, clock)
                 start += strides[tier] * (count - 1)
                 finish[tier] = start + strides[tier]
-                if start > latest:
-                    latest = start
+                latest = max(latest, start)
         self.clock = latest
 
     def bound(self, tier: int, ahead: int) -> int:

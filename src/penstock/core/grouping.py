@@ -19,7 +19,6 @@ skips such a name, and it goes when its turn comes.
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from penstock.core.rows import WAITING, Rows
 from penstock.core.settings import TIERS
@@ -124,6 +123,54 @@ class Groups:
             self.heads[place] = slot
         self.tails[place] = slot
 
+    def append_all(self, slots: Sequence[int], tiers: Sequence[int]) -> None:
+        """New rows without a group wait, behind the others of their tiers."""
+        heads, tails, before, after, visible = self.heads, self.tails, self.rows.before, self.rows.after, self.visible
+        for slot, tier in zip(slots, tiers, strict=True):
+            last = before[slot] = tails[tier]
+            if last:
+                after[last] = slot
+            else:
+                heads[tier] = slot
+            after[slot] = 0
+            tails[tier] = slot
+            visible[tier] += 1
+            if self.rotations[tier]:
+                self.name_ungrouped(tier)
+
+    def append_grouped(self, slots: Sequence[int], tiers: Sequence[int], names: Sequence[bytes]) -> None:
+        """New rows wait, each behind the others of its group and tier."""
+        numbers, group_of, members, visible, queued = (
+            self.numbers,
+            self.rows.group,
+            self.members,
+            self.visible,
+            self.queued,
+        )
+        for slot, tier, name in zip(slots, tiers, names, strict=True):
+            group = numbers.get(name) or self.number(name)
+            place = group * TIERS + tier
+            group_of[slot] = group
+            members[group] += 1
+            visible[place] += 1
+            self.append(place, slot)
+            if not queued[place]:
+                self.name_in(group, tier)
+
+    def append_in_order(self, slots: Sequence[int], tiers: Sequence[int], names: Sequence[bytes]) -> None:
+        """New rows of a FIFO queue wait, each behind all others of its group."""
+        numbers, group_of, members, visible = self.numbers, self.rows.group, self.members, self.visible
+        for slot, tier, name in zip(slots, tiers, names, strict=True):
+            group = numbers.get(name) or self.number(name)
+            place = group * TIERS
+            group_of[slot] = group
+            members[group] += 1
+            visible[place + tier] += 1
+            self.append(place, slot)
+            # Only its head, or a more urgent tier, changes what a group is to the others.
+            if self.heads[place] == slot or tier < self.open_at[group] != NOWHERE:
+                self.refresh(group)
+
     def insert(self, place: int, slot: int, order: "array[int]") -> None:
         """Put a row in its place in a list that is sorted by ``order``, behind its equals."""
         rows, mine = self.rows, order[slot]
@@ -151,9 +198,36 @@ class Groups:
         group = self.rows.group[hint]
         return place == group * TIERS + (0 if self.is_ordered(group) else self.rows.tier[hint])
 
-    def forget_hint(self, slots: Sequence[int]) -> None:
-        """These rows have left their lists."""
-        if self._hint and self._hint in slots:
+    def hand_out(self, slots: Sequence[int], served_at: int) -> None:
+        """Rows leave their lists, and their groups have had their turn at a tier; one that keeps an order is closed."""
+        tier_of, group_of, before, after = self.rows.tier, self.rows.group, self.rows.before, self.rows.after
+        heads, visible, queued, is_fifo = self.heads, self.visible, self.queued, self.is_fifo
+        rotation = self.rotations[served_at]
+        for slot in slots:
+            group = group_of[slot]
+            place = group * TIERS
+            named = place + served_at
+            visible[place + tier_of[slot]] -= 1
+            if is_fifo and group:
+                self.held[group] += 1
+                self.open_at[group] = NOWHERE
+            else:
+                place += tier_of[slot]
+            following = after[slot]
+            if following and heads[place] == slot:
+                # The usual row is the first of its list.
+                heads[place] = following
+                before[following] = 0
+            else:
+                self.unlink(place, slot)
+            if queued[named]:
+                if is_fifo and rotation[0] == group != UNGROUPED:
+                    # It was closed above, so it goes.
+                    rotation.popleft()
+                    queued[named] = 0
+                else:
+                    self.turn(served_at, group)
+        if self._hint in slots:
             self._hint = 0
 
     def unlink(self, place: int, slot: int) -> None:

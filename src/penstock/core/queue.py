@@ -262,15 +262,10 @@ class Queue:
         return Extended(self.state.queue, now_ms, lease, held, lease_ms) if held else None
 
     def _held(self, lease: int, token: int, mask: int, now_ms: int) -> int:
-        slot = self._slot(lease, token, now_ms)
-        return self.state.leases.held[slot] & mask if slot >= 0 else 0
-
-    def _slot(self, lease: int, token: int, now_ms: int) -> int:
-        state = self.state
-        if now_ms >= state.due_ms or now_ms > state.now_ms:
-            state.advance(now_ms)
-        slot = state.leases.find(lease)
-        return slot if slot >= 0 and state.leases.token[slot] == token else -1
+        self.state.advance(now_ms)
+        leases = self.state.leases
+        slot = leases.find(lease)
+        return leases.held[slot] & mask if slot >= 0 and leases.token[slot] == token else 0
 
     def bury(self, *, into: int, room: int, now_ms: int) -> Buried | None:
         """Move spent messages to another queue, as many as have ``room`` there. The others stay and wait."""

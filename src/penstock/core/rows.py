@@ -15,6 +15,7 @@ so that any of them leaves its list at once. Slot 0 is nobody's: it ends lists.
 """
 
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.message import Origin
@@ -102,6 +103,26 @@ class Rows:
             self._grow(lane, number, sent_at_ms, order)
         self.index[number << 3 | lane] = slot
         return slot
+
+    def add_all(self, keys: Sequence[int], sent_at_ms: int, order: int) -> list[int]:
+        """`add` for a batch that begins to wait: each row one later in the order than the one before it."""
+        free = self.free
+        slots = free[: -1 - len(keys) : -1]
+        del free[len(free) - len(slots) :]
+        while len(slots) < len(keys):
+            slots.append(len(self.lane))
+            self._grow(0, 0, 0, 0)
+        self.index.update(zip(keys, slots, strict=True))
+        lane, tier, number, state = self.lane, self.tier, self.number, self.state
+        sent, since, orders = self.sent_at_ms, self.since_ms, self.order
+        for slot, key in zip(slots, keys, strict=True):
+            lane[slot] = tier[slot] = key & 7
+            number[slot] = key >> 3
+            sent[slot] = since[slot] = sent_at_ms
+            orders[slot] = order
+            state[slot] = WAITING
+            order += 1
+        return slots
 
     def _grow(self, lane: int, number: int, sent_at_ms: int, order: int) -> None:
         self.lane.append(lane)

@@ -121,24 +121,27 @@ class State:
         # Where there are groups, whoever comes first has the earlier turn, so runs age in their order, too.
         while (at_ms := min(self._next_timer_ms(), self._ages_at_ms() if self.groups.numbers else NEVER)) <= now_ms:
             self.now_ms = max(self.now_ms, at_ms)
-            for slot in self.reverts.pop_due(at_ms):
-                self._revert(slot, at_ms)
-            for lease in self.leases.wheel.pop_due(at_ms):
-                self._lapse(lease, at_ms)
-            for slot in self.delays.pop_due(at_ms):
-                if self._delay_holds(at_ms, slot):
-                    self.resting -= 1
-                    self.rows.since_ms[slot] = at_ms
-                    self.join(slot)
-            for slot in self.aging.pop_due(at_ms):
-                if self._aging_holds(at_ms, slot):
-                    self.retier(slot, self.rows.tier[slot] - 1, at_ms)
+            self._happen(at_ms)
             if self.groups.numbers:
                 self.age_runs(at_ms)
         self.dedup.forget(now_ms)
         self.senders.forget(now_ms)
         self.age_runs(now_ms)
         self.find_due()
+
+    def _happen(self, at_ms: int) -> None:
+        for slot in self.reverts.pop_due(at_ms):
+            self._revert(slot, at_ms)
+        for lease in self.leases.wheel.pop_due(at_ms):
+            self._lapse(lease, at_ms)
+        for slot in self.delays.pop_due(at_ms):
+            if self._delay_holds(at_ms, slot):
+                self.resting -= 1
+                self.rows.since_ms[slot] = at_ms
+                self.join(slot)
+        for slot in self.aging.pop_due(at_ms):
+            if self._aging_holds(at_ms, slot):
+                self.retier(slot, self.rows.tier[slot] - 1, at_ms)
 
     def _ages_at_ms(self) -> int:
         return min(lane.ages_at_ms(self.settings.aging_ms) for lane in self.lanes)
@@ -190,9 +193,9 @@ class State:
         self.aging = Wheel()
         for slot, state in enumerate(self.rows.state):
             if state in {WAITING, LEASED}:
-                self._time_aging(slot)
+                self.time_aging(slot)
 
-    def _time_aging(self, slot: int) -> None:
+    def time_aging(self, slot: int) -> None:
         tier = self.rows.tier[slot]
         threshold_ms = self.settings.aging_ms[tier]
         if threshold_ms and tier:
@@ -306,7 +309,7 @@ class State:
             elif groups.rotations[tier]:
                 groups.name_ungrouped(tier)
         if self.settings.aging_ms[tier]:
-            self._time_aging(slot)
+            self.time_aging(slot)
 
     def rejoin(self, slot: int) -> None:
         """A leased row waits again, in the place it had."""
@@ -369,42 +372,21 @@ class State:
             groups.unlink(group * TIERS + tier, slot)
 
     def lease_rows(self, slots: list[int], lease: int, bit: int, served_at: int) -> None:
-        """Waiting rows are handed out by a tier. Their groups have had their turn; one that keeps an order is closed.
-
-        Long, and with names for all columns, because it is most of what a lease of rows costs.
-        """
-        rows, groups, ready = self.rows, self.groups, self.ready
-        group_of, tier_of, states, leases = rows.group, rows.tier, rows.state, rows.lease
-        bits, deliveries, before, after = rows.bit, rows.deliveries, rows.before, rows.after
-        heads, visible, queued, is_fifo = groups.heads, groups.visible, groups.queued, groups.is_fifo
-        for slot in slots:
+        """Waiting rows are handed out by a tier, and their groups have had their turn."""
+        rows, ready = self.rows, self.ready
+        self.groups.hand_out(slots, served_at)
+        tier_of, states, leases, bits, deliveries = rows.tier, rows.state, rows.lease, rows.bit, rows.deliveries
+        for own_bit, slot in enumerate(slots, bit):
             assert states[slot] == WAITING
-            tier, group = tier_of[slot], group_of[slot]
-            place = group * TIERS + tier
-            ready[tier] -= 1
-            visible[place] -= 1
+            states[slot] = LEASED
+            ready[tier_of[slot]] -= 1
             if leases[slot]:
                 self.leases.drop_late(leases[slot] & 0xFFFF_FFFF, 1 << bits[slot])
-            if is_fifo and group:
-                groups.held[group] += 1
-                groups.open_at[group] = NOWHERE
-                place -= tier
-            following = after[slot]
-            if following and heads[place] == slot:
-                # The usual row is the first of its list.
-                heads[place] = following
-                before[following] = 0
-            else:
-                groups.unlink(place, slot)
-            states[slot] = LEASED
-            if deliveries[slot] < 0xFFFF:
-                deliveries[slot] += 1
             leases[slot] = lease
-            bits[slot] = bit
-            bit += 1
-            if queued[group * TIERS + served_at]:
-                groups.turn(served_at, group)
-        groups.forget_hint(slots)
+            bits[slot] = own_bit
+            delivered = deliveries[slot]
+            if delivered < 0xFFFF:
+                deliveries[slot] = delivered + 1
 
     def unhold(self, slot: int) -> None:
         """A leased row is held no longer. Its group opens when it has found its next place."""
@@ -445,7 +427,7 @@ class State:
                 groups.append(group * TIERS + tier, slot)
                 groups.name(group, tier)
         if rows.state[slot] in {WAITING, LEASED}:
-            self._time_aging(slot)
+            self.time_aging(slot)
 
     # Leases.
 
