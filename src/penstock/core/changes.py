@@ -54,7 +54,7 @@ def _sent(state: State, event: Sent) -> None:
         and event.deliveries_max is None
         and event.sender is None
     ):
-        _send_runs(state, event)
+        state.add_runs(event.tiers, event.at_ms)
     else:
         _send_more(state, event)
 
@@ -64,7 +64,7 @@ def _send_more(state: State, event: Sent) -> None:
     has_names = event.sender is not None or (event.dedup_ids is not None and not has_live_ids)
     firsts = [lane.next for lane in state.lanes] if has_names else []
     if event.groups is None and event.visible_at_ms is None and event.deliveries_max is None and not has_live_ids:
-        _send_runs(state, event)
+        state.add_runs(event.tiers, event.at_ms)
     else:
         _send_rows(state, event, has_live_ids=has_live_ids)
     if event.dedup_ids is not None and not has_live_ids:
@@ -75,19 +75,6 @@ def _send_more(state: State, event: Sent) -> None:
             keys.insert(draft, message)
         state.senders.remember(event.sender, array("Q", keys), event.at_ms)
         state.soon(state.senders.next_ms())
-
-
-def _send_runs(state: State, event: Sent) -> None:
-    tiers = event.tiers
-    left = len(tiers)
-    tier = tiers[0] if tiers else 0
-    # The tier of the first message is that of all, most of the time.
-    while left:
-        count = tiers.count(tier)
-        if count:
-            state.add_run(tier, count, event.at_ms)
-            left -= count
-        tier = tier + 1 if tier < TIERS - 1 else 0
 
 
 def _send_rows(state: State, event: Sent, *, has_live_ids: bool) -> None:
@@ -117,7 +104,8 @@ def _send_even_rows(state: State, keys: Sequence[int], event: Sent, ids: tuple[b
     if ids is not None:
         rows.dedup_ids.update(zip(slots, ids, strict=True))
         state.dedup.live.update(zip(ids, keys, strict=True))
-    for tier in set(tiers):
+    different = set(tiers)
+    for tier in different:
         state.ready[tier] += tiers.count(tier)
     if event.groups is None:
         groups.append_all(slots, tiers)
@@ -125,7 +113,7 @@ def _send_even_rows(state: State, keys: Sequence[int], event: Sent, ids: tuple[b
         groups.append_in_order(slots, tiers, event.groups)
     else:
         groups.append_grouped(slots, tiers, event.groups)
-    if any(map(state.settings.aging_ms.__getitem__, set(tiers))):
+    if any(map(state.settings.aging_ms.__getitem__, different)):
         for slot in slots:
             state.time_aging(slot)
 
@@ -298,7 +286,7 @@ def _acked(state: State, event: Acked) -> None:
         first = leases.first[slot]
         state.lanes[leases.lane[slot]].settle(first, first + count)
         state.leased -= count
-        leases.drop_held(slot, mask)
+        leases.end(slot)
         return
     late = mask & leases.late.get(slot, 0)
     # Before anything is settled: a lease that nothing is left of is forgotten.

@@ -37,16 +37,19 @@ def choose(state: State, want: int) -> Choice | None:
     total = sum(ready)
     if not total:
         return None
-    if total in ready and not state.rows.index:
-        only = ready.index(total)
-        shelf = state.lanes[only].shelves[only]
-        if shelf.count == total:
-            front = shelf.runs[shelf.head]
-            if front[1] - front[0] >= want:
-                return (run_of((only, front[0], want)),), _TIER_BYTES[only]
-            found = _from_shelf(shelf, only, want)
-            return tuple(found), _TIER_BYTES[only] * len(found)
+    if total in ready:
+        return _of_one_tier(state, ready.index(total), min(want, total))
     return _of_tiers(state, want, ready)
+
+
+def _of_one_tier(state: State, tier: int, quota: int) -> Choice:
+    shelf = state.lanes[tier].shelves[tier]
+    if shelf.count == state.ready[tier]:
+        front = shelf.runs[shelf.head]
+        if front[1] - front[0] >= quota:
+            return (run_of((tier, front[0], quota)),), _TIER_BYTES[tier]
+    runs = _of_tier(state, tier, quota)
+    return tuple(runs), _TIER_BYTES[tier] * len(runs)
 
 
 def _of_fifo(state: State, want: int) -> Choice | None:

@@ -140,36 +140,47 @@ class Groups:
 
     def append_grouped(self, slots: Sequence[int], tiers: Sequence[int], names: Sequence[bytes]) -> None:
         """New rows wait, each behind the others of its group and tier."""
-        numbers, group_of, members, visible, queued = (
-            self.numbers,
-            self.rows.group,
-            self.members,
-            self.visible,
-            self.queued,
-        )
+        numbers, group_of, members, queued = self.numbers, self.rows.group, self.members, self.queued
+        heads, tails, before, after, visible = self.heads, self.tails, self.rows.before, self.rows.after, self.visible
         for slot, tier, name in zip(slots, tiers, names, strict=True):
             group = numbers.get(name) or self.number(name)
             place = group * TIERS + tier
             group_of[slot] = group
             members[group] += 1
             visible[place] += 1
-            self.append(place, slot)
+            last = before[slot] = tails[place]
+            if last:
+                after[last] = slot
+            else:
+                heads[place] = slot
+            after[slot] = 0
+            tails[place] = slot
             if not queued[place]:
                 self.name_in(group, tier)
 
     def append_in_order(self, slots: Sequence[int], tiers: Sequence[int], names: Sequence[bytes]) -> None:
         """New rows of a FIFO queue wait, each behind all others of its group."""
-        numbers, group_of, members, visible = self.numbers, self.rows.group, self.members, self.visible
+        numbers, group_of, members, open_at = self.numbers, self.rows.group, self.members, self.open_at
+        tails, before, after, visible = self.tails, self.rows.before, self.rows.after, self.visible
         for slot, tier, name in zip(slots, tiers, names, strict=True):
             group = numbers.get(name) or self.number(name)
             place = group * TIERS
             group_of[slot] = group
             members[group] += 1
             visible[place + tier] += 1
-            self.append(place, slot)
-            # Only its head, or a more urgent tier, changes what a group is to the others.
-            if self.heads[place] == slot or tier < self.open_at[group] != NOWHERE:
-                self.refresh(group)
+            last = before[slot] = tails[place]
+            after[slot] = 0
+            tails[place] = slot
+            if last:
+                after[last] = slot
+                # A more urgent tier changes what an open group is to the others.
+                if tier < open_at[group] != NOWHERE:
+                    self.refresh(group)
+            else:
+                self.heads[place] = slot
+                if not self.held[group]:
+                    open_at[group] = tier
+                    self.name_in(group, tier)
 
     def insert(self, place: int, slot: int, order: "array[int]") -> None:
         """Put a row in its place in a list that is sorted by ``order``, behind its equals."""
@@ -221,12 +232,14 @@ class Groups:
             else:
                 self.unlink(place, slot)
             if queued[named]:
-                if is_fifo and rotation[0] == group != UNGROUPED:
-                    # It was closed above, so it goes.
+                if rotation[0] != group or group == UNGROUPED:
+                    self.turn(served_at, group)
+                elif is_fifo or not visible[named]:
+                    # `turn` of the group in front, which is closed now or has nothing left.
                     rotation.popleft()
                     queued[named] = 0
                 else:
-                    self.turn(served_at, group)
+                    rotation.rotate(-1)
         if self._hint in slots:
             self._hint = 0
 
@@ -254,10 +267,11 @@ class Groups:
 
     def name_in(self, group: int, tier: int) -> None:
         """Let a rotation serve a group, and the ungrouped beside it."""
-        if not self.queued[group * TIERS + tier]:
-            self.queued[group * TIERS + tier] = 1
+        place = group * TIERS + tier
+        if not self.queued[place]:
+            self.queued[place] = 1
             self.rotations[tier].append(group)
-        if group != UNGROUPED:
+        if group != UNGROUPED and self.plain[tier] + self.visible[tier]:
             self.name_ungrouped(tier)
 
     def name(self, group: int, tier: int) -> None:

@@ -146,6 +146,13 @@ class Leases:
         if slot not in self.late:
             self.close(slot)
 
+    def end(self, slot: int) -> None:
+        """All messages of a lease are held no longer."""
+        self.held[slot] = 0
+        self.live -= 1
+        if slot not in self.late:
+            self.close(slot)
+
     def make_late(self, slot: int, mask: int) -> None:
         """Messages have lapsed: held no longer, and late until somebody else has them."""
         self.late[slot] = self.late.get(slot, 0) | mask

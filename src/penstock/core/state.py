@@ -216,16 +216,25 @@ class State:
         if count > 0 and self.groups.rotations[tier]:
             self.groups.name_ungrouped(tier)
 
-    def add_run(self, tier: int, count: int, now_ms: int) -> None:
-        """New numbers begin to wait."""
-        self.lanes[tier].extend(count, now_ms)
-        self.plain[tier] += count
-        self.ready[tier] += count
-        if self.groups.rotations[tier]:
-            self.groups.name_ungrouped(tier)
-        threshold_ms = self.settings.aging_ms[tier]
-        if threshold_ms and now_ms + threshold_ms < self.due_ms:
-            self.due_ms = now_ms + threshold_ms
+    def add_runs(self, tiers: bytes, now_ms: int) -> None:
+        """New messages of these tiers begin to wait."""
+        lanes, plain, ready, rotations = self.lanes, self.plain, self.ready, self.groups.rotations
+        left = len(tiers)
+        # The tier of the first message is that of all, most of the time.
+        tier = tiers[0] if tiers else 0
+        while left:
+            count = tiers.count(tier)
+            if count:
+                left -= count
+                lanes[tier].extend(count, now_ms)
+                plain[tier] += count
+                ready[tier] += count
+                if rotations[tier]:
+                    self.groups.name_ungrouped(tier)
+                threshold_ms = self.settings.aging_ms[tier]
+                if threshold_ms and now_ms + threshold_ms < self.due_ms:
+                    self.due_ms = now_ms + threshold_ms
+            tier = tier + 1 if tier < TIERS - 1 else 0
 
     def add_numbered(self, lane: Lane, first: int, end: int, now_ms: int) -> None:
         """Numbers that were given out already begin to wait."""
