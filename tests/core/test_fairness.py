@@ -134,7 +134,8 @@ def test_a_share_that_is_looked_up_is_the_one_that_would_be_dealt(
         shares._deal(dealt, starts, min(want, sum(ready)), ready)
         for _ in range(2):
             assert shares.quotas(want, ready) == dealt
-        shares.served_together(dealt)
+        tiers = [tier for tier in range(5) if dealt[tier]]
+        shares.served_together(tiers, [dealt[tier] for tier in tiers])
 
 
 def test_changing_the_weights_takes_effect_at_once() -> None:

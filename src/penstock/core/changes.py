@@ -205,11 +205,8 @@ def _lease_parts(state: State, event: Leased) -> list[Part]:
     if tiers[0] == tiers[-1]:
         # They are in order, so all are the same.
         state.shares.served_alone(tiers[0], sum([run[2] for run in runs]))
-        return parts
-    served = [0] * TIERS
-    for run, tier in zip(runs, tiers, strict=True):
-        served[tier] += run[2]
-    state.shares.served_together(served)
+    else:
+        state.shares.served_together(tiers, [run[2] for run in runs])
     return parts
 
 
@@ -240,12 +237,21 @@ def _lease_runs_and_rows(state: State, event: Leased, parts: list[Part]) -> None
 
 
 def _lease_runs(state: State, runs: Sequence[Run], tiers: Sequence[int], parts: list[Part]) -> None:
-    lanes, rotations = state.lanes, state.groups.rotations
+    lanes, rotations, plain, ready = state.lanes, state.groups.rotations, state.plain, state.ready
     for (lane, first, length), tier in zip(runs, tiers, strict=True):
-        if state.take_front(lanes[lane], tier, first, length):
+        shelf, end = lanes[lane].shelves[tier], first + length
+        front = shelf.runs[shelf.head]
+        if front[0] == first and front[1] > end and not front[2] and not front[3]:
+            # `take_front`, without a call: most of them go this way.
+            front[0] = end
+            shelf.count -= length
+            plain[tier] -= length
+            ready[tier] -= length
+            parts.append((lane, first, length, 1))
+        elif state.take_front(lanes[lane], tier, first, length):
             parts.append((lane, first, length, 1))
         else:
-            parts += _run_parts(lane, state.take_run(lanes[lane], tier, first, first + length))
+            parts += _run_parts(lane, state.take_run(lanes[lane], tier, first, end))
         if rotations[tier]:
             state.groups.turn(tier, UNGROUPED)
 

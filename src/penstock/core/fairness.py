@@ -170,17 +170,17 @@ class Shares:
         self.finish[tier] = start + stride * count
         self.clock = start + stride * (count - 1)
 
-    def served_together(self, counts: Sequence[int]) -> None:
-        """`served` and `settle_clock`, for a lease of so many messages of each tier."""
+    def served_together(self, tiers: Sequence[int], counts: Sequence[int]) -> None:
+        """`served` and `settle_clock`, for a lease of so many messages of these tiers; a tier may come twice."""
         finish, strides = self.finish, self.strides
         clock = latest = self.clock
-        for tier, count in enumerate(counts):
-            if count:
-                start = finish[tier]
-                start = max(start, clock)
-                start += strides[tier] * (count - 1)
-                finish[tier] = start + strides[tier]
-                latest = max(latest, start)
+        for tier, count in zip(tiers, counts, strict=True):
+            start, stride = finish[tier], strides[tier]
+            if start < clock:  # noqa: PLR1730 - on the way of every lease.
+                start = clock
+            finish[tier] = end = start + stride * count
+            if end - stride > latest:  # noqa: PLR1730 - on the way of every lease.
+                latest = end - stride
         self.clock = latest
 
     def bound(self, tier: int, ahead: int) -> int:
