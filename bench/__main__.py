@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import Bench, Row, Workload
-from bench.log import WORKLOADS
+from bench import Bench, Row, Workload, core, log
 
+WORKLOADS: tuple[Workload, ...] = (*log.WORKLOADS, *core.WORKLOADS)
 RESULTS = Path(__file__).parent / "results"
 # Of a report that goes to a file or a pipe.
 REPORT_WIDTH = 120
@@ -34,7 +34,7 @@ REPORT_WIDTH = 120
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="A folder on the disk to measure.")
 @click.option("--json", "report", type=click.Path(path_type=Path, dir_okay=False), help="Write the results to a file.")
 def main(only: Sequence[str], seconds: float, data: Path | None, report: Path | None) -> None:
-    """Measure the log beside a plain loop of write and fdatasync."""
+    """Measure the log beside a plain loop of write and fdatasync, and the core of queues alone."""
     chosen = _chosen(only)
     if not chosen:
         raise click.UsageError("no such workload. There are: " + "; ".join(workload.name for workload in WORKLOADS))
@@ -93,7 +93,9 @@ def _print(rows: Sequence[Row], machine: dict[str, object]) -> None:
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    table = Table(title="The log, beside a plain loop of write and fdatasync", box=SIMPLE_HEAD)
+    table = Table(
+        title="The log, beside a plain loop of write and fdatasync, and the core of queues, alone", box=SIMPLE_HEAD
+    )
     table.add_column("workload", no_wrap=True)
     for heading in (
         "figure",
