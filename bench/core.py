@@ -40,6 +40,7 @@ class Cycles:
     # The drafts of each turn.
     drafts: Callable[[int], Drafts]
     steps: int = ROUNDS
+    is_long: bool = False
 
     def run(self, bench: Bench) -> list[Row]:
         rounds: list[float] = []
@@ -57,6 +58,7 @@ class Sizes:
     name: str
     # What to ask of ``python -m bench.core``.
     parts: tuple[str, ...]
+    is_long: bool = True
 
     @property
     def steps(self) -> int:

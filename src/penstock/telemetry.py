@@ -39,6 +39,30 @@ LOG_TRUNCATED = Note("log.truncated", "warning", "A log was cut back to an offse
 LOG_FAILED = Note(
     "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
 )
+STORE_SNAPSHOT_MADE = Note(
+    "store.snapshot_made", "info", "What a shard is was written down; opening it begins there, not at the beginning."
+)
+STORE_SNAPSHOT_DAMAGED = Note(
+    "store.snapshot_damaged", "error", "A snapshot cannot be read. The one before it is used, if there is one."
+)
+STORE_SNAPSHOT_FAILED = Note(
+    "store.snapshot_failed", "warning", "No snapshot was made; it is tried again. Until then the journal grows."
+)
+STORE_UPKEEP_FAILED = Note(
+    "store.upkeep_failed", "error", "Shortening a journal went wrong; it is tried again. Until then the journal grows."
+)
+HISTORY_STALLED = Note(
+    "history.stalled",
+    "warning",
+    "No space for the history of settled messages. Queues go on; the journal keeps what the history has not written.",
+)
+HISTORY_RESUMED = Note("history.resumed", "info", "There is space again, and the history is being written.")
+HISTORY_AHEAD = Note(
+    "history.ahead",
+    "warning",
+    "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
+    "journal. It goes on from where the journal ends.",
+)
 
 NOTES: tuple[Note, ...] = (
     LOG_OPENED,
@@ -49,4 +73,11 @@ NOTES: tuple[Note, ...] = (
     LOG_SEGMENT_DROPPED,
     LOG_TRUNCATED,
     LOG_FAILED,
+    STORE_SNAPSHOT_MADE,
+    STORE_SNAPSHOT_DAMAGED,
+    STORE_SNAPSHOT_FAILED,
+    STORE_UPKEEP_FAILED,
+    HISTORY_STALLED,
+    HISTORY_RESUMED,
+    HISTORY_AHEAD,
 )

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.runtime.system import EXIT_STORAGE_FAILED
+from penstock.runtime.interface import EXIT_STORAGE_FAILED
 from tests.acceptance.processes import ROOT, SECONDS_MAX
 from tests.acceptance.store_witness import StoreWitness
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log.settings import SyncPolicy
-from penstock.runtime.system import EXIT_STORAGE_FAILED
+from penstock.runtime.interface import EXIT_STORAGE_FAILED
 from penstock.telemetry import LOG_TAIL_CUT
 from tests.acceptance.processes import Writer
 from tests.acceptance.witness import Witness

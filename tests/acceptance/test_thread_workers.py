@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from penstock.runtime.system import EXIT_STORAGE_FAILED, halt
+from penstock.runtime.interface import EXIT_STORAGE_FAILED
+from penstock.runtime.system import halt
 from penstock.runtime.workers import ThreadWorkers
 from tests.acceptance.processes import ROOT, SECONDS_MAX
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log.settings import SyncPolicy
-from penstock.runtime.system import EXIT_STORAGE_FAILED
+from penstock.runtime.interface import EXIT_STORAGE_FAILED
 from tests.acceptance.mounts import Ext4, ext4, needs_a_loop_device
 from tests.acceptance.processes import Writer
 from tests.acceptance.witness import Witness

@@ -68,7 +68,8 @@ class SimulatedDisk:
         self._machine = Machine()
 
     async def open(self) -> None:
-        self.store = await EmbeddedStore.open(self._machine.start(), FOLDER, SMALL)
+        # Run by the machine, so that what the store looks after itself with ends when the machine does.
+        self.store = await self._machine.run(EmbeddedStore.open(self._machine.start(), FOLDER, SMALL))
 
     def now_ms(self) -> int:
         return self._machine.clock.now_ms()

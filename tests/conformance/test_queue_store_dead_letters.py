@@ -1,7 +1,9 @@
 """What every store promises about messages that keep failing."""
 
+import pytest
+
 from penstock.core.message import Drafts, Tier
-from penstock.core.settings import DedupScope, QueueSettings
+from penstock.core.settings import BadSettings, DedupScope, QueueSettings
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 GRAVES = "graves"
@@ -91,6 +93,29 @@ async def test_a_dead_letter_is_delivered_again_without_a_limit(stage: Stage) ->
         await stage.store.release(GRAVES, held.receipts(), delay_ms=0)
     await stage.store.tidy()
     assert await drain(stage, queue=GRAVES) == [b"poison"]
+
+
+@every_store
+async def test_a_limit_of_its_own_ends_where_a_message_is_buried(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=9))
+    await stage.store.send("orders", Drafts(bodies=[b"poison"], deliveries_max=[1]))
+    await fail(stage, 1)
+    await stage.store.send("orders.dead", Drafts(bodies=[b"sent here"], deliveries_max=[1]))
+    for _ in range(3):
+        held = await lease(stage, queue="orders.dead")
+        await stage.store.release("orders.dead", held.receipts(), delay_ms=0)
+        await stage.store.tidy()
+    assert await stage.store.queues() == ["orders", "orders.dead"]
+    assert sorted(await drain(stage, queue="orders.dead")) == [b"poison", b"sent here"]
+
+
+@every_store
+async def test_dead_letters_are_buried_again_only_where_it_is_said_where(stage: Stage) -> None:
+    with pytest.raises(BadSettings, match="deliveries_max"):
+        await stage.store.create("orders.dead", QueueSettings())
+    await stage.store.create("orders.dead", QueueSettings(dead_letters=GRAVES))
+    with pytest.raises(BadSettings, match="deliveries_max"):
+        await stage.store.change("orders.dead", QueueSettings(deliveries_max=1))
 
 
 @every_store

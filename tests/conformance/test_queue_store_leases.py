@@ -79,6 +79,28 @@ async def test_acking_twice_is_acking_once(stage: Stage) -> None:
 
 
 @every_store
+async def test_a_receipt_may_outlive_its_lease_until_the_message_is_leased_again(stage: Stage) -> None:
+    await send(stage, b"a", b"b")
+    lapsed = await lease(stage, lease_ms=1_000)
+    await stage.advance(1_000)
+    assert await stage.store.ack("orders", lapsed.receipts()) == [STALE, STALE]
+    assert await stage.store.ack("orders", lapsed.receipts()[:1], outlives=True) == [DONE]
+    held = await lease(stage)
+    assert bodies(held) == [b"b"]
+    assert await stage.store.ack("orders", lapsed.receipts(), outlives=True) == [STALE, STALE]
+    assert await stage.store.ack("orders", held.receipts(), outlives=True) == [DONE]
+
+
+@every_store
+async def test_a_receipt_of_a_fifo_queue_does_not_outlive_its_lease(stage: Stage) -> None:
+    await stage.store.create("line", QueueSettings(is_fifo=True))
+    await stage.store.send("line", Drafts(bodies=[b"a"], groups=[b"g"]))
+    lapsed = await lease(stage, queue="line", lease_ms=1_000)
+    await stage.advance(1_000)
+    assert await stage.store.ack("line", lapsed.receipts(), outlives=True) == [STALE]
+
+
+@every_store
 async def test_an_empty_batch_of_receipts_changes_nothing(stage: Stage) -> None:
     assert await stage.store.ack("orders", []) == []
     assert await stage.store.release("orders", []) == []

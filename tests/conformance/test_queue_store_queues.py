@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
 from penstock.core.message import Drafts, Tier
+from penstock.core.names import BadName
 from penstock.core.queue import QueueFull
 from penstock.core.settings import DAY_MS, BadSettings, QueueSettings
 from penstock.store.interface import QueueExists, QueueNotFound
@@ -51,6 +52,14 @@ async def test_a_queue_that_is_not_there_is_named_by_every_verb(stage: Stage) ->
         store.extend("nowhere", [], lease_ms=1),
         store.purge("nowhere"),
         store.counts("nowhere"),
+        store.describe("nowhere"),
+        store.peek("nowhere", most=1),
+        store.look("nowhere", "1-2"),
+        store.explain("nowhere", "1-2"),
+        store.receipts("nowhere", []),
+        store.escalate("nowhere", [], 0, actor="ada", reason=""),
+        store.audit("nowhere", most=1),
+        store.redrive("nowhere", most=1),
     ):
         with pytest.raises(QueueNotFound, match="nowhere"):
             await verb
@@ -66,12 +75,37 @@ async def test_queues_do_not_see_each_others_messages(stage: Stage) -> None:
 
 
 @every_store
-async def test_names_and_settings_may_be_in_any_language(stage: Stage) -> None:
-    await stage.store.create("заказы/注文", QueueSettings(dead_letters="墓"))
-    await send(stage, b"a", queue="заказы/注文")
-    await stage.reopen()
-    await stage.store.create("заказы/注文", QueueSettings(dead_letters="墓"))
-    assert await drain(stage, queue="заказы/注文") == [b"a"]
+async def test_a_queue_may_be_called_what_an_address_can_hold(stage: Stage) -> None:
+    names = ["a", "0", "Orders_2-b.fifo", "x" * 80, "q", "-", "_", "a..b"]
+    for name in names:
+        await stage.store.create(name, QueueSettings())
+    await stage.crash()
+    assert await stage.store.queues() == sorted([*names, "orders"])
+
+
+@every_store
+async def test_a_queue_called_otherwise_is_refused_and_the_limit_named(stage: Stage) -> None:
+    for name in ("", ".", "..", ".hidden", "a/b", "a b", "заказы", "a\n", "a%2fb", "q_1", "q_", ".dead", "q_1.dead"):
+        with pytest.raises(BadName, match="queue"):
+            await stage.store.create(name, QueueSettings(deliveries_max=0))
+        if name:
+            with pytest.raises(BadName, match="dead_letters"):
+                await stage.store.change("orders", QueueSettings(dead_letters=name))
+    with pytest.raises(BadName, match="QUEUE_NAME_CHARACTERS_MAX"):
+        await stage.store.create("x" * 81, QueueSettings())
+    assert await stage.store.queues() == ["orders"]
+
+
+@every_store
+async def test_dead_letters_can_be_named_after_the_longest_name(stage: Stage) -> None:
+    name = "x" * 80
+    await stage.store.create(name, QueueSettings(deliveries_max=1))
+    await send(stage, b"poison", queue=name)
+    await stage.store.release(name, (await lease(stage, queue=name)).receipts())
+    await stage.store.tidy()
+    assert await drain(stage, queue=f"{name}.dead") == [b"poison"]
+    await stage.store.delete(f"{name}.dead")
+    await stage.store.create(f"{name}.dead", QueueSettings(deliveries_max=0))
 
 
 @every_store
@@ -277,6 +311,16 @@ async def test_a_message_older_than_the_queue_keeps_it_is_let_go(stage: Stage) -
     await stage.store.tidy()
     assert await drain(stage) == [b"young"]
     await stage.reopen()
+    assert (await stage.store.counts("orders")).live == 0
+
+
+@every_store
+async def test_tidying_once_lets_go_of_everything_that_is_too_old(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(retention_ms=10_000))
+    for _ in range(3):
+        await stage.store.send("orders", Drafts(bodies=[b"x"] * 4_000, groups=[b"g"] * 4_000))
+    await stage.advance(10_000)
+    await stage.store.tidy()
     assert (await stage.store.counts("orders")).live == 0
 
 

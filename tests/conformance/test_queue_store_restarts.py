@@ -87,6 +87,15 @@ async def test_an_answer_that_wrote_nothing_waits_for_what_it_is_based_on(stage:
         lambda store, queue: store.ack(queue, []),
         lambda store, queue: store.purge(queue),
         lambda store, queue: store.counts(queue),
+        lambda store, queue: store.describe(queue),
+        lambda store, queue: store.queues(prefix=queue),
+        lambda store, queue: store.peek(queue, most=1),
+        lambda store, queue: store.look(queue, "1-2"),
+        lambda store, queue: store.explain(queue, "1-2"),
+        lambda store, queue: store.receipts(queue, []),
+        lambda store, queue: store.escalate(queue, [], 0, actor="", reason=""),
+        lambda store, queue: store.audit(queue, most=1),
+        lambda store, queue: store.redrive(queue, most=1),
     ]
     for number, verb in enumerate(verbs):
         queue = f"queue-{number}"
@@ -95,6 +104,18 @@ async def test_an_answer_that_wrote_nothing_waits_for_what_it_is_based_on(stage:
             await verb(stage.store, queue)
             await stage.crash()
         assert (await stage.store.counts(queue)).live == 0
+
+
+@every_store
+async def test_what_is_seen_is_durable(stage: Stage) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        sent = await begin(tasks, send(stage, b"a"))
+        (seen,) = await stage.store.peek("orders", most=1)
+        await stage.crash()
+    assert sent.result() == [seen.id]
+    again = await stage.store.look("orders", seen.id)
+    assert again is not None
+    assert bytes(again.body) == bytes(seen.body) == b"a"
 
 
 @every_store

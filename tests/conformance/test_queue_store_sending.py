@@ -14,7 +14,7 @@ from penstock.core.limits import (
 )
 from penstock.core.message import Drafts, Sender, Tier
 from penstock.core.queue import BadDraft
-from penstock.core.senders import SenderFenced, SendForgotten
+from penstock.core.senders import BadSender, SenderFenced, SendForgotten
 from penstock.core.settings import DAY_MS, DedupScope, QueueSettings
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send, until
 
@@ -231,6 +231,25 @@ async def test_a_sender_is_told_again_which_of_its_drafts_were_repeats(stage: St
     assert await stage.store.send("orders", drafts, sender=Sender(7, 0, 1)) == ids
     assert await stage.store.send("orders", drafts, sender=Sender(7, 0, 2)) == repeats
     assert await drain(stage) == [b"known", b"new"]
+
+
+@every_store
+async def test_a_sender_out_of_bounds_is_refused_before_anything_happens(stage: Stage) -> None:
+    greatest = Sender(2**64 - 1, 2**32 - 1, 2**64 - 1)
+    ids = await stage.store.send("orders", Drafts(bodies=[b"a"]), sender=greatest)
+    for sender, name in (
+        (Sender(2**64, 0, 0), "SENDER_ID_MAX"),
+        (Sender(-1, 0, 0), "SENDER_ID_MAX"),
+        (Sender(1, 2**32, 0), "SENDER_EPOCH_MAX"),
+        (Sender(1, -1, 0), "SENDER_EPOCH_MAX"),
+        (Sender(1, 0, 2**64), "SENDER_SEQUENCE_MAX"),
+        (Sender(1, 0, -1), "SENDER_SEQUENCE_MAX"),
+    ):
+        with pytest.raises(BadSender, match=name):
+            await stage.store.send("orders", Drafts(bodies=[b"b"]), sender=sender)
+    await stage.crash()
+    assert await stage.store.send("orders", Drafts(bodies=[b"a"]), sender=greatest) == ids
+    assert await drain(stage) == [b"a"]
 
 
 @every_store

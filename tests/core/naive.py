@@ -11,8 +11,8 @@ that open (turns between groups); it judges whether what was taken was allowed.
 from dataclasses import dataclass
 from fractions import Fraction
 
-WAITING, RESTING, LEASED, SPENT = "waiting", "resting", "leased", "spent"
-LIVE = {WAITING, RESTING, LEASED, SPENT}
+WAITING, RESTING, LEASED, SPENT, MOVING = "waiting", "resting", "leased", "spent", "moving"
+LIVE = {WAITING, RESTING, LEASED, SPENT, MOVING}
 
 
 @dataclass
@@ -31,6 +31,9 @@ class Message:
     dedup_id: bytes = b""
     deliveries_max: int = 0
     deliveries: int = 0
+    first_leased: int = 0
+    last_leased: int = 0
+    served_tier: int | None = None
     error: str = ""
     lease: int = 0
     until: int = 0
@@ -46,6 +49,14 @@ class Message:
     @property
     def key(self) -> int:
         return self.number << 3 | self.lane
+
+    def fact(self, *, at: int, ending: str) -> tuple[object, ...]:
+        """What is told of it when it is settled."""
+        lane, number, sent_at = self.first_life or (self.lane, self.number, self.sent_at)
+        tier = self.tier if self.served_tier is None else self.served_tier
+        deliveries = self.past_deliveries + self.deliveries
+        life = sent_at, self.first_leased, self.last_leased, at, deliveries, ending, self.error
+        return self.key, lane, number, tier, self.group, *life
 
 
 class Naive:
@@ -109,6 +120,8 @@ class Naive:
         return None
 
     def is_spent(self, message: Message) -> bool:
+        if not self.deliveries_max:
+            return False
         most = message.deliveries_max or self.deliveries_max
         return most > 0 and message.deliveries >= most
 
@@ -183,9 +196,12 @@ class Naive:
         for tier in range(5):
             assert all(message in leasable[tier] for message in chosen[tier]), "only what may be leased is leased"
             self.judge_order(leasable[tier], chosen[tier])
-        for message in everything:
-            message.place, message.lease, message.until, message.late = LEASED, lease, until, 0
-            message.deliveries += 1
+        for tier in range(5):
+            for message in chosen[tier]:
+                message.place, message.lease, message.until, message.late = LEASED, lease, until, 0
+                message.deliveries += 1
+                message.first_leased = message.first_leased or self.now
+                message.last_leased, message.served_tier = self.now, tier
 
     def judge_order(self, leasable: list[Message], chosen: list[Message]) -> None:
         names = {message.group for message in leasable}
@@ -201,6 +217,22 @@ class Naive:
             if left and not self.is_fifo:
                 most = max(sum(message.group == other for message in chosen) for other in names)
                 assert len(ours) >= most - 1, "groups take turns"
+
+    def depart(self, messages: list[Message]) -> None:
+        """Messages are on their way to another queue."""
+        for message in messages:
+            if message.place != RESTING:
+                message.visible_at = 0
+            message.place, message.late = MOVING, 0
+
+    def come_back(self, messages: list[Message], *, is_redrive: bool) -> None:
+        for message in messages:
+            if is_redrive and message.visible_at > self.now:
+                message.place = RESTING
+            elif not is_redrive and self.is_spent(message):
+                message.place = SPENT
+            else:
+                message.place, message.since = WAITING, self.now
 
     def settle(self, messages: list[Message], fact: str) -> None:
         for message in messages:

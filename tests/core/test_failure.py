@@ -90,6 +90,17 @@ def test_a_message_may_have_a_delivery_limit_of_its_own() -> None:
     assert life.place(message) == "spent"
 
 
+def test_a_queue_that_never_buries_knows_no_limits_of_messages() -> None:
+    life = Life(QueueSettings(deliveries_max=0))
+    (message,) = life.send(1, deliveries_max=1)
+    life.release(life.leased(), delay_ms=10)
+    assert life.place(message) == "resting"
+    life.wait(10)
+    life.leased(lease_ms=100)
+    life.wait(100)
+    assert life.place(message) == "waiting"
+
+
 def test_while_the_dead_letters_are_full_spent_messages_stay_and_are_counted() -> None:
     life = Life(QueueSettings(deliveries_max=1))
     life.send(3)

@@ -190,6 +190,19 @@ def test_time_may_pass_in_steps_or_at_once() -> None:
     assert freeze(steps.state) == freeze(once.state)
 
 
+def test_turns_are_the_same_whether_messages_age_in_steps_or_at_once() -> None:
+    steps, once = (Life(QueueSettings(aging_ms=(0, 0, 0, 100, 0))) for _ in range(2))
+    for life in (steps, once):
+        life.send(1, group=b"first")
+        life.send(1, Tier.LOW)
+        life.wait(10)
+        life.send(1, Tier.LOW, group=b"last")
+    for _ in range(200):
+        steps.wait(1)
+    once.wait(200)
+    assert freeze(steps.state) == freeze(once.state)
+
+
 def test_the_ones_of_a_mask_are_runs() -> None:
     for mask in range(300):
         found = sum(((1 << length) - 1) << start for start, length in bit_runs(mask))

@@ -12,14 +12,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.events import Event, Leased, Opened, QueueCreated, Released
+from penstock.core.events import Arrived, Event, Leased, Opened, QueueCreated, QueueDeleted, Redriven, Released
 from penstock.core.message import Drafts, Sender
 from penstock.core.queue import Queue
 from penstock.core.reading import contents, counts, look
 from penstock.core.retry import backoff_ms
 from penstock.core.settings import DedupScope, QueueSettings
+from penstock.core.settling import Ending, Settlement, settlements
 from penstock.core.snapshot import freeze, thaw
-from tests.core.naive import LEASED, LIVE, RESTING, SPENT, WAITING, Message, Naive
+from tests.core.naive import LEASED, LIVE, MOVING, RESTING, SPENT, WAITING, Message, Naive
 
 GROUPS = [b"", b"red", b"red", b"blue"]
 IDS = [b"", b"", b"", b"one", b"two", b"three"]
@@ -74,6 +75,8 @@ class RandomLife(RuleBasedStateMachine):
         self.leases: list[tuple[int, int, list[int]]] = []
         self.sends: list[tuple[Sender, Drafts, list[int]]] = []
         self.facts: Counter[int] = Counter()
+        # What is to be told of the next event.
+        self.told: list[tuple[object, ...]] = []
         self.buried: dict[tuple[int, int, int], tuple[int, str]] = {}
         self.snapshot = freeze(self.queue.state), len(self.history)
 
@@ -194,7 +197,10 @@ class RandomLife(RuleBasedStateMachine):
         roll=st.sampled_from([0.0, 0.5, 0.99]),
     )
     def release(self, data: st.DataObject, bits: int, delay: int | None, roll: float) -> None:
-        lease, token, keys = data.draw(st.sampled_from(self.leases[-4:]))
+        self.give_back(data.draw(st.sampled_from(self.leases[-4:])), bits, delay, roll)
+
+    def give_back(self, held: tuple[int, int, list[int]], bits: int, delay: int | None, roll: float) -> None:
+        lease, token, keys = held
         good = self.held(lease, keys, bits)
         event = self.queue.release(lease, token, bits, now_ms=self.now, roll=roll, delay_ms=delay, error="boom")
         assert (event.mask.bit_count() if event else 0) == len(good)
@@ -275,7 +281,13 @@ class RandomLife(RuleBasedStateMachine):
         if event is None:
             assert not self.dead.state.rows.origins
             return
+        told = settlements(self.dead.state, event)
+        assert [one[3:6] for one in told] == [origin[:3] for origin in event.origins]
+        assert all(one.ending is Ending.REDRIVEN for one in told)
         self.dead.apply(event)
+        self.come(event)
+
+    def come(self, event: Redriven | Arrived) -> None:
         for tier, origin, group, error in zip(event.tiers, event.origins, event.groups, event.errors, strict=True):
             key = self.send_one(tier, group, b"", 0, 0)
             message = self.naive.find(key)
@@ -289,7 +301,7 @@ class RandomLife(RuleBasedStateMachine):
         old = [
             message
             for message in self.naive.live()
-            if message.place != LEASED and message.sent_at <= self.now - RETENTION_MS
+            if message.place not in {LEASED, MOVING} and message.sent_at <= self.now - RETENTION_MS
         ]
         found = [key for run in event.runs for key in keys_of(run)] if event is not None else []
         assert sorted(found) == sorted(message.key for message in old)
@@ -299,8 +311,10 @@ class RandomLife(RuleBasedStateMachine):
 
     def purge(self, is_meant: int) -> None:
         event = self.queue.purge(now_ms=self.now) if is_meant == 0 else None
+        rest = [message for message in self.naive.live() if message.place != MOVING]
+        assert (event is not None) == (is_meant == 0 and bool(rest))
         if event is not None:
-            self.settle(self.naive.live(), "purged")
+            self.settle(rest, "purged")
             self.happen(event)
 
     @rule(data=st.data(), tier=st.integers(0, 4), for_ms=st.sampled_from([0, 15, 100]))
@@ -389,6 +403,7 @@ class RandomLife(RuleBasedStateMachine):
         assert found.leased == sum(message.place == LEASED for message in live)
         assert found.resting == sum(message.place == RESTING for message in live)
         assert found.spent == sum(message.place == SPENT for message in live)
+        assert found.moving == sum(message.place == MOVING for message in live)
         assert found.live == self.queue.state.live == len(live)
 
     @invariant()
@@ -400,6 +415,11 @@ class RandomLife(RuleBasedStateMachine):
             assert settled | live == set(range(lane.next))
             assert not settled & live
             assert lane.live == len(live)
+
+    @invariant()
+    def everything_that_lives_would_be_told_of(self) -> None:
+        found = rows_of(settlements(self.queue.state, QueueDeleted(QUEUE, self.now)))
+        assert found == sorted(message.fact(at=self.now, ending="deleted") for message in self.naive.live())
 
     @invariant()
     def the_state_is_a_function_of_the_events(self) -> None:
@@ -420,10 +440,13 @@ class RandomLife(RuleBasedStateMachine):
     # Words used above.
 
     def happen(self, event: Event) -> None:
+        assert rows_of(settlements(self.queue.state, event)) == sorted(self.told), "each message is told of once"
+        self.told = []
         self.history.append(event)
         self.queue.apply(event)
 
     def settle(self, messages: list[Message], fact: str) -> None:
+        self.told = [message.fact(at=self.now, ending=fact) for message in messages]
         self.naive.settle(messages, fact)
         self.facts.update(message.key for message in messages)
 
@@ -437,6 +460,22 @@ class RandomLife(RuleBasedStateMachine):
 def keys_of(run: tuple[int, int, int]) -> list[int]:
     lane, first, length = run
     return [number << 3 | lane for number in range(first, first + length)]
+
+
+def rows_of(told: list[Settlement]) -> list[tuple[object, ...]]:
+    """What is told, with a row for each message."""
+    rows: list[tuple[object, ...]] = []
+    for one in told:
+        assert (one.queue, one.home) == (QUEUE, QUEUE)
+        for row in range(one.count):
+            key = one.key + 8 * row
+            sent_at = one.sent_at_ms
+            if not isinstance(sent_at, int):
+                starts, times = sent_at
+                sent_at = max((start, at) for start, at in zip(starts, times, strict=True) if start <= key >> 3)[1]
+            life = sent_at, *one[9:13], one.ending.name.lower(), one.error
+            rows.append((key, one.lane, one.number + row, one.tier, one.group, *life))
+    return sorted(rows)
 
 
 TestRandomLife = RandomLife.TestCase

@@ -9,7 +9,7 @@ import pytest
 import penstock.core
 from penstock.core.explain import Waits, explain
 from penstock.core.message import Tier
-from penstock.core.reading import bounds, counts, oldest_sent_at_ms, peek
+from penstock.core.reading import bounds, counts, holders, oldest_sent_at_ms, peek
 from penstock.core.settings import QueueSettings
 from tests.core.life import START_MS, Life
 
@@ -29,6 +29,19 @@ def test_counts_are_by_tier_and_place() -> None:
     found = counts(life.state)
     assert (found.ready, found.leased, found.resting, found.spent) == ((0, 1, 0, 0, 0), 1, 2, 1)
     assert found.live == 5
+
+
+def test_who_holds_a_message_is_known() -> None:
+    life = Life()
+    sent = life.send(4) + life.send(2, group=b"a") + life.send(3, Tier.LOW)
+    life.release(life.leased(1), delay_ms=0)
+    leases = [life.leased(4), life.leased(3)]
+    expected = {message: (lease.id, row) for lease in leases for row, message in enumerate(lease.messages)}
+    assert len(expected) == 7
+    assert holders(life.state, sent) == expected
+    assert holders(life.state, [*sent, 1 << 40, 7]) == expected
+    life.ack(leases[0])
+    assert holders(life.state, sent) == {message: held for message, held in expected.items() if held[0] == leases[1].id}
 
 
 def test_the_oldest_message_of_a_tier_is_known() -> None:

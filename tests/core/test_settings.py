@@ -5,12 +5,14 @@ import pytest
 from penstock.core.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
 from penstock.core.message import Drafts, Tier
 from penstock.core.queue import BadDraft, Queue, QueueFull
-from penstock.core.settings import BadSettings, DedupScope, QueueSettings
+from penstock.core.settings import BadSettings, DedupScope, History, QueueSettings
 from tests.core.life import Life
 
 
 def test_settings_come_back_the_same() -> None:
-    settings = QueueSettings(is_fifo=True, lease_ms=5, dedup_scope=DedupScope.LIVE, weights=(5, 4, 3, 2, 1))
+    settings = QueueSettings(
+        is_fifo=True, lease_ms=5, dedup_scope=DedupScope.LIVE, weights=(5, 4, 3, 2, 1), history=History.FULL
+    )
     assert QueueSettings.from_json(settings.to_json()) == settings
 
 
@@ -31,6 +33,7 @@ def test_a_setting_that_is_not_given_has_its_default() -> None:
         '{"weights": [1, 2, 3, 4, 0]}',
         '{"weights": [1, 2, 3, 4, 5.5]}',
         '{"dedup_scope": "always"}',
+        '{"history": "some"}',
         '{"reserve_percent": [0, 0, 0, 0, 100]}',
     ],
 )

@@ -119,7 +119,7 @@ class Life:
 
     async def run(self, runtime: Runtime, process: Callable[[EmbeddedStore], Awaitable[None]], end: str) -> None:
         try:
-            store = await EmbeddedStore.open(runtime, FOLDER, small())
+            store = await EmbeddedStore.open(runtime, FOLDER, small(), upkeep_ms=self.dice.choice([1, 20, 500]))
         except (LogFull, OSError):
             if self.machine.disk.capacity_bytes is None:
                 raise

@@ -4,6 +4,7 @@ from tests.simulation.mutants import Mutant
 
 SHARD = "penstock.store.embedded.shard"
 STORE = "penstock.store.embedded.store"
+MEMORY = "penstock.store.embedded.memory"
 BODIES = "penstock.store.embedded.bodies"
 CODEC = "penstock.store.embedded.codec"
 
@@ -33,26 +34,31 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     # Becoming what the journal says.
     Mutant(
         "store-leases-do-not-begin-anew",
-        SHARD,
-        "                for queue in self.queues.values():\n                    queue.apply(event)\n",
-        "                pass\n",
+        MEMORY,
+        "        for queue in self.queues.values():\n            queue.apply(event)\n",
+        "        pass\n",
     ),
     Mutant(
         "store-a-burial-only-takes-away",
-        SHARD,
-        "                self.queues[event.into].apply(event)\n",
+        MEMORY,
+        "        self.queues[event.into].apply(event)\n",
         "",
     ),
     Mutant(
         "store-a-burial-only-adds",
-        SHARD,
-        "                self.queues[event.queue].apply(event)\n                self.queues[event.into].apply(event)\n",
-        "                self.queues[event.into].apply(event)\n",
+        MEMORY,
+        "        self.queues[event.queue].apply(event)\n        self.queues[event.into].apply(event)\n",
+        "        self.queues[event.into].apply(event)\n",
     ),
-    Mutant("store-time-goes-back", SHARD, "max(0, self._newest_ms - self._runtime.clock.now_ms())", "0"),
+    Mutant("store-time-goes-back", SHARD, "max(0, self.memory.newest_ms - self._runtime.clock.now_ms())", "0"),
     # Bodies.
     Mutant("store-a-row-of-mixed-tiers-is-off-by-one", BODIES, "if other == tier])", "if other == tier][1:] or [0])"),
-    Mutant("store-a-moved-message-is-the-first-of-its-send", BODIES, "Place(offset, nth)", "Place(offset, 0)"),
+    Mutant(
+        "store-a-moved-message-is-the-first-of-its-send",
+        BODIES,
+        "target.arrived(tier, source.span(run.lane, run.first))",
+        "target.arrived(tier, source.span(run.lane, run.first)._replace(nth=0))",
+    ),
     Mutant(
         "store-bodies-of-repeats-are-kept",
         STORE,

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from penstock.runtime.interface import Dice
+from penstock.runtime.interface import NO_SPACE, AsideFailed, Dice, Disk
 from tests.simulation.clock import SimDice
 from tests.simulation.disk import PowerCut
 
@@ -79,3 +79,33 @@ class SimWorkers:
         """Return a moment from now that is not before the last one."""
         now = asyncio.get_running_loop().time()
         return max(last_at, now) + self._dice.roll() * self._delay_s_max
+
+
+class SimAside:
+    """The process that does long work: its time is its own, the disk is the machine's."""
+
+    def __init__(self, disk: Disk, workers: SimWorkers) -> None:
+        self._disk = disk
+        self._workers = workers
+
+    async def run(self, work: Callable[[Disk, bytes], bytes], request: bytes) -> bytes:
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: list[bytes | Exception] = []
+
+        def job() -> None:
+            try:
+                answer.append(work(self._disk, request))
+            except OSError as error:
+                answer.append(AsideFailed(str(error), is_disk_failure=error.errno not in NO_SPACE))
+
+        def done() -> None:
+            (found,) = answer
+            if future.done():
+                return
+            if isinstance(found, bytes):
+                future.set_result(found)
+            else:
+                future.set_exception(found)
+
+        self._workers.submit(job, done)
+        return await future

@@ -23,18 +23,19 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from penstock.runtime.interface import Clock, Dice, Runtime, Workers
+from penstock.runtime.interface import Aside, Clock, Dice, Runtime, Workers
 from penstock.telemetry import Note
 from tests.simulation.clock import SimClock, SimDice
 from tests.simulation.disk import Choose, PowerCut, SimDisk
 from tests.simulation.loop import OWNER, AnyTask, Leaked, SimLoop, describe, running_loop
-from tests.simulation.workers import Halted, SimWorkers
+from tests.simulation.workers import Halted, SimAside, SimWorkers
 
 __all__ = ["Died", "Halted", "Machine", "Notes", "PowerCut", "halt", "sim_runtime"]
 
 T = TypeVar("T")
 
 CANCELS_MAX = 1_000
+ASIDE_MS_MAX = 20.0
 
 
 class Died(Exception):
@@ -64,6 +65,7 @@ def sim_runtime(
     dice: Dice | None = None,
     workers: Workers | None = None,
     notes: Notes | None = None,
+    aside: Aside | None = None,
 ) -> Runtime:
     """Join simulated parts, with a new one for each that is missing."""
     dice = dice or SimDice()
@@ -72,6 +74,7 @@ def sim_runtime(
         dice=dice,
         disk=disk,
         workers=workers or SimWorkers(dice),
+        aside=aside or SimAside(disk, SimWorkers(dice)),
         halt=halt,
         note=notes or Notes(),
     )
@@ -96,8 +99,10 @@ class Machine:
         assert self._process is None, "the machine runs already"
         self.disk.check_is_up()
         workers = SimWorkers(self.dice, on_dead=self._die)
-        self._process = _Process(workers, self._die)
-        self.runtime = sim_runtime(self.disk, self.clock, self.dice, workers, self.notes)
+        # It is slower, so that much happens before it is done.
+        child = SimWorkers(self.dice, on_dead=self._die, delay_ms_max=ASIDE_MS_MAX)
+        self._process = _Process((workers, child), self._die)
+        self.runtime = sim_runtime(self.disk, self.clock, self.dice, workers, self.notes, SimAside(self.disk, child))
         return self.runtime
 
     def kill(self) -> None:
@@ -137,7 +142,7 @@ class Machine:
 class _Process:
     """The tasks and jobs of a machine from one start to the next death."""
 
-    def __init__(self, workers: SimWorkers, on_fatal: Callable[[BaseException], None]) -> None:
+    def __init__(self, workers: tuple[SimWorkers, ...], on_fatal: Callable[[BaseException], None]) -> None:
         self.death: BaseException | None = None
         self._workers = workers
         self._on_fatal = on_fatal
@@ -158,7 +163,8 @@ class _Process:
 
     def die(self, death: BaseException) -> None:
         self.death = death
-        self._workers.stop()
+        for workers in self._workers:
+            workers.stop()
         loop = running_loop()
         if loop is not None:
             self._cancel(loop)

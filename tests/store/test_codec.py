@@ -1,5 +1,6 @@
 """Every event becomes a journal record and comes back the same."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import get_args
 
@@ -12,7 +13,15 @@ from penstock.core.events import Event, Sent
 from penstock.core.message import Origin, Run, Sender
 from penstock.log import record
 from penstock.log.frame import Blobs
-from penstock.store.embedded.codec import Decoded, UnknownEvent, decode, encode
+from penstock.store.embedded.codec import (
+    Decoded,
+    Encoded,
+    UnknownEvent,
+    decode,
+    decode_by_layout,
+    encode,
+    encode_by_layout,
+)
 
 U32 = st.integers(0, 2**32 - 1)
 U63 = st.integers(0, 2**63 - 1)
@@ -23,6 +32,9 @@ MASKS = st.integers(0, 2**1000 - 1)
 FIELDS = {
     "queue": U32,
     "into": U32,
+    "sequence": U63,
+    "is_redrive": st.booleans(),
+    "is_done": st.booleans(),
     "at_ms": U63,
     "until_ms": U63,
     "lease": U63,
@@ -35,7 +47,7 @@ FIELDS = {
     **dict.fromkeys(("name", "settings", "error", "actor", "reason"), st.text(max_size=50)),
 }
 MOVES = [events.Buried, events.Redriven]
-PLAIN = [kind for kind in get_args(Event) if kind not in {Sent, events.Leased, *MOVES}]
+PLAIN = [kind for kind in get_args(Event) if kind not in {Sent, events.Copied, events.Leased, events.Arrived, *MOVES}]
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
@@ -72,6 +84,24 @@ def test_a_move_comes_back_with_where_each_message_came_from(
     assert decode(*encode(event)) == Decoded(event)
 
 
+ARRIVED = st.tuples(MOVED, st.binary(max_size=99), st.binary(max_size=9))
+
+
+@given(rows=st.lists(ARRIVED, min_size=1, max_size=4), has_attributes=st.booleans())
+def test_what_arrives_from_another_shard_brings_its_bodies_and_attributes(
+    rows: list[tuple[tuple[Run, int, Origin, bytes, str], bytes, bytes]], has_attributes: bool
+) -> None:
+    tiers, origins, groups, errors = (tuple(row[0][i] for row in rows) for i in range(1, 5))
+    event = events.Arrived(1, 2, 3, 4, bytes(tiers), origins, groups, errors)  # type: ignore[arg-type]
+    attributes = [row[2] for row in rows] if has_attributes else None
+    bodies = Blobs.of([row[1] for row in rows])
+    found = decode(*encode(event, bodies, None if attributes is None else Blobs.of(attributes)))
+    assert found.event == event
+    assert found.bodies is not None
+    assert list(map(bytes, found.bodies)) == [row[1] for row in rows]
+    assert (None if found.attributes is None else list(map(bytes, found.attributes))) == attributes
+
+
 @st.composite
 def sends(draw: st.DrawFn) -> tuple[Sent, list[bytes], list[bytes] | None]:
     count = draw(st.integers(1, 6))
@@ -104,6 +134,69 @@ def test_a_send_comes_back_with_its_bodies_and_attributes(sent: tuple[Sent, list
     assert found.bodies is not None
     assert list(map(bytes, found.bodies)) == bodies
     assert (None if found.attributes is None else list(map(bytes, found.attributes))) == attributes
+
+
+@given(st.lists(st.builds(Run, st.integers(0, 4), U63, U32), max_size=5), st.lists(st.binary(max_size=9), max_size=5))
+def test_bodies_copied_forward_come_back_with_the_numbers_they_are_of(runs: list[Run], bodies: list[bytes]) -> None:
+    event = events.Copied(1, 2, tuple(runs))
+    for attributes in (None, Blobs.of(bodies[::-1])):
+        found = decode(*encode(event, Blobs.of(bodies), attributes))
+        assert found.event == event
+        assert found.bodies is not None
+        assert list(map(bytes, found.bodies)) == bodies
+        assert (None if found.attributes is None else list(map(bytes, found.attributes))) == (
+            None if attributes is None else bodies[::-1]
+        )
+
+
+@given(st.builds(events.Acked, U32, U63, U63, MASKS))
+def test_an_ack_is_written_as_its_layout_says(event: Event) -> None:
+    assert encode(event) == encode_by_layout(event)
+
+
+@given(st.lists(st.tuples(st.builds(Run, st.integers(0, 255), U63, U32), st.integers(0, 4)), max_size=3), U63, U63)
+def test_a_lease_is_written_as_its_layout_says(rows: list[tuple[Run, int]], token: int, lease_ms: int) -> None:
+    event = events.Leased(1, 2, 3, token, lease_ms, tuple(run for run, _ in rows), bytes(tier for _, tier in rows))
+    assert encode(event) == encode_by_layout(event)
+
+
+@given(sends() | sends().map(lambda sent: (Sent(sent[0].queue, sent[0].at_ms, sent[0].tiers), sent[1], None)))
+def test_a_send_is_written_as_its_layout_says(sent: tuple[Sent, list[bytes], list[bytes] | None]) -> None:
+    event, bodies, attributes = sent
+    columns = Blobs.of(bodies), None if attributes is None else Blobs.of(attributes)
+    assert encode(event, *columns) == encode_by_layout(event, *columns)
+
+
+def told(read: Callable[[bytes, bytes | None], Decoded], key: bytes, value: bytes | None) -> object:
+    """What comes of reading a record: all that is in it, or how it was refused."""
+    try:
+        event, bodies, attributes = read(key, value)
+    except Exception as error:
+        return type(error)
+    return event, *(None if column is None else list(map(bytes, column)) for column in (bodies, attributes))
+
+
+HEALTHY = st.one_of(
+    st.builds(events.Acked, U32, U63, U63, MASKS).map(encode),
+    st.builds(events.Leased, U32, U63, U63, U63, U63, st.just((Run(2, 7, 1),)), st.just(b"\2")).map(encode),
+    st.lists(st.binary(max_size=9), min_size=1, max_size=9).map(
+        lambda bodies: encode(Sent(1, 2, bytes(len(bodies))), Blobs.of(bodies))
+    ),
+)
+
+
+@given(HEALTHY, st.data())
+def test_a_short_cut_reads_what_the_layout_reads_also_of_damaged_records(found: Encoded, data: st.DataObject) -> None:
+    key, value = found
+    assert told(decode, key, value) == told(decode_by_layout, key, value)
+    is_key = value is None or data.draw(st.booleans())
+    part = bytearray(key if is_key or value is None else value)
+    if data.draw(st.booleans()):
+        part[data.draw(st.integers(0, len(part) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del part[data.draw(st.integers(2, len(part))) :]
+    damaged = (bytes(part), value) if is_key else (key, bytes(part))
+    assert told(decode, *damaged) == told(decode_by_layout, *damaged)
 
 
 def test_events_of_one_decision_share_a_batch_and_a_crc() -> None:

@@ -5,19 +5,20 @@ and it is carried out on the numbers it names. The one thing that happens beside
 it is time, which `Queue.apply` moves to the event's first.
 """
 
-from array import array
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any
 
 from penstock.core.events import (
     Acked,
+    Arrived,
     Buried,
     Escalated,
     Event,
     Expired,
     Extended,
     Leased,
+    Moved,
+    Moving,
     Opened,
     Purged,
     QueueChanged,
@@ -28,15 +29,17 @@ from penstock.core.events import (
     Sent,
 )
 from penstock.core.fairness import Shares
-from penstock.core.grouping import UNGROUPED, Groups
+from penstock.core.grouping import UNGROUPED
 from penstock.core.lanes import Lane, Stretch
-from penstock.core.leases import Part
-from penstock.core.message import Origin, Run
+from penstock.core.leases import Part, RunPart
+from penstock.core.message import Audit, Origin, Run
+from penstock.core.moves import Move
+from penstock.core.purging import purge
 from penstock.core.retry import is_spent
-from penstock.core.rows import SPENT, Escalation, Rows
-from penstock.core.settings import TIERS, DedupScope, QueueSettings
-from penstock.core.state import Audit, State
-from penstock.core.wheel import Wheel
+from penstock.core.rows import MOVING, SPENT, WAITING, Escalation
+from penstock.core.sending import add_row, sent
+from penstock.core.settings import QueueSettings
+from penstock.core.state import State
 
 
 def _opened(state: State, event: Opened) -> None:
@@ -46,133 +49,12 @@ def _opened(state: State, event: Opened) -> None:
     state.advance(event.at_ms)
 
 
-def _sent(state: State, event: Sent) -> None:
-    if (
-        event.groups is None
-        and event.dedup_ids is None
-        and event.visible_at_ms is None
-        and event.deliveries_max is None
-        and event.sender is None
-    ):
-        state.add_runs(event.tiers, event.at_ms)
-    else:
-        _send_more(state, event)
-
-
-def _send_more(state: State, event: Sent) -> None:
-    has_live_ids = event.dedup_ids is not None and state.settings.dedup_scope is DedupScope.LIVE
-    has_names = event.sender is not None or (event.dedup_ids is not None and not has_live_ids)
-    firsts = [lane.next for lane in state.lanes] if has_names else []
-    if event.groups is None and event.visible_at_ms is None and event.deliveries_max is None and not has_live_ids:
-        state.add_runs(event.tiers, event.at_ms)
-    else:
-        _send_rows(state, event, has_live_ids=has_live_ids)
-    if event.dedup_ids is not None and not has_live_ids:
-        _remember_ids(state, event, event.dedup_ids, firsts)
-    if event.sender is not None:
-        keys = state.keys_of(event.tiers, firsts)
-        for draft, message in event.repeats:
-            keys.insert(draft, message)
-        state.senders.remember(event.sender, array("Q", keys), event.at_ms)
-        state.soon(state.senders.next_ms())
-
-
-def _send_rows(state: State, event: Sent, *, has_live_ids: bool) -> None:
-    tiers, groups, now_ms, lanes = event.tiers, event.groups, event.at_ms, state.lanes
-    ids = event.dedup_ids if has_live_ids else None
-    count = len(tiers)
-    keys: Sequence[int]
-    if tiers and tiers.count(tiers[0]) == count:
-        first = lanes[tiers[0]].number(count, now_ms) << 3 | tiers[0]
-        keys = range(first, first + 8 * count, 8)
-    else:
-        keys = state.keys_of(tiers, [lane.next for lane in lanes])
-        for tier in set(tiers):
-            lanes[tier].number(tiers.count(tier), now_ms)
-    is_even = event.visible_at_ms is None and event.deliveries_max is None
-    if is_even and (groups is None or b"" not in groups) and (ids is None or b"" not in ids):
-        _send_even_rows(state, keys, event, ids)
-    else:
-        _send_mixed_rows(state, keys, event, ids)
-
-
-def _send_even_rows(state: State, keys: Sequence[int], event: Sent, ids: tuple[bytes, ...] | None) -> None:
-    """All are rows, and wait at once: the usual batch of groups or ids."""
-    rows, tiers, groups = state.rows, event.tiers, state.groups
-    slots = rows.add_all(keys, event.at_ms, state.order + 1)
-    state.order += len(slots)
-    if ids is not None:
-        rows.dedup_ids.update(zip(slots, ids, strict=True))
-        state.dedup.live.update(zip(ids, keys, strict=True))
-    different = set(tiers)
-    for tier in different:
-        state.ready[tier] += tiers.count(tier)
-    if event.groups is None:
-        groups.append_all(slots, tiers)
-    elif groups.is_fifo:
-        groups.append_in_order(slots, tiers, event.groups)
-    else:
-        groups.append_grouped(slots, tiers, event.groups)
-    if any(map(state.settings.aging_ms.__getitem__, different)):
-        for slot in slots:
-            state.time_aging(slot)
-
-
-def _send_mixed_rows(state: State, keys: Sequence[int], event: Sent, ids: tuple[bytes, ...] | None) -> None:
-    columns = zip(
-        keys,
-        event.groups or repeat(b""),
-        ids or repeat(b""),
-        event.visible_at_ms or repeat(0),
-        event.deliveries_max or repeat(0),
-        strict=False,
-    )
-    rows, now_ms = state.rows, event.at_ms
-    for key, group, dedup_id, visible_at_ms, deliveries_max in columns:
-        tier, number = key & 7, key >> 3
-        if not (group or dedup_id or deliveries_max or visible_at_ms > now_ms):
-            state.add_numbered(state.lanes[tier], number, number + 1, now_ms)
-            continue
-        slot = _add_row(state, tier, number, now_ms, group)
-        if deliveries_max:
-            rows.deliveries_max[slot] = deliveries_max
-        if dedup_id:
-            rows.dedup_ids[slot] = dedup_id
-            state.dedup.live[dedup_id] = key
-        if visible_at_ms > now_ms:
-            state.rest(slot, visible_at_ms)
-        else:
-            state.join(slot)
-
-
-def _add_row(state: State, tier: int, number: int, now_ms: int, group: bytes) -> int:
-    state.order += 1
-    slot = state.rows.add(tier, number, now_ms, state.order)
-    if group:
-        groups = state.groups
-        number = groups.numbers.get(group) or groups.number(group)
-        state.rows.group[slot] = number
-        groups.members[number] += 1
-        if groups.is_fifo:
-            # The newest of all, so its place is the last.
-            groups.append(number * TIERS, slot)
-    return slot
-
-
 def _place(state: State, slot: int, visible_at_ms: int, now_ms: int) -> None:
     if visible_at_ms > now_ms:
         state.rest(slot, visible_at_ms)
     else:
         state.rows.since_ms[slot] = now_ms
         state.join(slot)
-
-
-def _remember_ids(state: State, event: Sent, dedup_ids: tuple[bytes, ...], firsts: list[int]) -> None:
-    until_ms = event.at_ms + state.settings.dedup_window_ms
-    for name, message in zip(dedup_ids, state.keys_of(event.tiers, firsts), strict=True):
-        if name:
-            state.dedup.remember(name, message, until_ms)
-    state.soon(state.dedup.next_ms())
 
 
 def _leased(state: State, event: Leased) -> None:
@@ -201,7 +83,7 @@ def _lease_parts(state: State, event: Leased) -> list[Part]:
     if state.rows.index:
         _lease_runs_and_rows(state, event, parts)
     else:
-        _lease_runs(state, runs, tiers, parts)
+        _lease_runs(state, runs, tiers, event.at_ms, parts)
     if tiers[0] == tiers[-1]:
         # They are in order, so all are the same.
         state.shares.served_alone(tiers[0], sum([run[2] for run in runs]))
@@ -224,7 +106,7 @@ def _lease_runs_and_rows(state: State, event: Leased, parts: list[Part]) -> None
             bit += len(slots)
             slots = []
         if slot is None:
-            _lease_runs(state, (Run(lane, first, length),), (tier,), parts)
+            _lease_runs(state, (Run(lane, first, length),), (tier,), event.at_ms, parts)
             bit += length
             continue
         slots_tier = tier
@@ -236,7 +118,7 @@ def _lease_runs_and_rows(state: State, event: Leased, parts: list[Part]) -> None
         parts += slots
 
 
-def _lease_runs(state: State, runs: Sequence[Run], tiers: Sequence[int], parts: list[Part]) -> None:
+def _lease_runs(state: State, runs: Sequence[Run], tiers: Sequence[int], at_ms: int, parts: list[Part]) -> None:
     lanes, rotations, plain, ready = state.lanes, state.groups.rotations, state.plain, state.ready
     for (lane, first, length), tier in zip(runs, tiers, strict=True):
         shelf, end = lanes[lane].shelves[tier], first + length
@@ -247,11 +129,11 @@ def _lease_runs(state: State, runs: Sequence[Run], tiers: Sequence[int], parts: 
             shelf.count -= length
             plain[tier] -= length
             ready[tier] -= length
-            parts.append((lane, first, length, 1))
+            parts.append((lane, first, length, 1, at_ms, tier))
         elif state.take_front(lanes[lane], tier, first, length):
-            parts.append((lane, first, length, 1))
+            parts.append((lane, first, length, 1, at_ms, tier))
         else:
-            parts += _run_parts(lane, state.take_run(lanes[lane], tier, first, end))
+            parts += _run_parts(lane, state.take_run(lanes[lane], tier, first, end), tier, at_ms)
         if rotations[tier]:
             state.groups.turn(tier, UNGROUPED)
 
@@ -263,22 +145,26 @@ def _lease_one_run(state: State, slot: int, run: Run, tier: int) -> None:
     leases = state.leases
     leases.lane[slot] = lane
     leases.first[slot] = first
+    leases.served_tier[slot] = tier
     if state.take_front(state.lanes[lane], tier, first, length):
         leases.deliveries[slot] = 1
     else:
-        parts = _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length))
+        leased_at_ms = leases.leased_at_ms[slot]
+        parts = _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length), tier, leased_at_ms)
         leases.deliveries[slot] = parts[0][3]
         if len(parts) > 1:
             leases.parts[slot] = list(parts)
+        elif parts[0][4] != leased_at_ms:
+            leases.first_leased_ms[slot] = parts[0][4]
     if state.groups.rotations[tier]:
         state.groups.turn(tier, UNGROUPED)
 
 
-def _run_parts(lane: int, taken: list[Stretch]) -> list[tuple[int, int, int, int]]:
-    if len(taken) == 1:
-        first, end, deliveries, _ = taken[0]
-        return [(lane, first, end - first, deliveries + 1 if deliveries < 0xFFFF else deliveries)]
-    return [(lane, first, end - first, min(deliveries + 1, 0xFFFF)) for first, end, deliveries, _ in taken]
+def _run_parts(lane: int, taken: list[Stretch], tier: int, at_ms: int) -> list[RunPart]:
+    return [
+        (lane, first, end - first, deliveries + 1 if deliveries < 0xFFFF else deliveries, first_ms or at_ms, tier)
+        for first, end, deliveries, _, first_ms, _ in taken
+    ]
 
 
 def _acked(state: State, event: Acked) -> None:
@@ -346,6 +232,7 @@ def _released(state: State, event: Released) -> None:
     leases = state.leases
     slot = leases.find(event.lease)
     members = list(leases.members(slot, event.mask))
+    leased_at_ms = leases.leased_at_ms[slot]
     state.leased -= event.mask.bit_count()
     leases.drop_held(slot, event.mask)
     times = iter(event.visible_at_ms)
@@ -356,10 +243,10 @@ def _released(state: State, event: Released) -> None:
             state.link(part)
             _return_row(state, part, next(times), event)
             continue
-        lane, first, count, deliveries = part
+        lane, first, count, deliveries, first_leased_ms, tier = part
         for number in range(first, first + count):
             row = state.make_row(state.lanes[lane], number, event.at_ms)
-            state.rows.deliveries[row] = deliveries
+            state.rows.deliver(row, deliveries, first_leased_ms, leased_at_ms, tier)
             _return_row(state, row, next(times), event)
 
 
@@ -383,7 +270,7 @@ def _extended(state: State, event: Extended) -> None:
     state.soon(until_ms)
 
 
-def _moved(state: State, event: Buried | Redriven) -> None:
+def _moved_at_once(state: State, event: Buried | Redriven) -> None:
     if event.into == state.queue:
         rows = zip(event.tiers, event.origins, event.groups, event.errors, strict=True)
         for tier, origin, group, error in rows:
@@ -395,12 +282,59 @@ def _moved(state: State, event: Buried | Redriven) -> None:
 
 
 def _arrive(state: State, tier: int, origin: Origin, group: bytes, error: str, now_ms: int) -> None:
-    slot = _add_row(state, tier, state.lanes[tier].number(1, now_ms), now_ms, group)
+    slot = add_row(state, tier, state.lanes[tier].number(1, now_ms), now_ms, group)
     state.rows.origins[slot] = origin
     state.rows.by_origin[origin[:3]] = slot
     if error:
         state.rows.errors[slot] = error
     _place(state, slot, now_ms, now_ms)
+
+
+def _moving(state: State, event: Moving) -> None:
+    state.moves.started = event.sequence
+    state.moves.pending = Move(event.into, event.sequence, event.is_redrive, event.runs)
+    for run in event.runs:
+        slot = state.slot_of(run.lane, run.first)
+        if state.rows.state[slot] == WAITING:
+            # Where a resting one has the time that it returns to.
+            state.rows.visible_at_ms[slot] = 0
+        state.leave(slot)
+        state.rows.state[slot] = MOVING
+        # A FIFO group stays closed behind it: it may come back.
+        state.link(slot)
+        if state.groups.is_ordered(state.rows.group[slot]):
+            state.groups.refresh(state.rows.group[slot])
+
+
+def _arrived(state: State, event: Arrived) -> None:
+    state.moves.arrived[event.source] = event.sequence
+    for tier, origin, group, error in zip(event.tiers, event.origins, event.groups, event.errors, strict=True):
+        _arrive(state, tier, origin, group, error, event.at_ms)
+
+
+def _moved(state: State, event: Moved) -> None:
+    move, state.moves.pending = state.moves.pending, None
+    assert move is not None
+    assert move.sequence == event.sequence
+    for run in move.runs:
+        slot = state.slot_of(run.lane, run.first)
+        if event.is_done:
+            _settle_waiting_row(state, slot)
+        else:
+            _come_back(state, slot, event.at_ms, is_redrive=move.is_redrive)
+    if event.is_done:
+        state.drained.add(len(move.runs), event.at_ms)
+
+
+def _come_back(state: State, slot: int, now_ms: int, *, is_redrive: bool) -> None:
+    rows = state.rows
+    if is_redrive:
+        _place(state, slot, rows.visible_at_ms[slot], now_ms)
+    elif is_spent(state.settings, rows.deliveries[slot], rows.deliveries_max[slot]):
+        state.spend(slot)
+    else:
+        # The limit was raised meanwhile.
+        _place(state, slot, now_ms, now_ms)
 
 
 def _expired(state: State, event: Expired) -> None:
@@ -409,18 +343,7 @@ def _expired(state: State, event: Expired) -> None:
 
 
 def _purged(state: State, _: Purged) -> None:
-    for lane in state.lanes:
-        lane.clear()
-    state.leases.clear()
-    state.rows = Rows()
-    state.ready[:] = [0] * TIERS
-    state.plain[:] = [0] * TIERS
-    state.groups = Groups(state.rows, state.plain, is_fifo=state.settings.is_fifo)
-    state.leased = state.resting = 0
-    state.delays, state.aging, state.reverts = Wheel(), Wheel(), Wheel()
-    state.spent.clear()
-    state.dedup.live.clear()
-    state.find_due()
+    purge(state)
 
 
 def _escalated(state: State, event: Escalated) -> None:
@@ -441,12 +364,19 @@ def _escalated(state: State, event: Escalated) -> None:
 
 def _loosen(state: State, lane: Lane, number: int) -> int:
     """Make a row of a number on a shelf."""
-    deliveries, lease, bit = state.take_one(lane, number)
+    (_, _, deliveries, lease, first_leased_ms, tier), bit = state.take_one(lane, number)
     slot = state.make_row(lane, number, state.now_ms)
-    state.rows.deliveries[slot] = deliveries
-    state.rows.lease[slot], state.rows.bit[slot] = lease, bit
+    if lease:
+        last_leased_ms = state.leases.leased_at_ms[lease & 0xFFFF_FFFF]
+        state.rows.deliver(slot, deliveries, first_leased_ms, last_leased_ms, tier)
+        state.rows.lease[slot], state.rows.bit[slot] = lease, bit
     state.join(slot)
     return slot
+
+
+def _created(state: State, event: QueueCreated) -> None:
+    state.created_at_ms = event.at_ms
+    _changed(state, event)
 
 
 def _changed(state: State, event: QueueChanged | QueueCreated) -> None:
@@ -475,16 +405,19 @@ def _nothing(_: State, __: QueueDeleted) -> None:
 
 CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Opened: _opened,
-    QueueCreated: _changed,
+    QueueCreated: _created,
     QueueChanged: _changed,
     QueueDeleted: _nothing,
-    Sent: _sent,
+    Sent: sent,
     Leased: _leased,
     Acked: _acked,
     Released: _released,
     Extended: _extended,
-    Buried: _moved,
-    Redriven: _moved,
+    Buried: _moved_at_once,
+    Redriven: _moved_at_once,
+    Moving: _moving,
+    Arrived: _arrived,
+    Moved: _moved,
     Expired: _expired,
     Purged: _purged,
     Escalated: _escalated,

@@ -152,6 +152,47 @@ class Redriven:
 
 
 @dataclass(slots=True)
+class Moving:
+    """Messages are on their way to a queue of another shard: spent ones, or dead letters that go back.
+
+    Until `Moved` they are held here, and nobody else may have them.
+    """
+
+    queue: int
+    at_ms: int
+    into: int
+    # Counts the moves of this queue, from 1.
+    sequence: int
+    is_redrive: bool
+    # One run of length 1 for each message.
+    runs: tuple[Run, ...]
+
+
+@dataclass(slots=True)
+class Arrived:
+    """Messages came from a queue of another shard and got numbers here, in this order. Once for each sequence."""
+
+    queue: int
+    at_ms: int
+    source: int
+    sequence: int
+    tiers: bytes
+    origins: tuple[Origin, ...]
+    groups: tuple[bytes, ...]
+    errors: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Moved:
+    """A move has ended: its messages are settled here, or back if there is nobody to take them."""
+
+    queue: int
+    at_ms: int
+    sequence: int
+    is_done: bool
+
+
+@dataclass(slots=True)
 class Expired:
     """Messages older than the queue keeps them are gone."""
 
@@ -162,7 +203,7 @@ class Expired:
 
 @dataclass(slots=True)
 class Purged:
-    """Everything that was in the queue is gone, leased or not."""
+    """Everything that was in the queue is gone, leased or not, except what is on its way to another."""
 
     queue: int
     at_ms: int
@@ -182,6 +223,16 @@ class Escalated:
     reason: str
 
 
+@dataclass(slots=True)
+class Copied:
+    """Bodies were written again, so that the segments they were in can go. Nothing happened to the messages."""
+
+    queue: int
+    at_ms: int
+    # Rising in each lane. The bodies follow in this order.
+    runs: tuple[Run, ...]
+
+
 Event: TypeAlias = (
     Opened
     | QueueCreated
@@ -197,4 +248,8 @@ Event: TypeAlias = (
     | Purged
     | Escalated
     | Redriven
+    | Copied
+    | Moving
+    | Arrived
+    | Moved
 )

@@ -11,7 +11,7 @@ from enum import Enum
 
 from penstock.core.grouping import UNGROUPED
 from penstock.core.reading import Seen, look
-from penstock.core.rows import LEASED, RESTING, SPENT
+from penstock.core.rows import LEASED, MOVING, RESTING, SPENT
 from penstock.core.settings import TIERS
 from penstock.core.state import State
 
@@ -26,9 +26,12 @@ class Waits(Enum):
     FOR_ITS_TURN = "Messages before it in its tier are leased first."
     FOR_ITS_TIME = "It rests until its time: a delay, or the backoff of a failure."
     FOR_A_LEASE_OF_ITS_GROUP = "A message of its group is leased, and the group keeps its order."
-    FOR_THE_HEAD_OF_ITS_GROUP = "The first message of its group rests or is spent, and the group keeps its order."
+    FOR_THE_HEAD_OF_ITS_GROUP = (
+        "The first message of its group rests, is spent or moves, and the group keeps its order."
+    )
     FOR_ITS_HOLDER = "It is leased: it was delivered, and is acked, released or lapses."
     FOR_BURIAL = "Its deliveries are spent, and it is to be buried."
+    FOR_ITS_MOVE = "It is on its way to a queue of another shard."
     FOR_RESUME = "The queue is paused."
 
 
@@ -57,8 +60,9 @@ def explain(state: State, message: int) -> Explanation | None:
     if seen.place == "leased":
         until_ms = state.leases.deadline_ms(seen.lease, state.leases.bit_of(seen.lease, slot, message))
         return Explanation(message=seen, waits=Waits.FOR_ITS_HOLDER, tiers_gained=gained, until_ms=until_ms)
-    if seen.place == "spent":
-        return Explanation(message=seen, waits=Waits.FOR_BURIAL, tiers_gained=gained)
+    if seen.place in {"spent", "moving"}:
+        waits = Waits.FOR_BURIAL if seen.place == "spent" else Waits.FOR_ITS_MOVE
+        return Explanation(message=seen, waits=waits, tiers_gained=gained)
     if seen.place == "resting":
         waits, until_ms = Waits.FOR_ITS_TIME, seen.visible_at_ms
         return Explanation(
@@ -100,7 +104,7 @@ def _in_group(state: State, slot: int, group: int) -> tuple[Waits, int]:
         before = state.rows.before[before]
     if groups.held[group]:
         return Waits.FOR_A_LEASE_OF_ITS_GROUP, ahead + groups.held[group]
-    if state.rows.state[groups.heads[group * TIERS]] in {RESTING, SPENT, LEASED}:
+    if state.rows.state[groups.heads[group * TIERS]] in {RESTING, SPENT, LEASED, MOVING}:
         return Waits.FOR_THE_HEAD_OF_ITS_GROUP, ahead
     return (Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING), ahead
 

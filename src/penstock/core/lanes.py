@@ -9,9 +9,10 @@ consecutive. Waiting numbers lie on *shelves*, one for each tier the lane has co
 to: a message ages by its time of sending alone, so the aged are always the lowest
 numbers, and aging moves the front of one shelf to the end of the next.
 
-A run on a shelf is ``[first, end, deliveries, lease]``. The last two are 0, unless
-a lease of it has lapsed: then it is back in its place, with its deliveries counted
-and the lease it came from.
+A run on a shelf is ``[first, end, deliveries, lease, first_leased_ms, served_tier]``.
+All but its numbers are 0, unless a lease of it has lapsed: then it is back in its
+place, with its deliveries counted, the lease it came from, when it was leased for
+the first time, and the tier it was served at last.
 
 Times of sending are kept as marks, one for each millisecond in which anything was
 sent. They are forgotten when no message of their time is left in the lane.
@@ -31,8 +32,11 @@ from typing import TypeAlias
 
 from penstock.core.wheel import NEVER
 
-# first, end, deliveries, lease
+# first, end, deliveries, lease, first_leased_ms, served_tier
 Stretch: TypeAlias = list[int]
+# One time for all, or marks: the first number of each and its time, both ascending. A number's time is that of the
+# last mark at or below it.
+SentTimes: TypeAlias = "int | tuple[array[int], array[int]]"
 
 _BLOCK_BITS = 10
 _MARKS_MIN = 1_024
@@ -63,7 +67,7 @@ class Shelf:
             if last[1] == first and last[2] == 0 and last[3] == 0 and len(runs) > self.head:
                 last[1] = end
                 return
-        runs.append([first, end, 0, 0])
+        runs.append([first, end, 0, 0, 0, 0])
 
     def put(self, stretch: Stretch) -> None:
         """Put a run back in its place, joined with its neighbours where they are alike."""
@@ -90,13 +94,13 @@ class Shelf:
         front = runs[self.head]
         if front[0] == first and front[1] > end:
             front[0] = end
-            return [[first, end, front[2], front[3]]]
+            return [[first, end, *front[2:]]]
         index = self.head if front[0] == first else bisect_right(runs, first, lo=self.head, key=_first) - 1
         taken: list[Stretch] = []
         while first < end:
             stretch = runs[index]
             upto = min(end, stretch[1])
-            taken.append([first, upto, stretch[2], stretch[3]])
+            taken.append([first, upto, *stretch[2:]])
             index = self._cut(index, first, upto)
             first = upto
         return taken
@@ -106,7 +110,7 @@ class Shelf:
         runs = self.runs
         stretch = runs[index]
         if stretch[0] < first:
-            rest = [end, stretch[1], stretch[2], stretch[3]]
+            rest = [end, *stretch[1:]]
             stretch[1] = first
             if rest[0] < rest[1]:
                 runs.insert(index + 1, rest)
@@ -246,6 +250,15 @@ class Lane:
     def sent_at_ms(self, number: int) -> int:
         return self._times[bisect_right(self._starts, number) - 1]
 
+    def sent_times(self, first: int, end: int) -> SentTimes:
+        """When these numbers were sent: one time for all, or the marks they span."""
+        starts, times = self._starts, self._times
+        low = bisect_right(starts, first) - 1
+        if low + 1 == len(starts) or starts[low + 1] >= end:
+            return times[low]
+        high = bisect_left(starts, end, lo=low)
+        return starts[low:high], times[low:high]
+
     def may_have(self, number: int) -> bool:
         """Whether a number can be in a run or a lease still; if not, it is a row or settled."""
         return number >> _BLOCK_BITS in self._blocks
@@ -272,7 +285,7 @@ class Lane:
 
     def put_back(self, stretch: Stretch, now_ms: int, aging_ms: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Return a run to its shelves, and yield how many went to which tier."""
-        first, end, deliveries, lease = stretch
+        first, end, *past = stretch
         while first < end:
             tier = self.tier_at(first, now_ms, aging_ms)
             upto = end
@@ -284,7 +297,7 @@ class Lane:
                         range(first + 1, end), True, key=lambda number: self.tier_at(number, now_ms, aging_ms) != tier
                     )
                 )
-            self.shelves[tier].put([first, upto, deliveries, lease])
+            self.shelves[tier].put([first, upto, *past])
             yield tier, upto - first
             first = upto
 

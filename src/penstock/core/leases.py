@@ -7,8 +7,8 @@ Its id is the slot and how often the slot has been used: an old id is known to b
 old without remembering it.
 
 A lease of several runs, or of rows, has its *parts* beside the columns: a run is
-``(lane, first, count, deliveries)``, a row its slot. Bit i of the bitmap is the
-i-th message in the order of the parts.
+``(lane, first, count, deliveries, first_leased_ms, served_tier)``, a row its slot.
+Bit i of the bitmap is the i-th message in the order of the parts.
 
 When a lease lapses, its bits move from *held* to *late*. A late bit says that the
 message has been neither leased again nor settled since: by the rule of AWS the
@@ -23,7 +23,9 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.core.wheel import Wheel
 
-Part: TypeAlias = "tuple[int, int, int, int] | int"
+# lane, first, count, deliveries, first_leased_ms, served_tier
+RunPart: TypeAlias = tuple[int, int, int, int, int, int]
+Part: TypeAlias = RunPart | int
 
 _SLOT = 0xFFFF_FFFF
 _FULL_MAX = 1_024
@@ -43,6 +45,8 @@ class Leases:
         "token",
         "until_ms",
         "lease_ms",
+        "leased_at_ms",
+        "served_tier",
         "lane",
         "first",
         "count",
@@ -51,6 +55,7 @@ class Leases:
         "held",
         "late",
         "parts",
+        "first_leased_ms",
         "deadlines",
         "free",
         "wheel",
@@ -62,6 +67,10 @@ class Leases:
         # Of those messages that have no deadline of their own. -1 when the slot is free.
         self.until_ms = array("q")
         self.lease_ms = array("Q")
+        # Neither an extension nor another process moves it.
+        self.leased_at_ms = array("q")
+        # This and the next four are for leases of one run.
+        self.served_tier = array("B")
         self.lane = array("B")
         self.first = array("Q")
         self.count = array("I")
@@ -70,6 +79,8 @@ class Leases:
         self.held: list[int] = []
         self.late: dict[int, int] = {}
         self.parts: dict[int, list[Part]] = {}
+        # Of leases of one run that was leased before; of others it is `leased_at_ms`.
+        self.first_leased_ms: dict[int, int] = {}
         self.deadlines: dict[int, list[Deadline]] = {}
         self.free: list[int] = []
         self.wheel = Wheel()
@@ -94,6 +105,7 @@ class Leases:
             self.token[slot] = token
             self.until_ms[slot] = until_ms
             self.lease_ms[slot] = lease_ms
+            self.leased_at_ms[slot] = until_ms - lease_ms
             self.count[slot] = count
             self.held[slot] = held
         else:
@@ -109,6 +121,8 @@ class Leases:
         self.token.append(token)
         self.until_ms.append(until_ms)
         self.lease_ms.append(lease_ms)
+        self.leased_at_ms.append(until_ms - lease_ms)
+        self.served_tier.append(0)
         self.count.append(count)
         self.held.append(held)
         self.uses.append(1)
@@ -123,6 +137,8 @@ class Leases:
         self.uses[slot] = (self.uses[slot] + 1) & _SLOT or 1
         if self.parts:
             self.parts.pop(slot, None)
+        if self.first_leased_ms:
+            self.first_leased_ms.pop(slot, None)
         if self.deadlines:
             self.deadlines.pop(slot, None)
         self.free.append(slot)
@@ -191,19 +207,22 @@ class Leases:
 
     def members(self, slot: int, mask: int) -> Iterator[Part]:
         """The messages of some bits, as runs and rows, in order."""
-        parts: list[Part] = self.parts.get(slot) or [
-            (self.lane[slot], self.first[slot], self.count[slot], self.deliveries[slot])
-        ]
-        for part in parts:
+        for part in self.parts.get(slot) or (self.run(slot),):
             if isinstance(part, int):
                 if mask & 1:
                     yield part
                 mask >>= 1
                 continue
-            lane, first, count, deliveries = part
+            lane, first, count, *past = part
             for start, length in bit_runs(mask & ((1 << count) - 1)):
-                yield (lane, first + start, length, deliveries)
+                yield (lane, first + start, length, *past)  # type: ignore[misc]
             mask >>= count
+
+    def run(self, slot: int) -> RunPart:
+        """What a lease without parts is of."""
+        first_leased_ms = self.first_leased_ms.get(slot) or self.leased_at_ms[slot]
+        numbers = self.lane[slot], self.first[slot], self.count[slot]
+        return *numbers, self.deliveries[slot], first_leased_ms, self.served_tier[slot]
 
     def lapsed_mask(self, slot: int, now_ms: int) -> int:
         """Which held messages have reached their deadline."""

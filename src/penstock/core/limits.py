@@ -26,16 +26,31 @@ RETENTION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
 DELIVERIES_MAX = 10_000
 WEIGHT_MAX = 1_000
 NAME_BYTES_MAX = 128
+QUEUE_NAME_CHARACTERS_MAX = 80
 ERROR_CHARACTERS_MAX = 1_024
 REASON_CHARACTERS_MAX = 1_024
 SENDERS_MAX = 10_000
 SENDER_SENDS_MAX = 64
+SENDER_ID_MAX = 2**64 - 1
+SENDER_EPOCH_MAX = 2**32 - 1
+SENDER_SEQUENCE_MAX = 2**64 - 1
 SENDER_MS = 7 * 24 * 60 * 60 * 1_000
 AUDIT_MAX = 1_000
 SWEEP_ROWS = 4_096
 EVENT_RUNS_MAX = 10_000
+IDS_MAX = 10_000
+PAGE_MAX = 1_000
+COPY_MESSAGES_MAX = 4_096
+COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = 60_000
+
+HISTORY_ROWS_MIN = 4_096
+HISTORY_WAIT_MS = 1_000
+HISTORY_ROWS_MAX = 65_536
+HISTORY_TEXT_BYTES_MAX = 4 * MIB
+HISTORY_BODY_BYTES_MAX = 4 * MIB
+HISTORY_PENDING_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +77,35 @@ LIMITS: tuple[Limit, ...] = (
     Limit("DELIVERIES_MAX", DELIVERIES_MAX, "deliveries", "The highest delivery limit of a queue or a message."),
     Limit("WEIGHT_MAX", WEIGHT_MAX, "", "The greatest weight of a tier."),
     Limit("NAME_BYTES_MAX", NAME_BYTES_MAX, "bytes", "A group, or the id a message is deduplicated by."),
+    Limit(
+        "QUEUE_NAME_CHARACTERS_MAX",
+        QUEUE_NAME_CHARACTERS_MAX,
+        "characters",
+        "The name of a queue, not counting a last `.dead`: dead letters can be named after every queue.",
+    ),
     Limit("ERROR_CHARACTERS_MAX", ERROR_CHARACTERS_MAX, "characters", "Kept of the error of a failed message."),
     Limit("REASON_CHARACTERS_MAX", REASON_CHARACTERS_MAX, "characters", "Kept of who escalated, and of why."),
     Limit("SENDERS_MAX", SENDERS_MAX, "senders", "Remembered by one queue; the longest unheard of goes first."),
     Limit("SENDER_SENDS_MAX", SENDER_SENDS_MAX, "sends", "Remembered of one sender; the lowest sequences go first."),
+    Limit("SENDER_ID_MAX", SENDER_ID_MAX, "", "The greatest id of a sender."),
+    Limit("SENDER_EPOCH_MAX", SENDER_EPOCH_MAX, "", "The greatest epoch of a sender."),
+    Limit("SENDER_SEQUENCE_MAX", SENDER_SEQUENCE_MAX, "", "The greatest sequence of a sender."),
     Limit("SENDER_MS", SENDER_MS, "ms", "How long a silent sender is remembered."),
     Limit("AUDIT_MAX", AUDIT_MAX, "escalations", "Kept for reading back in a queue; the journal has them all."),
     Limit("SWEEP_ROWS", SWEEP_ROWS, "rows", "Looked at by one search for messages past their retention."),
     Limit("EVENT_RUNS_MAX", EVENT_RUNS_MAX, "runs", "In one event; what is more takes another."),
+    Limit("IDS_MAX", IDS_MAX, "ids", "Messages named in one call."),
+    Limit("PAGE_MAX", PAGE_MAX, "rows", "Queues, messages or escalations in one answer, or moved by one redrive."),
+    Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),
+    Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
+    Limit("HISTORY_ROWS_MIN", HISTORY_ROWS_MIN, "rows", "Settled messages that a frame of the history waits for."),
+    Limit("HISTORY_WAIT_MS", HISTORY_WAIT_MS, "ms", "How long a frame of the history waits for them."),
+    Limit("HISTORY_ROWS_MAX", HISTORY_ROWS_MAX, "rows", "In one frame of the history."),
+    Limit("HISTORY_TEXT_BYTES_MAX", HISTORY_TEXT_BYTES_MAX, "bytes", "Groups, errors and queue names in one frame."),
+    Limit("HISTORY_BODY_BYTES_MAX", HISTORY_BODY_BYTES_MAX, "bytes", "Bodies in one frame; a larger one goes alone."),
+    Limit(
+        "HISTORY_PENDING_MAX", HISTORY_PENDING_MAX, "settlements", "Waiting for the history; more, and it is behind."
+    ),
 )

@@ -5,7 +5,7 @@ per lane; a lane is one queue and the tier at which its messages were sent. What
 travels is batch-shaped: columns with one row for each message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -52,6 +52,17 @@ class Origin(NamedTuple):
     number: int
     sent_at_ms: int
     deliveries: int
+
+
+class Audit(NamedTuple):
+    """One escalation, as it is read back."""
+
+    at_ms: int
+    actor: str
+    reason: str
+    tier: int
+    until_ms: int
+    runs: tuple[Run, ...]
 
 
 class Receipt(NamedTuple):
@@ -104,6 +115,18 @@ def masks(receipts: Sequence[Receipt]) -> dict[tuple[int, int], int]:
         if 0 <= row < LEASE_MESSAGES_MAX:
             found[lease, token] = found.get((lease, token), 0) | 1 << row
     return found
+
+
+def as_runs(messages: Iterable[int]) -> tuple[Run, ...]:
+    """Keys as runs, each once and in order."""
+    runs: list[Run] = []
+    for message in sorted(set(messages), key=lambda message: (message & 7, message >> 3)):
+        lane, number = message & 7, message >> 3
+        if runs and runs[-1].lane == lane and runs[-1].first + runs[-1].length == number:
+            runs[-1] = Run(lane, runs[-1].first, runs[-1].length + 1)
+        else:
+            runs.append(Run(lane, number, 1))
+    return tuple(runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,16 +30,20 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+from penstock.core import moving
 from penstock.core.changes import CHANGES
 from penstock.core.choosing import choose
 from penstock.core.events import (
     Acked,
+    Arrived,
     Buried,
     Escalated,
     Event,
     Expired,
     Extended,
     Leased,
+    Moved,
+    Moving,
     Opened,
     Purged,
     QueueChanged,
@@ -61,9 +65,9 @@ from penstock.core.limits import (
     RETRY_AFTER_MS_MIN,
     SWEEP_ROWS,
 )
-from penstock.core.message import Drafts, Origin, Run, Sender, Tier
+from penstock.core.message import Drafts, Origin, Run, Sender, Tier, as_runs
 from penstock.core.retry import backoff_ms
-from penstock.core.rows import FREE, LEASED, RESTING, WAITING
+from penstock.core.rows import FREE, LEASED, MOVING, RESTING, WAITING
 from penstock.core.settings import TIERS, BadSettings, QueueSettings
 from penstock.core.state import State
 
@@ -272,8 +276,8 @@ class Queue:
         state = self.state
         assert into != state.queue
         state.advance(now_ms)
-        slots = list(islice(state.spent, min(room, EVENT_RUNS_MAX)))
-        return Buried(state.queue, now_ms, into, *self._moves(slots)) if slots else None
+        slots = moving.spent(state, room)
+        return Buried(state.queue, now_ms, into, *moving.columns(state, slots)) if slots else None
 
     def redrive(
         self, *, into: int, now_ms: int, most: int, origin: int | None = None, only: Collection[int] | None = None
@@ -286,40 +290,53 @@ class Queue:
         state = self.state
         assert into != state.queue
         state.advance(now_ms)
-        rows = state.rows
-        slots: list[int] = []
-        for slot, came_from in rows.origins.items():
-            if len(slots) == min(most, EVENT_RUNS_MAX):
-                break
-            is_free = rows.state[slot] in {WAITING, RESTING}
-            is_meant = only is None or (rows.number[slot] << 3 | rows.lane[slot]) in only
-            if is_free and is_meant and origin in {None, came_from.queue}:
-                slots.append(slot)
-        return Redriven(state.queue, now_ms, into, *self._moves(slots)) if slots else None
+        slots = moving.dead_letters(state, most, origin, only)
+        return Redriven(state.queue, now_ms, into, *moving.columns(state, slots)) if slots else None
 
-    def _moves(
-        self, slots: Sequence[int]
-    ) -> tuple[tuple[Run, ...], bytes, tuple[Origin, ...], tuple[bytes, ...], tuple[str, ...]]:
-        rows, names = self.state.rows, self.state.groups.names
-        return (
-            tuple(Run(rows.lane[slot], rows.number[slot], 1) for slot in slots),
-            bytes([rows.lane[slot] for slot in slots]),
-            tuple(self._origin(slot) for slot in slots),
-            tuple(names[rows.group[slot]] for slot in slots),
-            tuple(rows.errors.get(slot, "") for slot in slots),
-        )
+    def start_move(
+        self,
+        *,
+        into: int,
+        most: int,
+        now_ms: int,
+        is_redrive: bool,
+        origin: int | None = None,
+        only: Collection[int] | None = None,
+    ) -> Moving | None:
+        """Begin what `bury`, or `redrive`, does at once, for a queue of another shard. One move at a time."""
+        state = self.state
+        state.advance(now_ms)
+        if state.moves.pending is not None:
+            return None
+        slots = moving.dead_letters(state, most, origin, only) if is_redrive else moving.spent(state, most)
+        if not slots:
+            return None
+        return Moving(state.queue, now_ms, into, state.moves.started + 1, is_redrive, moving.runs_of(state, slots))
 
-    def _origin(self, slot: int) -> Origin:
-        rows = self.state.rows
-        before = rows.origins.get(slot)
-        if before is not None:
-            return before._replace(deliveries=before.deliveries + rows.deliveries[slot])
-        return Origin(
-            self.state.queue, rows.lane[slot], rows.number[slot], rows.sent_at_ms[slot], rows.deliveries[slot]
-        )
+    def end_move(self, *, is_done: bool, now_ms: int) -> Moved | None:
+        """Settle what is on its way, once the other queue has it; or put it back, if there is no such queue."""
+        self.state.advance(now_ms)
+        pending = self.state.moves.pending
+        return None if pending is None else Moved(self.state.queue, now_ms, pending.sequence, is_done)
+
+    def arrive(  # noqa: PLR0913, PLR0917 - the columns of a move, and which move of whom it is.
+        self,
+        source: int,
+        sequence: int,
+        tiers: bytes,
+        origins: tuple[Origin, ...],
+        groups: tuple[bytes, ...],
+        errors: tuple[str, ...],
+        now_ms: int,
+    ) -> Arrived | None:
+        """Number messages that were moved here from another shard, or return None if they came before."""
+        self.state.advance(now_ms)
+        if sequence <= self.state.moves.arrived.get(source, 0):
+            return None
+        return Arrived(self.state.queue, now_ms, source, sequence, tiers, origins, groups, errors)
 
     def expire(self, *, now_ms: int, cursor: int = 0) -> Swept:
-        """Let go of messages older than the queue keeps them, except those somebody holds.
+        """Let go of messages older than the queue keeps them, except those somebody holds or moves.
 
         Runs are found at once. Rows are searched some thousand at a time, from
         ``cursor`` on: call it with the cursor it returned, now and then.
@@ -335,7 +352,7 @@ class Queue:
         runs += [
             Run(rows.lane[slot], rows.number[slot], 1)
             for slot in range(cursor, end)
-            if rows.state[slot] not in {FREE, LEASED} and rows.sent_at_ms[slot] <= sent_until_ms
+            if rows.state[slot] not in {FREE, LEASED, MOVING} and rows.sent_at_ms[slot] <= sent_until_ms
         ]
         event = Expired(state.queue, now_ms, tuple(runs)) if runs else None
         return Swept(event, end if end < len(rows.state) else 0)
@@ -352,9 +369,10 @@ class Queue:
                     yield Run(lane.tier, stretch[0], min(stretch[1], upto) - stretch[0])
 
     def purge(self, *, now_ms: int) -> Purged | None:
-        """Settle everything, leased or not."""
-        self.state.advance(now_ms)
-        return Purged(self.state.queue, now_ms) if self.state.live else None
+        """Settle everything, leased or not, except what is on its way to another queue."""
+        state = self.state
+        state.advance(now_ms)
+        return Purged(state.queue, now_ms) if state.live > state.moves.count else None
 
     def escalate(
         self, messages: Iterable[int], tier: int, *, now_ms: int, actor: str, reason: str, until_ms: int = 0
@@ -366,7 +384,7 @@ class Queue:
         assert 0 <= tier < TIERS
         assert until_ms == 0 or until_ms > now_ms
         self.state.advance(now_ms)
-        runs = _runs(message for message in messages if self._is_pending(message))
+        runs = as_runs(message for message in messages if self._is_pending(message))
         if not runs:
             return None
         texts = actor[:REASON_CHARACTERS_MAX], reason[:REASON_CHARACTERS_MAX]
@@ -471,27 +489,11 @@ def _sent(
 
 
 def _is_plain(drafts: Drafts) -> bool:
-    return (
-        drafts.groups is None
-        and drafts.dedup_ids is None
-        and drafts.visible_at_ms is None
-        and drafts.deliveries_max is None
-    )
+    has_names = drafts.groups is not None or drafts.dedup_ids is not None
+    return not has_names and drafts.visible_at_ms is None and drafts.deliveries_max is None
 
 
 def _column(column: Sequence[_T] | None, fresh: Sequence[int]) -> tuple[_T, ...] | None:
     if column is None:
         return None
     return tuple(column) if len(column) == len(fresh) else tuple([column[row] for row in fresh])
-
-
-def _runs(messages: Iterable[int]) -> tuple[Run, ...]:
-    """Keys as runs, each once and in order."""
-    runs: list[Run] = []
-    for message in sorted(set(messages), key=lambda message: (message & 7, message >> 3)):
-        lane, number = message & 7, message >> 3
-        if runs and runs[-1].lane == lane and runs[-1].first + runs[-1].length == number:
-            runs[-1] = Run(lane, runs[-1].first, runs[-1].length + 1)
-        else:
-            runs.append(Run(lane, number, 1))
-    return tuple(runs)

@@ -3,14 +3,17 @@
 Nothing here changes the queue. The caller has moved it to the present.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from penstock.core.events import Leased
 from penstock.core.lanes import Lane
 from penstock.core.message import Origin
-from penstock.core.rows import STATES, key
+from penstock.core.moving import columns
+from penstock.core.rows import LEASED, STATES, key
 from penstock.core.settings import TIERS
 from penstock.core.state import State
 
@@ -27,10 +30,12 @@ class QueueCounts:
     resting: int
     # Deliveries spent, and not buried yet: the dead-letter queue is full, or about to be asked.
     spent: int
+    # On their way to a queue of another shard.
+    moving: int = 0
 
     @property
     def live(self) -> int:
-        return sum(self.ready) + self.leased + self.resting + self.spent
+        return sum(self.ready) + self.leased + self.resting + self.spent + self.moving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class Seen:
     """One live message, as it is now."""
 
     message: int
-    # waiting, resting, leased or spent
+    # waiting, resting, leased, spent or moving
     place: str
     tier: int
     sent_tier: int
@@ -66,8 +71,22 @@ class Contents:
     groups: Sequence[bytes] | None
 
 
+class OnTheirWay(NamedTuple):
+    """A move that has begun, as columns with one row for each message."""
+
+    into: int
+    sequence: int
+    is_redrive: bool
+    # Their keys here.
+    messages: tuple[int, ...]
+    tiers: bytes
+    origins: tuple[Origin, ...]
+    groups: tuple[bytes, ...]
+    errors: tuple[str, ...]
+
+
 def counts(state: State) -> QueueCounts:
-    return QueueCounts(tuple(state.ready), state.leased, state.resting, len(state.spent))
+    return QueueCounts(tuple(state.ready), state.leased, state.resting, len(state.spent), state.moves.count)
 
 
 def oldest_sent_at_ms(state: State) -> list[int | None]:
@@ -121,7 +140,7 @@ def contents(state: State, event: Leased) -> Contents:
             sent_at_ms.append(rows.sent_at_ms[part])
             groups.append(state.groups.names[rows.group[part]])
         else:
-            lane, first, count, delivered = part
+            lane, first, count, delivered = part[:4]
             messages += range(first << 3 | lane, (first + count) << 3, 8)
             deliveries += [delivered] * count
             sent_at_ms += _sent_times(state.lanes[lane], first, count)
@@ -176,6 +195,42 @@ def _place_of_run(state: State, lane: Lane, number: int) -> tuple[str, int, int]
     return "", 0, 0
 
 
+def holders(state: State, messages: Collection[int]) -> dict[int, tuple[int, int]]:
+    """Which of these messages are leased, and where: the lease and the row in it.
+
+    Goes once through all leases: nobody needs an index of them on the way of a healthy message.
+    """
+    leases, rows = state.leases, state.rows
+    found: dict[int, tuple[int, int]] = {}
+    wanted: list[list[int]] = [[] for _ in range(TIERS)]
+    for message in sorted(set(messages)):
+        slot = rows.index.get(message, 0)
+        if not slot:
+            if message & 7 < TIERS:
+                wanted[message & 7].append(message >> 3)
+        elif rows.state[slot] == LEASED:
+            bit = leases.bit_of(rows.lease[slot], slot, message)
+            found[message] = rows.lease[slot], bit.bit_length() - 1
+    if any(wanted):
+        found.update(_holders_of_runs(state, wanted))
+    return found
+
+
+def _holders_of_runs(state: State, wanted: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """For each lane, numbers in rising order."""
+    leases = state.leases
+    for slot, held in enumerate(leases.held):
+        if held and leases.until_ms[slot] >= 0:
+            for part in leases.members(slot, held):
+                if isinstance(part, int):
+                    continue
+                lane, first, count, *_ = part
+                numbers = wanted[lane]
+                for number in numbers[bisect_left(numbers, first) : bisect_left(numbers, first + count)]:
+                    bit = leases.mask_of(slot, lane, number, number + 1)
+                    yield key(lane, number), (leases.id(slot), bit.bit_length() - 1)
+
+
 def _look_at_row(state: State, slot: int) -> Seen:
     rows = state.rows
     place = STATES[rows.state[slot]]
@@ -217,6 +272,16 @@ def _waiting(state: State) -> Iterator[int]:
 def dead_letters(state: State) -> Iterator[Seen]:
     """The messages that came from other queues, in the order of their coming."""
     return (_look_at_row(state, slot) for slot in state.rows.origins)
+
+
+def moving(state: State) -> OnTheirWay | None:
+    """The move that is on its way, if there is one, with all that the other queue has to be told."""
+    pending = state.moves.pending
+    if pending is None:
+        return None
+    found = columns(state, [state.slot_of(run.lane, run.first) for run in pending.runs])
+    messages = tuple(key(run.lane, run.first) for run in pending.runs)
+    return OnTheirWay(pending.into, pending.sequence, pending.is_redrive, messages, *found[1:])
 
 
 def find(state: State, queue: int, lane: int, number: int) -> int | None:

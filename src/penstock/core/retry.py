@@ -25,6 +25,10 @@ def backoff_ms(settings: QueueSettings, attempt: int, roll: float) -> int:
 
 
 def is_spent(settings: QueueSettings, deliveries: int, own_max: int) -> bool:
-    """Whether a message has had its deliveries: its own limit's, or else the queue's; 0 is no limit."""
+    """Whether a message has had its deliveries: its own limit's, or else the queue's.
+
+    A queue whose limit is 0 never buries, whatever limits its messages have: dead
+    letters are such a queue, and what is in them has nowhere to go.
+    """
     most = own_max or settings.deliveries_max
-    return 0 < most <= deliveries
+    return settings.deliveries_max > 0 and deliveries >= most

@@ -2,13 +2,14 @@
 
 A message is a row if it has a group, an id that lives with it, a delay, a limit
 of its own, a failure, an escalation or an origin. A row is a slot of `array`
-columns, about a hundred bytes with its entry in the index; free slots are used
+columns, some hundred and twenty bytes with its entry in the index; free slots are used
 again. What few rows have (an error, an origin, an escalation) is in
 dictionaries by slot.
 
     state   FREE ─▶ RESTING ─▶ WAITING ─▶ LEASED ─▶ FREE
                        ▲           ▲         │
                        └─ release ─┴─ lapse ─┼─▶ SPENT (until it is buried)
+                                             └─▶ MOVING (until another shard has it, from SPENT or to redrive)
 
 Waiting rows are in lists: each row knows the one before and the one after it,
 so that any of them leaves its list at once. Slot 0 is nobody's: it ends lists.
@@ -20,8 +21,8 @@ from typing import NamedTuple
 
 from penstock.core.message import Origin
 
-FREE, WAITING, RESTING, LEASED, SPENT = range(5)
-STATES = ("free", "waiting", "resting", "leased", "spent")
+FREE, WAITING, RESTING, LEASED, SPENT, MOVING = range(6)
+STATES = ("free", "waiting", "resting", "leased", "spent", "moving")
 
 
 class Escalation(NamedTuple):
@@ -39,6 +40,9 @@ class Rows:
         "state",
         "deliveries",
         "deliveries_max",
+        "first_leased_ms",
+        "last_leased_ms",
+        "served_tier",
         "group",
         "order",
         "sent_at_ms",
@@ -64,6 +68,10 @@ class Rows:
         self.state = array("B", [FREE])
         self.deliveries = array("H", [0])
         self.deliveries_max = array("H", [0])
+        # When it was leased first and last, and the tier it was served at last. They say nothing before a delivery.
+        self.first_leased_ms = array("q", [0])
+        self.last_leased_ms = array("q", [0])
+        self.served_tier = array("B", [0])
         self.group = array("I", [0])
         # Rises with each send of the queue, across lanes: the order inside a group.
         self.order = array("Q", [0])
@@ -134,12 +142,22 @@ class Rows:
         self.state.append(FREE)
         self.deliveries.append(0)
         self.deliveries_max.append(0)
+        self.first_leased_ms.append(0)
+        self.last_leased_ms.append(0)
+        self.served_tier.append(0)
         self.group.append(0)
         self.visible_at_ms.append(0)
         self.lease.append(0)
         self.bit.append(0)
         self.before.append(0)
         self.after.append(0)
+
+    def deliver(self, slot: int, deliveries: int, first_ms: int, last_ms: int, tier: int) -> None:
+        """Give a row the deliveries it had before it was a row."""
+        self.deliveries[slot] = deliveries
+        self.first_leased_ms[slot] = first_ms
+        self.last_leased_ms[slot] = last_ms
+        self.served_tier[slot] = tier
 
     def drop(self, slots: list[int]) -> None:
         """Forget rows that are in no list any more."""

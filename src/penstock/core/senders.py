@@ -20,9 +20,20 @@ Decided here:
 from array import array
 from collections.abc import Sequence
 
-from penstock.core.limits import SENDER_MS, SENDER_SENDS_MAX, SENDERS_MAX
+from penstock.core.limits import (
+    SENDER_EPOCH_MAX,
+    SENDER_ID_MAX,
+    SENDER_MS,
+    SENDER_SENDS_MAX,
+    SENDER_SEQUENCE_MAX,
+    SENDERS_MAX,
+)
 from penstock.core.message import Sender
 from penstock.core.wheel import NEVER
+
+
+class BadSender(ValueError):
+    """A number of a sender is out of bounds; the message names it and its limit."""
 
 
 class SenderFenced(Exception):
@@ -59,6 +70,7 @@ class Senders:
 
     def find(self, sender: Sender) -> Sequence[int] | None:
         """The messages of this very send, if it was made before."""
+        _check(sender)
         known = self.known.get(sender.id)
         if known is None or sender.epoch > known.epoch:
             return None
@@ -91,6 +103,17 @@ class Senders:
         for known in self.known.values():
             return known.seen_at_ms + SENDER_MS
         return NEVER
+
+
+def _check(sender: Sender) -> None:
+    if not 0 <= sender.id <= SENDER_ID_MAX:
+        raise BadSender(f"id of the sender is {sender.id}; it is between 0 and SENDER_ID_MAX ({SENDER_ID_MAX})")
+    if not 0 <= sender.epoch <= SENDER_EPOCH_MAX:
+        raise BadSender(f"epoch is {sender.epoch}; it is between 0 and SENDER_EPOCH_MAX ({SENDER_EPOCH_MAX})")
+    if not 0 <= sender.sequence <= SENDER_SEQUENCE_MAX:
+        raise BadSender(
+            f"sequence is {sender.sequence}; it is between 0 and SENDER_SEQUENCE_MAX ({SENDER_SEQUENCE_MAX})"
+        )
 
 
 def _runs(messages: Sequence[int]) -> "array[int]":

@@ -40,6 +40,16 @@ class DedupScope(Enum):
     CONTENT = "content"
 
 
+class History(Enum):
+    """What is told of a message when it is settled."""
+
+    OFF = "off"
+    # When it was sent, leased and settled, how often it was delivered, and how it ended.
+    FACTS = "facts"
+    # As `facts`, and its body.
+    FULL = "full"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
     """The settings of one queue. A list has one number for each tier, CRITICAL first."""
@@ -50,7 +60,7 @@ class QueueSettings:
     delay_ms: int = 0
     # 0 keeps messages for ever.
     retention_ms: int = 4 * DAY_MS
-    # 0 never buries.
+    # 0 never buries, whatever limits the messages have.
     deliveries_max: int = 5
     backoff_ms_base: int = SECOND_MS
     backoff_ms_max: int = 15 * MINUTE_MS
@@ -67,6 +77,7 @@ class QueueSettings:
     # Of `size_max`, in percent, what a tier leaves to the others.
     reserve_percent: tuple[int, ...] = (0, 2, 5, 10, 20)
     is_paused: bool = False
+    history: History = History.FACTS
 
     def __post_init__(self) -> None:
         _between("lease_ms", self.lease_ms, 1, LEASE_MS_MAX)
@@ -89,6 +100,7 @@ class QueueSettings:
         """Return all settings as text, in an order that does not change."""
         values = asdict(self)
         values["dedup_scope"] = self.dedup_scope.value
+        values["history"] = self.history.value
         return json.dumps(values, separators=(",", ":"))
 
     @classmethod
@@ -114,8 +126,8 @@ def _read(name: str, value: Any) -> Any:
     if name not in _DEFAULTS:
         raise BadSettings(f"there is no setting {name!r}")
     default = _DEFAULTS[name]
-    if isinstance(default, DedupScope):
-        return _read_scope(value)
+    if isinstance(default, Enum):
+        return _read_choice(name, type(default), value)
     if isinstance(default, tuple):
         if not isinstance(value, list) or not all(type(part) is int for part in value):
             raise BadSettings(f"{name} is a list of {TIERS} whole numbers, not {value!r}")
@@ -125,12 +137,12 @@ def _read(name: str, value: Any) -> Any:
     return value
 
 
-def _read_scope(value: object) -> DedupScope:
+def _read_choice(name: str, choices: type[Enum], value: object) -> Enum:
     try:
-        return DedupScope(value)
+        return choices(value)
     except ValueError:
-        scopes = ", ".join(scope.value for scope in DedupScope)
-        raise BadSettings(f"dedup_scope is one of {scopes}, not {value!r}") from None
+        known = ", ".join(choice.value for choice in choices)
+        raise BadSettings(f"{name} is one of {known}, not {value!r}") from None
 
 
 def _between(name: str, value: int, least: int, most: int) -> None:

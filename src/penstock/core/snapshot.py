@@ -1,9 +1,14 @@
 """A queue's state as plain values, and back.
 
-`freeze` returns only dictionaries, lists, numbers, texts and bytes, for whoever
-writes a snapshot; two queues that would behave alike freeze alike. Left out is
-what follows from the rest: the timers, which are set anew from the rows and the
-leases, and hints that only save time.
+`freeze` returns only dictionaries, lists, tuples, texts, bytes, and numbers of at
+most 64 bits (a wider one is a text, in hex), for whoever writes a snapshot; two
+queues that would behave alike freeze alike. `thaw` takes lists for tuples too, as
+few formats know the difference. Left out is what follows from the rest: the
+timers, which are set anew from the rows and the leases, indexes, and hints that
+only save time.
+
+A queue may hold millions of rows, so what is long is a column or is handed over
+as it is: nothing here loops over the messages of a run.
 """
 
 from array import array
@@ -13,11 +18,12 @@ from typing import Any, TypeAlias
 
 from penstock.core.lanes import Shelf
 from penstock.core.leases import Deadline, Leases
-from penstock.core.message import Origin, Run
-from penstock.core.rows import RESTING, Escalation
+from penstock.core.message import Audit, Origin, Run
+from penstock.core.moves import Move
+from penstock.core.rows import FREE, RESTING, Escalation
 from penstock.core.senders import Remembered, Senders
 from penstock.core.settings import QueueSettings
-from penstock.core.state import Audit, State
+from penstock.core.state import State
 
 Frozen: TypeAlias = Any
 
@@ -27,6 +33,12 @@ _LEFT_OUT = {
     "Leases": {"wheel"},
     "Shares": {"weights", "is_strict", "strides", "cycle"},
     "Shelf": {"head"},
+    "Rows": {"index", "by_origin"},
+}
+# Bitmaps and tags, which may have any number of bits.
+_WIDE = {
+    "Leases": {"held", "late"},
+    "Shares": {"clock", "finish"},
 }
 
 
@@ -44,7 +56,8 @@ def thaw(frozen: dict[str, Frozen]) -> State:
 
 
 def _fields(thing: object) -> dict[str, Frozen]:
-    return {name: _freeze(getattr(thing, name)) for name in _names(thing)}
+    wide = _WIDE.get(type(thing).__name__, ())
+    return {name: (_widen if name in wide else _freeze)(getattr(thing, name)) for name in _names(thing)}
 
 
 def _names(thing: object) -> Iterator[str]:
@@ -57,27 +70,51 @@ def _freeze(value: object) -> Frozen:
         return value
     if isinstance(value, array):
         return [value.typecode, value.tobytes()]
+    if isinstance(value, Deadline):
+        return [_widen(value.mask), value.until_ms, value.lease_ms]
     if isinstance(value, dict):
-        return [[_freeze(name), _freeze(entry)] for name, entry in value.items()]
+        return [list(value), _freeze_all(list(value.values()))]
     if isinstance(value, list | tuple | deque):
-        return [_freeze(entry) for entry in value]
+        return _freeze_all(list(value))
     if isinstance(value, Shelf):
         return {"runs": _freeze(list(value)), "count": value.count}
     return _fields(value)
 
 
+def _freeze_all(values: list[Any]) -> list[Frozen]:
+    """Entries of one kind; if they are plain, or tuples of what is plain, as they are."""
+    first = values[0] if values else None
+    if isinstance(first, tuple) and not isinstance(first, Deadline | Audit):
+        return values
+    return values if isinstance(first, int | str | bytes) else [_freeze(value) for value in values]
+
+
+def _widen(value: Any) -> Frozen:
+    if isinstance(value, dict):
+        return [list(value), _widen(list(value.values()))]
+    return f"{value:x}" if isinstance(value, int) else [f"{entry:x}" for entry in value]
+
+
 def _fill(thing: object, frozen: dict[str, Frozen]) -> None:
+    wide = _WIDE.get(type(thing).__name__, ())
     for name in _names(thing):
-        setattr(thing, name, _thaw(getattr(thing, name), frozen[name]))
+        was, entry = getattr(thing, name), frozen[name]
+        setattr(thing, name, _narrow(was, entry) if name in wide else _thaw(was, entry))
+
+
+def _narrow(like: Any, frozen: Frozen) -> Any:
+    if isinstance(like, dict):
+        return dict(zip(frozen[0], (int(entry, 16) for entry in frozen[1]), strict=True))
+    return int(frozen, 16) if isinstance(like, int) else [int(entry, 16) for entry in frozen]
 
 
 def _thaw(like: Any, frozen: Frozen) -> Any:
-    if isinstance(like, int | float | str | bytes):
+    if like is None or isinstance(like, int | float | str | bytes):
         return frozen
     if isinstance(like, array):
         return array(frozen[0], frozen[1])
     if isinstance(like, dict):
-        return {_key(name): entry for name, entry in frozen}
+        return dict(zip(frozen[0], frozen[1], strict=True))
     if isinstance(like, tuple | list) and like and not isinstance(like[0], int | bytes):
         return type(like)([_thaw(part, entry) for part, entry in zip(like, frozen, strict=True)])
     if isinstance(like, deque):
@@ -89,23 +126,26 @@ def _thaw(like: Any, frozen: Frozen) -> Any:
     return like
 
 
-def _key(name: Frozen) -> Frozen:
-    return tuple(name) if isinstance(name, list) else name
-
-
 def _restore(state: State) -> None:
     """Give values that are more than lists their types back, and share what is shared."""
     state.groups.rows, state.groups.plain = state.rows, state.plain
-    _retype(state.rows.origins, lambda origin: Origin(*origin))
-    _retype(state.rows.escalations, lambda escalation: Escalation(*escalation))
+    rows = state.rows
+    _retype(rows.origins, lambda origin: Origin(*origin))
+    _retype(rows.escalations, lambda escalation: Escalation(*escalation))
+    rows.by_origin = {origin[:3]: slot for slot, origin in rows.origins.items()}
+    columns = enumerate(zip(rows.state, rows.number, rows.lane, strict=True))
+    rows.index = {number << 3 | lane: slot for slot, (place, number, lane) in columns if place != FREE}
     _retype(state.dedup.window, tuple)
     state.dedup.order = deque((until_ms, name) for until_ms, name in state.dedup.order)
     state.audit = deque(
         (Audit(*audit[:5], tuple(Run(*run) for run in audit[5])) for audit in state.audit), maxlen=state.audit.maxlen
     )
+    if state.moves.pending is not None:
+        into, sequence, is_redrive, runs = state.moves.pending
+        state.moves.pending = Move(into, sequence, is_redrive, tuple(Run(*run) for run in runs))
     leases = state.leases
     _retype(leases.parts, lambda parts: [part if isinstance(part, int) else tuple(part) for part in parts])
-    _retype(leases.deadlines, lambda deadlines: [Deadline(*deadline) for deadline in deadlines])
+    _retype(leases.deadlines, lambda deadlines: [Deadline(int(mask, 16), *rest) for mask, *rest in deadlines])
     _restore_senders(state.senders)
 
 

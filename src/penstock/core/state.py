@@ -8,27 +8,30 @@ A live message is in exactly one of these places:
     resting until a time   –                           RESTING, with a timer
     leased                 in a lease                  LEASED, in a lease
     spent, to be buried    –                           SPENT
+    on its way elsewhere   –                           MOVING
 
 `State` moves messages between places and keeps the counts. It knows nothing of
 events (`changes.py`) and decides nothing (`queue.py`).
 
 `advance` does what follows from the time alone. Everything timed happens in the
 order of time, and at one instant in this order: escalations end, leases lapse,
-resting messages wake, rows age, runs age. So advancing in steps or at once is the same.
+resting messages wake, rows age. So advancing in steps or at once is the same.
+Runs age last of all at an instant: what tier they have come to is a function of their
+time of sending, so it does not matter when it is looked at, except to the turns of groups.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from penstock.core.dedup import Dedup
 from penstock.core.fairness import Shares
 from penstock.core.grouping import NOWHERE, Groups
 from penstock.core.lanes import Lane, Stretch
-from penstock.core.leases import Leases
+from penstock.core.leases import Leases, RunPart
 from penstock.core.limits import AUDIT_MAX
-from penstock.core.message import Run
+from penstock.core.message import Audit
 from penstock.core.meter import Meter
+from penstock.core.moves import Moves
 from penstock.core.retry import is_spent
 from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
 from penstock.core.senders import Senders
@@ -36,20 +39,10 @@ from penstock.core.settings import TIERS, QueueSettings
 from penstock.core.wheel import NEVER, Timer, Wheel
 
 
-class Audit(NamedTuple):
-    """One escalation, as it is read back."""
-
-    at_ms: int
-    actor: str
-    reason: str
-    tier: int
-    until_ms: int
-    runs: tuple[Run, ...]
-
-
 class State:
     __slots__ = (
         "queue",
+        "created_at_ms",
         "settings",
         "now_ms",
         "due_ms",
@@ -65,6 +58,7 @@ class State:
         "aging",
         "reverts",
         "spent",
+        "moves",
         "ready",
         "plain",
         "leased",
@@ -76,6 +70,7 @@ class State:
 
     def __init__(self, queue: int, settings: QueueSettings) -> None:
         self.queue = queue
+        self.created_at_ms = 0
         self.settings = settings
         self.now_ms = 0
         # Nothing timed happens before this instant.
@@ -98,6 +93,7 @@ class State:
         self.reverts = Wheel()
         # Rows to be buried, in the order they were spent.
         self.spent: dict[int, None] = {}
+        self.moves = Moves()
         # Counts rows as they are sent, across lanes.
         self.order = 0
         self.drained = Meter()
@@ -106,7 +102,7 @@ class State:
     @property
     def live(self) -> int:
         """How many messages the queue holds, in whatever place."""
-        return sum(self.ready) + self.leased + self.resting + len(self.spent)
+        return sum(self.ready) + self.leased + self.resting + len(self.spent) + self.moves.count
 
     # Time.
 
@@ -118,39 +114,31 @@ class State:
             self.now_ms = now_ms
 
     def _catch_up(self, now_ms: int) -> None:
-        # Where there are groups, whoever comes first has the earlier turn, so runs age in their order, too.
-        while (at_ms := min(self._next_timer_ms(), self._ages_at_ms() if self.groups.numbers else NEVER)) <= now_ms:
+        while (at_ms := self._next_timer_ms()) <= now_ms:
             self.now_ms = max(self.now_ms, at_ms)
-            self._happen(at_ms)
             if self.groups.numbers:
-                self.age_runs(at_ms)
+                # A run that ages may let the ungrouped into a rotation, and who comes first is served first.
+                self.age_runs(at_ms - 1)
+            for slot in self.reverts.pop_due(at_ms):
+                self._revert(slot, at_ms)
+            for lease in self.leases.wheel.pop_due(at_ms):
+                self._lapse(lease, at_ms)
+            for slot in self.delays.pop_due(at_ms):
+                self._wake(slot, at_ms)
+            for slot in self.aging.pop_due(at_ms):
+                if self._aging_holds(at_ms, slot):
+                    self.retier(slot, self.rows.tier[slot] - 1, at_ms)
         self.dedup.forget(now_ms)
         self.senders.forget(now_ms)
         self.age_runs(now_ms)
         self.find_due()
 
-    def _happen(self, at_ms: int) -> None:
-        for slot in self.reverts.pop_due(at_ms):
-            self._revert(slot, at_ms)
-        for lease in self.leases.wheel.pop_due(at_ms):
-            self._lapse(lease, at_ms)
-        for slot in self.delays.pop_due(at_ms):
-            if self._delay_holds(at_ms, slot):
-                self.resting -= 1
-                self.rows.since_ms[slot] = at_ms
-                self.join(slot)
-        for slot in self.aging.pop_due(at_ms):
-            if self._aging_holds(at_ms, slot):
-                self.retier(slot, self.rows.tier[slot] - 1, at_ms)
-
-    def _ages_at_ms(self) -> int:
-        return min(lane.ages_at_ms(self.settings.aging_ms) for lane in self.lanes)
-
     def _next_timer_ms(self) -> int:
         return min(self.leases.wheel.next_ms(), self.delays.next_ms(), self.aging.next_ms(), self.reverts.next_ms())
 
     def find_due(self) -> None:
-        self.due_ms = min(self._next_timer_ms(), self.dedup.next_ms(), self.senders.next_ms(), self._ages_at_ms())
+        aged = min(lane.ages_at_ms(self.settings.aging_ms) for lane in self.lanes)
+        self.due_ms = min(self._next_timer_ms(), self.dedup.next_ms(), self.senders.next_ms(), aged)
 
     def soon(self, at_ms: int) -> None:
         """Something timed happens at this instant."""
@@ -187,6 +175,12 @@ class State:
     def _revert(self, slot: int, at_ms: int) -> None:
         if self._revert_holds(at_ms, slot):
             self.retier(slot, self.rows.escalations.pop(slot).tier, at_ms)
+
+    def _wake(self, slot: int, at_ms: int) -> None:
+        if self._delay_holds(at_ms, slot):
+            self.resting -= 1
+            self.rows.since_ms[slot] = at_ms
+            self.join(slot)
 
     def restart_aging(self) -> None:
         """Set the timers of all rows anew, after the thresholds have changed."""
@@ -250,9 +244,9 @@ class State:
         self.plain[tier] -= end - first
         self.ready[tier] -= end - first
         taken = lane.shelves[tier].take(first, end)
-        for start, upto, _, lease in taken:
-            if lease:
-                self.leases.forget_late(lease, lane.tier, start, upto)
+        for stretch in taken:
+            if stretch[3]:
+                self.leases.forget_late(stretch[3], lane.tier, stretch[0], stretch[1])
         return taken
 
     def take_front(self, lane: Lane, tier: int, first: int, length: int) -> bool:
@@ -271,15 +265,15 @@ class State:
         self.ready[tier] -= length
         return True
 
-    def take_one(self, lane: Lane, number: int) -> tuple[int, int, int]:
-        """Take a number off its shelf, and return its deliveries and the lease it came from, with its bit there."""
+    def take_one(self, lane: Lane, number: int) -> tuple[Stretch, int]:
+        """Take a number off its shelf, and return it as it lay, with its bit in the lease it came from."""
         tier = self.shelf_tier(lane, number)
         self._count_plain(tier, -1)
-        ((_, _, deliveries, lease),) = lane.shelves[tier].take(number, number + 1)
-        if not lease:
-            return deliveries, 0, 0
-        mask = self.leases.mask_of(lease & 0xFFFF_FFFF, lane.tier, number, number + 1)
-        return deliveries, lease, mask.bit_length() - 1
+        (taken,) = lane.shelves[tier].take(number, number + 1)
+        if not taken[3]:
+            return taken, 0
+        mask = self.leases.mask_of(taken[3] & 0xFFFF_FFFF, lane.tier, number, number + 1)
+        return taken, mask.bit_length() - 1
 
     def shelf_tier(self, lane: Lane, number: int) -> int:
         """The tier on whose shelf a number of this lane lies, or -1."""
@@ -369,7 +363,7 @@ class State:
             groups.visible[group * TIERS + tier] -= 1
         elif state == RESTING:
             self.resting -= 1
-        else:
+        elif state == SPENT:
             del self.spent[slot]
         if rows.lease[slot]:
             self.leases.drop_late(rows.lease[slot] & 0xFFFF_FFFF, 1 << rows.bit[slot])
@@ -382,9 +376,10 @@ class State:
 
     def lease_rows(self, slots: list[int], lease: int, bit: int, served_at: int) -> None:
         """Waiting rows are handed out by a tier, and their groups have had their turn."""
-        rows, ready = self.rows, self.ready
+        rows, ready, leased_at_ms = self.rows, self.ready, self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
         self.groups.hand_out(slots, served_at)
         tier_of, states, leases, bits, deliveries = rows.tier, rows.state, rows.lease, rows.bit, rows.deliveries
+        last_leased_ms, served_tier = rows.last_leased_ms, rows.served_tier
         for own_bit, slot in enumerate(slots, bit):
             assert states[slot] == WAITING
             states[slot] = LEASED
@@ -393,7 +388,11 @@ class State:
                 self.leases.drop_late(leases[slot] & 0xFFFF_FFFF, 1 << bits[slot])
             leases[slot] = lease
             bits[slot] = own_bit
+            last_leased_ms[slot] = leased_at_ms
+            served_tier[slot] = served_at
             delivered = deliveries[slot]
+            if not delivered:
+                rows.first_leased_ms[slot] = leased_at_ms
             if delivered < 0xFFFF:
                 deliveries[slot] = delivered + 1
 
@@ -455,19 +454,20 @@ class State:
             else:
                 self._lapse_run(part, lease, at_ms)
 
-    def _lapse_run(self, part: tuple[int, int, int, int], lease: int, at_ms: int) -> None:
-        lane, first, count, deliveries = self.lanes[part[0]], part[1], part[2], part[3]
+    def _lapse_run(self, part: RunPart, lease: int, at_ms: int) -> None:
+        lane, (first, count, deliveries, first_leased_ms, served_tier) = self.lanes[part[0]], part[1:]
         if not is_spent(self.settings, deliveries, 0):
-            stretch = [first, first + count, deliveries, lease]
+            stretch = [first, first + count, deliveries, lease, first_leased_ms, served_tier]
             for tier, put in lane.put_back(stretch, at_ms, self.settings.aging_ms):
                 self._count_plain(tier, put)
             return
         mask = self.leases.mask_of(lease & 0xFFFF_FFFF, lane.tier, first, first + count)
         bit = (mask & -mask).bit_length() - 1
+        last_leased_ms = self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
         for number in range(first, first + count):
             # At one instant leases lapse before anything ages, and what is spent ages no more.
             slot = self.make_row(lane, number, at_ms - 1)
-            self.rows.deliveries[slot] = deliveries
+            self.rows.deliver(slot, deliveries, first_leased_ms, last_leased_ms, served_tier)
             self.rows.lease[slot] = lease
             self.rows.bit[slot] = bit + number - first
             self.spend(slot)

@@ -82,6 +82,8 @@ class DiskLog:
         self._is_closing = self._is_closed = self._sync_is_due = False
         self._roll_not_before_bytes = 0
         self.was_clean = found.was_clean
+        # Set when a segment has been closed; cleared by whoever waits for it.
+        self.rolled = asyncio.Event()
 
     @classmethod
     async def open(cls, runtime: Runtime, folder: str, settings: LogSettings = DEFAULTS) -> "DiskLog":
@@ -376,6 +378,7 @@ class DiskLog:
         self._active = OpenSegment(next_offset, commit.active.file, commit.active.index, 0, is_active=True)
         self._tail.active = commit.active
         self._roll_not_before_bytes = 0
+        self.rolled.set()
 
     def _sync_later(self) -> None:
         if not self._sync_is_due:

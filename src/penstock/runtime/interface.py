@@ -9,6 +9,9 @@ from penstock.telemetry import Note
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+# EX_IOERR of sysexits.h: a supervisor can tell a broken disk from a bug.
+EXIT_STORAGE_FAILED = 74
+
 # What a full disk, or a full quota, says.
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -133,6 +136,26 @@ class Workers(Protocol):
         ...
 
 
+class AsideFailed(Exception):
+    """Work done aside ended without an answer. What it did to the disk may be half done."""
+
+    def __init__(self, reason: str, *, is_disk_failure: bool = False) -> None:
+        super().__init__(reason)
+        # The disk refused a write or an fsync, and not for want of space.
+        self.is_disk_failure = is_disk_failure
+
+
+class Aside(Protocol):
+    """A process of its own, for work that would hold up the event loop, or a thread of it, for long."""
+
+    async def run(self, work: Callable[["Disk", bytes], bytes], request: bytes) -> bytes:
+        """Call a function of a module with the disk, in another process, and return what it returns.
+
+        Raises `AsideFailed`. If this process ends, the other one does.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The outside world, as one part of the system sees it."""
@@ -141,6 +164,7 @@ class Runtime:
     dice: Dice
     disk: Disk
     workers: Workers
+    aside: Aside
     # Stops the process at once, from any thread, with EXIT_STORAGE_FAILED. Nothing after it runs.
     halt: Callable[[str], NoReturn]
     # Writes a note: `note(LOG_TAIL_CUT, file=…, position=…)`.

@@ -8,13 +8,11 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from penstock.runtime.child import ChildProcess
 from penstock.runtime.disk import SystemDisk
-from penstock.runtime.interface import Runtime
+from penstock.runtime.interface import EXIT_STORAGE_FAILED, Runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.telemetry import Note
-
-# EX_IOERR of sysexits.h: a supervisor can tell a broken disk from a bug.
-EXIT_STORAGE_FAILED = 74
 
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _logger = logging.getLogger("penstock")
@@ -66,6 +64,7 @@ def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
         dice=SystemDice(),
         disk=SystemDisk(root),
         workers=workers,
+        aside=ChildProcess(root),
         halt=halt,
         note=write_note,
     )

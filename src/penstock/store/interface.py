@@ -8,17 +8,24 @@ Laws for every store
    is half done.
 3. No verb waits for messages: that is the broker's business.
 4. Queues are named; an unknown name raises `QueueNotFound`.
+5. Messages are named by their ids, which they keep wherever they are moved. A
+   text that is no id, and an id of a message that is elsewhere, are unknown: an
+   answer, never an error.
+6. What is asked for beyond a limit raises `ValueError`, which names the limit.
 
 SQL, files and wire formats stay on their own sides of this line. What the core
-raises (`QueueFull`, `BadDraft`, `BadSettings`, `SenderFenced`, `SendForgotten`)
-passes through, and so do `LogFull` and `LogBusy` of a store that has a log.
+raises (`QueueFull`, `BadDraft`, `BadName`, `BadSettings`, `BadSender`,
+`SenderFenced`, `SendForgotten`) passes through, and so do `LogFull` and `LogBusy`
+of a store that has a log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from penstock.core.explain import Explanation
+from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Receipts, Sender
 from penstock.core.settings import QueueSettings
 
@@ -31,21 +38,39 @@ class QueueExists(Exception):
     """There is a queue of this name, with other settings."""
 
 
+class DeadLettersShared(Exception):
+    """Other queues bury in the same queue, so it does not go with one of them."""
+
+
 class Outcome(Enum):
-    """What became of one receipt."""
+    """What became of one receipt, or of one id."""
 
     DONE = "done"
     # The lease has ended, or the message was settled: the receipt is worth nothing any more.
     STALE = "stale"
+    # The message is leased, its deliveries are spent, or it is on its way to another queue.
+    NOT_PENDING = "not pending"
+    # No message of this id is in the queue: it is settled, elsewhere, or never was.
+    UNKNOWN = "unknown"
+
+
+class Past(NamedTuple):
+    """The life of a moved message before it came to its queue."""
+
+    # The queue it was first sent to: its name, None if that queue is deleted, and its id.
+    queue: str | None
+    queue_id: str
+    sent_at_ms: int
+    # In all the queues it was in before.
+    deliveries: int
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Messages handed out under one lease, as columns with one row for each."""
+    """Messages handed out under one lease, as columns with one row for each; None where no message has any."""
 
     lease: int
     token: int
-    # The queue's own number for each message: what an id is made of.
     ids: Sequence[str]
     bodies: Sequence[memoryview]
     attributes: Sequence[memoryview] | None
@@ -54,6 +79,10 @@ class Delivery:
     sent_at_ms: Sequence[int]
     groups: Sequence[bytes] | None
     until_ms: int
+    # What its last failure said; "" for a message that has not failed.
+    errors: Sequence[str] | None = None
+    # None for a message that was sent to this very queue.
+    pasts: Sequence[Past | None] | None = None
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -76,18 +105,126 @@ class Counts:
         return sum(self.ready) + self.leased + self.delayed
 
 
+class Bound(NamedTuple):
+    """What a message may have to wait at the worst: in leased messages, and in ms if they go on at their rate."""
+
+    leases: int
+    wait_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One queue, as it is now."""
+
+    queue: str
+    # Of this queue and no other of its name, before or after.
+    id: str
+    settings: QueueSettings
+    # None where a store does not know.
+    created_at_ms: int | None
+    # Where it buries; None until that queue exists.
+    dead_letters: str | None
+    # By tier, for a message sent now, without a group, while the queue is not paused.
+    bounds: tuple[Bound, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What becomes of the dead letters of a deleted queue."""
+
+    # Their queue; None if there is none.
+    dead_letters: str | None
+    # How many messages are in it, from whatever queue.
+    count: int
+    # Whether it is deleted, too.
+    is_deleted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message, as it is now."""
+
+    id: str
+    body: memoryview
+    # Empty if it has none.
+    attributes: memoryview
+    # waiting, resting, leased, spent or moving
+    place: str
+    tier: int
+    sent_tier: int
+    # When it was sent to this queue, or came to it.
+    sent_at_ms: int
+    deliveries: int
+    # When a resting message wakes.
+    visible_at_ms: int | None
+    group: bytes
+    error: str
+    past: Past | None
+    is_escalated: bool
+
+
+class Explained(NamedTuple):
+    """Why a message has not been delivered yet, or that it was."""
+
+    id: str
+    explanation: Explanation
+    # Until it is leased; None where nothing is promised: in a group that keeps its order, or on a paused queue.
+    bound: Bound | None
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """One escalation, as it is read back."""
+
+    at_ms: int
+    actor: str
+    reason: str
+    tier: int
+    # When the messages fall back; 0 for never.
+    until_ms: int
+    ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """What a redrive came to."""
+
+    # The ids of what went back, or in a dry run would, by the name of the queue it goes to.
+    moved: Mapping[str, Sequence[str]]
+    # The ids of what was asked for and stays, because the queue it came from is gone; no more than were asked for.
+    homeless: Sequence[str]
+    # How many dead letters are there still, of whatever origin; in a dry run, would be.
+    remaining: int
+
+
 class QueueStore(Protocol):
     async def create(self, queue: str, settings: QueueSettings) -> None:
-        """Make a queue; again with equal settings changes nothing; with others raises `QueueExists`."""
+        """Make a queue; again with equal settings changes nothing; with others raises `QueueExists`.
+
+        `core/names.py` says what it may be called; anything else raises `BadName`.
+        A queue whose name ends with ".dead" is for dead letters: it buries only
+        where its settings name the queue to bury in.
+        """
         ...
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
         """Replace the settings of a queue."""
         ...
 
-    async def delete(self, queue: str) -> None:
-        """Remove a queue and every message in it. Its dead letters are a queue of their own and stay."""
+    async def delete(self, queue: str, *, with_dead_letters: bool = False) -> Remains:
+        """Remove a queue and every message in it, and say what becomes of its dead letters.
+
+        They are a queue of their own and stay, unless ``with_dead_letters``: then
+        that queue goes in the same decision, whatever is in it. If another queue
+        buries there, this raises `DeadLettersShared` and removes nothing.
+        """
         ...
+
+    async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
+        """Return the names of queues, sorted: at most ``most`` of those that follow ``after``."""
+        ...
+
+    async def describe(self, queue: str) -> Description: ...
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> list[str]:
         """Number the drafts and return their ids; a duplicate gets the id of the first.
@@ -104,8 +241,12 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def ack(self, queue: str, receipts: Sequence[Receipt]) -> list[Outcome]:
-        """Settle messages for good. Acking twice is acking once: the second is stale."""
+    async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
+        """Settle messages for good. Acking twice is acking once: the second is stale.
+
+        With ``outlives``, and not on a FIFO queue, a receipt is good until its
+        message is leased again, as AWS has it, even if the lease has ended.
+        """
         ...
 
     async def release(
@@ -124,6 +265,67 @@ class QueueStore(Protocol):
 
     async def counts(self, queue: str) -> Counts: ...
 
+    async def peek(self, queue: str, *, most: int) -> list[Message]:
+        """Return some of the waiting messages, the most urgent tier first. Nothing is leased."""
+        ...
+
+    async def look(self, queue: str, message_id: str) -> Message | None:
+        """Return one message, wherever in the queue it is; None if it is not there any more.
+
+        Not for the way of every message: one that is leased may be searched for in all leases.
+        """
+        ...
+
+    async def explain(self, queue: str, message_id: str) -> Explained | None:
+        """Say what a message waits for, and for how long at the worst; None if it is not there any more."""
+        ...
+
+    async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
+        """Return a receipt for each message that is leased right now, None for others.
+
+        Whoever acks with them acks for another: the message may have been leased
+        anew since its worker saw it. Like `look`, this may search all leases, once
+        for all ids.
+        """
+        ...
+
+    async def escalate(
+        self, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int = 0
+    ) -> list[Outcome]:
+        """Move waiting and resting messages to a tier, until an instant if one is given, and remember who and why.
+
+        Answers DONE, NOT_PENDING or UNKNOWN for each id.
+        """
+        ...
+
+    async def audit(self, queue: str, *, most: int) -> list[Escalation]:
+        """Return the last escalations of a queue, the newest first.
+
+        Of a message that was moved to this queue and is settled by now, the id in
+        its first queue may be forgotten; it has one of this queue then.
+        """
+        ...
+
+    async def redrive(
+        self,
+        dead_letters: str,
+        *,
+        into: str | None = None,
+        most: int,
+        origin: str | None = None,
+        ids: Sequence[str] | None = None,
+        is_dry_run: bool = False,
+    ) -> Redrive:
+        """Send dead letters back, each to the queue it came from or all to ``into``, to be delivered as if new.
+
+        At most ``most`` go, in the order of their burial; ``origin`` keeps to those
+        that were first sent to one queue, ``ids`` to some. What is leased stays, and
+        so does what has no room where it would go. What was sent to this queue
+        itself is no dead letter. How fast they go is the broker's business, which
+        calls with a small ``most``.
+        """
+        ...
+
     async def tidy(self) -> None:
-        """Do what is due without anyone asking: bury what is spent, let go of what is too old."""
+        """Do all that is due without anyone asking: bury what is spent, let go of what is too old."""
         ...

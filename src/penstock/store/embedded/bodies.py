@@ -10,27 +10,32 @@ written.
                      │ record 7  │ record 9 │ record 12
 
 A message that moved to another queue keeps its place in the journal: its new
-number leads to the old record.
+number leads to the old record. A message that was copied forward gets a new one.
+
+An entry reaches to the next one. What it says of numbers that are settled is of
+no use and may be wrong; nobody asks.
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.core.events import Buried, Redriven, Sent
-from penstock.core.message import Tier
+from penstock.core.events import Buried, Copied, Redriven, Sent
+from penstock.core.message import Run, Tier
 from penstock.log.frame import Blobs
 
 LANES = len(Tier)
 
 
-class Place(NamedTuple):
-    """A record of the journal, and how many messages of the same tier come before this one there."""
+class Span(NamedTuple):
+    """Bodies of one record: ``length`` of those it has of a tier, from its ``nth`` on."""
 
     record: int
-    row: int
+    tier: int
+    nth: int
+    length: int
 
 
 class Stored:
@@ -47,7 +52,7 @@ class Stored:
 
     @property
     def size_bytes(self) -> int:
-        return len(self.bodies.data) + (0 if self.attributes is None else len(self.attributes.data))
+        return stored_bytes(self.bodies, self.attributes)
 
     def rows(self, tier: int, nth: int, count: int) -> Sequence[int]:
         """Return the rows of ``count`` messages of a tier, from its ``nth`` on."""
@@ -59,67 +64,134 @@ class Stored:
         return found[nth : nth + count]
 
 
-class Lane:
-    """For each send to a lane, its first number and its record, in order."""
+def stored_bytes(bodies: Blobs, attributes: Blobs | None) -> int:
+    return len(bodies.data) + (0 if attributes is None else len(attributes.data))
 
-    __slots__ = ("firsts", "records")
+
+class Lane:
+    """Entries in the order of their first numbers."""
+
+    __slots__ = ("firsts", "records", "rows", "next")
 
     def __init__(self) -> None:
         self.firsts = array("Q")
         self.records = array("Q")
+        # Which row of the record the first number is: how many of a tier come before it there, and the tier.
+        self.rows = array("I")
+        self.next = 0
+
+    def append(self, count: int, record: int, nth: int, tier: int) -> None:
+        """The next ``count`` numbers are in a record."""
+        self.firsts.append(self.next)
+        self.records.append(record)
+        self.rows.append(nth << 3 | tier)
+        self.next += count
+
+    def has(self, number: int) -> bool:
+        """Whether a number was not pruned."""
+        return bool(self.firsts) and self.firsts[0] <= number
+
+    def span(self, number: int, end: int) -> Span:
+        """Where a message is, and as many of those that follow it, below ``end``, as are beside it."""
+        entry = bisect_right(self.firsts, number) - 1
+        after = self.firsts[entry + 1] if entry + 1 < len(self.firsts) else self.next
+        row = self.rows[entry]
+        return Span(self.records[entry], row & 7, (row >> 3) + number - self.firsts[entry], min(end, after) - number)
+
+    def spans(self, first: int, end: int) -> Iterator[Span]:
+        while first < end:
+            span = self.span(first, end)
+            yield span
+            first += span.length
+
+    def copy(self, runs: Sequence[tuple[int, int, int]], record: int, tier: int) -> None:
+        """Some runs, rising, are in a record now: each a first number, an end, and its row there."""
+        if not self.firsts:
+            return
+        begin = max(0, bisect_right(self.firsts, runs[0][0]) - 1)
+        stop = bisect_left(self.firsts, runs[-1][1])
+        at = self.firsts[begin]
+        after = self.firsts[stop] if stop < len(self.firsts) else self.next
+        firsts, records, rows = array("Q"), array("Q"), array("I")
+        for first, end, nth in [*runs, (after, after, 0)]:
+            # What lies between two runs stays where it is.
+            for span in self.spans(at, first):
+                firsts.append(at)
+                records.append(span.record)
+                rows.append(span.nth << 3 | span.tier)
+                at += span.length
+            # Numbers below the first entry were pruned: they are settled.
+            if at < end:
+                firsts.append(at)
+                records.append(record)
+                rows.append(nth + at - first << 3 | tier)
+                at = end
+        self.firsts[begin:stop] = firsts
+        self.records[begin:stop] = records
+        self.rows[begin:stop] = rows
+
+    def prune(self, lowest: int) -> None:
+        """Forget where numbers below ``lowest`` were: none of them is live."""
+        keep = bisect_right(self.firsts, lowest) - 1 if lowest < self.next else len(self.firsts)
+        if keep > 0:
+            del self.firsts[:keep], self.records[:keep], self.rows[:keep]
 
 
 class Places:
     """Where the bodies of one queue are."""
 
+    __slots__ = ("lanes", "messages", "size_bytes")
+
     def __init__(self) -> None:
-        self._lanes = [Lane() for _ in range(LANES)]
-        self._next = [0] * LANES
-        # Numbers of messages that came from another queue: each has a place of its own.
-        self._moved: dict[int, tuple[int, Place]] = {}
+        self.lanes = [Lane() for _ in range(LANES)]
+        # Of all that was ever sent: how large a body is, on average.
+        self.messages = 0
+        self.size_bytes = 0
 
-    def sent(self, event: Sent, record: int) -> None:
+    def sent(self, event: Sent, record: int, size_bytes: int) -> None:
         tiers = event.tiers
+        self.messages += len(tiers)
+        self.size_bytes += size_bytes
+        tier = tiers[0] if tiers else 0
+        count = tiers.count(tier)
+        if count == len(tiers):
+            if count:
+                self.lanes[tier].append(count, record, 0, tier)
+            return
         for tier in set(tiers):
-            lane = self._lanes[tier]
-            lane.firsts.append(self._next[tier])
-            lane.records.append(record)
-            self._next[tier] += tiers.count(tier)
+            self.lanes[tier].append(tiers.count(tier), record, 0, tier)
 
-    def arrived(self, tier: int, place: tuple[int, Place]) -> None:
+    def arrived(self, tier: int, span: Span) -> None:
         """Take a message that moved here; it gets the next number of its lane."""
-        number = self._next[tier]
-        self._moved[number << 3 | tier] = place
-        # An entry here too, so that no stretch of a send reaches over it.
-        self._lanes[tier].firsts.append(number)
-        self._lanes[tier].records.append(place[1].record)
-        self._next[tier] += 1
+        self.lanes[tier].append(1, span.record, span.nth, span.tier)
 
-    def stretch(self, tier: int, number: int) -> tuple[int, int, int]:
-        """Return the record of a message, how many of its tier are before it there, and how many from it on."""
-        lane = self._lanes[tier]
-        entry = bisect_right(lane.firsts, number) - 1
-        first = lane.firsts[entry]
-        end = lane.firsts[entry + 1] if entry + 1 < len(lane.firsts) else self._next[tier]
-        return lane.records[entry], number - first, end - number
+    def copied(self, event: Copied, record: int) -> None:
+        runs: list[list[tuple[int, int, int]]] = [[] for _ in range(LANES)]
+        nths = [0] * LANES
+        for lane, first, length in event.runs:
+            runs[lane].append((first, first + length, nths[lane]))
+            nths[lane] += length
+        for tier, lane_runs in enumerate(runs):
+            if lane_runs:
+                self.lanes[tier].copy(lane_runs, record, tier)
 
-    def moved(self, message: int) -> tuple[int, Place] | None:
-        """Return the tier at which a moved message was first sent, and its place there."""
-        return self._moved.get(message)
+    def spans(self, runs: Sequence[Run]) -> list[Span]:
+        """Return where the bodies of some runs are, in their order."""
+        spans: list[Span] = []
+        for lane, first, length in runs:
+            spans += self.lanes[lane].spans(first, first + length)
+        return spans
 
-    def origin(self, message: int) -> tuple[int, Place]:
-        """Return what `arrived` of the next queue is given for this message."""
-        found = self._moved.get(message)
-        if found is None:
-            offset, nth, _ = self.stretch(message & 7, message >> 3)
-            found = message & 7, Place(offset, nth)
-        return found
+    def span(self, lane: int, number: int) -> Span:
+        return self.lanes[lane].span(number, number + 1)
 
 
-def move(event: Buried | Redriven, source: Places, target: Places) -> None:
-    """Let the messages of a move be found under their new numbers."""
+def move(event: Buried | Redriven, source: Places, target: Places) -> Iterator[Run]:
+    """Let the messages of a move be found under their new numbers, and yield these."""
     for run, tier in zip(event.runs, event.tiers, strict=True):
-        target.arrived(tier, source.origin(run.first << 3 | run.lane))
+        number = target.lanes[tier].next
+        target.arrived(tier, source.span(run.lane, run.first))
+        yield Run(tier, number, 1)
 
 
 class Hot:

@@ -17,27 +17,31 @@ Laws of this file
    already knows a later time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from penstock.core.events import Buried, Event, Opened, QueueCreated, QueueDeleted, Redriven, Sent
+from penstock.core.events import Event, Opened
 from penstock.core.limits import MIB
+from penstock.core.message import Run
 from penstock.core.queue import Queue
+from penstock.core.settings import History as HistoryKept
+from penstock.core.settling import SETTLING, Settlement, settlements
 from penstock.log import record
 from penstock.log.frame import Blobs
 from penstock.log.interface import Log, Reservation
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.bodies import Hot, Places, Stored, move
-from penstock.store.embedded.codec import decode, encode
+from penstock.store.embedded.bodies import Hot, Span, Stored, pick
+from penstock.store.embedded.codec import encode
+from penstock.store.embedded.history import History
+from penstock.store.embedded.history_cuts import About, Contents
+from penstock.store.embedded.memory import Memory
+from penstock.store.embedded.readers import Readers
+from penstock.store.embedded.replay import entries, stored, tiers_of
 from penstock.store.interface import QueueNotFound
 
 READ_BYTES = 4 * MIB
 HOT_BYTES_MAX = 64 * MIB
-
-
-class JournalHasHole(Exception):
-    """Events were lost to damage: the queues cannot be what they were. Nothing was changed."""
 
 
 class Answer:
@@ -70,29 +74,24 @@ class Fact(NamedTuple):
 
 
 class Shard:
-    def __init__(self, runtime: Runtime, log: Log) -> None:
+    def __init__(self, runtime: Runtime, log: Log, memory: Memory) -> None:
         self._runtime = runtime
         self.log = log
         self.answer = Answer(log)
-        self.queues: dict[int, Queue] = {}
-        self.places: dict[int, Places] = {}
-        self.numbers: dict[str, int] = {}
-        self.names: dict[int, str] = {}
-        # Numbers of queues are never used again: ids of messages name them.
-        self.next_queue = 1
+        self.memory = memory
+        self.history: History | None = None
         self.hot = Hot(HOT_BYTES_MAX)
-        self._newest_ms = 0
+        self.readers = Readers()
         self._ahead_ms = 0
 
-    async def replay(self) -> None:
-        """Become what the journal says, and take over: leases begin anew."""
-        offset = self.log.start_offset
+    async def replay(self, offset: int) -> None:
+        """Become what the journal says from ``offset`` on, and take over: leases begin anew."""
         while offset < self.log.durable_offset:
             for batch in await self.log.read(offset, bytes_max=READ_BYTES):
-                for offset, event in _events(batch):
-                    self._apply(event, offset)
+                for event, at, size_bytes in entries(batch):
+                    self._apply(event, at, size_bytes)
                 offset = record.header(batch).next_offset
-        self._ahead_ms = max(0, self._newest_ms - self._runtime.clock.now_ms())
+        self._ahead_ms = max(0, self.memory.newest_ms - self._runtime.clock.now_ms())
         opened = Opened(self.now_ms())
         with self.log.reserve(1_000, from_spare=True) as space:
             self.write(space, [Fact(opened)])
@@ -102,85 +101,78 @@ class Shard:
         return self._runtime.clock.now_ms() + self._ahead_ms
 
     def queue(self, name: str) -> Queue:
-        number = self.numbers.get(name)
+        number = self.memory.numbers.get(name)
         if number is None:
             raise QueueNotFound(f"there is no queue {name!r}")
-        return self.queues[number]
+        return self.memory.queues[number]
 
     def has(self, queue: Queue) -> bool:
         """Whether a queue met before an await has not been deleted since."""
-        return self.queues.get(queue.state.queue) is queue
+        return self.memory.queues.get(queue.state.queue) is queue
 
     def write(self, space: Reservation, facts: Sequence[Fact]) -> None:
         """Append what was decided and apply it, as one batch within a reservation."""
-        at_ms = max(self._newest_ms, *(fact.event.at_ms for fact in facts))
+        memory = self.memory
+        at_ms = max(memory.newest_ms, *(fact.event.at_ms for fact in facts))
         first = self.log.append(record.encode([encode(*fact) for fact in facts], at_ms=at_ms), space)
-        for offset, fact in enumerate(facts, start=first):
-            if isinstance(fact.event, Sent):
-                assert fact.bodies is not None
-                self.hot.put(offset, Stored(fact.event.tiers, fact.bodies, fact.attributes))
-            self._apply(fact.event, offset)
+        for offset, (event, bodies, attributes) in enumerate(facts, start=first):
+            size_bytes = 0
+            if bodies is not None:
+                kept = Stored(tiers_of(event), bodies, attributes)
+                self.hot.put(offset, kept)
+                size_bytes = kept.size_bytes
+            self._apply(event, offset, size_bytes)
+
+    def _apply(self, event: Event, offset: int, size_bytes: int) -> None:
+        history = self.history
+        if history is not None:
+            if type(event) in SETTLING:
+                # Asked before the event is applied: it is then that the queue still knows.
+                queue = self.memory.queues[event.queue]  # type: ignore[union-attr]
+                history.follow(offset, settlements(queue.state, event))
+            else:
+                history.pass_by(offset)
+        self.memory.apply(event, offset, size_bytes)
+
+    def about(self, number: int) -> About | None:
+        """Tell the history of a queue: its name, and how to read bodies if it keeps them."""
+        queue = self.memory.queues[number]
+        places = self.memory.places[number]
+        is_full = queue.state.settings.history is HistoryKept.FULL
+
+        async def read(settlement: Settlement, start: int, count: int) -> Contents:
+            run = Run(settlement.key & 7, (settlement.key >> 3) + start, count)
+            with self.readers.begin():
+                return await self.bodies(places.spans([run]))
+
+        return About(self.memory.names[number], read if is_full else None)
 
     async def settled(self) -> None:
         """Return when everything decided so far is durable."""
         await self.log.wait_durable(self.log.end_offset)
 
-    def _apply(self, event: Event, offset: int) -> None:
-        self._newest_ms = max(self._newest_ms, event.at_ms)
-        match event:
-            case Opened():
-                for queue in self.queues.values():
-                    queue.apply(event)
-            case QueueCreated():
-                self._add(event)
-            case QueueDeleted():
-                self._remove(event)
-            case Buried() | Redriven():
-                move(event, self.places[event.queue], self.places[event.into])
-                self.queues[event.queue].apply(event)
-                self.queues[event.into].apply(event)
-            case Sent():
-                self.places[event.queue].sent(event, offset)
-                self.queues[event.queue].apply(event)
-            case _:
-                self.queues[event.queue].apply(event)
+    def told_offset(self) -> int:
+        """Up to where nobody needs the journal to learn what happened."""
+        return self.log.durable_offset if self.history is None else self.history.covered
 
-    def _add(self, event: QueueCreated) -> None:
-        queue = Queue(event.queue)
-        queue.apply(event)
-        self.queues[event.queue] = queue
-        self.places[event.queue] = Places()
-        self.numbers[event.name] = event.queue
-        self.names[event.queue] = event.name
-        self.next_queue = max(self.next_queue, event.queue + 1)
-
-    def _remove(self, event: QueueDeleted) -> None:
-        del self.queues[event.queue], self.places[event.queue]
-        del self.numbers[self.names.pop(event.queue)]
+    async def bodies(self, spans: Sequence[Span]) -> tuple[list[memoryview], list[memoryview] | None]:
+        """Return bodies and, if any of them has some, attributes."""
+        bodies: list[memoryview] = []
+        attributes: list[memoryview] = []
+        has_attributes = False
+        for record_offset, tier, nth, length in spans:
+            found = self.hot.get(record_offset) or await self.stored(record_offset)
+            rows = found.rows(tier, nth, length)
+            bodies += pick(found.bodies, rows)
+            attributes += pick(found.attributes, rows)
+            has_attributes |= found.attributes is not None
+        return bodies, attributes if has_attributes else None
 
     async def stored(self, offset: int) -> Stored:
-        """Return the frame of a send, from memory or from the journal."""
+        """Return the bodies of a record, from memory or from the journal."""
         found = self.hot.get(offset)
         if found is None:
             (batch, *_) = await self.log.read(offset, bytes_max=1)
-            found = _stored(batch, offset)
+            found = stored(batch, offset)
             self.hot.put(offset, found)
         return found
-
-
-def _events(batch: memoryview) -> Iterator[tuple[int, Event]]:
-    header = record.header(batch)
-    if header.is_hole:
-        lost = f"offsets {header.base_offset} to {header.next_offset - 1}"
-        raise JournalHasHole(f"the journal has lost {lost} to a repair; what its queues held cannot be known")
-    for offset, entry in enumerate(record.records(batch), start=header.base_offset):
-        yield offset, decode(entry.key, entry.value).event
-
-
-def _stored(batch: memoryview, offset: int) -> Stored:
-    entries = enumerate(record.records(batch), start=record.header(batch).base_offset)
-    entry = next(entry for at, entry in entries if at == offset)
-    event, bodies, attributes = decode(entry.key, entry.value)
-    assert isinstance(event, Sent)
-    assert bodies is not None
-    return Stored(event.tiers, bodies, attributes)

@@ -4,40 +4,58 @@ Every verb has the same shape: reserve, decide, write, wait, answer. Nothing
 awaits between deciding and writing, so there are no locks and nothing to undo.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
-from penstock.core import reading
-from penstock.core.events import Event, QueueCreated, QueueDeleted
+from penstock.core.events import Event, QueueCreated
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
     DURATION_MS_MAX,
     ERROR_CHARACTERS_MAX,
+    EVENT_RUNS_MAX,
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
+    PAGE_MAX,
 )
-from penstock.core.message import Drafts, Receipt, Run, Sender, masks
+from penstock.core.message import Drafts, Receipt, Sender, masks
+from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, BadDraft, Queue
 from penstock.core.settings import DAY_MS, BadSettings, QueueSettings
-from penstock.log.disk_log import DiskLog
 from penstock.log.frame import Blobs
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.bodies import Places, pick
+from penstock.store.embedded import asking, operating
+from penstock.store.embedded.asking import grave_of
+from penstock.store.embedded.delivering import Handed
+from penstock.store.embedded.naming import ids_of
+from penstock.store.embedded.operating import Wanted
+from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS, Folders, RunningShard
 from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.interface import Counts, Delivery, Outcome, QueueExists
-
-T = TypeVar("T")
+from penstock.store.interface import (
+    Counts,
+    Delivery,
+    Description,
+    Escalation,
+    Explained,
+    Message,
+    Outcome,
+    QueueExists,
+    Redrive,
+    Remains,
+)
 
 JOURNAL = "journal"
+SNAPSHOTS = "snapshots"
+HISTORY = "history"
 # What an event takes besides its rows: keys, texts, headers, with a margin.
 EVENT_BYTES = 8_192
 ROW_BYTES = 64
 SETTLED_BYTES = 128
 BURY_MAX = 100
 BURY_BYTES = BURY_MAX * 6_000 + 2 * EVENT_BYTES
+EXPIRED_BYTES = EVENT_BYTES + 1_000_000
 # Dead letters wait for people, who are away at weekends.
 DEAD_LETTERS = QueueSettings(deliveries_max=0, retention_ms=14 * DAY_MS)
 
@@ -47,29 +65,26 @@ Decide = Callable[[Queue, int, int, int], Event | None]
 class EmbeddedStore:
     """Satisfies `store.interface.QueueStore`; see there for what the verbs promise."""
 
-    def __init__(self, runtime: Runtime, log: DiskLog, shard: Shard) -> None:
+    def __init__(self, runtime: Runtime, running: RunningShard) -> None:
         self._runtime = runtime
-        self._log = log
-        self._shard = shard
-        self._cursors: dict[int, int] = {}
+        self._running = running
+        self._shard = running.shard
 
     @classmethod
-    async def open(cls, runtime: Runtime, folder: str, settings: LogSettings | None = None) -> "EmbeddedStore":
+    async def open(
+        cls, runtime: Runtime, folder: str, settings: LogSettings = JOURNAL_SETTINGS, *, upkeep_ms: int = UPKEEP_MS
+    ) -> "EmbeddedStore":
         """Open the store in a folder, or create it, and be what it was.
 
-        Raises what `DiskLog.open` does, `UnknownEvent` and `JournalHasHole`.
+        Raises what `DiskLog.open` does, `UnknownEvent`, `JournalHasHole`,
+        `JournalHasNoBeginning` and `SnapshotUnknown`. Every ``upkeep_ms`` it looks
+        whether the journal can be made shorter.
         """
-        log = await DiskLog.open(runtime, f"{folder}/{JOURNAL}", settings or LogSettings())
-        shard = Shard(runtime, log)
-        try:
-            await shard.replay()
-        except BaseException:
-            await log.close()
-            raise
-        return cls(runtime, log, shard)
+        folders = Folders(f"{folder}/{JOURNAL}", f"{folder}/{SNAPSHOTS}", f"{folder}/{HISTORY}")
+        return cls(runtime, await RunningShard.open(runtime, folders, settings, upkeep_ms=upkeep_ms))
 
     async def close(self) -> None:
-        await self._log.close()
+        await self._running.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,18 +95,19 @@ class EmbeddedStore:
         await self.close()
 
     async def create(self, queue: str, settings: QueueSettings) -> None:
+        check_name(queue)
         _check_settings(queue, settings)
         shard = self._shard
         async with shard.answer:
-            number = shard.numbers.get(queue)
+            number = shard.memory.numbers.get(queue)
             if number is None:
                 with shard.log.reserve(EVENT_BYTES + 4 * len(queue) + len(settings.to_json())) as space:
                     shard.write(space, [self._created(queue, settings)])
-            elif shard.queues[number].state.settings != settings:
+            elif shard.memory.queues[number].state.settings != settings:
                 raise QueueExists(f"there is a queue {queue!r} with other settings")
 
     def _created(self, queue: str, settings: QueueSettings) -> Fact:
-        return Fact(QueueCreated(self._shard.next_queue, self._shard.now_ms(), queue, settings.to_json()))
+        return Fact(QueueCreated(self._shard.memory.next_queue, self._shard.now_ms(), queue, settings.to_json()))
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
         _check_settings(queue, settings)
@@ -102,13 +118,14 @@ class EmbeddedStore:
                 if event is not None:
                     shard.write(space, [Fact(event)])
 
-    async def delete(self, queue: str) -> None:
-        shard = self._shard
-        async with shard.answer:
-            with shard.log.reserve(EVENT_BYTES, from_spare=True) as space:
-                number = shard.queue(queue).state.queue
-                shard.write(space, [Fact(QueueDeleted(number, shard.now_ms()))])
-                self._cursors.pop(number, None)
+    async def delete(self, queue: str, *, with_dead_letters: bool = False) -> Remains:
+        return await operating.delete(self._shard, queue, with_dead_letters=with_dead_letters)
+
+    async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
+        return await asking.queues(self._shard, prefix=prefix, after=after, most=most)
+
+    async def describe(self, queue: str) -> Description:
+        return await asking.describe(self._shard, queue)
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> list[str]:
         shard = self._shard
@@ -120,11 +137,15 @@ class EmbeddedStore:
                 accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
                 if accepted.event is not None:
                     shard.write(space, [_sent(state, drafts, accepted)])
-                return _ids(state, accepted.messages)
+                return ids_of(state.state, accepted.messages)
 
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         shard = self._shard
         _check_lease(want, lease_ms)
+        with shard.readers.begin():
+            return await self._lease(shard, queue, want, lease_ms)
+
+    async def _lease(self, shard: Shard, queue: str, want: int, lease_ms: int | None) -> Delivery | None:
         async with shard.answer:
             state = shard.queue(queue)
             self._bury(state)
@@ -134,40 +155,19 @@ class EmbeddedStore:
                 if event is None:
                     return None
                 shard.write(space, [Fact(event)])
-            contents = reading.contents(state.state, event)
-            ids = _ids(state, contents.messages)
-            spans = _spans(shard.places[event.queue], event.runs)
-        bodies, attributes = await self._bodies(spans)
-        return Delivery(
-            event.lease,
-            token,
-            ids,
-            bodies,
-            attributes,
-            contents.tiers,
-            contents.deliveries,
-            contents.sent_at_ms,
-            contents.groups,
-            until_ms=event.at_ms + event.lease_ms,
-        )
+            handed = Handed(shard, state.state, event, self._name_of)
+        return await handed.delivery()
 
-    async def _bodies(self, spans: "Sequence[Span]") -> tuple[list[memoryview], list[memoryview] | None]:
-        bodies: list[memoryview] = []
-        attributes: list[memoryview] = []
-        has_attributes = False
-        for offset, tier, nth, count in spans:
-            stored = await self._shard.stored(offset)
-            rows = stored.rows(tier, nth, count)
-            bodies += pick(stored.bodies, rows)
-            attributes += pick(stored.attributes, rows)
-            has_attributes |= stored.attributes is not None
-        return bodies, attributes if has_attributes else None
+    def _name_of(self, queue: int) -> str | None:
+        return self._shard.memory.names.get(queue)
 
-    async def ack(self, queue: str, receipts: Sequence[Receipt]) -> list[Outcome]:
+    async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
         now_ms = self._shard.now_ms()
-        return await self._settle(
-            queue, receipts, lambda state, lease, token, mask: state.ack(lease, token, mask, now_ms=now_ms)
-        )
+
+        def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
+            return state.ack(lease, token, mask, now_ms=now_ms, outlives=outlives)
+
+        return await self._settle(queue, receipts, decide)
 
     async def release(
         self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None = None, error: str = ""
@@ -230,19 +230,50 @@ class EmbeddedStore:
                 return count
 
     async def counts(self, queue: str) -> Counts:
-        async with self._shard.answer:
-            state = self._shard.queue(queue).state
-            state.advance(self._shard.now_ms())
-            found = reading.counts(state)
-            oldest = tuple(reading.oldest_sent_at_ms(state))
-            return Counts(found.ready, found.leased, found.resting + found.spent, oldest)
+        return await asking.counts(self._shard, queue)
+
+    async def peek(self, queue: str, *, most: int) -> list[Message]:
+        return await asking.peek(self._shard, queue, most=most, name_of=self._name_of)
+
+    async def look(self, queue: str, message_id: str) -> Message | None:
+        return await asking.look(self._shard, queue, message_id, name_of=self._name_of)
+
+    async def explain(self, queue: str, message_id: str) -> Explained | None:
+        return await asking.explain(self._shard, queue, message_id)
+
+    async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
+        return await asking.receipts(self._shard, queue, ids)
+
+    async def escalate(
+        self, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int = 0
+    ) -> list[Outcome]:
+        return await operating.escalate(self._shard, queue, ids, tier, actor=actor, reason=reason, until_ms=until_ms)
+
+    async def audit(self, queue: str, *, most: int) -> list[Escalation]:
+        return await asking.audit(self._shard, queue, most=most)
+
+    async def redrive(
+        self,
+        dead_letters: str,
+        *,
+        into: str | None = None,
+        most: int,
+        origin: str | None = None,
+        ids: Sequence[str] | None = None,
+        is_dry_run: bool = False,
+    ) -> Redrive:
+        wanted = Wanted(most=most, into=into, origin=origin, ids=ids)
+        return await operating.redrive(self._shard, dead_letters, wanted, is_dry_run=is_dry_run, name_of=self._name_of)
 
     async def tidy(self) -> None:
-        for queue in list(self._shard.queues.values()):
+        for queue in list(self._shard.memory.queues.values()):
             while self._shard.has(queue) and self._bury(queue):
                 await self._shard.settled()
-            if self._shard.has(queue):
-                self._expire(queue)
+            cursor = 0
+            while self._shard.has(queue) and (cursor := self._expire(queue, cursor)):
+                await self._shard.settled()
+                # Nothing may have been written, and there may be many rows.
+                await asyncio.sleep(0)
         await self._shard.settled()
 
     def _bury(self, queue: Queue) -> bool:
@@ -251,8 +282,8 @@ class EmbeddedStore:
         if not queue.state.spent:
             return False
         with self._shard.log.reserve(BURY_BYTES, from_spare=True) as space:
-            name = queue.state.settings.dead_letters or f"{self._shard.names[queue.state.queue]}.dead"
-            if name not in self._shard.numbers:
+            name = grave_of(self._shard.memory.names[queue.state.queue], queue.state)
+            if name not in self._shard.memory.numbers:
                 self._shard.write(space, [self._created(name, DEAD_LETTERS)])
             target = self._shard.queue(name)
             event = queue.bury(into=target.state.queue, room=min(_room(target), BURY_MAX), now_ms=self._shard.now_ms())
@@ -260,36 +291,15 @@ class EmbeddedStore:
                 self._shard.write(space, [Fact(event)])
             return event is not None
 
-    def _expire(self, queue: Queue) -> None:
-        with self._shard.log.reserve(EVENT_BYTES + 1_000_000, from_spare=True) as space:
-            number = queue.state.queue
-            swept = queue.expire(now_ms=self._shard.now_ms(), cursor=self._cursors.get(number, 0))
-            self._cursors[number] = swept.cursor
-            if swept.event is not None:
-                self._shard.write(space, [Fact(swept.event)])
-
-
-# The record, the tier it was sent at, how many of its tier come before it there, and how many follow.
-Span = tuple[int, int, int, int]
-
-
-def _spans(places: Places, runs: Sequence[Run]) -> list[Span]:
-    """Return where the bodies of some runs are, a stretch of one send at a time."""
-    spans: list[Span] = []
-    for lane, first, length in runs:
-        number = first
-        while number < first + length:
-            moved = places.moved(number << 3 | lane)
-            if moved is not None:
-                tier, place = moved
-                spans.append((place.record, tier, place.row, 1))
-                number += 1
-                continue
-            offset, nth, left = places.stretch(lane, number)
-            count = min(left, first + length - number)
-            spans.append((offset, lane, nth, count))
-            number += count
-    return spans
+    def _expire(self, queue: Queue, cursor: int) -> int:
+        """Let go of some messages that are too old, and return where to go on; 0 if there are no more."""
+        with self._shard.log.reserve(EXPIRED_BYTES, from_spare=True) as space:
+            swept = queue.expire(now_ms=self._shard.now_ms(), cursor=cursor)
+            if swept.event is None:
+                return swept.cursor
+            self._shard.write(space, [Fact(swept.event)])
+            # There may be more runs than one event holds: again from here, and from 1, for slot 0 is nobody's.
+            return swept.cursor if len(swept.event.runs) < EVENT_RUNS_MAX else max(1, cursor)
 
 
 def _sent(state: Queue, drafts: Drafts, accepted: Accepted) -> Fact:
@@ -327,20 +337,16 @@ def _room(target: Queue) -> int:
     return max(0, size_max - target.state.live) if size_max else BURY_MAX
 
 
-def _ids(of: Queue, messages: Sequence[int]) -> list[str]:
-    """Return the ids by which the world knows messages: number and lane in the queue they were first sent to."""
-    state = of.state
-    if not state.rows.origins:
-        prefix = f"{state.queue:x}-"
-        return [f"{prefix}{message:x}" for message in messages]
-    return [
-        f"{home:x}-{number << 3 | lane:x}" for home, lane, number in map(partial(reading.identity, state), messages)
-    ]
-
-
 def _check_settings(queue: str, settings: QueueSettings) -> None:
     if settings.dead_letters == queue:
         raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
+    if settings.dead_letters:
+        check_name(settings.dead_letters, field="dead_letters")
+    elif is_dead_letters(queue) and settings.deliveries_max:
+        raise BadSettings(
+            f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
+            "let it be 0, or say in dead_letters where to"
+        )
 
 
 def _check_lease(want: int, lease_ms: int | None) -> None:

@@ -1,0 +1,46 @@
+"""Settling everything a queue holds, at once.
+
+What is on its way to another queue stays: only whoever moves it knows where it is.
+"""
+
+from penstock.core.grouping import Groups
+from penstock.core.rows import LEASED, MOVING, Rows
+from penstock.core.settings import TIERS
+from penstock.core.state import State
+from penstock.core.wheel import Wheel
+
+
+def purge(state: State) -> None:
+    if state.moves.pending is None:
+        _forget_rows(state)
+    else:
+        _settle_rows(state)
+    rows = state.rows
+    for lane in state.lanes:
+        lane.clear()
+        lane.live = sum(rows.lane[slot] == lane.tier for slot in rows.index.values())
+    state.leases.clear()
+    state.ready[:] = [0] * TIERS
+    state.plain[:] = [0] * TIERS
+    state.leased = 0
+    state.find_due()
+
+
+def _forget_rows(state: State) -> None:
+    state.rows = Rows()
+    state.groups = Groups(state.rows, state.plain, is_fifo=state.settings.is_fifo)
+    state.resting = 0
+    state.delays, state.aging, state.reverts = Wheel(), Wheel(), Wheel()
+    state.spent.clear()
+    state.dedup.live.clear()
+
+
+def _settle_rows(state: State) -> None:
+    """Settle the rows one by one, except those that move."""
+    rows = state.rows
+    for slot in [slot for slot in rows.index.values() if rows.state[slot] != MOVING]:
+        if rows.state[slot] == LEASED:
+            state.settle_rows([slot], was_leased=True)
+        else:
+            state.leave(slot)
+            state.settle_rows([slot])

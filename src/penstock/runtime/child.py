@@ -1,0 +1,89 @@
+"""A process of its own for long work: how it is started, and what it does when it is.
+
+    parent                                  child: python -m penstock.runtime.child
+    ──────                                  ─────
+    request ───────────── stdin ──────────▶ module:function(disk, request)
+    answer  ◀──────────── stdout ────────── its bytes, then exit 0
+            (stdin stays open meanwhile: when it closes, the parent is gone, and the child ends)
+
+A child is a fresh interpreter, not a fork: a fork would copy the threads' locks
+and, page by page, the parent's memory. It runs at a lower priority.
+"""
+
+import asyncio
+import importlib
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.runtime.disk import SystemDisk
+from penstock.runtime.interface import EXIT_STORAGE_FAILED, NO_SPACE, AsideFailed, Disk
+
+EXIT_NO_SPACE = 75
+NICENESS = 10
+
+_LENGTH = struct.Struct("<Q")
+_ERRORS_BYTES_MAX = 4_000
+
+
+class ChildProcess:
+    """Satisfies `runtime.interface.Aside`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def run(self, work: Callable[[Disk, bytes], bytes], request: bytes) -> bytes:
+        name = f"{work.__module__}:{work.__qualname__}"
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, name, str(self._root), stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            process.stdin.write(_LENGTH.pack(len(request)) + request)
+            answer, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            code = await process.wait()
+        except BaseException:
+            # Whoever asked has gone; so shall the work.
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            raise
+        finally:
+            process.stdin.close()
+        if code != 0:
+            reason = errors[-_ERRORS_BYTES_MAX:].decode(errors="replace").strip()
+            raise AsideFailed(f"{name} ended with {code}: {reason}", is_disk_failure=code == EXIT_STORAGE_FAILED)
+        return answer
+
+
+def main() -> None:
+    """Do what the parent asks."""
+    name, root = sys.argv[1:]
+    os.nice(NICENESS)
+    source = sys.stdin.buffer
+    (length,) = _LENGTH.unpack(source.read(_LENGTH.size))
+    request = source.read(length)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    module, _, function = name.partition(":")
+    try:
+        answer = getattr(importlib.import_module(module), function)(SystemDisk(Path(root)), request)
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(EXIT_NO_SPACE if error.errno in NO_SPACE else EXIT_STORAGE_FAILED)
+    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.flush()
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

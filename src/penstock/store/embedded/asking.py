@@ -1,0 +1,158 @@
+"""What can be asked of the queues of a shard. Nothing here writes, and every answer is durable."""
+
+from collections.abc import Sequence
+from heapq import nsmallest
+
+from penstock.core import reading
+from penstock.core.explain import explain as explain_core
+from penstock.core.limits import PAGE_MAX
+from penstock.core.message import Receipt, Run
+from penstock.core.names import dead_letters_of
+from penstock.core.queue import Queue
+from penstock.core.reading import Seen
+from penstock.core.state import State
+from penstock.store.embedded.bodies import Span
+from penstock.store.embedded.delivering import read_bodies
+from penstock.store.embedded.naming import NameOf, check_ids, id_of, ids_of, key_of, past_of
+from penstock.store.embedded.shard import Shard
+from penstock.store.ids import queue_id
+from penstock.store.interface import Bound, Counts, Description, Escalation, Explained, Message
+
+
+def check_most(most: int) -> None:
+    if not 1 <= most <= PAGE_MAX:
+        raise ValueError(f"most is {most}; it must be from 1 to PAGE_MAX ({PAGE_MAX})")
+
+
+def present(shard: Shard, queue: str) -> Queue:
+    """Return a queue, moved to the present."""
+    found = shard.queue(queue)
+    found.advance(shard.now_ms())
+    return found
+
+
+async def queues(shard: Shard, *, prefix: str, after: str, most: int) -> list[str]:
+    check_most(most)
+    async with shard.answer:
+        return nsmallest(most, (name for name in shard.memory.numbers if name.startswith(prefix) and name > after))
+
+
+async def counts(shard: Shard, queue: str) -> Counts:
+    async with shard.answer:
+        state = present(shard, queue).state
+        found = reading.counts(state)
+        oldest = tuple(reading.oldest_sent_at_ms(state))
+        return Counts(found.ready, found.leased, found.resting + found.spent + found.moving, oldest)
+
+
+async def describe(shard: Shard, queue: str) -> Description:
+    async with shard.answer:
+        state = present(shard, queue).state
+        grave = grave_of(queue, state)
+        return Description(
+            queue=queue,
+            id=queue_id(state.queue),
+            settings=state.settings,
+            created_at_ms=state.created_at_ms or None,
+            dead_letters=grave if grave in shard.memory.numbers else None,
+            bounds=tuple(Bound(*bound) for bound in reading.bounds(state, state.now_ms)),
+        )
+
+
+def grave_of(queue: str, state: State) -> str:
+    """Return the name of the queue that a queue buries in."""
+    return state.settings.dead_letters or dead_letters_of(queue)
+
+
+async def peek(shard: Shard, queue: str, *, most: int, name_of: NameOf) -> list[Message]:
+    check_most(most)
+    with shard.readers.begin():
+        async with shard.answer:
+            state = present(shard, queue).state
+            found = _Found(shard, state, reading.peek(state, most), name_of)
+        return await found.messages()
+
+
+async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) -> Message | None:
+    with shard.readers.begin():
+        async with shard.answer:
+            state = present(shard, queue).state
+            message = key_of(state, message_id)
+            seen = None if message is None else reading.look(state, message)
+            found = _Found(shard, state, [] if seen is None else [seen], name_of)
+        return next(iter(await found.messages()), None)
+
+
+class _Found:
+    """Messages as they were at one moment, whose bodies are still to be read."""
+
+    def __init__(self, shard: Shard, state: State, seen: Sequence[Seen], name_of: NameOf) -> None:
+        self._shard = shard
+        self._seen = seen
+        self._ids = ids_of(state, [each.message for each in seen])
+        self._pasts = [past_of(each.origin, name_of) for each in seen]
+        places = shard.memory.places[state.queue]
+        self._spans: list[Span] = [places.span(each.message & 7, each.message >> 3) for each in seen]
+
+    async def messages(self) -> list[Message]:
+        bodies, attributes = await read_bodies(self._shard, self._spans)
+        empty = memoryview(b"")
+        return [
+            Message(
+                id=self._ids[row],
+                body=bodies[row],
+                attributes=empty if attributes is None else attributes[row],
+                place=seen.place,
+                tier=seen.tier,
+                sent_tier=seen.sent_tier,
+                sent_at_ms=seen.sent_at_ms,
+                deliveries=seen.deliveries,
+                visible_at_ms=seen.visible_at_ms or None,
+                group=seen.group,
+                error=seen.error,
+                past=self._pasts[row],
+                is_escalated=seen.is_escalated,
+            )
+            for row, seen in enumerate(self._seen)
+        ]
+
+
+async def explain(shard: Shard, queue: str, message_id: str) -> Explained | None:
+    async with shard.answer:
+        state = present(shard, queue).state
+        message = key_of(state, message_id)
+        explanation = None if message is None else explain_core(state, message)
+        if explanation is None:
+            return None
+        leases = explanation.leases_bound
+        bound = None if leases is None else Bound(leases, state.started.ms_for(leases, state.now_ms))
+        return Explained(message_id, explanation, bound)
+
+
+async def receipts(shard: Shard, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
+    check_ids(ids)
+    async with shard.answer:
+        state = present(shard, queue).state
+        keys = [key_of(state, each) for each in ids]
+        held = reading.holders(state, [key for key in keys if key is not None])
+        return [_receipt(state, held[key]) if key in held else None for key in keys]
+
+
+def _receipt(state: State, held: tuple[int, int]) -> Receipt:
+    lease, row = held
+    return Receipt(lease, state.leases.token[state.leases.find(lease)], row)
+
+
+async def audit(shard: Shard, queue: str, *, most: int) -> list[Escalation]:
+    check_most(most)
+    async with shard.answer:
+        state = present(shard, queue).state
+        newest = list(state.audit)[: -most - 1 : -1]
+        return [
+            Escalation(each.at_ms, each.actor, each.reason, each.tier, each.until_ms, _ids_of_runs(state, each.runs))
+            for each in newest
+        ]
+
+
+def _ids_of_runs(state: State, runs: Sequence[Run]) -> list[str]:
+    return [id_of(state, number << 3 | lane) for lane, first, count in runs for number in range(first, first + count)]

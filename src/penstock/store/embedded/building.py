@@ -1,0 +1,140 @@
+"""Makes the next snapshot of a shard, and says what may be copied forward. Runs in a process of its own.
+
+    previous snapshot ──▶ Memory ──▶ closed segments, event by event ──▶ next snapshot
+                                                                            │
+                            what is still live in the oldest segments ◀─────┘
+
+It reads only what is durable and never changes: closed segments and finished
+snapshots. So it needs no lock, and whoever is killed on the way leaves nothing
+but an unfinished file.
+
+**What is copied.** The journal can only be cut at its front. Of all fronts that
+may go, the longest is chosen in which at most half of the bytes are live: each
+byte that is copied frees at least one, and the journal stays within about twice
+what is live in it.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from penstock.core.living import Stretch, live_runs
+from penstock.log.segment import segment_name, walk
+from penstock.runtime.interface import Disk
+from penstock.store.embedded.bodies import Lane, Places
+from penstock.store.embedded.memory import Memory
+from penstock.store.embedded.replay import Entry, entries
+from penstock.store.embedded.snapshot import load, save
+
+LIVE_SHARE_MAX = 0.5
+
+
+class ClosedSegment(msgspec.Struct, frozen=True):
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What to build, and from what."""
+
+    journal: str
+    snapshots: str
+    # The offset of the snapshot to begin with; None if there is none.
+    previous: int | None
+    # All closed segments, in order; those before the previous snapshot too, as far as they are still there.
+    segments: list[ClosedSegment]
+
+
+class Plan(msgspec.Struct):
+    """What came of it."""
+
+    # Of the new snapshot, which is durable.
+    offset: int
+    size_bytes: int
+    # The lowest live number in each lane of each queue.
+    lowest: dict[int, list[int]]
+    # Once what is live below is copied, the journal may be dropped up to here; 0 for nothing.
+    drop_before: int
+    # By queue, lane, first number, length: three columns, each as bytes of `array`.
+    copies: dict[int, tuple[bytes, bytes, bytes]]
+
+
+def build(disk: Disk, request: bytes) -> bytes:
+    """Do what an `Order` says and return a `Plan`, both as MessagePack."""
+    order = msgspec.msgpack.decode(request, type=Order)
+    memory = Memory() if order.previous is None else load(disk, order.snapshots, order.previous)
+    since = order.previous or 0
+    for segment in order.segments:
+        if segment.next_offset > since:
+            for event, offset, size_bytes in _events(disk, order.journal, segment):
+                if offset >= since:
+                    memory.apply(event, offset, size_bytes)
+    runs = {number: live_runs(queue.state) for number, queue in memory.queues.items()}
+    lowest = {number: _lowest(memory.places[number], lanes) for number, lanes in runs.items()}
+    for number, lanes in lowest.items():
+        for lane, floor in zip(memory.places[number].lanes, lanes, strict=True):
+            lane.prune(floor)
+    offset = order.segments[-1].next_offset
+    size_bytes = save(disk, order.snapshots, memory, offset)
+    drop_before = _front(order, memory, runs)
+    copies = {number: _copies(memory.places[number], lanes, drop_before) for number, lanes in runs.items()}
+    return msgspec.msgpack.encode(
+        Plan(offset, size_bytes, lowest, drop_before, {number: found for number, found in copies.items() if found[0]})
+    )
+
+
+def _events(disk: Disk, journal: str, segment: ClosedSegment) -> Iterator[Entry]:
+    file = disk.open(f"{journal}/{segment_name(segment.base_offset)}", must_exist=True)
+    try:
+        for _, header, batch in walk(file, 0, segment.size_bytes):
+            if not header.is_marker:
+                yield from entries(batch)
+    finally:
+        file.close()
+
+
+def _lowest(places: Places, runs: Sequence[Sequence[Stretch]]) -> list[int]:
+    return [found[0][0] if found else lane.next for lane, found in zip(places.lanes, runs, strict=True)]
+
+
+def _front(order: Order, memory: Memory, runs: dict[int, list[list[Stretch]]]) -> int:
+    """Choose up to where the journal may go: never beyond the previous snapshot, which must still lead to the end."""
+    segments = [segment for segment in order.segments if segment.next_offset <= (order.previous or 0)]
+    bases = [segment.base_offset for segment in segments]
+    live = [0.0] * len(segments)
+    for number, lanes in runs.items():
+        places = memory.places[number]
+        mean = places.size_bytes / max(1, places.messages)
+        for lane, found in zip(places.lanes, lanes, strict=True):
+            for _, record, count in _below(lane, found, order.previous or 0):
+                live[max(0, bisect_right(bases, record) - 1)] += count * mean
+    chosen = 0
+    sizes = accumulate(segment.size_bytes for segment in segments)
+    for segment, size, kept in zip(segments, sizes, accumulate(live), strict=True):
+        if kept <= size * LIVE_SHARE_MAX:
+            chosen = segment.next_offset
+    return chosen
+
+
+def _below(lane: Lane, runs: Sequence[Stretch], offset: int) -> Iterator[tuple[int, int, int]]:
+    """Live numbers whose bodies are in records before an offset: the first, its record, and how many."""
+    for first, end in runs:
+        number = first
+        for span in lane.spans(first, end):
+            if span.record < offset:
+                yield number, span.record, span.length
+            number += span.length
+
+
+def _copies(places: Places, runs: Sequence[Sequence[Stretch]], offset: int) -> tuple[bytes, bytes, bytes]:
+    lanes, firsts, lengths = array("B"), array("Q"), array("I")
+    for tier, (lane, found) in enumerate(zip(places.lanes, runs, strict=True)):
+        for number, _, length in _below(lane, found, offset):
+            lanes.append(tier)
+            firsts.append(number)
+            lengths.append(length)
+    return lanes.tobytes(), firsts.tobytes(), lengths.tobytes()

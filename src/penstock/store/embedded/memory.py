@@ -1,0 +1,94 @@
+"""What a shard is: its queues and where their bodies are, as a function of its journal.
+
+`apply` is the only thing that changes it, in the process that serves the shard and
+in the one that makes its snapshots alike. Nothing here waits, and nothing decides.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.core.events import Buried, Copied, Event, Opened, QueueCreated, QueueDeleted, Redriven, Sent
+from penstock.core.message import Run
+from penstock.core.queue import Queue
+from penstock.store.embedded.bodies import Places, move
+
+
+class Move(NamedTuple):
+    """A message that came to a queue from another, by the event at an offset."""
+
+    offset: int
+    into: int
+    run: Run
+
+
+class Memory:
+    __slots__ = ("queues", "places", "numbers", "names", "next_queue", "newest_ms", "moves")
+
+    def __init__(self) -> None:
+        self.queues: dict[int, Queue] = {}
+        self.places: dict[int, Places] = {}
+        self.numbers: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        # Numbers of queues are never used again: ids of messages name them.
+        self.next_queue = 1
+        self.newest_ms = 0
+        # Messages that got another queue and number since the last snapshot: whoever goes by that snapshot knows them
+        # by their old ones.
+        self.moves: list[Move] = []
+
+    def apply(self, event: Event, offset: int, size_bytes: int = 0) -> None:
+        """Change as the event at this offset of the journal says; ``size_bytes`` is that of the bodies in it."""
+        if event.at_ms > self.newest_ms:  # noqa: PLR1730 - on the way of every event.
+            self.newest_ms = event.at_ms
+        change = _CHANGES.get(type(event))
+        if change is None:
+            self.queues[event.queue].apply(event)  # type: ignore[union-attr]
+        else:
+            change(self, event, offset, size_bytes)
+
+    def _sent(self, event: Sent, offset: int, size_bytes: int) -> None:
+        self.places[event.queue].sent(event, offset, size_bytes)
+        self.queues[event.queue].apply(event)
+
+    def _opened(self, event: Opened, _offset: int, _size_bytes: int) -> None:
+        for queue in self.queues.values():
+            queue.apply(event)
+
+    def _moved(self, event: Buried | Redriven, offset: int, _size_bytes: int) -> None:
+        for run in move(event, self.places[event.queue], self.places[event.into]):
+            self.moves.append(Move(offset, event.into, run))
+        self.queues[event.queue].apply(event)
+        self.queues[event.into].apply(event)
+
+    def _copied(self, event: Copied, offset: int, _size_bytes: int) -> None:
+        self.places[event.queue].copied(event, offset)
+
+    def _created(self, event: QueueCreated, _offset: int, _size_bytes: int) -> None:
+        queue = Queue(event.queue)
+        queue.apply(event)
+        self.put(queue, event.name, Places())
+
+    def _deleted(self, event: QueueDeleted, _offset: int, _size_bytes: int) -> None:
+        del self.queues[event.queue], self.places[event.queue]
+        del self.numbers[self.names.pop(event.queue)]
+
+    def put(self, queue: Queue, name: str, places: Places) -> None:
+        """Have a queue that is there already."""
+        number = queue.state.queue
+        self.queues[number] = queue
+        self.places[number] = places
+        self.numbers[name] = number
+        self.names[number] = name
+        self.next_queue = max(self.next_queue, number + 1)
+
+
+# What is more than a change of one queue. By type, because the way of every event comes through here.
+_CHANGES: dict[type[Event], Callable[[Memory, Any, int, int], None]] = {
+    Sent: Memory._sent,
+    Opened: Memory._opened,
+    Buried: Memory._moved,
+    Redriven: Memory._moved,
+    Copied: Memory._copied,
+    QueueCreated: Memory._created,
+    QueueDeleted: Memory._deleted,
+}

@@ -1,0 +1,46 @@
+"""What the world calls things, and what they are here: ids, keys, queues of long ago."""
+
+from collections.abc import Callable, Sequence
+
+from penstock.core import reading
+from penstock.core.limits import IDS_MAX
+from penstock.core.message import Origin
+from penstock.core.state import State
+from penstock.store.ids import message_id, message_ids, parse, queue_id
+from penstock.store.interface import Past
+
+# From the number of a queue to its name, None if it is deleted.
+NameOf = Callable[[int], str | None]
+
+
+def id_of(state: State, message: int) -> str:
+    """Return the id of a message: number and lane in the queue it was first sent to."""
+    queue, lane, number = reading.identity(state, message)
+    return message_id(queue, number << 3 | lane)
+
+
+def ids_of(state: State, messages: Sequence[int]) -> list[str]:
+    if not state.rows.origins:
+        return message_ids(state.queue, messages)
+    return [id_of(state, message) for message in messages]
+
+
+def key_of(state: State, text: str) -> int | None:
+    """Return the key of the message with this id, None if it cannot be in this queue. It may be settled."""
+    identity = parse(text)
+    if identity is None:
+        return None
+    message = reading.find(state, *identity)
+    # A message that came from elsewhere has a number here, but that is no part of its id.
+    return message if message is not None and reading.identity(state, message) == identity else None
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    if len(ids) > IDS_MAX:
+        raise ValueError(f"{len(ids)} ids; there may be IDS_MAX ({IDS_MAX})")
+
+
+def past_of(origin: Origin | None, name_of: NameOf) -> Past | None:
+    if origin is None:
+        return None
+    return Past(name_of(origin.queue), queue_id(origin.queue), origin.sent_at_ms, origin.deliveries)

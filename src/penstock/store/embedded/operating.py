@@ -1,0 +1,191 @@
+"""What operators decide: who goes first, what is tried again, which queue goes.
+
+The shape is that of every verb: reserve, decide, write, wait, answer. Where the size
+of what is written depends on what is decided, deciding comes first: it changes
+nothing, and nothing awaits before the write.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from penstock.core import reading
+from penstock.core.events import QueueDeleted, Redriven
+from penstock.core.limits import REASON_CHARACTERS_MAX
+from penstock.core.queue import Queue
+from penstock.core.reading import Seen
+from penstock.core.settings import TIERS
+from penstock.core.state import State
+from penstock.store.embedded.asking import check_most, grave_of, present
+from penstock.store.embedded.naming import NameOf, check_ids, id_of, key_of
+from penstock.store.embedded.shard import Fact, Shard
+from penstock.store.ids import parse_queue
+from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive, Remains
+
+EVENT_BYTES = 1_024
+RUN_BYTES = 16
+# What a moved message takes besides its group and its error.
+MOVED_BYTES = 128
+
+
+async def delete(shard: Shard, queue: str, *, with_dead_letters: bool) -> Remains:
+    async with shard.answer:
+        with shard.log.reserve(2 * EVENT_BYTES, from_spare=True) as space:
+            memory = shard.memory
+            number = shard.queue(queue).state.queue
+            grave = grave_of(queue, memory.queues[number].state)
+            buried = memory.numbers.get(grave)
+            gone = [number]
+            if with_dead_letters and buried is not None:
+                _check_unshared(shard, grave, {number, buried})
+                gone.append(buried)
+            count = 0 if buried is None else memory.queues[buried].state.live
+            shard.write(space, [Fact(QueueDeleted(each, shard.now_ms())) for each in gone])
+            return Remains(None if buried is None else grave, count, is_deleted=len(gone) == 2)
+
+
+def _check_unshared(shard: Shard, grave: str, apart_from: set[int]) -> None:
+    for name, number in shard.memory.numbers.items():
+        if number not in apart_from and grave_of(name, shard.memory.queues[number].state) == grave:
+            raise DeadLettersShared(f"{name!r} buries in {grave!r}, too; nothing was deleted")
+
+
+async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
+    shard: Shard, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int
+) -> list[Outcome]:
+    check_ids(ids)
+    if not 0 <= tier < TIERS:
+        raise ValueError(f"tier is {tier}; it must be from 0 to {TIERS - 1}")
+    async with shard.answer:
+        found = present(shard, queue)
+        now_ms = shard.now_ms()
+        if until_ms and until_ms <= now_ms:
+            raise ValueError(f"until_ms is {until_ms}; that has passed")
+        keys = [key_of(found.state, each) for each in ids]
+        known = [key for key in keys if key is not None]
+        event = found.escalate(known, tier, now_ms=now_ms, actor=_text(actor), reason=_text(reason), until_ms=until_ms)
+        moved: set[int] = set()
+        if event is not None:
+            size = EVENT_BYTES + RUN_BYTES * len(event.runs) + len(event.actor.encode()) + len(event.reason.encode())
+            with shard.log.reserve(size) as space:
+                shard.write(space, [Fact(event)])
+            moved = {number << 3 | lane for lane, first, count in event.runs for number in range(first, first + count)}
+        there = _there(found.state, [key for key in known if key not in moved])
+        return [_outcome(key, moved, there) for key in keys]
+
+
+def _text(text: str) -> str:
+    # Lone surrogates come with names of files, and no text on a disk may have them.
+    return text[:REASON_CHARACTERS_MAX].encode(errors="replace").decode()
+
+
+def _there(state: State, keys: Sequence[int]) -> set[int]:
+    """Return which of some messages, none of them pending, are live."""
+    return {key for key in keys if key in state.rows.index} | set(reading.holders(state, keys))
+
+
+def _outcome(key: int | None, moved: set[int], there: set[int]) -> Outcome:
+    if key in moved:
+        return Outcome.DONE
+    return Outcome.NOT_PENDING if key in there else Outcome.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which dead letters are to go, and where."""
+
+    most: int
+    into: str | None = None
+    origin: str | None = None
+    ids: Sequence[str] | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """Keys by the name of the queue they go to, and the ids of those that have none."""
+
+    keys: dict[str, list[int]] = field(default_factory=dict)
+    homeless: list[str] = field(default_factory=list)
+
+
+async def redrive(shard: Shard, dead_letters: str, wanted: Wanted, *, is_dry_run: bool, name_of: NameOf) -> Redrive:
+    check_most(wanted.most)
+    check_ids(wanted.ids or ())
+    if wanted.into == dead_letters:
+        raise ValueError(f"into is {dead_letters!r}; that is where they are")
+    async with shard.answer:
+        queue = present(shard, dead_letters)
+        state = queue.state
+        plan = _plan(shard, queue, wanted, name_of)
+        moved = {name: [id_of(state, key) for key in keys] for name, keys in plan.keys.items()}
+        remaining = len(state.rows.origins) - sum(map(len, moved.values()))
+        if not is_dry_run:
+            _move(shard, queue, plan)
+        return Redrive(moved, plan.homeless, remaining)
+
+
+def _plan(shard: Shard, queue: Queue, wanted: Wanted, name_of: NameOf) -> Plan:
+    plan = Plan()
+    rooms = {} if wanted.into is None else {wanted.into: _room(shard.queue(wanted.into))}
+    origin = None if wanted.origin is None else _number(shard, wanted.origin)
+    left = wanted.most
+    for seen in _dead_letters(queue.state, wanted.ids):
+        if not left:
+            break
+        assert seen.origin is not None
+        if seen.place not in {"waiting", "resting"} or origin not in {None, seen.origin.queue}:
+            continue
+        target = wanted.into or name_of(seen.origin.queue)
+        if target is None:
+            plan.homeless += [id_of(queue.state, seen.message)] * (len(plan.homeless) < wanted.most)
+            continue
+        if target not in rooms:
+            # What came back to its own queue is at home.
+            is_home = seen.origin.queue == queue.state.queue
+            rooms[target] = 0 if is_home else _room(shard.queue(target))
+        if rooms[target]:
+            rooms[target] -= 1
+            left -= 1
+            plan.keys.setdefault(target, []).append(seen.message)
+    return plan
+
+
+def _dead_letters(state: State, ids: Sequence[str] | None) -> Iterator[Seen]:
+    if ids is None:
+        yield from reading.dead_letters(state)
+        return
+    for each in dict.fromkeys(ids):
+        key = key_of(state, each)
+        # Whatever has an origin is a row; to look for others would be to search all leases.
+        seen = reading.look(state, key) if key is not None and key in state.rows.index else None
+        if seen is not None and seen.origin is not None:
+            yield seen
+
+
+def _number(shard: Shard, queue: str) -> int:
+    """Return the number of a queue, by its name or, because it may be deleted, by its id."""
+    number = shard.memory.numbers.get(queue) or parse_queue(queue)
+    if number is None:
+        raise QueueNotFound(f"there is no queue {queue!r}")
+    return number
+
+
+def _room(target: Queue) -> int:
+    size_max = target.state.settings.size_max
+    return max(0, size_max - target.state.live) if size_max else 2**40
+
+
+def _move(shard: Shard, queue: Queue, plan: Plan) -> None:
+    events: list[Redriven] = []
+    for name, keys in plan.keys.items():
+        into = shard.queue(name).state.queue
+        event = queue.redrive(into=into, now_ms=shard.now_ms(), most=len(keys), only=set(keys))
+        assert event is not None
+        events.append(event)
+    if events:
+        with shard.log.reserve(sum(map(_size, events))) as space:
+            shard.write(space, [Fact(event) for event in events])
+
+
+def _size(event: Redriven) -> int:
+    texts = sum(map(len, event.groups)) + sum(len(error.encode()) for error in event.errors)
+    return EVENT_BYTES + MOVED_BYTES * len(event.runs) + texts
