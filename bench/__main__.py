@@ -18,11 +18,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import Bench, Row, Workload, log, store
+from bench import Bench, Row, Workload, core, log, store
 
 REPORTS: dict[str, Sequence[Workload]] = {
     "The log, beside a plain loop of write and fdatasync": log.WORKLOADS,
     "The store, beside a queue table in SQLite": store.WORKLOADS,
+    "The core of queues, alone": core.WORKLOADS,
 }
 RESULTS = Path(__file__).parent / "results"
 # Of a report that goes to a file or a pipe.

@@ -9,7 +9,8 @@ from array import array
 from collections.abc import Callable, Iterator
 from time import process_time
 
-from bench.core import START_MS, Figure
+from bench import Row
+from bench.core import START_MS
 from penstock.core.limits import HISTORY_ROWS_MAX
 from penstock.core.settling import Ending, Settlement
 from penstock.log import record
@@ -19,15 +20,17 @@ MILLION = 1_000_000
 ROUNDS = 9
 
 
-def figures() -> Iterator[Figure]:
+def figures() -> Iterator[Row]:
     for length, target in ((1, 0.3), (10, 1), (100, 3), (1_000, 3), (HISTORY_ROWS_MAX, 3)):
         settled = _runs(length)
         key, value = encode(settled, {1: "orders"}, covered=1, within=0)
         rows = length * len(settled)
         made = rows / _best(lambda settled=settled: _batch(settled))  # type: ignore[misc]
-        yield Figure(f"history, frames of runs of {length:,}", made / MILLION, "M rows/CPU-s", target)
+        yield Row(
+            name=f"history, frames of runs of {length:,}", figure=made / MILLION, unit="M rows/CPU-s", target=target
+        )
     read = rows / _best(lambda: decode(key, value))
-    yield Figure("history, frames read", read / MILLION, "M rows/CPU-s", 20)
+    yield Row(name="history, frames read", figure=read / MILLION, unit="M rows/CPU-s", target=20)
 
 
 def _batch(settled: list[Settlement]) -> bytearray:
@@ -71,9 +74,9 @@ def _best(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    for figure in figures():
-        verdict = "met" if figure.is_met else "not met"
-        print(f"{figure.name:<60}{figure.value:>14,.2f} {figure.unit:<14}≥ {figure.target}  {verdict}")
+    for row in figures():
+        verdict = "met" if row.is_met else "not met"
+        print(f"{row.name:<60}{row.figure:>14,.2f} {row.unit:<14}≥ {row.target}  {verdict}")
 
 
 if __name__ == "__main__":
