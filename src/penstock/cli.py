@@ -17,7 +17,7 @@ from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey
 from penstock.runtime.disk import SystemDisk
 from penstock.runtime.interface import FolderTaken
-from penstock.store.embedded.store import JOURNAL
+from penstock.store.embedded.shards import JOURNAL
 
 EXIT_DAMAGED = 1
 EXIT_NOT_POSSIBLE = 2
