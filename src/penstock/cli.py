@@ -98,6 +98,8 @@ def backup_command(folder: Path, target: Path) -> None:
     TARGET must be empty or not there yet. The copy is the log as it was at some
     moment during the copying; to restore it, put it in the place of the original.
     """
+    if (folder / f"{JOURNAL}-1").is_dir():
+        _refuse(f"{folder} has several journals, and copies of them would not be of one moment; stop the store and copy it")
     if (folder / JOURNAL).is_dir():
         folder, target = folder / JOURNAL, target / JOURNAL
     try:

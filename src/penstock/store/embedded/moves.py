@@ -66,13 +66,9 @@ class Moves:
         return not self.lock.locked() and queue.state.moves.pending is None
 
     async def bury(self, shard: Shard, queue: Queue, *, into: int, room: int) -> bool:
-        """Move some spent messages, and return whether any went; those that cannot go now stay."""
+        """Move some spent messages, and return whether any went."""
         most = min(room, MOVE_MESSAGES_MAX)
-        try:
-            moved = await self._move(shard, queue, lambda: _spent(queue, most), into=into, is_redrive=False)
-        except (LogBusy, LogFull):
-            return False
-        return bool(moved)
+        return bool(await self._move(shard, queue, lambda: _spent(queue, most), into=into, is_redrive=False))
 
     async def redrive(self, shard: Shard, queue: Queue, keys: Sequence[int], *, into: int) -> list[int]:
         """Move some dead letters, and return the keys of those that went."""
@@ -106,15 +102,20 @@ class Moves:
             is_done = await self._complete(shard, queue, cargo)
             return _keys(event.runs) if is_done else []
 
-    async def finish_all(self) -> None:
-        """Do the rest of what was left half done, as far as there is room for it."""
+    async def resume(self) -> None:
+        """Do the rest of what a crash left half done, as far as there is room for it."""
         for shard in self._shards.all:
             for queue in _on_the_way(shard):
-                async with self.lock:
-                    try:
-                        await self._finish(shard, queue)
-                    except (LogBusy, LogFull):
-                        continue
+                try:
+                    await self.finish(shard, queue)
+                except (LogBusy, LogFull):
+                    continue
+
+    async def finish(self, shard: Shard, queue: Queue) -> None:
+        """Do the rest of a move, if one is on its way."""
+        if queue.state.moves.pending is not None:
+            async with self.lock:
+                await self._finish(shard, queue)
 
     async def settle_arrived(self) -> None:
         """Settle what has arrived where it came from. For whoever has the lock and is about to delete a queue."""

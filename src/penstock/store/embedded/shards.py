@@ -11,6 +11,7 @@ Laws of this file
 2. The number of a queue says which shard it was made in, so no two queues ever have
    the same.
 3. That there is no such queue is known when all shards are durable.
+4. All shards have one time: what one has told must not be in the future of another.
 """
 
 import re
@@ -72,7 +73,11 @@ class Shards:
             for each in running:
                 await each.close()
             raise
-        return cls(running)
+        shards = cls(running)
+        ahead_ms = max(shard.ahead_ms for shard in shards.all)
+        for shard in shards.all:
+            shard.ahead_ms = ahead_ms
+        return shards
 
     async def close(self) -> None:
         for each in self._running:

@@ -5,6 +5,7 @@ awaits between deciding and writing, so there are no locks and nothing to undo.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +23,7 @@ from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, BadDraft, Queue
 from penstock.core.settings import BadSettings, QueueSettings
 from penstock.log.frame import Blobs
+from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import asking, operating
@@ -83,7 +85,7 @@ class EmbeddedStore:
         opened = await Shards.open(runtime, folder, settings, count=shards, upkeep_ms=upkeep_ms)
         store = cls(runtime, opened)
         try:
-            await store._moves.finish_all()
+            await store._moves.resume()
         except BaseException:
             await store.close()
             raise
@@ -148,8 +150,9 @@ class EmbeddedStore:
         _check_lease(want, lease_ms)
         shard = await self._shards.at(queue)
         if self._tidying.bury_at_once(shard, shard.queue(queue)) is None and self._moves.is_idle(shard.queue(queue)):
-            await self._tidying.bury(shard, shard.queue(queue))
-            # The queue may be gone by now.
+            # If they cannot go now they stay; and the queue may be gone by then.
+            with suppress(LogBusy, LogFull):
+                await self._tidying.bury(shard, shard.queue(queue))
             shard = await self._shards.at(queue)
         with shard.readers.begin():
             return await self._lease(shard, queue, want, lease_ms)

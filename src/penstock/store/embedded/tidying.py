@@ -9,6 +9,7 @@ import asyncio
 from penstock.core.limits import EVENT_RUNS_MAX, MOVE_MESSAGES_MAX
 from penstock.core.queue import Queue
 from penstock.core.settings import DAY_MS, QueueSettings
+from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.asking import grave_of, room_of
 from penstock.store.embedded.moves import Moves
 from penstock.store.embedded.shard import Fact, Shard
@@ -26,17 +27,27 @@ class Tidying:
         self._moves = moves
 
     async def tidy(self) -> None:
-        await self._moves.finish_all()
+        """Tidy all queues. A journal without room holds up only what needs it; then this raises in the end."""
+        refusals: list[LogBusy | LogFull] = []
         for shard in self._shards.all:
             for queue in list(shard.memory.queues.values()):
-                while shard.has(queue) and await self.bury(shard, queue):
-                    pass
-                cursor = 0
-                while shard.has(queue) and (cursor := self._expire(shard, queue, cursor)):
-                    await shard.settled()
-                    # Nothing may have been written, and there may be many rows.
-                    await asyncio.sleep(0)
+                try:
+                    await self._tidy(shard, queue)
+                except (LogBusy, LogFull) as refusal:
+                    refusals.append(refusal)
         await self._shards.settled()
+        if refusals:
+            raise refusals[0]
+
+    async def _tidy(self, shard: Shard, queue: Queue) -> None:
+        await self._moves.finish(shard, queue)
+        while shard.has(queue) and await self.bury(shard, queue):
+            pass
+        cursor = 0
+        while shard.has(queue) and (cursor := self._expire(shard, queue, cursor)):
+            await shard.settled()
+            # Nothing may have been written, and there may be many rows.
+            await asyncio.sleep(0)
 
     async def bury(self, shard: Shard, queue: Queue) -> bool:
         """Move some spent messages to the dead letters, and return whether any went."""
