@@ -64,12 +64,14 @@ Run = Callable[[Story, Path], None]
 
 
 class SimulatedDisk:
-    def __init__(self) -> None:
+    def __init__(self, shards: int = 1) -> None:
         self._machine = Machine()
+        self._shards = shards
 
     async def open(self) -> None:
         # Run by the machine, so that what the store looks after itself with ends when the machine does.
-        self.store = await self._machine.run(EmbeddedStore.open(self._machine.start(), FOLDER, SMALL))
+        opening = EmbeddedStore.open(self._machine.start(), FOLDER, SMALL, shards=self._shards)
+        self.store = await self._machine.run(opening)
 
     def now_ms(self) -> int:
         return self._machine.clock.now_ms()
@@ -130,8 +132,8 @@ async def _play(story: Story, stage: SimulatedDisk | RealDisk) -> None:
     await stage.store.close()
 
 
-def _on_simulated_disk(seed: int) -> Run:
-    return lambda story, _folder: simulate(lambda: _play(story, SimulatedDisk()), seed=seed)
+def _on_simulated_disk(seed: int, shards: int = 1) -> Run:
+    return lambda story, _folder: simulate(lambda: _play(story, SimulatedDisk(shards)), seed=seed)
 
 
 def _on_real_disk(story: Story, folder: Path) -> None:
@@ -145,6 +147,7 @@ def _on_real_disk(story: Story, folder: Path) -> None:
 IMPLEMENTATIONS: dict[str, Run] = {
     "embedded, simulated disk": _on_simulated_disk(seed=0),
     "embedded, simulated disk, shuffled tasks": _on_simulated_disk(seed=1),
+    "embedded, three shards": _on_simulated_disk(seed=2, shards=3),
     "embedded, real disk": _on_real_disk,
 }
 

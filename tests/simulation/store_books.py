@@ -10,9 +10,12 @@ What must hold for every delivery
    with this group, these attributes and no tier more urgent. A body has one id
    for ever, and an id one body.
 2. The message was not acked, purged or deleted before the lease was asked for.
-3. It counts more deliveries than each delivery told before, and as many as no other.
+3. It counts more deliveries, those before its burials included, than each delivery
+   told before, and as many as no other.
 4. Nobody holds it: no lease told before runs on. A restart begins leases anew.
 5. In a FIFO queue nothing that was sent before, in its group, comes after it.
+6. It was not delivered from dead letters that were deleted since, unless it can
+   have been redriven before.
 
 And for every message at the end: it is drained, or something the clients did, or
 its age, can have settled it.
@@ -108,8 +111,10 @@ class Message:
     told_drafts: list[Draft] = field(default_factory=list)
     gone: int = NEVER
     acks_unknown: int = 0
-    # By queue: the step and the count of each delivery told.
-    deliveries: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    # The step and the count of each delivery told, in whatever queue.
+    deliveries: list[tuple[int, int]] = field(default_factory=list)
+    # The step at which it was last told from the dead letters.
+    buried: int = NEVER
     hold: Hold | None = None
 
 
@@ -130,10 +135,18 @@ class Held:
 
 
 class Books:
-    def __init__(self, retention_ms: dict[str, int], fifo: frozenset[str], dedup_window_ms: dict[str, int]) -> None:
+    def __init__(
+        self,
+        retention_ms: dict[str, int],
+        fifo: frozenset[str],
+        dedup_window_ms: dict[str, int],
+        redriven: frozenset[str],
+    ) -> None:
         self._retention_ms = retention_ms
         self._fifo = fifo
         self._dedup_window_ms = dedup_window_ms
+        # Queues whose dead letters may come back.
+        self._redriven = redriven
         self._steps = 0
         # The store's time is between these: its clock never goes back, also if the machine's was set back.
         self.low_ms = self.high_ms = 0
@@ -274,11 +287,14 @@ class Books:
         for row, draft in enumerate(drafts):
             message = draft.message
             assert message is not None
-            self._judge_settled(message, call)
+            past = None if delivery.pasts is None else delivery.pasts[row]
+            self._judge_settled(message, call, is_moved=past is not None)
             self._judge_hold(message, call, at_ms)
-            self._count(message, call, delivery.deliveries[row])
-            before, count = message.hold, delivery.deliveries[row]
-            if before is None or before.queue != call.queue or before.deliveries < count:
+            before, count = message.hold, delivery.deliveries[row] + (0 if past is None else past.deliveries)
+            self._count(message, call, count)
+            if call.queue != message.queue:
+                message.buried = call.ended
+            if before is None or before.deliveries < count:
                 message.hold = Hold(call.queue, call.begun, call.ended, delivery.until_ms, lease_ms, count)
             held.append(Held(message, call.queue, count, Receipt(delivery.lease, delivery.token, row)))
         if call.queue in self._fifo:
@@ -307,25 +323,29 @@ class Books:
         self._judge_bodies(message)
         return draft
 
-    def _judge_settled(self, message: Message, call: Call) -> None:
+    def _judge_settled(self, message: Message, call: Call, *, is_moved: bool) -> None:
         assert message.gone > call.begun, f"{message.id} was acked, and came back"
-        for emptied in self._emptied[call.queue] if call.queue == message.queue else []:
+        # One that has moved may have been in the other queue then.
+        for emptied in self._emptied[call.queue] if call.queue == message.queue and not is_moved else []:
             if emptied.ended < call.begun and not emptied.is_void and not emptied.is_unknown:
                 assert message.known > emptied.begun, f"{message.id} was purged, and came back"
+        for emptied in self._emptied[f"{message.queue}.dead"] if message.queue not in self._redriven else []:
+            if emptied.ended < call.begun and not emptied.is_void and not emptied.is_unknown:
+                assert message.buried >= emptied.begun, f"{message.id} was deleted as a dead letter, and came back"
 
     def _judge_hold(self, message: Message, call: Call, at_ms: int) -> None:
         hold = message.hold
-        if hold is not None and hold.queue == call.queue and hold.told < call.begun and self._is_certain(hold):
+        if hold is not None and hold.told < call.begun and self._is_certain(hold):
             assert at_ms >= hold.until_ms, f"{message.id} is held until {hold.until_ms}, and leased at {at_ms}"
 
     def _is_certain(self, hold: Hold) -> bool:
         return hold.is_certain and not any(call.ended > hold.begun for call in self._emptied[hold.queue])
 
     def _count(self, message: Message, call: Call, deliveries: int) -> None:
-        for told, count in message.deliveries[call.queue]:
+        for told, count in message.deliveries:
             assert count != deliveries, f"{message.id} was delivered for the {count}. time twice"
             assert told > call.begun or count < deliveries, f"{message.id}: {deliveries} deliveries, {count} before"
-        message.deliveries[call.queue].append((call.ended, deliveries))
+        message.deliveries.append((call.ended, deliveries))
 
     def _judge_order(self, call: Call, drafts: Sequence[Draft]) -> None:
         for nth, draft in enumerate(drafts):

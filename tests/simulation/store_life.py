@@ -18,11 +18,14 @@ the store after a power cut, and finds every queue empty.
 | live    | ids that are free again when settled, fair groups   |
 | keeping | forgets what is old                                 |
 | brief   | is deleted and made again                           |
+
+With several shards (`shards_life.py`) the dead letters are queues made beforehand,
+and often in another shard than theirs.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from penstock.core.message import Drafts, Sender
@@ -57,6 +60,10 @@ SETTINGS = {
     "brief": replace(RETRIES, deliveries_max=1, retention_ms=300),
 }
 QUEUES = tuple(SETTINGS)
+# Made as all queues are, by their names, and so often in another shard than the queue that they are for.
+FAR = {f"{queue}.dead": QueueSettings(deliveries_max=0, retention_ms=0) for queue in QUEUES}
+SETTINGS_FAR = {queue: replace(settings, deliveries_max=1) for queue, settings in SETTINGS.items()}
+REDRIVEN = ("plain", "live")
 
 
 def small() -> LogSettings:
@@ -65,8 +72,13 @@ def small() -> LogSettings:
 
 
 class Life:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shards: Sequence[int] = (1,)) -> None:
+        """Live with so many shards, and from some later process on with more."""
         self.dice = random.Random(f"store/{seed}")
+        self.shards = list(shards)
+        # Several are there for what moves between them.
+        self.has_far_graves = self.shards != [1]
+        self.settings = (SETTINGS_FAR | FAR) if self.has_far_graves else SETTINGS
         self.machine = Machine(seed)
         # Then every body comes from the disk off the loop, and answers overtake each other.
         self.machine.disk.cold = self.dice.random() < 0.5
@@ -74,6 +86,7 @@ class Life:
             retention_ms={queue: settings.retention_ms for queue, settings in SETTINGS.items()},
             fifo=frozenset({"fifo"}),
             dedup_window_ms={"once": SETTINGS["once"].dedup_window_ms},
+            redriven=frozenset(REDRIVEN),
         )
         self.clients = [Client(self, number) for number in range(CLIENTS)]
 
@@ -93,6 +106,8 @@ class Life:
                 disk.capacity_bytes = disk.used_bytes() + self.dice.choice([0, 50_000, 250_000])
             await self.live_once(self.process)
             disk.capacity_bytes = None
+            if len(self.shards) > 1 and self.dice.random() < 0.3:
+                self.shards.pop(0)
             if self.dice.random() < 0.3:
                 # Nobody was there to extend a lease, nor to let it lapse.
                 self.machine.clock.advance_ms(self.dice.choice([500, HOUR_MS]))
@@ -119,7 +134,8 @@ class Life:
 
     async def run(self, runtime: Runtime, process: Callable[[EmbeddedStore], Awaitable[None]], end: str) -> None:
         try:
-            store = await EmbeddedStore.open(runtime, FOLDER, small(), upkeep_ms=self.dice.choice([1, 20, 500]))
+            upkeep_ms = self.dice.choice([1, 20, 500])
+            store = await EmbeddedStore.open(runtime, FOLDER, small(), shards=self.shards[0], upkeep_ms=upkeep_ms)
         except (LogFull, OSError):
             if self.machine.disk.capacity_bytes is None:
                 raise
@@ -141,7 +157,7 @@ class Life:
                 tasks.create_task(client.act(store, self.dice.randint(1, steps)))
 
     async def create_all(self, store: EmbeddedStore) -> None:
-        for queue, settings in SETTINGS.items():
+        for queue, settings in self.settings.items():
             try:
                 await store.counts(queue)
             except QueueNotFound:
@@ -175,7 +191,7 @@ class Life:
         await self.check_counts(store)
         await self.create_all(store)
         for queue in QUEUES:
-            kept = replace(SETTINGS[queue], retention_ms=0)
+            kept = replace(self.settings[queue], retention_ms=0)
             await self.patiently(lambda queue=queue, kept=kept: store.change(queue, kept))  # type: ignore[misc]
         # All leases lapse and all delays ripen, and what is spent goes to the dead letters.
         self.now()
@@ -230,7 +246,8 @@ class Client:
     async def act(self, store: EmbeddedStore, steps: int) -> None:
         verbs = [self.send, self.lease, self.ack, self.release, self.extend, self.repeat, self.tend]
         for _ in range(steps):
-            (verb,) = self._dice.choices(verbs, weights=[8, 9, 4, 3, 2, 3, 2])
+            weights = [8, 9, 2, 5, 2, 3, 8] if self._life.has_far_graves else [8, 9, 4, 3, 2, 3, 2]
+            (verb,) = self._dice.choices(verbs, weights=weights)
             self._life.now()
             await verb(store)
             await asyncio.sleep(self._dice.choice([0, 0, 0, 0.001, 0.02, 0.2]))
@@ -380,7 +397,10 @@ class Client:
 
     async def tend(self, store: EmbeddedStore) -> None:
         """What an operator does, and what is due."""
-        act = self._dice.choice([self._tidy, self._tidy, self._purge, self._change, self._recreate])
+        acts = [self._tidy, self._tidy, self._purge, self._change, self._recreate, self._redrive, self._forget]
+        if self._life.has_far_graves:
+            acts += [self._tidy, self._redrive] * 3
+        act = self._dice.choice(acts)
         try:
             await act(store)
         except REFUSALS:
@@ -404,12 +424,24 @@ class Client:
 
     async def _recreate(self, store: EmbeddedStore) -> None:
         await self._empty("brief", store.delete)
-        await store.create("brief", SETTINGS["brief"])
+        await store.create("brief", self._life.settings["brief"])
+
+    async def _forget(self, store: EmbeddedStore) -> None:
+        """Delete dead letters. Their queue is made again when it is needed, or when the next process begins."""
+        await self._empty(self._dice.choice(["brief.dead", "keeping.dead"]), store.delete)
+
+    async def _redrive(self, store: EmbeddedStore) -> None:
+        queue = self._dice.choice(REDRIVEN)
+        try:
+            redriven = await store.redrive(f"{queue}.dead", most=self._dice.choice([1, 5, 20]))
+        except QueueNotFound:
+            return
+        assert set(redriven.moved) <= {queue}, f"{queue}.dead went to {list(redriven.moved)}"
 
     async def _change(self, store: EmbeddedStore) -> None:
         dice = self._dice
         changed = replace(
-            SETTINGS["plain"],
+            self._life.settings["plain"],
             is_paused=dice.random() < 0.2,
             is_strict=dice.random() < 0.3,
             deliveries_max=dice.randint(0, 4),

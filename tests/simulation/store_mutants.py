@@ -7,6 +7,9 @@ STORE = "penstock.store.embedded.store"
 MEMORY = "penstock.store.embedded.memory"
 BODIES = "penstock.store.embedded.bodies"
 CODEC = "penstock.store.embedded.codec"
+MOVES = "penstock.store.embedded.moves"
+SHARDS = "penstock.store.embedded.shards"
+CHANGES = "penstock.core.changes"
 
 WAITS_ALWAYS = """        return None
 
@@ -74,4 +77,33 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
         "next(rest)",
     ),
     Mutant("store-repeats-are-not-written-down", CODEC, "zip(numbers, numbers, strict=True)", "()"),
+    # Moves between shards.
+    Mutant("moves-settled-before-they-have-arrived-for-good", MOVES, "        await target.settled()\n", ""),
+    Mutant(
+        "moves-arrive-before-they-have-begun-for-good",
+        MOVES,
+        "        await shard.settled()\n        if not shard.has(queue):\n            return False\n",
+        "",
+    ),
+    Mutant(
+        "moves-that-arrived-are-forgotten",
+        CHANGES,
+        "    state.moves.arrived[event.source] = event.sequence\n",
+        "",
+    ),
+    Mutant(
+        "moves-never-end", MOVES, "            shard.write(space, [Fact(event)])\n        await shard.settled()\n", ""
+    ),
+    Mutant(
+        "moves-mix-the-bodies-up",
+        MOVES,
+        "[cargo.bodies[each] for each in move.messages]",
+        "[cargo.bodies[each] for each in move.messages[::-1]]",
+    ),
+    Mutant(
+        "moves-each-shard-has-a-time-of-its-own",
+        SHARDS,
+        "            shard.ahead_ms = ahead_ms\n",
+        "            pass\n",
+    ),
 )

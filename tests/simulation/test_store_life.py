@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation import store_life
+from tests.simulation import shards_life, store_life
 from tests.simulation.loop import simulate
 
 
@@ -11,6 +11,13 @@ from tests.simulation.loop import simulate
 def test_random_lives_of_a_store_keep_every_promise_to_its_clients(first: int) -> None:
     for seed in range(first, first + 15):
         store_life.run(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 60, 15))
+def test_random_lives_of_a_store_with_shards_keep_every_promise_to_its_clients(first: int) -> None:
+    for seed in range(first, first + 15):
+        shards_life.run(seed)
 
 
 def test_the_same_seed_lives_the_same_life() -> None:

@@ -39,8 +39,9 @@ class Shop:
     async def open(self, *, upkeep_ms: int = NEVER_MS) -> None:
         runtime = self._runtime()
         self.store = await self.machine.run(EmbeddedStore.open(runtime, FOLDER, self.settings, upkeep_ms=upkeep_ms))
-        self.shard = self.store._running.shard
-        self.log = self.store._running._log
+        (self.running,) = self.store._shards._running
+        self.shard = self.running.shard
+        self.log = self.running._log
 
     def _runtime(self) -> Runtime:
         runtime = self.machine.start()
@@ -78,7 +79,7 @@ class Shop:
         # Segments that the history has not told of yet would stay.
         assert self.shard.history is not None
         await self.shard.history.flush()
-        return await self.store._running._upkeep.run_once()
+        return await self.running._upkeep.run_once()
 
     async def shorten(self) -> None:
         """Let everything go that can: the segments before the last snapshot but one, at each turn."""

@@ -72,7 +72,7 @@ def test_a_shard_comes_back_the_same(seed: int) -> None:
         life.books.opened(life.machine.clock.now_ms())
         for _ in range(3):
             await life.process(store)
-            memory = store._running.shard.memory
+            memory = store._shards.all[0].memory
             assert len(memory.queues) >= 6
             assert shard(through(memory)) == shard(memory)
         await store.close()

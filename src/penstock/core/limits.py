@@ -39,6 +39,10 @@ AUDIT_MAX = 1_000
 SWEEP_ROWS = 4_096
 EVENT_RUNS_MAX = 10_000
 IDS_MAX = 10_000
+SHARDS_MAX = 256
+QUEUES_MADE_MAX = 2**24 - 1
+MOVE_MESSAGES_MAX = 100
+MOVE_BYTES_MAX = 4 * MIB
 PAGE_MAX = 1_000
 COPY_MESSAGES_MAX = 4_096
 COPY_BYTES_MAX = 256 * KIB
@@ -95,6 +99,10 @@ LIMITS: tuple[Limit, ...] = (
     Limit("SWEEP_ROWS", SWEEP_ROWS, "rows", "Looked at by one search for messages past their retention."),
     Limit("EVENT_RUNS_MAX", EVENT_RUNS_MAX, "runs", "In one event; what is more takes another."),
     Limit("IDS_MAX", IDS_MAX, "ids", "Messages named in one call."),
+    Limit("SHARDS_MAX", SHARDS_MAX, "shards", "Of one store, each with a journal."),
+    Limit("QUEUES_MADE_MAX", QUEUES_MADE_MAX, "queues", "Made in one shard in all its time, those deleted included."),
+    Limit("MOVE_MESSAGES_MAX", MOVE_MESSAGES_MAX, "messages", "Buried, or moved to another shard, in one step."),
+    Limit("MOVE_BYTES_MAX", MOVE_BYTES_MAX, "bytes", "Of bodies moved in one step to another shard; one always goes."),
     Limit("PAGE_MAX", PAGE_MAX, "rows", "Queues, messages or escalations in one answer, or moved by one redrive."),
     Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),
     Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from heapq import nsmallest
+from itertools import chain
 
 from penstock.core import reading
 from penstock.core.explain import explain as explain_core
@@ -12,11 +13,13 @@ from penstock.core.queue import Queue
 from penstock.core.reading import Seen
 from penstock.core.state import State
 from penstock.store.embedded.bodies import Span
-from penstock.store.embedded.delivering import read_bodies
 from penstock.store.embedded.naming import NameOf, check_ids, id_of, ids_of, key_of, past_of
 from penstock.store.embedded.shard import Shard
+from penstock.store.embedded.shards import Shards
 from penstock.store.ids import queue_id
 from penstock.store.interface import Bound, Counts, Description, Escalation, Explained, Message
+
+UNBOUNDED = 2**40
 
 
 def check_most(most: int) -> None:
@@ -31,10 +34,11 @@ def present(shard: Shard, queue: str) -> Queue:
     return found
 
 
-async def queues(shard: Shard, *, prefix: str, after: str, most: int) -> list[str]:
+async def queues(shards: Shards, *, prefix: str, after: str, most: int) -> list[str]:
     check_most(most)
-    async with shard.answer:
-        return nsmallest(most, (name for name in shard.memory.numbers if name.startswith(prefix) and name > after))
+    async with shards.answer:
+        names = chain.from_iterable(shard.memory.numbers for shard in shards.all)
+        return nsmallest(most, (name for name in names if name.startswith(prefix) and name > after))
 
 
 async def counts(shard: Shard, queue: str) -> Counts:
@@ -45,16 +49,16 @@ async def counts(shard: Shard, queue: str) -> Counts:
         return Counts(found.ready, found.leased, found.resting + found.spent + found.moving, oldest)
 
 
-async def describe(shard: Shard, queue: str) -> Description:
-    async with shard.answer:
-        state = present(shard, queue).state
+async def describe(shards: Shards, queue: str) -> Description:
+    async with shards.answer:
+        state = present(await shards.at(queue), queue).state
         grave = grave_of(queue, state)
         return Description(
             queue=queue,
             id=queue_id(state.queue),
             settings=state.settings,
             created_at_ms=state.created_at_ms or None,
-            dead_letters=grave if grave in shard.memory.numbers else None,
+            dead_letters=None if shards.find(grave) is None else grave,
             bounds=tuple(Bound(*bound) for bound in reading.bounds(state, state.now_ms)),
         )
 
@@ -62,6 +66,12 @@ async def describe(shard: Shard, queue: str) -> Description:
 def grave_of(queue: str, state: State) -> str:
     """Return the name of the queue that a queue buries in."""
     return state.settings.dead_letters or dead_letters_of(queue)
+
+
+def room_of(target: Queue) -> int:
+    """Return how many messages may be moved into a queue."""
+    size_max = target.state.settings.size_max
+    return max(0, size_max - target.state.live) if size_max else UNBOUNDED
 
 
 async def peek(shard: Shard, queue: str, *, most: int, name_of: NameOf) -> list[Message]:
@@ -95,7 +105,7 @@ class _Found:
         self._spans: list[Span] = [places.span(each.message & 7, each.message >> 3) for each in seen]
 
     async def messages(self) -> list[Message]:
-        bodies, attributes = await read_bodies(self._shard, self._spans)
+        bodies, attributes = await self._shard.bodies(self._spans)
         empty = memoryview(b"")
         return [
             Message(

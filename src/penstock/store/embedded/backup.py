@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from penstock.log import manifest as manifests
 from penstock.log.backup import Copied, Folder, LogMovesTooFast, TargetNotEmpty, backup, copy_file
-from penstock.log.survey import NothingToRead
+from penstock.store.embedded.shards import count_shards, folders_of
 from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets
 
 TRIES_MAX = 5
@@ -23,26 +23,8 @@ TRIES_MAX = 5
 Progress = Callable[[str, int, int], None]
 
 
-class ShardNames(NamedTuple):
-    """The folders of one shard, in the folder of its store."""
-
-    journal: str
-    snapshots: str
-    history: str
-
-
-def shard_names(number: int) -> ShardNames:
-    """Return the names of a shard's folders.
-
-    >>> shard_names(0).journal, shard_names(2).journal
-    ('journal', 'journal-2')
-    """
-    ending = f"-{number}" if number else ""
-    return ShardNames(f"journal{ending}", f"snapshots{ending}", f"history{ending}")
-
-
 def is_store(source: Folder) -> bool:
-    return bool(source.disk.names(f"{source.path}/{shard_names(0).journal}"))
+    return count_shards(source.disk, source.path) > 0
 
 
 def backup_store(source: Folder, target: Folder, progress: Progress = lambda _what, _done, _total: None) -> Copied:
@@ -53,63 +35,63 @@ def backup_store(source: Folder, target: Folder, progress: Progress = lambda _wh
     """
     if target.disk.names(target.path):
         raise TargetNotEmpty(f"{target.path} is not empty; a backup goes into a folder of its own")
-    shards = [shard_names(number) for number in range(_count_shards(source))]
-    journals = [f"{source.path}/{names.journal}" for names in shards]
-    locks = [source.disk.lock(path) for path in journals] if len(shards) > 1 else []
+    shards = range(count_shards(source.disk, source.path))
+    locks = [source.disk.lock(folders_of(source.path, index).journal) for index in shards] if len(shards) > 1 else []
     try:
-        done = [_copy_shard(source, target, names, progress) for names in shards]
+        done = [_copy_shard(_ways(source, target, index), progress) for index in shards]
     finally:
         for lock in locks:
             lock.release()
     return Copied(sum(copied.segments for copied in done), sum(copied.size_bytes for copied in done))
 
 
-def _count_shards(source: Folder) -> int:
-    number = 0
-    while source.disk.names(f"{source.path}/{shard_names(number).journal}"):
-        number += 1
-    if not number:
-        raise NothingToRead(f"there is no store in {source.path}")
-    return number
+class Ways(NamedTuple):
+    """Each folder of a shard, and where it is copied to."""
+
+    journal: tuple[Folder, Folder]
+    snapshots: tuple[Folder, Folder]
+    history: tuple[Folder, Folder]
 
 
-def _copy_shard(source: Folder, target: Folder, names: ShardNames, progress: Progress) -> Copied:
+def _ways(source: Folder, target: Folder, index: int) -> Ways:
+    pairs = zip(folders_of(source.path, index), folders_of(target.path, index), strict=True)
+    return Ways(*((Folder(source.disk, old), Folder(target.disk, new)) for old, new in pairs))
+
+
+def _copy_shard(ways: Ways, progress: Progress) -> Copied:
     for _ in range(TRIES_MAX):
         try:
-            offset, snapshot_bytes = _copy_snapshot(source, target, names.snapshots)
+            offset, snapshot_bytes = _copy_snapshot(*ways.snapshots)
         except FileNotFoundError:
             # Replaced by newer ones while it was being copied.
             continue
-        history = _copy_log(source, target, names.history, progress)
-        journal = _copy_log(source, target, names.journal, progress)
-        begins = manifests.read(target.disk, f"{target.path}/{names.journal}")
+        history = _copy_log(*ways.history, progress)
+        journal = _copy_log(*ways.journal, progress)
+        begins = manifests.read(ways.journal[1].disk, ways.journal[1].path)
         assert begins is not None
         if begins.manifest.start_offset <= offset:
             size = snapshot_bytes + history.size_bytes + journal.size_bytes
             return Copied(history.segments + journal.segments, size)
-        for name in names:
-            _clear(Folder(target.disk, f"{target.path}/{name}"))
-    raise LogMovesTooFast(f"{source.path} was shortened {TRIES_MAX} times while it was being copied; try again later")
+        for _, copy in ways:
+            _clear(copy)
+    path = ways.journal[0].path
+    raise LogMovesTooFast(f"{path} was shortened {TRIES_MAX} times while it was being copied; try again later")
 
 
-def _copy_snapshot(source: Folder, target: Folder, folder: str) -> tuple[int, int]:
+def _copy_snapshot(source: Folder, target: Folder) -> tuple[int, int]:
     """Copy the newest snapshot, and return its offset and size; 0 if there is none yet."""
-    offsets = snapshot_offsets(source.disk, f"{source.path}/{folder}")
+    offsets = snapshot_offsets(source.disk, source.path)
     if not offsets:
         return 0, 0
-    target.disk.make_folder(f"{target.path}/{folder}")
-    name = f"{folder}/{snapshot_name(offsets[-1])}"
+    target.disk.make_folder(target.path)
+    name = snapshot_name(offsets[-1])
     size = copy_file(Folder(source.disk, f"{source.path}/{name}"), Folder(target.disk, f"{target.path}/{name}"))
-    target.disk.sync_folder(f"{target.path}/{folder}")
+    target.disk.sync_folder(target.path)
     return offsets[-1], size
 
 
-def _copy_log(source: Folder, target: Folder, folder: str, progress: Progress) -> Copied:
-    return backup(
-        Folder(source.disk, f"{source.path}/{folder}"),
-        Folder(target.disk, f"{target.path}/{folder}"),
-        lambda done, total: progress(folder, done, total),
-    )
+def _copy_log(source: Folder, target: Folder, progress: Progress) -> Copied:
+    return backup(source, target, lambda done, total: progress(source.path, done, total))
 
 
 def _clear(folder: Folder) -> None:

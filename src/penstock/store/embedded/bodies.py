@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.events import Buried, Copied, Redriven, Sent
+from penstock.core.events import Arrived, Buried, Copied, Redriven, Sent
 from penstock.core.message import Run, Tier
 from penstock.log.frame import Blobs
 
@@ -182,7 +182,7 @@ class Places:
         self.messages = 0
         self.size_bytes = 0
 
-    def sent(self, event: Sent, record: int, size_bytes: int) -> None:
+    def sent(self, event: Sent | Arrived, record: int, size_bytes: int) -> None:
         tiers = event.tiers
         self.messages += len(tiers)
         self.size_bytes += size_bytes

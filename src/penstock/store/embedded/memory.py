@@ -7,7 +7,7 @@ in the one that makes its snapshots alike. Nothing here waits, and nothing decid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.core.events import Buried, Copied, Event, Opened, QueueCreated, QueueDeleted, Redriven, Sent
+from penstock.core.events import Arrived, Buried, Copied, Event, Opened, QueueCreated, QueueDeleted, Redriven, Sent
 from penstock.core.message import Run
 from penstock.core.queue import Queue
 from penstock.store.embedded.bodies import Places, move
@@ -46,7 +46,7 @@ class Memory:
         else:
             change(self, event, offset, size_bytes)
 
-    def _sent(self, event: Sent, offset: int, size_bytes: int) -> None:
+    def _sent(self, event: Sent | Arrived, offset: int, size_bytes: int) -> None:
         self.places[event.queue].sent(event, offset, size_bytes)
         self.queues[event.queue].apply(event)
 
@@ -85,6 +85,7 @@ class Memory:
 # What is more than a change of one queue. By type, because the way of every event comes through here.
 _CHANGES: dict[type[Event], Callable[[Memory, Any, int, int], None]] = {
     Sent: Memory._sent,
+    Arrived: Memory._sent,
     Opened: Memory._opened,
     Buried: Memory._moved,
     Redriven: Memory._moved,

@@ -9,15 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core import reading
-from penstock.core.events import QueueDeleted, Redriven
+from penstock.core.events import Redriven
 from penstock.core.limits import REASON_CHARACTERS_MAX
 from penstock.core.queue import Queue
 from penstock.core.reading import Seen
 from penstock.core.settings import TIERS
 from penstock.core.state import State
-from penstock.store.embedded.asking import check_most, grave_of, present
-from penstock.store.embedded.naming import NameOf, check_ids, id_of, key_of
+from penstock.store.embedded.asking import check_most, grave_of, present, room_of
+from penstock.store.embedded.moves import Moves
+from penstock.store.embedded.naming import check_ids, id_of, key_of
 from penstock.store.embedded.shard import Fact, Shard
+from penstock.store.embedded.shards import Shards
 from penstock.store.ids import parse_queue
 from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive, Remains
 
@@ -27,26 +29,38 @@ RUN_BYTES = 16
 MOVED_BYTES = 128
 
 
-async def delete(shard: Shard, queue: str, *, with_dead_letters: bool) -> Remains:
-    async with shard.answer:
-        with shard.log.reserve(2 * EVENT_BYTES, from_spare=True) as space:
-            memory = shard.memory
-            number = shard.queue(queue).state.queue
-            grave = grave_of(queue, memory.queues[number].state)
-            buried = memory.numbers.get(grave)
-            gone = [number]
-            if with_dead_letters and buried is not None:
-                _check_unshared(shard, grave, {number, buried})
-                gone.append(buried)
-            count = 0 if buried is None else memory.queues[buried].state.live
-            shard.write(space, [Fact(QueueDeleted(each, shard.now_ms())) for each in gone])
-            return Remains(None if buried is None else grave, count, is_deleted=len(gone) == 2)
+async def delete(shards: Shards, moves: Moves, queue: str, *, with_dead_letters: bool) -> Remains:
+    async with moves.lock, shards.answer:
+        await moves.settle_arrived()
+        shard = await shards.at(queue)
+        state = shard.queue(queue).state
+        grave = grave_of(queue, state)
+        buried = shards.number_of(grave)
+        if buried is None:
+            await _remove(shards, [queue])
+            return Remains(None, 0, is_deleted=False)
+        if with_dead_letters:
+            _check_unshared(shards, grave, {state.queue, buried})
+        count = shards.queue(grave).state.live
+        await _remove(shards, [queue, grave] if with_dead_letters else [queue])
+        return Remains(grave, count, is_deleted=with_dead_letters)
 
 
-def _check_unshared(shard: Shard, grave: str, apart_from: set[int]) -> None:
-    for name, number in shard.memory.numbers.items():
-        if number not in apart_from and grave_of(name, shard.memory.queues[number].state) == grave:
-            raise DeadLettersShared(f"{name!r} buries in {grave!r}, too; nothing was deleted")
+async def _remove(shards: Shards, names: Sequence[str]) -> None:
+    """Delete queues: those of the first one's shard in one batch, those of another when that is durable."""
+    for shard in dict.fromkeys(map(shards.find, names)):
+        assert shard is not None
+        here = [name for name in names if name in shard.memory.numbers]
+        with shard.log.reserve(EVENT_BYTES * len(here), from_spare=True) as space:
+            shard.write(space, [shards.deleted(shard, name) for name in here])
+        await shard.settled()
+
+
+def _check_unshared(shards: Shards, grave: str, apart_from: set[int]) -> None:
+    for shard in shards.all:
+        for name, number in shard.memory.numbers.items():
+            if number not in apart_from and grave_of(name, shard.memory.queues[number].state) == grave:
+                raise DeadLettersShared(f"{name!r} buries in {grave!r}, too; nothing was deleted")
 
 
 async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
@@ -107,26 +121,27 @@ class Plan:
     homeless: list[str] = field(default_factory=list)
 
 
-async def redrive(shard: Shard, dead_letters: str, wanted: Wanted, *, is_dry_run: bool, name_of: NameOf) -> Redrive:
+async def redrive(shards: Shards, moves: Moves, dead_letters: str, wanted: Wanted, *, is_dry_run: bool) -> Redrive:
     check_most(wanted.most)
     check_ids(wanted.ids or ())
     if wanted.into == dead_letters:
         raise ValueError(f"into is {dead_letters!r}; that is where they are")
-    async with shard.answer:
+    async with shards.answer:
+        shard = await shards.at(dead_letters)
         queue = present(shard, dead_letters)
         state = queue.state
-        plan = _plan(shard, queue, wanted, name_of)
-        moved = {name: [id_of(state, key) for key in keys] for name, keys in plan.keys.items()}
-        remaining = len(state.rows.origins) - sum(map(len, moved.values()))
-        if not is_dry_run:
-            _move(shard, queue, plan)
+        plan = _plan(shards, queue, wanted)
+        ids = {key: id_of(state, key) for keys in plan.keys.values() for key in keys}
+        went = plan.keys if is_dry_run else await _move(shards, moves, shard, queue, plan)
+        moved = {name: [ids[key] for key in keys] for name, keys in went.items() if keys}
+        remaining = len(state.rows.origins) - (len(ids) if is_dry_run else 0)
         return Redrive(moved, plan.homeless, remaining)
 
 
-def _plan(shard: Shard, queue: Queue, wanted: Wanted, name_of: NameOf) -> Plan:
+def _plan(shards: Shards, queue: Queue, wanted: Wanted) -> Plan:
     plan = Plan()
-    rooms = {} if wanted.into is None else {wanted.into: _room(shard.queue(wanted.into))}
-    origin = None if wanted.origin is None else _number(shard, wanted.origin)
+    rooms = {} if wanted.into is None else {wanted.into: room_of(shards.queue(wanted.into))}
+    origin = None if wanted.origin is None else _number(shards, wanted.origin)
     left = wanted.most
     for seen in _dead_letters(queue.state, wanted.ids):
         if not left:
@@ -134,14 +149,14 @@ def _plan(shard: Shard, queue: Queue, wanted: Wanted, name_of: NameOf) -> Plan:
         assert seen.origin is not None
         if seen.place not in {"waiting", "resting"} or origin not in {None, seen.origin.queue}:
             continue
-        target = wanted.into or name_of(seen.origin.queue)
+        target = wanted.into or shards.name_of(seen.origin.queue)
         if target is None:
             plan.homeless += [id_of(queue.state, seen.message)] * (len(plan.homeless) < wanted.most)
             continue
         if target not in rooms:
             # What came back to its own queue is at home.
             is_home = seen.origin.queue == queue.state.queue
-            rooms[target] = 0 if is_home else _room(shard.queue(target))
+            rooms[target] = 0 if is_home else room_of(shards.queue(target))
         if rooms[target]:
             rooms[target] -= 1
             left -= 1
@@ -161,29 +176,32 @@ def _dead_letters(state: State, ids: Sequence[str] | None) -> Iterator[Seen]:
             yield seen
 
 
-def _number(shard: Shard, queue: str) -> int:
+def _number(shards: Shards, queue: str) -> int:
     """Return the number of a queue, by its name or, because it may be deleted, by its id."""
-    number = shard.memory.numbers.get(queue) or parse_queue(queue)
+    number = shards.number_of(queue) or parse_queue(queue)
     if number is None:
         raise QueueNotFound(f"there is no queue {queue!r}")
     return number
 
 
-def _room(target: Queue) -> int:
-    size_max = target.state.settings.size_max
-    return max(0, size_max - target.state.live) if size_max else 2**40
-
-
-def _move(shard: Shard, queue: Queue, plan: Plan) -> None:
-    events: list[Redriven] = []
-    for name, keys in plan.keys.items():
-        into = shard.queue(name).state.queue
-        event = queue.redrive(into=into, now_ms=shard.now_ms(), most=len(keys), only=set(keys))
-        assert event is not None
-        events.append(event)
-    if events:
-        with shard.log.reserve(sum(map(_size, events))) as space:
-            shard.write(space, [Fact(event) for event in events])
+async def _move(shards: Shards, moves: Moves, shard: Shard, queue: Queue, plan: Plan) -> dict[str, list[int]]:
+    """Move what stays in the shard in one batch, then the others; return what went."""
+    here = {name: keys for name, keys in plan.keys.items() if name in shard.memory.numbers}
+    into = {name: number for name in plan.keys if (number := shards.number_of(name)) is not None}
+    events = [
+        queue.redrive(into=into[name], now_ms=shard.now_ms(), most=len(keys), only=set(keys))
+        for name, keys in here.items()
+    ]
+    facts = [Fact(event) for event in events if event is not None]
+    if facts:
+        with shard.log.reserve(sum(_size(event) for event in events if event is not None)) as space:
+            shard.write(space, facts)
+    elsewhere = {
+        name: await moves.redrive(shard, queue, keys, into=into[name])
+        for name, keys in plan.keys.items()
+        if name not in here
+    }
+    return here | elsewhere
 
 
 def _size(event: Redriven) -> int:

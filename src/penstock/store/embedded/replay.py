@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.core.events import Copied, Event, Sent
+from penstock.core.events import Arrived, Copied, Event, Sent
 from penstock.log import record
 from penstock.store.embedded.bodies import Stored, stored_bytes
 from penstock.store.embedded.codec import decode
@@ -42,7 +42,7 @@ def stored(batch: memoryview, offset: int) -> Stored:
 
 def tiers_of(event: Event) -> bytes:
     """Return by which tier each body of a record is counted."""
-    if isinstance(event, Sent):
+    if isinstance(event, Sent | Arrived):
         return event.tiers
     assert isinstance(event, Copied)
     return b"".join(bytes((lane,)) * length for lane, _, length in event.runs)

@@ -82,7 +82,8 @@ class Shard:
         self.history: History | None = None
         self.hot = Hot(HOT_BYTES_MAX)
         self.readers = Readers()
-        self._ahead_ms = 0
+        # How far time is moved forward; the same in all shards of a store.
+        self.ahead_ms = 0
 
     async def replay(self, offset: int) -> None:
         """Become what the journal says from ``offset`` on, and take over: leases begin anew."""
@@ -91,14 +92,14 @@ class Shard:
                 for event, at, size_bytes in entries(batch):
                     self._apply(event, at, size_bytes)
                 offset = record.header(batch).next_offset
-        self._ahead_ms = max(0, self.memory.newest_ms - self._runtime.clock.now_ms())
+        self.ahead_ms = max(0, self.memory.newest_ms - self._runtime.clock.now_ms())
         opened = Opened(self.now_ms())
         with self.log.reserve(1_000, from_spare=True) as space:
             self.write(space, [Fact(opened)])
         await self.settled()
 
     def now_ms(self) -> int:
-        return self._runtime.clock.now_ms() + self._ahead_ms
+        return self._runtime.clock.now_ms() + self.ahead_ms
 
     def queue(self, name: str) -> Queue:
         number = self.memory.numbers.get(name)

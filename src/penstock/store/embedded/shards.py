@@ -1,0 +1,188 @@
+"""The shards of a store, and which of them a queue is in.
+
+A queue is made in the shard that its name falls to, or beside the queue whose dead
+letters it is for, and stays there however many shards there are later: it is found
+by looking.
+
+Laws of this file
+-----------------
+1. A name is that of one queue in all shards. A name that a deletion set free is used
+   in another shard only when the deletion is durable: a crash must not leave two.
+2. The number of a queue says which shard it was made in, so no two queues ever have
+   the same.
+3. That there is no such queue is known when all shards are durable.
+4. All shards have one time: what one has told must not be in the future of another.
+"""
+
+import re
+from types import TracebackType
+from zlib import crc32
+
+from penstock.core.events import QueueCreated, QueueDeleted
+from penstock.core.limits import QUEUES_MADE_MAX, SHARDS_MAX
+from penstock.core.queue import Queue
+from penstock.core.settings import QueueSettings
+from penstock.log.jobs import off_loop
+from penstock.log.settings import LogSettings
+from penstock.runtime.interface import Disk, Runtime
+from penstock.store.embedded.running import Folders, RunningShard
+from penstock.store.embedded.shard import Fact, Shard
+from penstock.store.interface import QueueNotFound
+
+JOURNAL = "journal"
+SNAPSHOTS = "snapshots"
+HISTORY = "history"
+# How far up in the number of a queue that of its shard stands.
+SHARD_SHIFT = QUEUES_MADE_MAX.bit_length()
+
+_JOURNAL = re.compile(rf"{JOURNAL}(?:-([1-9][0-9]*))?")
+
+
+class TooFewShards(ValueError):
+    """There are journals of more shards than were asked for, and nothing may be left out."""
+
+
+class TooManyQueues(Exception):
+    """A shard has made as many queues as it has numbers for."""
+
+
+class Shards:
+    def __init__(self, running: list[RunningShard]) -> None:
+        self._running = running
+        self.all = [each.shard for each in running]
+        self.answer = Answer(self)
+        # Names of deleted queues, and up to where whose journal must be durable before another shard may have them.
+        self._freed: dict[str, tuple[Shard, int]] = {}
+
+    @classmethod
+    async def open(
+        cls, runtime: Runtime, folder: str, settings: LogSettings, *, count: int, upkeep_ms: int
+    ) -> "Shards":
+        if not 1 <= count <= SHARDS_MAX:
+            raise ValueError(f"shards is {count}; it must be from 1 to SHARDS_MAX ({SHARDS_MAX})")
+        there = await off_loop(runtime.workers, lambda: count_shards(runtime.disk, folder))
+        if there > count:
+            raise TooFewShards(f"{folder} has {there} shards, and was to be opened with {count}; queues are in all")
+        running: list[RunningShard] = []
+        try:
+            for index in range(count):
+                each = await RunningShard.open(runtime, folders_of(folder, index), settings, upkeep_ms=upkeep_ms)
+                running.append(each)
+                memory = each.shard.memory
+                memory.next_queue = max(memory.next_queue, index << SHARD_SHIFT | 1)
+        except BaseException:
+            for each in running:
+                await each.close()
+            raise
+        shards = cls(running)
+        ahead_ms = max(shard.ahead_ms for shard in shards.all)
+        for shard in shards.all:
+            shard.ahead_ms = ahead_ms
+        return shards
+
+    async def close(self) -> None:
+        for each in self._running:
+            await each.close()
+
+    def find(self, queue: str) -> Shard | None:
+        """Return the shard that has a queue of this name."""
+        for shard in self.all:
+            if queue in shard.memory.numbers:
+                return shard
+        return None
+
+    async def at(self, queue: str) -> Shard:
+        """Return the shard that has a queue, at once; raise `QueueNotFound` when it is sure that there is none."""
+        shard = self.find(queue)
+        if shard is None:
+            await self.settled()
+            raise QueueNotFound(f"there is no queue {queue!r}")
+        return shard
+
+    def home(self, queue: str) -> Shard:
+        """Return the shard in which a queue of this name is made."""
+        return self.all[crc32(queue.encode()) % len(self.all)]
+
+    def of(self, number: int) -> Shard:
+        """Return the shard in which the queue of this number was made, and is if it is still there."""
+        return self.all[number >> SHARD_SHIFT]
+
+    def name_of(self, number: int) -> str | None:
+        shard = number >> SHARD_SHIFT
+        return self.all[shard].memory.names.get(number) if shard < len(self.all) else None
+
+    def number_of(self, queue: str) -> int | None:
+        shard = self.find(queue)
+        return None if shard is None else shard.memory.numbers[queue]
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue that is there; raises `QueueNotFound`."""
+        shard = self.find(name)
+        if shard is None:
+            raise QueueNotFound(f"there is no queue {name!r}")
+        return shard.queue(name)
+
+    def is_free(self, name: str, shard: Shard) -> bool:
+        """Whether this shard may use a name that no queue has."""
+        freed = self._freed.get(name)
+        return freed is None or freed[0] is shard or freed[0].log.durable_offset >= freed[1]
+
+    async def free(self, name: str) -> None:
+        """Return when any shard may use a name, unless a queue has it then."""
+        freed = self._freed.get(name)
+        if freed is not None:
+            await freed[0].log.wait_durable(freed[1])
+
+    def created(self, shard: Shard, name: str, settings: QueueSettings) -> Fact:
+        assert self.find(name) is None
+        assert self.is_free(name, shard)
+        number = shard.memory.next_queue
+        if self.of(number) is not shard:
+            raise TooManyQueues(f"this shard has made QUEUES_MADE_MAX ({QUEUES_MADE_MAX}) queues")
+        return Fact(QueueCreated(number, shard.now_ms(), name, settings.to_json()))
+
+    def deleted(self, shard: Shard, name: str) -> Fact:
+        """Return the fact that deletes a queue, which is about to be written."""
+        self._freed = {each: freed for each, freed in self._freed.items() if freed[0].log.durable_offset < freed[1]}
+        self._freed[name] = shard, shard.log.end_offset + 1
+        return Fact(QueueDeleted(shard.memory.numbers[name], shard.now_ms()))
+
+    async def settled(self) -> None:
+        """Return when everything decided so far is durable."""
+        ends = [(shard.log, shard.log.end_offset) for shard in self.all]
+        for log, end in ends:
+            await log.wait_durable(end)
+
+
+class Answer:
+    """As that of a shard, for what was decided by several."""
+
+    __slots__ = ("_shards",)
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._shards.settled()
+
+
+def folders_of(folder: str, index: int) -> Folders:
+    """Return where a shard of the store in a folder keeps what.
+
+    >>> folders_of("data", 0).journal, folders_of("data", 2).journal
+    ('data/journal', 'data/journal-2')
+    """
+    ending = f"-{index}" if index else ""
+    return Folders(*(f"{folder}/{name}{ending}" for name in (JOURNAL, SNAPSHOTS, HISTORY)))
+
+
+def count_shards(disk: Disk, folder: str) -> int:
+    """Return how many shards there are in a folder, by the highest."""
+    names = disk.names(folder) if disk.exists(folder) else []
+    found = [_JOURNAL.fullmatch(name) for name in names]
+    return max((int(match[1] or 0) + 1 for match in found if match is not None), default=0)
