@@ -165,7 +165,7 @@ def every_store(story: Story) -> Callable[[Run, Path], None]:
 
 
 async def send(stage: Stage, *bodies: bytes, queue: str = "orders") -> list[str]:
-    return await stage.store.send(queue, Drafts(bodies=bodies))
+    return list(await stage.store.send(queue, Drafts(bodies=bodies)))
 
 
 async def lease(stage: Stage, want: int = 10, *, queue: str = "orders", lease_ms: int | None = None) -> Delivery:

@@ -287,7 +287,7 @@ class Client:
             self._check_not_found(error, send.queue)
             return
         self._life.now()
-        self._books.tell_ids(send, ids)
+        self._books.tell_ids(send, list(ids))
 
     def _make_drafts(self, queue: str, count: int) -> Drafts:
         dice = self._dice

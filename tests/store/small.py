@@ -88,7 +88,7 @@ class Shop:
             await self.upkeep()
 
     async def send(self, *bodies: bytes, queue: str = "orders") -> list[str]:
-        return await self.store.send(queue, Drafts(bodies=bodies))
+        return list(await self.store.send(queue, Drafts(bodies=bodies)))
 
     async def churn(self, count: int, *, queue: str = "churn") -> None:
         """Send messages to a queue of their own, and have them done with."""

@@ -19,7 +19,8 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 def test_an_id_is_read_back_as_what_it_was_made_of(queue: int, lane: Tier, number: int) -> None:
     text = ids.message_id(queue, number << 3 | lane)
     assert ids.parse(text) == (queue, lane, number)
-    assert ids.message_ids(queue, [number << 3 | lane]) == [text]
+    made = ids.MessageIds(queue, [number << 3 | lane] * 3)
+    assert list(made) == [text] * 3 == made[0:3] == [made[0], made[1], made[-1]]
     assert ids.parse_queue(ids.queue_id(queue)) == queue
 
 

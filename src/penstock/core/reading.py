@@ -60,7 +60,8 @@ class Seen:
     is_escalated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as events are not.
+@dataclass(slots=True)
 class Contents:
     """What a lease holds, as columns with one row for each message."""
 
@@ -127,7 +128,18 @@ def bounds(state: State, now_ms: int) -> list[tuple[int, int | None]]:
 
 def contents(state: State, event: Leased) -> Contents:
     """What was handed out by a lease that has just been applied."""
-    slot = state.leases.find(event.lease)
+    slot = event.lease & 0xFFFF_FFFF
+    leases = state.leases
+    if slot not in leases.parts:
+        # The way of a healthy lease: one run.
+        ((lane, first, count),) = event.runs
+        messages = range(first << 3 | lane, (first + count) << 3, 8)
+        sent = _sent_times(state.lanes[lane], first, count)
+        return Contents(messages, [leases.deliveries[slot]] * count, sent, event.tiers * count, None)
+    return _contents_of_parts(state, event, slot)
+
+
+def _contents_of_parts(state: State, event: Leased, slot: int) -> Contents:
     messages: list[int] = []
     deliveries: list[int] = []
     sent_at_ms: list[int] = []

@@ -51,7 +51,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import sub
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 from penstock.runtime.interface import Buffer
 
@@ -76,7 +76,7 @@ class BadFrame(Exception):
     """These bytes are not a whole, undamaged frame."""
 
 
-class Blobs:
+class Blobs(Sequence[memoryview]):
     """A column of byte strings. Row i is ``data`` from ``offsets[i]`` to ``offsets[i + 1]``."""
 
     __slots__ = ("offsets", "data")
@@ -96,9 +96,22 @@ class Blobs:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, row: int) -> memoryview:
-        assert row >= 0
+    @overload
+    def __getitem__(self, row: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[memoryview]: ...
+
+    def __getitem__(self, row: int | slice) -> memoryview | list[memoryview]:
+        if isinstance(row, slice):
+            return list(self)[row]
+        if row < 0:
+            row += len(self)
         return self.data[self.offsets[row] : self.offsets[row + 1]]
+
+    def part(self, start: int, end: int) -> "Blobs":
+        """Return the rows from ``start`` to before ``end``, to be read: nothing is sliced before it is asked for."""
+        return Blobs(self.offsets[start : end + 1], self.data)
 
     def __iter__(self) -> Iterator[memoryview]:
         data = self.data

@@ -9,8 +9,8 @@ queue stays unknown for ever. Moved messages keep their ids.
 """
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
 
 from penstock.core.names import ID_PREFIX
 from penstock.core.settings import TIERS
@@ -37,9 +37,40 @@ def message_id(queue: int, message: int) -> str:
     return f"{queue:x}-{message:x}"
 
 
-def message_ids(queue: int, messages: Sequence[int]) -> list[str]:
-    prefix = f"{queue:x}-"
-    return [f"{prefix}{message:x}" for message in messages]
+class MessageIds(Sequence[str]):
+    """The ids of messages that are in their first queue; each is made only when it is looked at."""
+
+    __slots__ = ("_form", "_messages")
+
+    def __init__(self, queue: int, messages: Sequence[int]) -> None:
+        self._form = f"{queue:x}-%x"
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return [self._form % message for message in self._messages[row]]
+        return self._form % self._messages[row]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._form.__mod__, self._messages)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 def parse(text: str) -> Identity | None:

@@ -65,7 +65,8 @@ class Past(NamedTuple):
     deliveries: int
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as events are not: it is made for every lease, and a frozen one takes five times as long.
+@dataclass(slots=True)
 class Delivery:
     """Messages handed out under one lease, as columns with one row for each; None where no message has any."""
 
@@ -226,7 +227,7 @@ class QueueStore(Protocol):
 
     async def describe(self, queue: str) -> Description: ...
 
-    async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> list[str]:
+    async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         """Number the drafts and return their ids; a duplicate gets the id of the first.
 
         A ``sender`` makes repeating harmless: the same sequence again answers as

@@ -250,11 +250,11 @@ class Hot:
             self._bytes -= oldest.size_bytes
 
 
-def pick(column: Blobs | None, rows: Sequence[int]) -> list[memoryview]:
+def pick(column: Blobs | None, rows: Sequence[int]) -> Sequence[memoryview]:
     """Return some rows of a column; empty bodies where there is no column."""
     if column is None:
         return [memoryview(b"")] * len(rows)
     if isinstance(rows, range):
         assert rows.step == 1
-        return column.stretch(rows.start, rows.stop)
+        return column.part(rows.start, rows.stop)
     return [column[row] for row in rows]

@@ -6,7 +6,7 @@ from penstock.core import reading
 from penstock.core.limits import IDS_MAX
 from penstock.core.message import Origin
 from penstock.core.state import State
-from penstock.store.ids import message_id, message_ids, parse, queue_id
+from penstock.store.ids import MessageIds, message_id, parse, queue_id
 from penstock.store.interface import Past
 
 # From the number of a queue to its name, None if it is deleted.
@@ -19,9 +19,9 @@ def id_of(state: State, message: int) -> str:
     return message_id(queue, number << 3 | lane)
 
 
-def ids_of(state: State, messages: Sequence[int]) -> list[str]:
+def ids_of(state: State, messages: Sequence[int]) -> Sequence[str]:
     if not state.rows.origins:
-        return message_ids(state.queue, messages)
+        return MessageIds(state.queue, messages)
     return [id_of(state, message) for message in messages]
 
 

@@ -113,9 +113,13 @@ class Shard:
 
     def write(self, space: Reservation, facts: Sequence[Fact]) -> None:
         """Append what was decided and apply it, as one batch within a reservation."""
-        memory = self.memory
-        at_ms = max(memory.newest_ms, *(fact.event.at_ms for fact in facts))
-        first = self.log.append(record.encode([encode(*fact) for fact in facts], at_ms=at_ms), space)
+        # Not behind what is there: a log is searched by time.
+        at_ms = max(self.memory.newest_ms, facts[-1].event.at_ms)
+        if len(facts) == 1:
+            batch = record.encode_one(*encode(*facts[0]), at_ms=at_ms)
+        else:
+            batch = record.encode([encode(*fact) for fact in facts], at_ms=at_ms)
+        first = self.log.append(batch, space)
         for offset, (event, bodies, attributes) in enumerate(facts, start=first):
             size_bytes = 0
             if bodies is not None:
@@ -156,8 +160,10 @@ class Shard:
         """Up to where nobody needs the journal to learn what happened."""
         return self.log.durable_offset if self.history is None else self.history.covered
 
-    async def bodies(self, spans: Sequence[Span]) -> tuple[list[memoryview], list[memoryview] | None]:
+    async def bodies(self, spans: Sequence[Span]) -> tuple[Sequence[memoryview], Sequence[memoryview] | None]:
         """Return bodies and, if any of them has some, attributes."""
+        if len(spans) == 1:
+            return await self._bodies_of(spans[0])
         bodies: list[memoryview] = []
         attributes: list[memoryview] = []
         has_attributes = False
@@ -168,6 +174,13 @@ class Shard:
             attributes += pick(found.attributes, rows)
             has_attributes |= found.attributes is not None
         return bodies, attributes if has_attributes else None
+
+    async def _bodies_of(self, span: Span) -> tuple[Sequence[memoryview], Sequence[memoryview] | None]:
+        """The way of a healthy delivery: all of it is in one record."""
+        offset, tier, nth, length = span
+        found = self.hot.get(offset) or await self.stored(offset)
+        rows = found.rows(tier, nth, length)
+        return pick(found.bodies, rows), None if found.attributes is None else pick(found.attributes, rows)
 
     async def stored(self, offset: int) -> Stored:
         """Return the bodies of a record, from memory or from the journal."""

@@ -134,7 +134,7 @@ class EmbeddedStore:
     async def describe(self, queue: str) -> Description:
         return await asking.describe(self._shards, queue)
 
-    async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> list[str]:
+    async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         shard = await self._shards.at(queue)
         async with shard.answer:
             state = shard.queue(queue)

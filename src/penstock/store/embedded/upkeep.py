@@ -16,7 +16,7 @@ Laws of this file
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -161,7 +161,7 @@ class Upkeep:
                 self._copied_upto = self._log.end_offset
         await self._shard.settled()
 
-    async def _read(self, span: Span) -> tuple[list[memoryview], list[memoryview] | None]:
+    async def _read(self, span: Span) -> tuple[Sequence[memoryview], Sequence[memoryview] | None]:
         (batch, *_) = await self._log.read(span.record, bytes_max=1)
         frame = stored(batch, span.record)
         rows = frame.rows(span.tier, span.nth, span.length)
