@@ -99,7 +99,9 @@ def backup_command(folder: Path, target: Path) -> None:
     moment during the copying; to restore it, put it in the place of the original.
     """
     if (folder / f"{JOURNAL}-1").is_dir():
-        _refuse(f"{folder} has several journals, and copies of them would not be of one moment; stop the store and copy it")
+        _refuse(
+            f"{folder} has several journals, and copies of them would not be of one moment; stop the store and copy it"
+        )
     if (folder / JOURNAL).is_dir():
         folder, target = folder / JOURNAL, target / JOURNAL
     try:

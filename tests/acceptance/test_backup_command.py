@@ -53,3 +53,16 @@ def test_a_backup_of_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "there is no log in" in done.stderr
     assert not (tmp_path / "copy").exists()
+
+
+def test_a_backup_of_several_journals_is_refused(tmp_path: Path) -> None:
+    async def make() -> None:
+        async with ThreadWorkers(2, halt) as workers:
+            store = await EmbeddedStore.open(system_runtime(tmp_path, workers), "data", shards=2)
+            await store.close()
+
+    asyncio.run(make())
+    done = penstock("backup", tmp_path / "data", tmp_path / "copy")
+    assert done.returncode == 2
+    assert "several journals" in done.stderr
+    assert not (tmp_path / "copy").exists()
