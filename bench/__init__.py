@@ -1,4 +1,4 @@
-"""Speed, measured side by side with what the disk does without us. Run it with ``make bench``.
+"""Speed, measured side by side with what there is without us. Run it with ``make bench``.
 
 A workload is given a `Bench` and gives back `Row`s. What is measured, and how,
 is in ``bench/README.md``.
@@ -16,7 +16,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the report. Ratios are to the plain loops; above 1 we are faster."""
+    """One line of the report. Ratios are to the peers; above 1 we are faster."""
 
     name: str
     figure: float
@@ -26,12 +26,18 @@ class Row:
     is_ceiling: bool = False
     to_one_thread: float | None = None
     to_many_threads: float | None = None
+    # To a table in SQLite whose writer puts all that waits into one transaction, or gives each call its own.
+    to_sqlite: float | None = None
+    to_sqlite_single: float | None = None
     ack_ms_p50: float | None = None
     ack_ms_p99: float | None = None
     ack_ms_p99_max: float | None = None
-    # What one write and fdatasync of the same bytes took in the same rounds.
-    plain_ms_p50: float | None = None
-    plain_ms_p99: float | None = None
+    # What the peer took in the same rounds: one write and fdatasync of the same bytes, or the same verb.
+    peer_ms_p50: float | None = None
+    peer_ms_p99: float | None = None
+    # CPU time for each message, of all threads: the figure to trust on a machine that others use.
+    cpu_us: float | None = None
+    peer_cpu_us: float | None = None
     # The figure of each round, in order.
     rounds: tuple[float, ...] = ()
     remark: str = ""
@@ -81,6 +87,11 @@ class Workload(Protocol):
     @property
     def steps(self) -> int:
         """How often `run` says that a step is done."""
+        ...
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes minutes, or gigabytes: ``--quick`` leaves it out."""
         ...
 
     def run(self, bench: Bench) -> list[Row]: ...

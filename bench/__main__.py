@@ -18,45 +18,58 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import Bench, Row, Workload
-from bench.log import WORKLOADS
+from bench import Bench, Row, Workload, core, log, store
 
+REPORTS: dict[str, Sequence[Workload]] = {
+    "The log, beside a plain loop of write and fdatasync": log.WORKLOADS,
+    "The store, beside a queue table in SQLite": store.WORKLOADS,
+    "The core of queues, alone": core.WORKLOADS,
+}
 RESULTS = Path(__file__).parent / "results"
 # Of a report that goes to a file or a pipe.
-REPORT_WIDTH = 120
+REPORT_WIDTH = 132
 
 
 @click.command()
 @click.option(
     "--only", multiple=True, metavar="NAME", help="Only this workload, or all with NAME in theirs. May be repeated."
 )
+@click.option("--quick", is_flag=True, help="Leave out what takes minutes or gigabytes, unless it is named by --only.")
 @click.option("--seconds", default=1.0, show_default=True, help="How long to measure each side of each round.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="A folder on the disk to measure.")
 @click.option("--json", "report", type=click.Path(path_type=Path, dir_okay=False), help="Write the results to a file.")
-def main(only: Sequence[str], seconds: float, data: Path | None, report: Path | None) -> None:
-    """Measure the log beside a plain loop of write and fdatasync."""
-    chosen = _chosen(only)
+def main(only: Sequence[str], quick: bool, seconds: float, data: Path | None, report: Path | None) -> None:
+    """Measure the log beside a plain loop of write and fdatasync, and the store beside a table in SQLite."""
+    chosen = {title: _chosen(workloads, only, quick) for title, workloads in REPORTS.items()}
+    chosen = {title: workloads for title, workloads in chosen.items() if workloads}
     if not chosen:
-        raise click.UsageError("no such workload. There are: " + "; ".join(workload.name for workload in WORKLOADS))
+        names = [workload.name for workloads in REPORTS.values() for workload in workloads]
+        raise click.UsageError("no such workload. There are: " + "; ".join(names))
     # A kill must not leave gigabytes behind, so it unwinds like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with _folder(data) as folder:
         machine = _machine(folder)
-        rows = _run(chosen, folder, seconds)
-    _print(rows, machine)
+        found = _run(chosen, folder, seconds)
+    _print(found, machine)
     if report:
         results = {
             "machine": machine,
             "seconds": seconds,
-            "rows": [asdict(row) | {"is_met": row.is_met} for row in rows],
+            "rows": [asdict(row) | {"is_met": row.is_met} for rows in found.values() for row in rows],
         }
         report.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
 
 
-def _chosen(only: Sequence[str]) -> list[Workload]:
+def _chosen(workloads: Sequence[Workload], only: Sequence[str], quick: bool) -> list[Workload]:
     """Return the workloads of these very names, or else those whose names contain one of them."""
-    named = [workload for workload in WORKLOADS if workload.name in only]
-    return named or [workload for workload in WORKLOADS if not only or any(name in workload.name for name in only)]
+    everything = [workload for others in REPORTS.values() for workload in others]
+    if any(workload.name in only for workload in everything):
+        return [workload for workload in workloads if workload.name in only]
+    return [
+        workload
+        for workload in workloads
+        if (any(name in workload.name for name in only) if only else not (quick and workload.is_long))
+    ]
 
 
 @contextmanager
@@ -68,56 +81,61 @@ def _folder(data: Path | None) -> Iterator[Path]:
         yield Path(made)
 
 
-def _run(chosen: Sequence[Workload], folder: Path, seconds: float) -> list[Row]:
+def _run(chosen: dict[str, list[Workload]], folder: Path, seconds: float) -> dict[str, list[Row]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    rows: list[Row] = []
+    found: dict[str, list[Row]] = {title: [] for title in chosen}
     # Drawn between measurements only: a bar that moves by itself takes the interpreter away from what is measured.
     with Progress(*columns, auto_refresh=False, transient=True) as progress:
-        bar = progress.add_task("", total=sum(workload.steps for workload in chosen))
+        steps = sum(workload.steps for workloads in chosen.values() for workload in workloads)
+        bar = progress.add_task("", total=steps)
         bench = Bench(folder, seconds, lambda: progress.update(bar, advance=1, refresh=True))
-        for workload in chosen:
-            progress.update(bar, description=workload.name, refresh=True)
-            rows += workload.run(bench)
-    return rows
+        for title, workloads in chosen.items():
+            for workload in workloads:
+                progress.update(bar, description=workload.name, refresh=True)
+                found[title] += workload.run(bench)
+    return found
 
 
-def _print(rows: Sequence[Row], machine: dict[str, object]) -> None:
+def _print(found: dict[str, list[Row]], machine: dict[str, object]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=REPORT_WIDTH)
-    console.print(_table(rows))
-    for row in rows:
-        if row.remark:
-            console.print(f"  {row.name}: {row.remark}", highlight=False)
+    for title, rows in found.items():
+        console.print(_table(title, rows))
+        for row in rows:
+            if row.remark:
+                console.print(f"  {row.name}: {row.remark}", highlight=False)
     console.print("  " + ", ".join(f"{name} {value}" for name, value in machine.items()), style="dim", highlight=False)
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(title="The log, beside a plain loop of write and fdatasync", box=SIMPLE_HEAD)
+def _table(title: str, rows: Sequence[Row]) -> Table:
+    """Lay out the columns that any row has something in."""
+    table = Table(title=title, box=SIMPLE_HEAD)
     table.add_column("workload", no_wrap=True)
-    for heading in (
-        "figure",
-        "target",
-        "× one\nthread",
-        "× as many\nthreads",
-        "ack ms\np50 / p99",
-        "plain ms\np50 / p99",
-    ):
+    cells = [_cells(row) for row in rows]
+    headings = [heading for heading in cells[0] if any(row[heading] for row in cells)]
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*_cells(row), style={True: "green", False: "red", None: ""}[row.is_met])
+    for row, values in zip(rows, cells, strict=True):
+        style = {True: "green", False: "red", None: ""}[row.is_met]
+        table.add_row(row.name, *(values[heading] for heading in headings), style=style)
     return table
 
 
-def _cells(row: Row) -> Iterator[str]:
-    yield row.name
-    yield f"{_number(row.figure)} {row.unit}"
-    yield f"{'<' if row.is_ceiling else '≥'} {_number(row.target)}" if row.target is not None else ""
-    yield _number(row.to_one_thread)
-    yield _number(row.to_many_threads)
+def _cells(row: Row) -> dict[str, str]:
     bound = "" if row.ack_ms_p99_max is None else f" (< {_number(row.ack_ms_p99_max)})"
-    yield _pair(row.ack_ms_p50, row.ack_ms_p99) + bound
-    yield _pair(row.plain_ms_p50, row.plain_ms_p99)
+    return {
+        "figure": f"{_number(row.figure)} {row.unit}",
+        "target": f"{'<' if row.is_ceiling else '≥'} {_number(row.target)}" if row.target is not None else "",
+        "× one\nthread": _number(row.to_one_thread),
+        "× as many\nthreads": _number(row.to_many_threads),
+        "× SQLite": _number(row.to_sqlite),
+        "× SQLite,\nsingle": _number(row.to_sqlite_single),
+        "ack ms\np50 / p99": _pair(row.ack_ms_p50, row.ack_ms_p99) + bound,
+        "peer ms\np50 / p99": _pair(row.peer_ms_p50, row.peer_ms_p99),
+        "CPU µs\na message": _number(row.cpu_us),
+        "peer's": _number(row.peer_cpu_us),
+    }
 
 
 def _pair(p50: float | None, p99: float | None) -> str:

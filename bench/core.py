@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
 
+from bench import Bench, Row, Workload
 from penstock.core.message import Drafts
 from penstock.core.queue import Queue
 from penstock.core.settings import DedupScope, QueueSettings
@@ -24,28 +25,51 @@ START_MS = 1_700_000_000_000
 BODIES = [b"x"] * BATCH
 GROUPS = 1_000
 MILLION = 1_000_000
+ROUNDS = 7
+# Of the seconds each side of a round has: there is no other side here, and a short round is seldom disturbed.
+SHARE = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycles:
+    """Send, lease and ack batches of ten, with a backlog of a thousand messages."""
+
     name: str
-    value: float
-    unit: str
     target: float
-    is_ceiling: bool = False
+    settings: QueueSettings
+    # The drafts of each turn.
+    drafts: Callable[[int], Drafts]
+    steps: int = ROUNDS
+    is_long: bool = False
+
+    def run(self, bench: Bench) -> list[Row]:
+        rounds: list[float] = []
+        for _ in range(ROUNDS):
+            rounds.append(_cycles_per_second(self.settings, self.drafts, bench.seconds * SHARE))
+            bench.step_done()
+        row = Row(name=self.name, figure=max(rounds), unit="msg/CPU-s", target=self.target, rounds=tuple(rounds))
+        return [row]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What queues with very many messages take, in processes of their own, and how long time takes to pass there."""
+
+    name: str
+    # What to ask of ``python -m bench.core``.
+    parts: tuple[str, ...]
+    is_long: bool = True
 
     @property
-    def is_met(self) -> bool:
-        return self.value < self.target if self.is_ceiling else self.value >= self.target
+    def steps(self) -> int:
+        return len(self.parts)
 
-
-def figures(seconds: float = 0.3, rounds: int = 7) -> Iterator[Figure]:
-    """Measure everything, the quick things first."""
-    for name, target, settings, drafts in _workloads():
-        best = max(_cycles_per_second(settings, drafts, seconds) for _ in range(rounds))
-        yield Figure(f"core, {name}, batch {BATCH}", best, "cycles/CPU-s", target)
-    yield from _in_own_process("queued")
-    yield from _in_own_process("leased")
+    def run(self, bench: Bench) -> list[Row]:
+        rows: list[Row] = []
+        for part in self.parts:
+            rows += _in_own_process(part)
+            bench.step_done()
+        return rows
 
 
 def _workloads() -> Iterator[tuple[str, float, QueueSettings, Callable[[int], Drafts]]]:
@@ -97,17 +121,17 @@ def _send(queue: Queue, drafts: Drafts, now_ms: int) -> None:
     queue.apply(event)
 
 
-def _in_own_process(what: str) -> Iterator[Figure]:
+def _in_own_process(what: str) -> Iterator[Row]:
     made = subprocess.run([sys.executable, "-m", "bench.core", what], check=True, capture_output=True, text=True)
     for line in made.stdout.splitlines():
         name, value, unit, target = line.split("\t")
-        yield Figure(name, float(value), unit, float(target), is_ceiling=True)
+        yield Row(name=name, figure=float(value), unit=unit, target=float(target), is_ceiling=True)
 
 
 def _queued(count: int = 10 * MILLION) -> None:
     before = _resident_bytes()
     queue = _filled(count)
-    print(f"core, {count:,} queued\t{(_resident_bytes() - before) / 1e6:.0f}\tMB\t200")
+    print(f"core: {count:,} queued\t{(_resident_bytes() - before) / 1e6:.0f}\tMB\t200")
     assert queue.state.live == count
 
 
@@ -124,7 +148,7 @@ def _leased(count: int = 30 * MILLION, per_second: int = 100_000) -> None:
             queue.apply(leased)
         now_ms += 1_000 * 1_000 // BATCH // per_second
     gc.collect()
-    print(f"core, {count:,} out in leases of {BATCH}\t{(_resident_bytes() - before) / 1e6:.0f}\tMB\t1000")
+    print(f"core: {count:,} out in leases of {BATCH}\t{(_resident_bytes() - before) / 1e6:.0f}\tMB\t1000")
     _tick(queue, now_ms, START_MS + lease_ms)
 
 
@@ -134,14 +158,14 @@ def _tick(queue: Queue, now_ms: int, first_lapse_ms: int) -> None:
         begun = perf_counter()
         queue.advance(at_ms)
         slowest = max(slowest, perf_counter() - begun)
-    print(f"core, slowest of 1,000 ticks with nothing due\t{slowest * 1_000:.3f}\tms\t1")
+    print(f"core: slowest tick with nothing due\t{slowest * 1_000:.3f}\tms\t1")
     live = queue.state.leased
     begun = perf_counter()
     for at_ms in range(first_lapse_ms, first_lapse_ms + 1_000):
         queue.advance(at_ms)
     lapsed = (live - queue.state.leased) // BATCH
     each = (perf_counter() - begun) / max(1, lapsed)
-    print(f"core, each of {lapsed:,} leases that lapsed in a second\t{each * 1e6:.2f}\tµs\t50")
+    print(f"core: lapse of one in {lapsed:,} leases\t{each * 1e6:.2f}\tµs\t50")
 
 
 def _filled(count: int) -> Queue:
@@ -158,11 +182,22 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+WORKLOADS: tuple[Workload, ...] = (
+    *(
+        Cycles(name=f"core: {name}, batch {BATCH}", target=target, settings=settings, drafts=drafts)
+        for name, target, settings, drafts in _workloads()
+    ),
+    Sizes(name="core: sizes", parts=("queued", "leased")),
+)
+
+
 def main() -> None:
-    for figure in figures():
-        sign = "<" if figure.is_ceiling else "≥"
-        verdict = "met" if figure.is_met else "not met"
-        print(f"{figure.name:<60}{figure.value:>14,.3f} {figure.unit:<14}{sign} {figure.target:,.0f}  {verdict}")
+    bench = Bench(Path(), 1.0, lambda: None)
+    for workload in WORKLOADS:
+        for row in workload.run(bench):
+            sign = "<" if row.is_ceiling else "≥"
+            verdict = "met" if row.is_met else "not met"
+            print(f"{row.name:<60}{row.figure:>14,.3f} {row.unit:<14}{sign} {row.target:,.0f}  {verdict}")
 
 
 if __name__ == "__main__":

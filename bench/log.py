@@ -52,6 +52,7 @@ class PlainDisk:
     name: str
     size_bytes: int
     steps: int = 1
+    is_long: bool = False
 
     def run(self, bench: Bench) -> list[Row]:
         with bench.folder() as folder:
@@ -62,8 +63,8 @@ class PlainDisk:
                 name=self.name,
                 figure=found.per_second * self.size_bytes / 1e6,
                 unit="MB/s",
-                plain_ms_p50=peer.percentile(found.waits_ms, 0.5),
-                plain_ms_p99=peer.percentile(found.waits_ms, 0.99),
+                peer_ms_p50=peer.percentile(found.waits_ms, 0.5),
+                peer_ms_p99=peer.percentile(found.waits_ms, 0.99),
                 remark="write and fdatasync without us",
             )
         ]
@@ -80,6 +81,7 @@ class Appends:
     ack_ms_p99_max: float | None = None
     encodes: bool = False
     steps: int = ROUNDS
+    is_long: bool = False
 
     def run(self, bench: Bench) -> list[Row]:
         batches, seconds = encoding(self.messages) if self.encodes else encoded(self.messages), bench.seconds
@@ -91,7 +93,7 @@ class Appends:
         if self.appenders > 1:
             sides.append((lambda folder: peer.many_threads(folder, batches(), self.appenders, seconds), manies))
         for turn in range(ROUNDS):
-            for measure, tallies in _turned(sides, turn):
+            for measure, tallies in turned(sides, turn):
                 with bench.folder() as folder:
                     tallies.append(measure(folder))
             bench.step_done()
@@ -105,13 +107,13 @@ class Appends:
             figure=median(rates) * self.messages,
             unit="msg/s",
             target=self.target,
-            to_one_thread=_ratio(rates, [tally.per_second for tally in ones]),
-            to_many_threads=_ratio(rates, [tally.per_second for tally in manies]) if manies else None,
+            to_one_thread=ratio(rates, [tally.per_second for tally in ones]),
+            to_many_threads=ratio(rates, [tally.per_second for tally in manies]) if manies else None,
             ack_ms_p50=peer.percentile(waits_ms, 0.5),
             ack_ms_p99=peer.percentile(waits_ms, 0.99),
             ack_ms_p99_max=self.ack_ms_p99_max,
-            plain_ms_p50=peer.percentile(plain_ms, 0.5),
-            plain_ms_p99=peer.percentile(plain_ms, 0.99),
+            peer_ms_p50=peer.percentile(plain_ms, 0.5),
+            peer_ms_p99=peer.percentile(plain_ms, 0.99),
             rounds=tuple(rate * self.messages for rate in rates),
             remark="frame.pack and record.encode for each append" if self.encodes else "",
         )
@@ -125,6 +127,7 @@ class Reads:
     messages: int
     target: float
     steps: int = ROUNDS
+    is_long: bool = False
 
     def run(self, bench: Bench) -> list[Row]:
         batches = encoded(self.messages)
@@ -144,7 +147,7 @@ class Reads:
                 figure=median(rates),
                 unit="msg/s",
                 target=self.target,
-                to_one_thread=_ratio(rates, plain_rates),
+                to_one_thread=ratio(rates, plain_rates),
                 rounds=tuple(rates),
                 remark="CRC checked, from memory; the plain loop is pread of 1 MiB, unchecked",
             )
@@ -159,6 +162,7 @@ class LargeLog:
     open_s_max: float
     rate_ratio_min: float
     steps: int = 1 + 2 * ROUNDS
+    is_long: bool = True
 
     def run(self, bench: Bench) -> list[Row]:
         size_bytes = _affordable_bytes(bench.data)
@@ -188,12 +192,12 @@ class LargeLog:
         batches, old, new = encoded(100), list[float](), list[float]()
         for turn in range(ROUNDS):
             with bench.folder() as empty:
-                for root, rates in _turned([(large, old), (empty, new)], turn):
+                for root, rates in turned([(large, old), (empty, new)], turn):
                     rates.append(asyncio.run(_append(root, batches, 32, bench.seconds)).per_second * 100)
             bench.step_done()
         return Row(
             name=f"{self.name}: append",
-            figure=_ratio(old, new),
+            figure=ratio(old, new),
             unit="×",
             target=self.rate_ratio_min,
             rounds=tuple(late / early for late, early in zip(old, new, strict=True)),
@@ -292,13 +296,13 @@ async def _read_rate(root: Path, seconds: float) -> float:
         return count / (perf_counter() - window.since)
 
 
-def _turned(sides: Sequence[T], turn: int) -> Sequence[T]:
+def turned(sides: Sequence[T], turn: int) -> Sequence[T]:
     """Let another side go first in each round: whoever follows may pay for what was left to the disk."""
     first = turn % len(sides)
     return (*sides[first:], *sides[:first])
 
 
-def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return median(our / their for our, their in zip(ours, theirs, strict=True))
 
 

@@ -17,7 +17,7 @@ from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey
 from penstock.runtime.disk import SystemDisk
 from penstock.runtime.interface import FolderTaken
-from penstock.store.embedded.shards import JOURNAL
+from penstock.store.embedded.backup import backup_store, is_store
 
 EXIT_DAMAGED = 1
 EXIT_NOT_POSSIBLE = 2
@@ -37,7 +37,7 @@ def main() -> None:
     \b
     Try:
       penstock repair ./data/orders                look for damage, change nothing
-      penstock backup ./data/orders ./copy         copy a log while it is in use
+      penstock backup ./data ./copy                copy a store while it is in use
     """
 
 
@@ -92,33 +92,29 @@ def repair_command(folder: Path, way: Way | None, *, yes: bool, as_json: bool) -
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
 def backup_command(folder: Path, target: Path) -> None:
-    """Copy the log in FOLDER to TARGET, while it may be in use.
+    """Copy the store or the log in FOLDER to TARGET, while it may be in use.
 
-    FOLDER is the folder of one log, or of a store, whose journal is then copied.
-    TARGET must be empty or not there yet. The copy is the log as it was at some
+    TARGET must be empty or not there yet. The copy is the store as it was at some
     moment during the copying; to restore it, put it in the place of the original.
     """
-    if (folder / f"{JOURNAL}-1").is_dir():
-        _refuse(
-            f"{folder} has several journals, and copies of them would not be of one moment; stop the store and copy it"
-        )
-    if (folder / JOURNAL).is_dir():
-        folder, target = folder / JOURNAL, target / JOURNAL
     try:
         done = _copy_with_progress(folder.resolve(), target.resolve())
-    except (NothingToRead, TargetNotEmpty, LogMovesTooFast, UnknownFormat, OSError) as error:
+    except (NothingToRead, TargetNotEmpty, LogMovesTooFast, UnknownFormat, FolderTaken, OSError) as error:
         _refuse(str(error))
     _console.print(f"Copied {_segments(done.segments)}, {done.size_bytes:,} bytes, to {target}", soft_wrap=True)
 
 
 def _copy_with_progress(source: Path, copy: Path) -> Copied:
+    old, new = Folder(SystemDisk(source.parent), source.name), Folder(SystemDisk(copy.parent), copy.name)
     with Progress(console=_errors, transient=True, disable=not _errors.is_terminal) as bar:
         task = bar.add_task(f"Copying {source.name}", total=None)
-        return backup(
-            Folder(SystemDisk(source.parent), source.name),
-            Folder(SystemDisk(copy.parent), copy.name),
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=f"Copying {what}", completed=done, total=total)
+
+        if is_store(old):
+            return backup_store(old, new, show)
+        return backup(old, new, lambda done, total: show(source.name, done, total))
 
 
 def _survey(disk: SystemDisk, name: str, *, quiet: bool) -> Survey:

@@ -51,6 +51,18 @@ STORE_SNAPSHOT_FAILED = Note(
 STORE_UPKEEP_FAILED = Note(
     "store.upkeep_failed", "error", "Shortening a journal went wrong; it is tried again. Until then the journal grows."
 )
+HISTORY_STALLED = Note(
+    "history.stalled",
+    "warning",
+    "No space for the history of settled messages. Queues go on; the journal keeps what the history has not written.",
+)
+HISTORY_RESUMED = Note("history.resumed", "info", "There is space again, and the history is being written.")
+HISTORY_AHEAD = Note(
+    "history.ahead",
+    "warning",
+    "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
+    "journal. It goes on from where the journal ends.",
+)
 
 NOTES: tuple[Note, ...] = (
     LOG_OPENED,
@@ -65,4 +77,7 @@ NOTES: tuple[Note, ...] = (
     STORE_SNAPSHOT_DAMAGED,
     STORE_SNAPSHOT_FAILED,
     STORE_UPKEEP_FAILED,
+    HISTORY_STALLED,
+    HISTORY_RESUMED,
+    HISTORY_AHEAD,
 )

@@ -116,6 +116,28 @@ def test_quotas_in_closed_form_are_those_of_the_definition(
         assert closed.clock == defined.clock
 
 
+@given(
+    weights=st.lists(st.integers(1, 12), min_size=5, max_size=5),
+    leases=st.lists(
+        st.tuples(st.integers(1, 24), st.lists(st.sampled_from([0, 1, 2, 5, 99]), min_size=5, max_size=5)),
+        min_size=1,
+        max_size=40,
+    ),
+)
+def test_a_share_that_is_looked_up_is_the_one_that_would_be_dealt(
+    weights: list[int], leases: list[tuple[int, list[int]]]
+) -> None:
+    shares = Shares(weights)
+    for want, ready in leases:
+        dealt = [0] * 5
+        starts = [max(finish, shares.clock) for finish in shares.finish]
+        shares._deal(dealt, starts, min(want, sum(ready)), ready)
+        for _ in range(2):
+            assert shares.quotas(want, ready) == dealt
+        tiers = [tier for tier in range(5) if dealt[tier]]
+        shares.served_together(tiers, [dealt[tier] for tier in tiers])
+
+
 def test_changing_the_weights_takes_effect_at_once() -> None:
     life = Life(NO_AGING)
     for tier in Tier:

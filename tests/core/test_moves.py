@@ -152,6 +152,20 @@ def test_dead_letters_go_back_to_another_shard_and_rest_again_if_nobody_takes_th
     assert [dead.place(message) for message in found.messages] == ["waiting", "waiting"]
 
 
+def test_a_dead_letter_that_waited_waits_again_whatever_rested_in_its_row_before() -> None:
+    life, _ = spent(count=2)
+    dead = Life(number=FAR)
+    arrive(dead, 1, start(life, most=1))
+    end(life, is_done=True)
+    dead.release(dead.leased(), delay_ms=100_000)
+    start(dead, is_redrive=True)
+    end(dead, is_done=True)
+    arrive(dead, 1, start(life))
+    (message,) = start(dead, is_redrive=True).messages
+    end(dead, is_done=False)
+    assert dead.place(message) == "waiting"
+
+
 def test_the_end_of_a_move_tells_what_became_of_its_messages() -> None:
     for is_redrive, ending in ((False, Ending.BURIED), (True, Ending.REDRIVEN)):
         life, _ = spent()

@@ -197,7 +197,10 @@ class RandomLife(RuleBasedStateMachine):
         roll=st.sampled_from([0.0, 0.5, 0.99]),
     )
     def release(self, data: st.DataObject, bits: int, delay: int | None, roll: float) -> None:
-        lease, token, keys = data.draw(st.sampled_from(self.leases[-4:]))
+        self.give_back(data.draw(st.sampled_from(self.leases[-4:])), bits, delay, roll)
+
+    def give_back(self, held: tuple[int, int, list[int]], bits: int, delay: int | None, roll: float) -> None:
+        lease, token, keys = held
         good = self.held(lease, keys, bits)
         event = self.queue.release(lease, token, bits, now_ms=self.now, roll=roll, delay_ms=delay, error="boom")
         assert (event.mask.bit_count() if event else 0) == len(good)

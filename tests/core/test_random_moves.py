@@ -25,6 +25,15 @@ class RandomMoves(RandomLife):
         self.far = Queue(FAR, QueueSettings(deliveries_max=0, is_fifo=is_fifo))
         self.has_arrived = False
 
+    @rule(want=st.integers(1, 6))
+    def fail(self, want: int) -> None:
+        """Messages fail for the last time: otherwise there is seldom anything to move."""
+        self.change(1)
+        before = len(self.leases)
+        self.lease(want, 100)
+        for lease in self.leases[before:]:
+            self.give_back(lease, 2**12 - 1, 0, 0.5)
+
     @rule(most=st.integers(1, 5), is_redrive=st.booleans())
     def move(self, most: int, *, is_redrive: bool) -> None:
         """The next step of a move to another shard, whichever that is."""

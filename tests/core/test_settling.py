@@ -83,6 +83,17 @@ def test_a_whole_run_that_is_leased_again_is_one_fact_still() -> None:
     assert (one.count, one.first_leased_ms, one.last_leased_ms, one.deliveries) == (10, START_MS, START_MS + 100, 2)
 
 
+def test_a_run_that_lapsed_and_then_failed_knows_its_first_and_its_last_lease() -> None:
+    life = Life()
+    life.send(2)
+    life.leased(2, lease_ms=100)
+    life.wait(100)
+    life.release(life.leased(2))
+    life.wait(5)
+    for one in told(life, life.queue.purge(now_ms=life.now_ms)):
+        assert (one.first_leased_ms, one.last_leased_ms, one.deliveries) == (START_MS, START_MS + 100, 2)
+
+
 def test_the_next_lease_in_the_same_slot_has_times_of_its_own() -> None:
     life = Life()
     life.send(2)
@@ -134,6 +145,13 @@ def test_the_tier_is_the_one_the_message_was_served_at_even_if_it_aged_since() -
     assert one.tier == Tier.LOW
     (waiting,) = told(life, life.queue.purge(now_ms=life.now_ms))
     assert waiting.tier == Tier.CRITICAL
+
+
+def test_a_group_is_told_of_at_the_tier_that_served_it() -> None:
+    life = Life(QueueSettings(is_fifo=True))
+    life.send(1, Tier.LOW, group=b"red")
+    life.send(1, Tier.CRITICAL, group=b"red")
+    assert [one.tier for one in told_of_ack(life, life.leased(2))] == [Tier.CRITICAL, Tier.CRITICAL]
 
 
 def test_a_released_message_is_told_of_with_its_group_and_its_last_error() -> None:

@@ -132,3 +132,12 @@ def test_new_thresholds_never_take_back_what_has_aged() -> None:
     life.happen(life.queue.change(slow, now_ms=life.now_ms))
     assert life.tier(plain) == Tier.NORMAL
     assert life.leased().tiers == [Tier.NORMAL]
+
+
+def test_a_lease_that_lapses_in_parts_is_counted_once_in_the_tier_it_has_aged_to() -> None:
+    life = Life(QueueSettings(aging_ms=(0, 0, 0, 30, 0)))
+    life.send(10, Tier.LOW)
+    lease = life.leased(10, lease_ms=10)
+    life.extend(lease, 50, mask=0b11111_00000)
+    life.wait(60)
+    assert life.state.ready == [0, 0, 10, 0, 0]

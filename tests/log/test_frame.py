@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.frame import BadFrame, Blobs, Column, pack, unpack
+from penstock.log.frame import BadFrame, Blobs, Column, pack, pack_bytes_and_blobs, unpack
 
 CODES = "bBhHiIqQ"
 
@@ -221,3 +221,13 @@ def test_a_stretch_of_rows_is_the_rows_one_by_one() -> None:
     blobs = Blobs.of([b"a", b"", b"ccc", b"dd"])
     assert blobs.stretch(1, 4) == [blobs[1], blobs[2], blobs[3]]
     assert blobs.stretch(2, 2) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=20)), max_size=20))
+def test_bytes_and_blobs_are_packed_at_once_as_column_by_column(rows: list[tuple[int, bytes]]) -> None:
+    numbers, bodies = bytes(number for number, _ in rows), Blobs.of([body for _, body in rows])
+    frame = pack_bytes_and_blobs(numbers, bodies)
+    assert frame == pack([array("B", numbers), bodies])
+    _, found = unpack(frame)
+    assert isinstance(found, Blobs)
+    assert pack_bytes_and_blobs(numbers, found) == frame

@@ -19,11 +19,13 @@ from penstock.log.record import (
     HEAD_BYTES,
     HEADER_BYTES,
     LENGTH_FROM,
+    NO_PRODUCER,
     BadBatch,
     Producer,
     UnknownVersion,
     check,
     encode,
+    encode_all,
     header,
     hole,
     records,
@@ -318,3 +320,10 @@ def test_kafka_clients_would_read_a_marker_as_an_empty_batch(reader: Any) -> Non
     assert reader(batch).validate_crc()
     assert reader(batch).next_offset == found.next_offset == 42
     assert list(reader(batch)) == list(records(batch)) == []
+
+
+@given(st.binary(max_size=70), st.none() | st.binary(max_size=300) | st.integers(0, 20_000).map(bytes), times_ms)
+def test_a_record_that_is_alone_is_written_as_among_others(key: bytes, value: bytes | None, at_ms: int) -> None:
+    alone = encode([(key, value)], at_ms=at_ms)
+    assert alone == encode_all([(key, value)], at_ms=at_ms, producer=NO_PRODUCER)
+    assert check(alone).record_count == 1

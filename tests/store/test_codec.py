@@ -1,5 +1,6 @@
 """Every event becomes a journal record and comes back the same."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import get_args
 
@@ -12,7 +13,15 @@ from penstock.core.events import Event, Sent
 from penstock.core.message import Origin, Run, Sender
 from penstock.log import record
 from penstock.log.frame import Blobs
-from penstock.store.embedded.codec import Decoded, UnknownEvent, decode, encode
+from penstock.store.embedded.codec import (
+    Decoded,
+    Encoded,
+    UnknownEvent,
+    decode,
+    decode_by_layout,
+    encode,
+    encode_by_layout,
+)
 
 U32 = st.integers(0, 2**32 - 1)
 U63 = st.integers(0, 2**63 - 1)
@@ -138,6 +147,56 @@ def test_bodies_copied_forward_come_back_with_the_numbers_they_are_of(runs: list
         assert (None if found.attributes is None else list(map(bytes, found.attributes))) == (
             None if attributes is None else bodies[::-1]
         )
+
+
+@given(st.builds(events.Acked, U32, U63, U63, MASKS))
+def test_an_ack_is_written_as_its_layout_says(event: Event) -> None:
+    assert encode(event) == encode_by_layout(event)
+
+
+@given(st.lists(st.tuples(st.builds(Run, st.integers(0, 255), U63, U32), st.integers(0, 4)), max_size=3), U63, U63)
+def test_a_lease_is_written_as_its_layout_says(rows: list[tuple[Run, int]], token: int, lease_ms: int) -> None:
+    event = events.Leased(1, 2, 3, token, lease_ms, tuple(run for run, _ in rows), bytes(tier for _, tier in rows))
+    assert encode(event) == encode_by_layout(event)
+
+
+@given(sends() | sends().map(lambda sent: (Sent(sent[0].queue, sent[0].at_ms, sent[0].tiers), sent[1], None)))
+def test_a_send_is_written_as_its_layout_says(sent: tuple[Sent, list[bytes], list[bytes] | None]) -> None:
+    event, bodies, attributes = sent
+    columns = Blobs.of(bodies), None if attributes is None else Blobs.of(attributes)
+    assert encode(event, *columns) == encode_by_layout(event, *columns)
+
+
+def told(read: Callable[[bytes, bytes | None], Decoded], key: bytes, value: bytes | None) -> object:
+    """What comes of reading a record: all that is in it, or how it was refused."""
+    try:
+        event, bodies, attributes = read(key, value)
+    except Exception as error:
+        return type(error)
+    return event, *(None if column is None else list(map(bytes, column)) for column in (bodies, attributes))
+
+
+HEALTHY = st.one_of(
+    st.builds(events.Acked, U32, U63, U63, MASKS).map(encode),
+    st.builds(events.Leased, U32, U63, U63, U63, U63, st.just((Run(2, 7, 1),)), st.just(b"\2")).map(encode),
+    st.lists(st.binary(max_size=9), min_size=1, max_size=9).map(
+        lambda bodies: encode(Sent(1, 2, bytes(len(bodies))), Blobs.of(bodies))
+    ),
+)
+
+
+@given(HEALTHY, st.data())
+def test_a_short_cut_reads_what_the_layout_reads_also_of_damaged_records(found: Encoded, data: st.DataObject) -> None:
+    key, value = found
+    assert told(decode, key, value) == told(decode_by_layout, key, value)
+    is_key = value is None or data.draw(st.booleans())
+    part = bytearray(key if is_key or value is None else value)
+    if data.draw(st.booleans()):
+        part[data.draw(st.integers(0, len(part) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del part[data.draw(st.integers(2, len(part))) :]
+    damaged = (bytes(part), value) if is_key else (key, bytes(part))
+    assert told(decode, *damaged) == told(decode_by_layout, *damaged)
 
 
 def test_events_of_one_decision_share_a_batch_and_a_crc() -> None:

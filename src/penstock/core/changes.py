@@ -2,11 +2,10 @@
 
 Nothing here decides, and nothing here can fail: an event says what was decided,
 and it is carried out on the numbers it names. The one thing that happens beside
-it is time, which `apply` moves to the event's first.
+it is time, which `Queue.apply` moves to the event's first.
 """
 
-from collections.abc import Callable
-from itertools import repeat
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.core.events import (
@@ -38,102 +37,16 @@ from penstock.core.moves import Move
 from penstock.core.purging import purge
 from penstock.core.retry import is_spent
 from penstock.core.rows import MOVING, SPENT, WAITING, Escalation
-from penstock.core.settings import TIERS, DedupScope, QueueSettings
+from penstock.core.sending import add_row, sent
+from penstock.core.settings import QueueSettings
 from penstock.core.state import State
 
 
-def apply(state: State, event: Event) -> None:
-    """Move the queue to the event's time, then do what the event says."""
-    if type(event) is Opened:
-        # Before time moves: a lease is not to lapse because nobody was there to extend it.
-        state.leases.rearm(event.at_ms)
-        state.find_due()
-    if event.at_ms >= state.due_ms or event.at_ms > state.now_ms:
-        state.advance(event.at_ms)
-    _CHANGES[type(event)](state, event)
-
-
-def _sent(state: State, event: Sent) -> None:
-    has_rows = event.groups is not None or event.visible_at_ms is not None or event.deliveries_max is not None
-    if has_rows or event.dedup_ids is not None or event.sender is not None:
-        _send_more(state, event)
-    else:
-        _send_runs(state, event)
-
-
-def _send_more(state: State, event: Sent) -> None:
-    firsts = [lane.next for lane in state.lanes] if event.sender or event.dedup_ids else []
-    has_live_ids = event.dedup_ids is not None and state.settings.dedup_scope is DedupScope.LIVE
-    if event.groups is None and event.visible_at_ms is None and event.deliveries_max is None and not has_live_ids:
-        _send_runs(state, event)
-    else:
-        _send_rows(state, event, has_live_ids=has_live_ids)
-    if event.dedup_ids is not None and not has_live_ids:
-        _remember_ids(state, event, event.dedup_ids, firsts)
-    if event.sender is not None:
-        keys = state.keys_of(event.tiers, firsts)
-        for draft, message in event.repeats:
-            keys.insert(draft, message)
-        state.senders.remember(event.sender, keys, event.at_ms)
-        state.soon(state.senders.next_ms())
-
-
-def _send_runs(state: State, event: Sent) -> None:
-    tiers = event.tiers
-    left = len(tiers)
-    tier = tiers[0] if tiers else 0
-    # The tier of the first message is that of all, most of the time.
-    while left:
-        count = tiers.count(tier)
-        if count:
-            state.add_run(tier, count, event.at_ms)
-            left -= count
-        tier = (tier + 1) % TIERS
-
-
-def _send_rows(state: State, event: Sent, *, has_live_ids: bool) -> None:
-    numbers = [0] * TIERS
-    for tier in set(event.tiers):
-        numbers[tier] = state.lanes[tier].number(event.tiers.count(tier), event.at_ms)
-    columns = zip(
-        event.tiers,
-        event.groups or repeat(b""),
-        (event.dedup_ids if has_live_ids else None) or repeat(b""),
-        event.visible_at_ms or repeat(0),
-        event.deliveries_max or repeat(0),
-        strict=False,
-    )
-    rows, now_ms = state.rows, event.at_ms
-    for tier, group, dedup_id, visible_at_ms, deliveries_max in columns:
-        number = numbers[tier]
-        numbers[tier] = number + 1
-        if not (group or dedup_id or deliveries_max or visible_at_ms > now_ms):
-            state.add_numbered(state.lanes[tier], number, number + 1, now_ms)
-            continue
-        slot = _add_row(state, tier, number, now_ms, group)
-        if deliveries_max:
-            rows.deliveries_max[slot] = deliveries_max
-        if dedup_id:
-            rows.dedup_ids[slot] = dedup_id
-            state.dedup.live[dedup_id] = number << 3 | tier
-        if visible_at_ms > now_ms:
-            state.rest(slot, visible_at_ms)
-        else:
-            state.join(slot)
-
-
-def _add_row(state: State, tier: int, number: int, now_ms: int, group: bytes) -> int:
-    state.order += 1
-    slot = state.rows.add(tier, number, now_ms, state.order)
-    if group:
-        groups = state.groups
-        number = groups.numbers.get(group) or groups.number(group)
-        state.rows.group[slot] = number
-        groups.members[number] += 1
-        if groups.is_fifo:
-            # The newest of all, so its place is the last.
-            groups.append(number * TIERS, slot)
-    return slot
+def _opened(state: State, event: Opened) -> None:
+    # Before time moves: a lease is not to lapse because nobody was there to extend it.
+    state.leases.rearm(event.at_ms)
+    state.find_due()
+    state.advance(event.at_ms)
 
 
 def _place(state: State, slot: int, visible_at_ms: int, now_ms: int) -> None:
@@ -144,55 +57,85 @@ def _place(state: State, slot: int, visible_at_ms: int, now_ms: int) -> None:
         state.join(slot)
 
 
-def _remember_ids(state: State, event: Sent, dedup_ids: tuple[bytes, ...], firsts: list[int]) -> None:
-    until_ms = event.at_ms + state.settings.dedup_window_ms
-    for name, message in zip(dedup_ids, state.keys_of(event.tiers, firsts), strict=True):
-        if name:
-            state.dedup.remember(name, message, until_ms)
-    state.soon(state.dedup.next_ms())
-
-
 def _leased(state: State, event: Leased) -> None:
-    runs, leases = event.runs, state.leases
-    count = runs[0].length if len(runs) == 1 else sum([run.length for run in runs])
-    until_ms = event.at_ms + event.lease_ms
+    runs, at_ms, leases = event.runs, event.at_ms, state.leases
+    lane, first, count = runs[0]
+    is_one = len(runs) == 1
+    if not is_one:
+        count = sum([run[2] for run in runs])
+    until_ms = at_ms + event.lease_ms
     # First, because a slot that is freed on the way would come before it.
     slot = leases.open(event.lease, event.token, count, until_ms, event.lease_ms)
     if until_ms < state.due_ms:  # noqa: PLR1730 - a call of min() costs more than all the rest of the line.
         state.due_ms = until_ms
     state.leased += count
-    state.started.add(count, event.at_ms)
-    if len(runs) == 1:
-        run = runs[0]
-        if not state.rows.index or not state.slot_of(run.lane, run.first):
-            _lease_one_run(state, slot, run, event.tiers[0])
-            return
-    leases.parts[slot] = _lease_parts(state, event)
+    state.started.add(count, at_ms)
+    index = state.rows.index
+    if is_one and (not index or first << 3 | lane not in index):
+        _lease_one_run(state, slot, runs[0], event.tiers[0])
+    else:
+        leases.parts[slot] = _lease_parts(state, event)
 
 
 def _lease_parts(state: State, event: Leased) -> list[Part]:
-    index, groups = state.rows.index, state.groups
-    served = [0] * TIERS
+    runs, tiers = event.runs, event.tiers
     parts: list[Part] = []
-    bit = 0
-    for (lane, first, length), tier in zip(event.runs, event.tiers, strict=True):
-        served[tier] += length
-        if index and first << 3 | lane in index:
-            for message in range(first << 3 | lane, (first + length) << 3, 8):
-                slot = index[message]
-                state.lease_row(slot, event.lease, bit, tier)
-                parts.append(slot)
-                bit += 1
-            continue
-        bit += length
-        if state.take_front(state.lanes[lane], tier, first, length):
-            parts.append((lane, first, length, 1, event.at_ms, tier))
-        else:
-            parts += _run_parts(lane, state.take_run(state.lanes[lane], tier, first, first + length), tier, event.at_ms)
-        if groups.rotations[tier]:
-            groups.turn(tier, UNGROUPED)
-    state.shares.served_together(served)
+    if state.rows.index:
+        _lease_runs_and_rows(state, event, parts)
+    else:
+        _lease_runs(state, runs, tiers, event.at_ms, parts)
+    if tiers[0] == tiers[-1]:
+        # They are in order, so all are the same.
+        state.shares.served_alone(tiers[0], sum([run[2] for run in runs]))
+    else:
+        state.shares.served_together(tiers, [run[2] for run in runs])
     return parts
+
+
+def _lease_runs_and_rows(state: State, event: Leased, parts: list[Part]) -> None:
+    index, lease = state.rows.index, event.lease
+    # Rows of one tier that follow each other are leased together.
+    slots: list[int] = []
+    slots_tier = bit = 0
+    for (lane, first, length), tier in zip(event.runs, event.tiers, strict=True):
+        message = first << 3 | lane
+        slot = index.get(message)
+        if slots and (slot is None or tier != slots_tier):
+            state.lease_rows(slots, lease, bit, slots_tier)
+            parts += slots
+            bit += len(slots)
+            slots = []
+        if slot is None:
+            _lease_runs(state, (Run(lane, first, length),), (tier,), event.at_ms, parts)
+            bit += length
+            continue
+        slots_tier = tier
+        slots.append(slot)
+        if length > 1:
+            slots += [index[each] for each in range(message + 8, message + 8 * length, 8)]
+    if slots:
+        state.lease_rows(slots, lease, bit, slots_tier)
+        parts += slots
+
+
+def _lease_runs(state: State, runs: Sequence[Run], tiers: Sequence[int], at_ms: int, parts: list[Part]) -> None:
+    lanes, rotations, plain, ready = state.lanes, state.groups.rotations, state.plain, state.ready
+    for (lane, first, length), tier in zip(runs, tiers, strict=True):
+        shelf, end = lanes[lane].shelves[tier], first + length
+        front = shelf.runs[shelf.head]
+        if front[0] == first and front[1] > end and not front[2] and not front[3]:
+            # `take_front`, without a call: most of them go this way.
+            front[0] = end
+            shelf.count -= length
+            plain[tier] -= length
+            ready[tier] -= length
+            parts.append((lane, first, length, 1, at_ms, tier))
+        elif state.take_front(lanes[lane], tier, first, length):
+            parts.append((lane, first, length, 1, at_ms, tier))
+        else:
+            parts += _run_parts(lane, state.take_run(lanes[lane], tier, first, end), tier, at_ms)
+        if rotations[tier]:
+            state.groups.turn(tier, UNGROUPED)
 
 
 def _lease_one_run(state: State, slot: int, run: Run, tier: int) -> None:
@@ -230,12 +173,12 @@ def _acked(state: State, event: Acked) -> None:
     mask = event.mask
     count = mask.bit_count()
     state.drained.add(count, event.at_ms)
-    if mask == leases.held[slot] and count == leases.count[slot] and slot not in leases.parts:
+    if count == leases.count[slot] and mask == leases.held[slot] and slot not in leases.parts:
         # The way of a healthy ack: all of a run at once.
         first = leases.first[slot]
         state.lanes[leases.lane[slot]].settle(first, first + count)
         state.leased -= count
-        leases.drop_held(slot, mask)
+        leases.end(slot)
         return
     late = mask & leases.late.get(slot, 0)
     # Before anything is settled: a lease that nothing is left of is forgotten.
@@ -251,15 +194,18 @@ def _acked(state: State, event: Acked) -> None:
 
 def _settle_held(state: State, slot: int, mask: int) -> None:
     leases, lanes = state.leases, state.lanes
-    is_whole = mask.bit_count() == leases.count[slot] and slot in leases.parts
+    count = mask.bit_count()
+    is_whole = count == leases.count[slot] and slot in leases.parts
+    rows: list[int] = []
     for part in leases.parts[slot] if is_whole else leases.members(slot, mask):
         if isinstance(part, int):
-            state.settle_row(part, was_leased=True)
+            rows.append(part)
         else:
-            first = part[1]
-            lanes[part[0]].settle(first, first + part[2])
-    state.leased -= mask.bit_count()
-    state.leases.drop_held(slot, mask)
+            lanes[part[0]].settle(part[1], part[1] + part[2])
+    if rows:
+        state.settle_rows(rows, was_leased=True)
+    state.leased -= count
+    leases.drop_held(slot, mask)
 
 
 def settle_waiting(state: State, run: Run) -> None:
@@ -279,7 +225,7 @@ def settle_waiting(state: State, run: Run) -> None:
 
 def _settle_waiting_row(state: State, slot: int) -> None:
     state.leave(slot)
-    state.settle_row(slot)
+    state.settle_rows([slot])
 
 
 def _released(state: State, event: Released) -> None:
@@ -336,7 +282,7 @@ def _moved_at_once(state: State, event: Buried | Redriven) -> None:
 
 
 def _arrive(state: State, tier: int, origin: Origin, group: bytes, error: str, now_ms: int) -> None:
-    slot = _add_row(state, tier, state.lanes[tier].number(1, now_ms), now_ms, group)
+    slot = add_row(state, tier, state.lanes[tier].number(1, now_ms), now_ms, group)
     state.rows.origins[slot] = origin
     state.rows.by_origin[origin[:3]] = slot
     if error:
@@ -453,16 +399,16 @@ def _changed(state: State, event: QueueChanged | QueueCreated) -> None:
     state.find_due()
 
 
-def _nothing(_: State, __: Opened | QueueDeleted) -> None:
+def _nothing(_: State, __: QueueDeleted) -> None:
     """The shard's business, not the queue's."""
 
 
-_CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
-    Opened: _nothing,
+CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
+    Opened: _opened,
     QueueCreated: _created,
     QueueChanged: _changed,
     QueueDeleted: _nothing,
-    Sent: _sent,
+    Sent: sent,
     Leased: _leased,
     Acked: _acked,
     Released: _released,

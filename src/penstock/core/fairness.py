@@ -30,13 +30,18 @@ from math import lcm
 TIERS = 5
 NEVER = 1 << 200
 
+# The distance of a tier that has nothing.
+IDLE = -1
+
+_EVERY = tuple(range(TIERS))
 _ONE_BY_ONE_MAX = 24
+_CYCLE_MAX = 512
 
 
 class Shares:
     """The tags of one queue's tiers. `quotas` decides, `served` remembers."""
 
-    __slots__ = ("weights", "is_strict", "strides", "clock", "finish")
+    __slots__ = ("weights", "is_strict", "strides", "clock", "finish", "cycle")
 
     def __init__(self, weights: Sequence[int], *, is_strict: bool = False) -> None:
         self.weights = tuple(weights)
@@ -45,6 +50,8 @@ class Shares:
         self.strides = tuple(whole // weight for weight in weights)
         self.clock = 0
         self.finish = [0] * TIERS
+        # What was shared before, by how many were wanted and how far the tags were from the clock.
+        self.cycle: dict[tuple[int, ...], list[int]] = {}
 
     def quotas(self, want: int, ready: Sequence[int]) -> list[int]:
         """Return how many of ``want`` messages each tier is to give, of what it has ready.
@@ -56,15 +63,50 @@ class Shares:
         """
         if self.is_strict:
             return _in_order(want, ready)
-        active = [tier for tier in range(TIERS) if ready[tier]]
-        quotas = [0] * TIERS
         if sum(ready) <= want:
             return list(ready)
+        clock = self.clock
+        starts = [
+            (finish - clock if finish > clock else 0) if count else IDLE
+            for finish, count in zip(self.finish, ready, strict=True)
+        ]
+        quotas = self._of_many(want, starts)
+        # A tier that has less than its share gives all it has, and the others share the rest: their order among
+        # themselves does not depend on it.
+        short: list[int] = []
+        while more := [tier for tier in _EVERY if quotas[tier] > ready[tier]]:
+            for tier in more:
+                starts[tier] = IDLE
+                want -= ready[tier]
+            short += more
+            quotas = self._of_many(want, starts)
+        if short:
+            quotas = quotas.copy()
+            for tier in short:
+                quotas[tier] = ready[tier]
+        return quotas
+
+    def _of_many(self, want: int, starts: Sequence[int]) -> list[int]:
+        """How ``want`` messages are shared by tiers that have more than enough, whose tags are so far from the clock.
+
+        Tiers that always have something are served in a cycle as long as the sum of their weights. So the same
+        distances come again and again, and what was dealt once is looked up.
+        """
+        key = (want, *starts)
+        quotas = self.cycle.get(key)
+        if quotas is None:
+            if len(self.cycle) >= _CYCLE_MAX:
+                self.cycle.clear()
+            quotas = self.cycle[key] = self._share(want, starts)
+        return quotas
+
+    def _share(self, want: int, starts: Sequence[int]) -> list[int]:
+        active = [tier for tier in range(TIERS) if starts[tier] != IDLE]
+        quotas = [0] * TIERS
+        ready = [0 if start == IDLE else want for start in starts]
         if len(active) == 1:
             quotas[active[0]] = want
-            return quotas
-        starts = [max(finish, self.clock) for finish in self.finish]
-        if want <= _ONE_BY_ONE_MAX:
+        elif want <= _ONE_BY_ONE_MAX:
             self._deal(quotas, starts, want, ready)
         else:
             self._fill(quotas, starts, want, ready, active)
@@ -128,12 +170,18 @@ class Shares:
         self.finish[tier] = start + stride * count
         self.clock = start + stride * (count - 1)
 
-    def served_together(self, counts: Sequence[int]) -> None:
-        """`served` and `settle_clock`, for a lease of so many messages of each tier."""
-        tiers = [tier for tier, count in enumerate(counts) if count]
-        for tier in tiers:
-            self.served(tier, counts[tier])
-        self.settle_clock(tiers)
+    def served_together(self, tiers: Sequence[int], counts: Sequence[int]) -> None:
+        """`served` and `settle_clock`, for a lease of so many messages of these tiers; a tier may come twice."""
+        finish, strides = self.finish, self.strides
+        clock = latest = self.clock
+        for tier, count in zip(tiers, counts, strict=True):
+            start, stride = finish[tier], strides[tier]
+            if start < clock:  # noqa: PLR1730 - on the way of every lease.
+                start = clock
+            finish[tier] = end = start + stride * count
+            if end - stride > latest:  # noqa: PLR1730 - on the way of every lease.
+                latest = end - stride
+        self.clock = latest
 
     def bound(self, tier: int, ahead: int) -> int:
         """Within how many leased messages one with ``ahead`` before it in its tier is leased itself.

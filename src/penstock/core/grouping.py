@@ -18,8 +18,7 @@ skips such a name, and it goes when its turn comes.
 
 from array import array
 from collections import deque
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 from penstock.core.rows import WAITING, Rows
 from penstock.core.settings import TIERS
@@ -95,6 +94,20 @@ class Groups:
         self.names[group] = b""
         self.free.append(group)
 
+    def lose(self, group: int, *, was_leased: bool) -> None:
+        """A message of a group is settled, and in its list no more."""
+        if self.is_fifo:
+            held = self.held[group]
+            if was_leased:
+                held -= 1
+                self.held[group] = held
+            if not held and self.heads[group * TIERS]:
+                self.refresh(group)
+        members = self.members[group] - 1
+        self.members[group] = members
+        if not members:
+            self.forget(group)
+
     def is_ordered(self, group: int) -> bool:
         return self.is_fifo and group != UNGROUPED
 
@@ -109,6 +122,65 @@ class Groups:
         else:
             self.heads[place] = slot
         self.tails[place] = slot
+
+    def append_all(self, slots: Sequence[int], tiers: Sequence[int]) -> None:
+        """New rows without a group wait, behind the others of their tiers."""
+        heads, tails, before, after, visible = self.heads, self.tails, self.rows.before, self.rows.after, self.visible
+        for slot, tier in zip(slots, tiers, strict=True):
+            last = before[slot] = tails[tier]
+            if last:
+                after[last] = slot
+            else:
+                heads[tier] = slot
+            after[slot] = 0
+            tails[tier] = slot
+            visible[tier] += 1
+            if self.rotations[tier]:
+                self.name_ungrouped(tier)
+
+    def append_grouped(self, slots: Sequence[int], tiers: Sequence[int], names: Sequence[bytes]) -> None:
+        """New rows wait, each behind the others of its group and tier."""
+        numbers, group_of, members, queued = self.numbers, self.rows.group, self.members, self.queued
+        heads, tails, before, after, visible = self.heads, self.tails, self.rows.before, self.rows.after, self.visible
+        for slot, tier, name in zip(slots, tiers, names, strict=True):
+            group = numbers.get(name) or self.number(name)
+            place = group * TIERS + tier
+            group_of[slot] = group
+            members[group] += 1
+            visible[place] += 1
+            last = before[slot] = tails[place]
+            if last:
+                after[last] = slot
+            else:
+                heads[place] = slot
+            after[slot] = 0
+            tails[place] = slot
+            if not queued[place]:
+                self.name_in(group, tier)
+
+    def append_in_order(self, slots: Sequence[int], tiers: Sequence[int], names: Sequence[bytes]) -> None:
+        """New rows of a FIFO queue wait, each behind all others of its group."""
+        numbers, group_of, members, open_at = self.numbers, self.rows.group, self.members, self.open_at
+        tails, before, after, visible = self.tails, self.rows.before, self.rows.after, self.visible
+        for slot, tier, name in zip(slots, tiers, names, strict=True):
+            group = numbers.get(name) or self.number(name)
+            place = group * TIERS
+            group_of[slot] = group
+            members[group] += 1
+            visible[place + tier] += 1
+            last = before[slot] = tails[place]
+            after[slot] = 0
+            tails[place] = slot
+            if last:
+                after[last] = slot
+                # A more urgent tier changes what an open group is to the others.
+                if tier < open_at[group] != NOWHERE:
+                    self.refresh(group)
+            else:
+                self.heads[place] = slot
+                if not self.held[group]:
+                    open_at[group] = tier
+                    self.name_in(group, tier)
 
     def insert(self, place: int, slot: int, order: "array[int]") -> None:
         """Put a row in its place in a list that is sorted by ``order``, behind its equals."""
@@ -137,17 +209,38 @@ class Groups:
         group = self.rows.group[hint]
         return place == group * TIERS + (0 if self.is_ordered(group) else self.rows.tier[hint])
 
-    def unlink_head(self, place: int, slot: int) -> None:
-        """`unlink`, quicker for the row that is served: the first of its list, unless the past chose otherwise."""
-        if self.heads[place] != slot:
-            self.unlink(place, slot)
-            return
-        after = self.heads[place] = self.rows.after[slot]
-        if after:
-            self.rows.before[after] = 0
-        else:
-            self.tails[place] = 0
-        if slot == self._hint:
+    def hand_out(self, slots: Sequence[int], served_at: int) -> None:
+        """Rows leave their lists, and their groups have had their turn at a tier; one that keeps an order is closed."""
+        tier_of, group_of, before, after = self.rows.tier, self.rows.group, self.rows.before, self.rows.after
+        heads, visible, queued, is_fifo = self.heads, self.visible, self.queued, self.is_fifo
+        rotation = self.rotations[served_at]
+        for slot in slots:
+            group = group_of[slot]
+            place = group * TIERS
+            named = place + served_at
+            visible[place + tier_of[slot]] -= 1
+            if is_fifo and group:
+                self.held[group] += 1
+                self.open_at[group] = NOWHERE
+            else:
+                place += tier_of[slot]
+            following = after[slot]
+            if following and heads[place] == slot:
+                # The usual row is the first of its list.
+                heads[place] = following
+                before[following] = 0
+            else:
+                self.unlink(place, slot)
+            if queued[named]:
+                if rotation[0] != group or group == UNGROUPED:
+                    self.turn(served_at, group)
+                elif is_fifo or not visible[named]:
+                    # `turn` of the group in front, which is closed now or has nothing left.
+                    rotation.popleft()
+                    queued[named] = 0
+                else:
+                    rotation.rotate(-1)
+        if self._hint in slots:
             self._hint = 0
 
     def unlink(self, place: int, slot: int) -> None:
@@ -174,10 +267,11 @@ class Groups:
 
     def name_in(self, group: int, tier: int) -> None:
         """Let a rotation serve a group, and the ungrouped beside it."""
-        if not self.queued[group * TIERS + tier]:
-            self.queued[group * TIERS + tier] = 1
+        place = group * TIERS + tier
+        if not self.queued[place]:
+            self.queued[place] = 1
             self.rotations[tier].append(group)
-        if group != UNGROUPED:
+        if group != UNGROUPED and self.plain[tier] + self.visible[tier]:
             self.name_ungrouped(tier)
 
     def name(self, group: int, tier: int) -> None:
@@ -227,10 +321,21 @@ class Groups:
 
     def next_in(self, tier: int, most: int) -> list[int]:
         """The first groups of a rotation that have something for it."""
-        rotation = self.rotations[tier]
-        if not rotation:
-            return []
-        return list(islice((group for group in rotation if self.is_served(group, tier)), most))
+        found: list[int] = []
+        is_fifo, open_at, visible = self.is_fifo, self.open_at, self.visible
+        for group in self.rotations[tier]:
+            # `is_served`, without a call for each.
+            if group == UNGROUPED:
+                has_some = self.plain[tier] + visible[tier] > 0
+            elif is_fifo:
+                has_some = open_at[group] == tier
+            else:
+                has_some = visible[group * TIERS + tier] > 0
+            if has_some:
+                found.append(group)
+                if len(found) >= most:
+                    break
+        return found
 
     def refresh(self, group: int) -> None:
         """Open or close a FIFO group, at the tier it now belongs to."""

@@ -121,10 +121,15 @@ class Shelf:
         return self._drop(index)
 
     def _drop(self, index: int) -> int:
-        runs = self.runs
         if index != self.head:
-            del runs[index]
+            del self.runs[index]
             return index
+        self.drop_front()
+        return self.head
+
+    def drop_front(self) -> None:
+        """The first run is gone."""
+        runs = self.runs
         self.head += 1
         if self.head == len(runs):
             runs.clear()
@@ -132,7 +137,6 @@ class Shelf:
         elif self.head > _HEAD_MAX and 2 * self.head > len(runs):
             del runs[: self.head]
             self.head = 0
-        return self.head
 
     def take_below(self, number: int) -> list[Stretch]:
         """Remove and return everything below ``number``."""
@@ -190,14 +194,14 @@ class Lane:
         """Give out the next ``count`` numbers and let them wait: `number`, `date` and `append` in one."""
         first = self.next
         end = first + count
-        if not self._times or self._times[-1] != now_ms or first >> _BLOCK_BITS != (end - 1) >> _BLOCK_BITS:
-            self.number(count, now_ms)
-            self.date(first, end)
-        else:
+        block = first >> _BLOCK_BITS
+        if (end - 1) >> _BLOCK_BITS == block in self._blocks and self._times[-1] == now_ms:
             self.next = end
             self.live += count
-            block = first >> _BLOCK_BITS
-            self._blocks[block] = self._blocks.get(block, 0) + count
+            self._blocks[block] += count
+        else:
+            self.number(count, now_ms)
+            self.date(first, end)
         shelf = self.shelves[self.tier]
         if shelf.count:
             last = shelf.runs[-1]
@@ -237,8 +241,9 @@ class Lane:
         count = end - first
         self.live -= count
         block = first >> _BLOCK_BITS
-        if (end - 1) >> _BLOCK_BITS == block and self._blocks[block] > count:
-            self._blocks[block] -= count
+        blocks = self._blocks
+        if (end - 1) >> _BLOCK_BITS == block and blocks[block] > count:
+            blocks[block] -= count
         else:
             self.undate(first, end)
 
@@ -304,8 +309,10 @@ class Lane:
                 return
             waited_ms += aging_ms[tier]
             for stretch in self.shelves[tier].take_below(self.first_sent_after(now_ms - waited_ms)):
+                # Counted first: on its new shelf it may be joined with the run after it.
+                count = stretch[1] - stretch[0]
                 self.shelves[tier - 1].put(stretch)
-                yield tier, stretch[1] - stretch[0]
+                yield tier, count
 
     def keep_aged(self, now_ms: int, aging_ms: Sequence[int]) -> None:
         """Let what has aged by these thresholds stay where it is, whatever thresholds come."""

@@ -28,7 +28,8 @@ RunPart: TypeAlias = tuple[int, int, int, int, int, int]
 Part: TypeAlias = RunPart | int
 
 _SLOT = 0xFFFF_FFFF
-_FULL = tuple((1 << count) - 1 for count in range(1_025))
+_FULL_MAX = 1_024
+_FULL = tuple((1 << count) - 1 for count in range(_FULL_MAX + 1))
 
 
 class Deadline(NamedTuple):
@@ -95,11 +96,12 @@ class Leases:
     def open(self, lease: int, token: int, count: int, until_ms: int, lease_ms: int) -> int:
         """Take the slot that `next_id` named, and return it."""
         slot = lease & _SLOT
-        held = _FULL[count] if count < len(_FULL) else (1 << count) - 1
+        held = _FULL[count] if count <= _FULL_MAX else (1 << count) - 1
         self.live += 1
-        if slot < len(self.token):
-            assert self.free[-1] == slot
-            self.free.pop()
+        free = self.free
+        if free:
+            assert free[-1] == slot
+            free.pop()
             self.token[slot] = token
             self.until_ms[slot] = until_ms
             self.lease_ms[slot] = lease_ms
@@ -107,10 +109,12 @@ class Leases:
             self.count[slot] = count
             self.held[slot] = held
         else:
+            assert slot == len(self.held)
             self._grow(token, until_ms, lease_ms, count, held)
-        self.wheel.add(until_ms, lease)
-        if self.wheel.count >= self.wheel.thin_at:
-            self.wheel.thin(self.live, self.held_timers)
+        wheel = self.wheel
+        wheel.add(until_ms, lease)
+        if wheel.count >= wheel.thin_at:
+            wheel.thin(self.live, self.held_timers)
         return slot
 
     def _grow(self, token: int, until_ms: int, lease_ms: int, count: int, held: int) -> None:
@@ -142,7 +146,7 @@ class Leases:
     def find(self, lease: int) -> int:
         """The slot of a lease, or -1 if there is no such lease any more."""
         slot = lease & _SLOT
-        if slot < len(self.uses) and self.uses[slot] == lease >> 32 and self.until_ms[slot] >= 0:
+        if slot < len(self.held) and self.uses[slot] == lease >> 32 and self.until_ms[slot] >= 0:
             return slot
         return -1
 
@@ -151,10 +155,16 @@ class Leases:
 
     def drop_held(self, slot: int, mask: int) -> None:
         """Messages are held no longer; the slot goes when nothing is left of it."""
-        held = self.held[slot] & ~mask
-        self.held[slot] = held
+        held = self.held[slot] = self.held[slot] & ~mask
         if held:
             return
+        self.live -= 1
+        if slot not in self.late:
+            self.close(slot)
+
+    def end(self, slot: int) -> None:
+        """All messages of a lease are held no longer."""
+        self.held[slot] = 0
         self.live -= 1
         if slot not in self.late:
             self.close(slot)

@@ -49,6 +49,13 @@ COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = 60_000
 
+HISTORY_ROWS_MIN = 4_096
+HISTORY_WAIT_MS = 1_000
+HISTORY_ROWS_MAX = 65_536
+HISTORY_TEXT_BYTES_MAX = 4 * MIB
+HISTORY_BODY_BYTES_MAX = 4 * MIB
+HISTORY_PENDING_MAX = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -101,4 +108,12 @@ LIMITS: tuple[Limit, ...] = (
     Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
+    Limit("HISTORY_ROWS_MIN", HISTORY_ROWS_MIN, "rows", "Settled messages that a frame of the history waits for."),
+    Limit("HISTORY_WAIT_MS", HISTORY_WAIT_MS, "ms", "How long a frame of the history waits for them."),
+    Limit("HISTORY_ROWS_MAX", HISTORY_ROWS_MAX, "rows", "In one frame of the history."),
+    Limit("HISTORY_TEXT_BYTES_MAX", HISTORY_TEXT_BYTES_MAX, "bytes", "Groups, errors and queue names in one frame."),
+    Limit("HISTORY_BODY_BYTES_MAX", HISTORY_BODY_BYTES_MAX, "bytes", "Bodies in one frame; a larger one goes alone."),
+    Limit(
+        "HISTORY_PENDING_MAX", HISTORY_PENDING_MAX, "settlements", "Waiting for the history; more, and it is behind."
+    ),
 )

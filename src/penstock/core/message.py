@@ -8,6 +8,7 @@ travels is batch-shaped: columns with one row for each message.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple, overload
 
 from penstock.core.limits import LEASE_MESSAGES_MAX
@@ -29,6 +30,10 @@ class Run(NamedTuple):
     lane: int
     first: int
     length: int
+
+
+# `Run` of a tuple of three, at less than half the price: for whoever makes one for each batch.
+run_of = partial(tuple.__new__, Run)
 
 
 class Sender(NamedTuple):

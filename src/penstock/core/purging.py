@@ -40,7 +40,7 @@ def _settle_rows(state: State) -> None:
     rows = state.rows
     for slot in [slot for slot in rows.index.values() if rows.state[slot] != MOVING]:
         if rows.state[slot] == LEASED:
-            state.settle_row(slot, was_leased=True)
+            state.settle_rows([slot], was_leased=True)
         else:
             state.leave(slot)
-            state.settle_row(slot)
+            state.settle_rows([slot])

@@ -30,7 +30,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from penstock.core import changes, moving
+from penstock.core import moving
+from penstock.core.changes import CHANGES
 from penstock.core.choosing import choose
 from penstock.core.events import (
     Acked,
@@ -43,6 +44,7 @@ from penstock.core.events import (
     Leased,
     Moved,
     Moving,
+    Opened,
     Purged,
     QueueChanged,
     QueueCreated,
@@ -72,6 +74,7 @@ from penstock.core.state import State
 # Consecutive multiples of it, modulo 1, lie as far apart as so many numbers can.
 _GOLDEN = 0.618_033_988_749_895
 _NORMAL = bytes((Tier.NORMAL,))
+_TIERS = bytes(range(TIERS))
 
 _T = TypeVar("_T")
 
@@ -124,8 +127,12 @@ class Queue:
         return queue
 
     def apply(self, event: Event) -> None:
-        """Change the queue as the event says. Events come in the order in which they were decided."""
-        changes.apply(self.state, event)
+        """Move the queue to the event's time, and change it as the event says. Events come in the order of deciding."""
+        state, kind, at_ms = self.state, type(event), event.at_ms
+        # An opening moves time itself, after it has begun the leases anew.
+        if (at_ms > state.now_ms or at_ms >= state.due_ms) and kind is not Opened:
+            state.advance(at_ms)
+        CHANGES[kind](state, event)
 
     def advance(self, now_ms: int) -> None:
         self.state.advance(now_ms)
@@ -137,23 +144,25 @@ class Queue:
         nothing of the batch is accepted.
         """
         state = self.state
-        if now_ms >= state.due_ms or now_ms > state.now_ms:
+        if now_ms > state.now_ms or now_ms >= state.due_ms:
             state.advance(now_ms)
         if sender is not None:
             found = state.senders.find(sender)
             if found is not None:
                 return Accepted(None, found)
-        is_bare = drafts.tiers is None and drafts.attributes is None and _is_plain(drafts)
-        if not drafts.bodies or not is_bare:
+        settings, count, is_plain = state.settings, len(drafts.bodies), _is_plain(drafts)
+        if not is_plain or drafts.tiers is not None or drafts.attributes is not None or not count:
             _check(drafts, now_ms)
-        tiers = drafts.tiers or _NORMAL * len(drafts)
+        tiers = drafts.tiers or _NORMAL * count
         taken = state.dedup.taken(drafts.dedup_ids, now_ms) if drafts.dedup_ids is not None else None
         if taken:
             return self._send_some(drafts, tiers, taken, now_ms=now_ms, sender=sender)
-        if state.settings.size_max:
+        if settings.size_max:
             self._check_room(tiers, now_ms)
         messages = _number(tiers, state)
-        return Accepted(_sent(state, drafts, tiers, range(len(tiers)), now_ms=now_ms, sender=sender), messages)
+        if is_plain and not settings.delay_ms:
+            return Accepted(Sent(state.queue, now_ms, tiers, sender), messages)
+        return Accepted(_sent(state, drafts, tiers, range(count), now_ms=now_ms, sender=sender), messages)
 
     def _send_some(
         self, drafts: Drafts, tiers: bytes, taken: dict[int, int], *, now_ms: int, sender: Sender | None
@@ -191,10 +200,9 @@ class Queue:
         choice = choose(state, want)
         if choice is None:
             return None
-        runs, tiers = choice
         length_ms = state.settings.lease_ms if lease_ms is None else lease_ms
         assert 0 < length_ms <= LEASE_MS_MAX
-        return Leased(state.queue, now_ms, state.leases.next_id(), token, length_ms, runs, tiers)
+        return Leased(state.queue, now_ms, state.leases.next_id(), token, length_ms, choice[0], choice[1])
 
     def ack(self, lease: int, token: int, mask: int, *, now_ms: int, outlives: bool = False) -> Acked | None:
         """Settle the messages of a lease whose bits are set in ``mask``.
@@ -203,15 +211,18 @@ class Queue:
         ``outlives``, and on a standard queue only, a receipt is good until the
         message is leased again, as AWS has it.
         """
-        leases = self.state.leases
-        slot = self._slot(lease, token, now_ms)
-        if slot < 0:
+        state = self.state
+        if now_ms > state.now_ms or now_ms >= state.due_ms:
+            state.advance(now_ms)
+        leases = state.leases
+        slot = leases.find(lease)
+        if slot < 0 or leases.token[slot] != token:
             return None
         good = leases.held[slot]
-        if outlives and not self.state.settings.is_fifo:
+        if outlives and not state.settings.is_fifo:
             good |= leases.late.get(slot, 0)
         good &= mask
-        return Acked(self.state.queue, now_ms, lease, good) if good else None
+        return Acked(state.queue, now_ms, lease, good) if good else None
 
     def release(  # noqa: PLR0913 - a receipt, and what to do with it.
         self,
@@ -255,15 +266,10 @@ class Queue:
         return Extended(self.state.queue, now_ms, lease, held, lease_ms) if held else None
 
     def _held(self, lease: int, token: int, mask: int, now_ms: int) -> int:
-        slot = self._slot(lease, token, now_ms)
-        return self.state.leases.held[slot] & mask if slot >= 0 else 0
-
-    def _slot(self, lease: int, token: int, now_ms: int) -> int:
-        state = self.state
-        if now_ms >= state.due_ms or now_ms > state.now_ms:
-            state.advance(now_ms)
-        slot = state.leases.find(lease)
-        return slot if slot >= 0 and state.leases.token[slot] == token else -1
+        self.state.advance(now_ms)
+        leases = self.state.leases
+        slot = leases.find(lease)
+        return leases.held[slot] & mask if slot >= 0 and leases.token[slot] == token else 0
 
     def bury(self, *, into: int, room: int, now_ms: int) -> Buried | None:
         """Move spent messages to another queue, as many as have ``room`` there. The others stay and wait."""
@@ -411,7 +417,7 @@ class Queue:
 
 def _check(drafts: Drafts, now_ms: int) -> None:
     _check_lengths(drafts)
-    if drafts.tiers is not None and max(drafts.tiers) >= TIERS:
+    if drafts.tiers is not None and drafts.tiers.translate(None, _TIERS):
         raise BadDraft(f"there is no tier {max(drafts.tiers)}")
     if drafts.groups is not None and max(map(len, drafts.groups)) > NAME_BYTES_MAX:
         raise BadDraft(f"a group is longer than {NAME_BYTES_MAX} bytes")
@@ -437,11 +443,14 @@ def _check_lengths(drafts: Drafts) -> None:
 
 def _number(tiers: bytes, state: State) -> Sequence[int]:
     """The keys of new messages; a range if they are of one tier."""
-    lanes = state.lanes
-    if tiers and tiers.count(tiers[0]) == len(tiers):
-        first = lanes[tiers[0]].next << 3 | tiers[0]
-        return range(first, first + 8 * len(tiers), 8)
-    return state.keys_of(tiers, [lane.next for lane in lanes])
+    count = len(tiers)
+    if not count:
+        return ()
+    tier = tiers[0]
+    if tiers.count(tier) == count:
+        first = state.lanes[tier].next << 3 | tier
+        return range(first, first + 8 * count, 8)
+    return state.keys_of(tiers, [lane.next for lane in state.lanes])
 
 
 def _answers(fresh: Sequence[int], taken: dict[int, int], count: int) -> list[int]:

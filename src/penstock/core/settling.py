@@ -128,6 +128,8 @@ _SETTLED: dict[type[Event], Callable[[State, Any], list[Settlement]]] = {
     Purged: _of_purge,
     QueueDeleted: _of_deletion,
 }
+# The events that may settle anything.
+SETTLING = frozenset(_SETTLED)
 
 
 def _of_everything(state: State, at_ms: int, ending: Ending, *, is_moving_spared: bool = False) -> list[Settlement]:

@@ -31,7 +31,7 @@ _LEFT_OUT = {
     "State": {"settings", "due_ms", "delays", "aging", "reverts"},
     "Groups": {"rows", "plain", "_hint"},
     "Leases": {"wheel"},
-    "Shares": {"weights", "is_strict", "strides"},
+    "Shares": {"weights", "is_strict", "strides", "cycle"},
     "Shelf": {"head"},
     "Rows": {"index", "by_origin"},
 }

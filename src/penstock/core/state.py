@@ -20,7 +20,6 @@ Runs age last of all at an instant: what tier they have come to is a function of
 time of sending, so it does not matter when it is looked at, except to the turns of groups.
 """
 
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -138,8 +137,7 @@ class State:
         return min(self.leases.wheel.next_ms(), self.delays.next_ms(), self.aging.next_ms(), self.reverts.next_ms())
 
     def find_due(self) -> None:
-        aging_ms = self.settings.aging_ms
-        aged = min(lane.ages_at_ms(aging_ms) for lane in self.lanes)
+        aged = min(lane.ages_at_ms(self.settings.aging_ms) for lane in self.lanes)
         self.due_ms = min(self._next_timer_ms(), self.dedup.next_ms(), self.senders.next_ms(), aged)
 
     def soon(self, at_ms: int) -> None:
@@ -189,9 +187,9 @@ class State:
         self.aging = Wheel()
         for slot, state in enumerate(self.rows.state):
             if state in {WAITING, LEASED}:
-                self._time_aging(slot)
+                self.time_aging(slot)
 
-    def _time_aging(self, slot: int) -> None:
+    def time_aging(self, slot: int) -> None:
         tier = self.rows.tier[slot]
         threshold_ms = self.settings.aging_ms[tier]
         if threshold_ms and tier:
@@ -212,16 +210,25 @@ class State:
         if count > 0 and self.groups.rotations[tier]:
             self.groups.name_ungrouped(tier)
 
-    def add_run(self, tier: int, count: int, now_ms: int) -> None:
-        """New numbers begin to wait."""
-        self.lanes[tier].extend(count, now_ms)
-        self.plain[tier] += count
-        self.ready[tier] += count
-        if self.groups.rotations[tier]:
-            self.groups.name_ungrouped(tier)
-        threshold_ms = self.settings.aging_ms[tier]
-        if threshold_ms and now_ms + threshold_ms < self.due_ms:
-            self.due_ms = now_ms + threshold_ms
+    def add_runs(self, tiers: bytes, now_ms: int) -> None:
+        """New messages of these tiers begin to wait."""
+        lanes, plain, ready, rotations = self.lanes, self.plain, self.ready, self.groups.rotations
+        left = len(tiers)
+        # The tier of the first message is that of all, most of the time.
+        tier = tiers[0] if tiers else 0
+        while left:
+            count = tiers.count(tier)
+            if count:
+                left -= count
+                lanes[tier].extend(count, now_ms)
+                plain[tier] += count
+                ready[tier] += count
+                if rotations[tier]:
+                    self.groups.name_ungrouped(tier)
+                threshold_ms = self.settings.aging_ms[tier]
+                if threshold_ms and now_ms + threshold_ms < self.due_ms:
+                    self.due_ms = now_ms + threshold_ms
+            tier = tier + 1 if tier < TIERS - 1 else 0
 
     def add_numbered(self, lane: Lane, first: int, end: int, now_ms: int) -> None:
         """Numbers that were given out already begin to wait."""
@@ -243,12 +250,16 @@ class State:
         return taken
 
     def take_front(self, lane: Lane, tier: int, first: int, length: int) -> bool:
-        """Take the front off a longer run that nothing has happened to, if that is what these numbers are."""
+        """Take the front of a run that nothing has happened to, if that is what these numbers are."""
         shelf = lane.shelves[tier]
         front = shelf.runs[shelf.head]
-        if front[0] != first or front[1] <= first + length or front[2] or front[3]:
+        end = first + length
+        if front[0] != first or front[1] < end or front[2] or front[3]:
             return False
-        front[0] = first + length
+        if front[1] == end:
+            shelf.drop_front()
+        else:
+            front[0] = end
         shelf.count -= length
         self.plain[tier] -= length
         self.ready[tier] -= length
@@ -301,7 +312,7 @@ class State:
             elif groups.rotations[tier]:
                 groups.name_ungrouped(tier)
         if self.settings.aging_ms[tier]:
-            self._time_aging(slot)
+            self.time_aging(slot)
 
     def rejoin(self, slot: int) -> None:
         """A leased row waits again, in the place it had."""
@@ -363,32 +374,27 @@ class State:
         elif state == WAITING:
             groups.unlink(group * TIERS + tier, slot)
 
-    def lease_row(self, slot: int, lease: int, bit: int, served_at: int) -> None:
-        """A waiting row is handed out by a tier; its group has had its turn, and is closed if it keeps an order."""
-        rows, groups = self.rows, self.groups
-        group, tier = rows.group[slot], rows.tier[slot]
-        assert rows.state[slot] == WAITING
-        self.ready[tier] -= 1
-        groups.visible[group * TIERS + tier] -= 1
-        if rows.lease[slot]:
-            self.leases.drop_late(rows.lease[slot] & 0xFFFF_FFFF, 1 << rows.bit[slot])
-        place = group * TIERS + tier
-        if groups.is_fifo and group:
-            groups.held[group] += 1
-            groups.open_at[group] = NOWHERE
-            place = group * TIERS
-        groups.unlink_head(place, slot)
-        rows.state[slot] = LEASED
-        leased_at_ms = rows.last_leased_ms[slot] = self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
-        rows.served_tier[slot] = served_at
-        if not rows.deliveries[slot]:
-            rows.first_leased_ms[slot] = leased_at_ms
-        if rows.deliveries[slot] < 0xFFFF:
-            rows.deliveries[slot] += 1
-        rows.lease[slot] = lease
-        rows.bit[slot] = bit
-        if groups.queued[group * TIERS + served_at]:
-            groups.turn(served_at, group)
+    def lease_rows(self, slots: list[int], lease: int, bit: int, served_at: int) -> None:
+        """Waiting rows are handed out by a tier, and their groups have had their turn."""
+        rows, ready, leased_at_ms = self.rows, self.ready, self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
+        self.groups.hand_out(slots, served_at)
+        tier_of, states, leases, bits, deliveries = rows.tier, rows.state, rows.lease, rows.bit, rows.deliveries
+        last_leased_ms, served_tier = rows.last_leased_ms, rows.served_tier
+        for own_bit, slot in enumerate(slots, bit):
+            assert states[slot] == WAITING
+            states[slot] = LEASED
+            ready[tier_of[slot]] -= 1
+            if leases[slot]:
+                self.leases.drop_late(leases[slot] & 0xFFFF_FFFF, 1 << bits[slot])
+            leases[slot] = lease
+            bits[slot] = own_bit
+            last_leased_ms[slot] = leased_at_ms
+            served_tier[slot] = served_at
+            delivered = deliveries[slot]
+            if not delivered:
+                rows.first_leased_ms[slot] = leased_at_ms
+            if delivered < 0xFFFF:
+                deliveries[slot] = delivered + 1
 
     def unhold(self, slot: int) -> None:
         """A leased row is held no longer. Its group opens when it has found its next place."""
@@ -396,26 +402,18 @@ class State:
         if self.groups.is_ordered(group):
             self.groups.held[group] -= 1
 
-    def settle_row(self, slot: int, *, was_leased: bool = False) -> None:
-        """A row is done with. It is in a lease that forgets it, or in no place any more."""
-        rows = self.rows
-        group = rows.group[slot]
-        self.lanes[rows.lane[slot]].live -= 1
-        if rows.dedup_ids:
-            name = rows.dedup_ids.pop(slot, None)
-            if name is not None:
-                del self.dedup.live[name]
-        rows.drop(slot)
-        if group:
-            groups = self.groups
-            if groups.is_fifo:
-                if was_leased:
-                    groups.held[group] -= 1
-                if not groups.held[group]:
-                    groups.refresh(group)
-            groups.members[group] -= 1
-            if not groups.members[group]:
-                groups.forget(group)
+    def settle_rows(self, slots: list[int], *, was_leased: bool = False) -> None:
+        """Rows are done with. They are in a lease that forgets them, or in no place any more."""
+        rows, lanes, lane_of, group_of = self.rows, self.lanes, self.rows.lane, self.rows.group
+        ids = rows.dedup_ids
+        for slot in slots:
+            lanes[lane_of[slot]].live -= 1
+            if ids and slot in ids:
+                del self.dedup.live[ids.pop(slot)]
+            group = group_of[slot]
+            if group:
+                self.groups.lose(group, was_leased=was_leased)
+        rows.drop(slots)
 
     def retier(self, slot: int, tier: int, at_ms: int) -> None:
         """Move a row to another tier, in whatever place it is."""
@@ -437,7 +435,7 @@ class State:
                 groups.append(group * TIERS + tier, slot)
                 groups.name(group, tier)
         if rows.state[slot] in {WAITING, LEASED}:
-            self._time_aging(slot)
+            self.time_aging(slot)
 
     # Leases.
 
@@ -490,11 +488,12 @@ class State:
         """The row of a message, or 0 if it is none."""
         return self.rows.index.get(key(lane, number), 0)
 
-    def keys_of(self, tiers: bytes, firsts: list[int]) -> "array[int]":
+    def keys_of(self, tiers: bytes, firsts: list[int]) -> list[int]:
         """The keys that messages of these tiers have, numbered from ``firsts`` on."""
-        numbers = list(firsts)
-        keys = array("Q")
+        following = [first << 3 | tier for tier, first in enumerate(firsts)]
+        keys: list[int] = []
         for tier in tiers:
-            keys.append(numbers[tier] << 3 | tier)
-            numbers[tier] += 1
+            key = following[tier]
+            keys.append(key)
+            following[tier] = key + 8
         return keys

@@ -42,18 +42,22 @@ class Wheel:
         return self.count
 
     def add(self, at_ms: int, item: int) -> None:
-        bucket = at_ms >> _BUCKET_BITS
         self.count += 1
+        far = self._far.get(at_ms >> _BUCKET_BITS)
+        if far is None:
+            self._add_first(at_ms, item)
+        else:
+            far[0].append(at_ms)
+            far[1].append(item)
+
+    def _add_first(self, at_ms: int, item: int) -> None:
+        bucket = at_ms >> _BUCKET_BITS
         if bucket <= self._near_bucket:
             # Negative keys, because the list falls.
             insort(self._near, (at_ms, item), key=_falling)
             return
-        far = self._far.get(bucket)
-        if far is None:
-            far = self._far[bucket] = (array("q"), array("Q"))
-            heappush(self._heap, bucket)
-        far[0].append(at_ms)
-        far[1].append(item)
+        self._far[bucket] = (array("q", (at_ms,)), array("Q", (item,)))
+        heappush(self._heap, bucket)
 
     def next_ms(self) -> int:
         """When the next timer is due, whether it still holds or not."""

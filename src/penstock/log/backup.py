@@ -37,7 +37,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of a disk."""
+    """A folder of a disk, or a file in one."""
 
     disk: Disk
     path: str
@@ -97,8 +97,24 @@ def _size(source: Folder, base_offset: int) -> int:
 def _copy_segment(source: Folder, target: Folder, base_offset: int, size: int) -> Iterator[int]:
     """Copy piece by piece; yields the size of each."""
     name = segment_name(base_offset)
-    old = source.disk.open(f"{source.path}/{name}", must_exist=True)
-    new = target.disk.open(f"{target.path}/{name}")
+    yield from _copy_pieces(
+        Folder(source.disk, f"{source.path}/{name}"), Folder(target.disk, f"{target.path}/{name}"), size
+    )
+
+
+def copy_file(source: Folder, target: Folder) -> int:
+    """Copy one finished file; its bytes are durable on return, its name is not. Returns its size."""
+    file = source.disk.open(source.path, must_exist=True)
+    try:
+        size = file.size()
+    finally:
+        file.close()
+    return sum(_copy_pieces(source, target, size))
+
+
+def _copy_pieces(source: Folder, target: Folder, size: int) -> Iterator[int]:
+    old = source.disk.open(source.path, must_exist=True)
+    new = target.disk.open(target.path)
     try:
         for position in range(0, size, WINDOW_BYTES):
             data = old.read(position, min(WINDOW_BYTES, size - position))

@@ -61,10 +61,12 @@ Column: TypeAlias = "Numbers | Blobs"
 _HEAD = struct.Struct("<IHH")
 # The kind and the three zeros after it are read as one number, so a stray bit in the zeros is an unknown kind.
 _ENTRY = struct.Struct("<II")
+_TWO_COLUMNS = struct.Struct("<IHHIIII")
 _ALIGN = 8
 _OFFSET_BYTES = 4
 _ITEM_BYTES = {ord(code): array(code).itemsize for code in "bBhHiIqQ"}
 _BLOBS = ord("*")
+_BYTES = ord("B")
 _ZEROS = tuple(bytes(-size % _ALIGN) for size in range(_ALIGN))
 assert list(_ITEM_BYTES.values()) == [1, 1, 2, 2, 4, 4, 8, 8]
 assert _HEAD.size == _ENTRY.size == _ALIGN
@@ -121,6 +123,16 @@ def pack(columns: Sequence[Column]) -> bytes:
         assert len(column) == rows, "every column has as many rows as the frame"
         front.append(_lay(column, parts))
     return b"".join(front + parts)
+
+
+def pack_bytes_and_blobs(numbers: bytes, blobs: Blobs) -> bytes:
+    """Return what `pack` does of a column of the kind `B` and one of blobs, for a third of the price."""
+    rows, offsets, data = len(numbers), blobs.offsets, blobs.data
+    assert len(offsets) == rows + 1, "every column has as many rows as the frame"
+    zeros = _ZEROS[(rows + 1) * _OFFSET_BYTES % _ALIGN]
+    size = (rows + 1) * _OFFSET_BYTES + len(zeros) + len(data)
+    front = _TWO_COLUMNS.pack(rows, 2, 0, _BYTES, rows, _BLOBS, size)
+    return b"".join((front, numbers, _ZEROS[rows % _ALIGN], offsets, zeros, data, _ZEROS[size % _ALIGN]))
 
 
 def unpack(frame: Buffer) -> list[memoryview | Blobs]:

@@ -116,6 +116,34 @@ def encode(
 ) -> bytearray:
     """Return a batch of (key, value) records, all of one instant; base offset and epoch are still 0."""
     assert records
+    key, value = records[0]
+    if key is not None and len(records) == 1 and producer is NO_PRODUCER:
+        return encode_one(key, value, at_ms=at_ms)
+    return encode_all(records, at_ms=at_ms, producer=producer)
+
+
+def encode_one(key: bytes, value: Buffer | None, *, at_ms: int) -> bytearray:
+    """Return what `encode_all` does of one record that has a key and no producer, for half the price.
+
+    Nearly every batch of a journal is such a one. The value is copied once: the
+    CRC goes over the parts, one after the other.
+    """
+    tail, keyed, key_bytes = _TAIL.pack(0, 0, at_ms, at_ms, -1, -1, -1, 1), varint(len(key)), len(key)
+    if value is None:
+        size = _LONE_BYTES + len(keyed) + key_bytes + 1
+        rest = b"".join((tail, varint(size), b"\0\0\0", keyed, key, b"\x01\0"))
+        return bytearray().join((_FRONT.pack(0, _CRC_TO + len(rest), 0, VERSION, crc32c(rest)), rest))
+    value_bytes = len(value)
+    valued = varint(value_bytes)
+    size = _LONE_BYTES + len(keyed) + key_bytes + len(valued) + value_bytes
+    rest = b"".join((tail, varint(size), b"\0\0\0", keyed, key, valued))
+    crc = crc32c(b"\0", crc32c(value, crc32c(rest)))
+    front = _FRONT.pack(0, _CRC_TO + len(rest) + value_bytes + 1, 0, VERSION, crc)
+    return bytearray().join((front, rest, value, b"\0"))
+
+
+def encode_all(records: Sequence[tuple[bytes | None, Buffer | None]], *, at_ms: int, producer: Producer) -> bytearray:
+    """Do what `encode` does for any number of records and any producer."""
     parts: list[Buffer] = []
     for delta, (key, value) in enumerate(records):
         keyed = _NONE if key is None else varint(len(key)) + key
@@ -200,6 +228,10 @@ assert _FRONT.size + _TAIL.size == HEADER_BYTES
 _BLANK = bytes(_FRONT.size)
 # A length of -1: there is no key, or no value.
 _NONE = b"\x01"
+# Of a record alone in its batch: attributes, timestamp delta, offset delta and header count.
+_LONE_BYTES = 4
+# What `length` counts of the front.
+_CRC_TO = CRC_FROM - LENGTH_FROM
 
 
 def varint(number: int) -> bytes:
@@ -207,6 +239,8 @@ def varint(number: int) -> bytes:
     rest = number << 1 if number >= 0 else ((-number) << 1) - 1
     if rest < 0x80:
         return _SMALL[rest]
+    if rest < 0x4000:
+        return bytes((rest & 0x7F | 0x80, rest >> 7))
     encoded = bytearray()
     while rest >= 0x80:
         encoded.append(rest & 0x7F | 0x80)

@@ -11,6 +11,7 @@ and, page by page, the parent's memory. It runs at a lower priority.
 """
 
 import asyncio
+import errno
 import importlib
 import os
 import struct
@@ -22,9 +23,12 @@ from pathlib import Path
 from penstock.runtime.disk import SystemDisk
 from penstock.runtime.interface import EXIT_STORAGE_FAILED, NO_SPACE, AsideFailed, Disk
 
+EXIT_REFUSED = 73
 EXIT_NO_SPACE = 75
 NICENESS = 10
 
+# The system refuses a file, and nothing is wrong with the disk.
+_REFUSALS = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE})
 _LENGTH = struct.Struct("<Q")
 _ERRORS_BYTES_MAX = 4_000
 
@@ -75,13 +79,20 @@ def main() -> None:
         answer = getattr(importlib.import_module(module), function)(SystemDisk(Path(root)), request)
     except OSError as error:
         sys.stderr.write(f"{error}\n")
-        sys.exit(EXIT_NO_SPACE if error.errno in NO_SPACE else EXIT_STORAGE_FAILED)
+        sys.exit(_exit_code(error))
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()
 
 
+def _exit_code(error: OSError) -> int:
+    if error.errno in NO_SPACE:
+        return EXIT_NO_SPACE
+    return EXIT_REFUSED if error.errno in _REFUSALS else EXIT_STORAGE_FAILED
+
+
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    # Not `sys.stdin`: an interpreter that ends while a thread holds its lock aborts.
+    os.read(0, 1)
     os._exit(1)
 
 

@@ -13,7 +13,6 @@ from penstock.core.queue import Queue
 from penstock.core.reading import Seen
 from penstock.core.state import State
 from penstock.store.embedded.bodies import Span
-from penstock.store.embedded.delivering import read_bodies
 from penstock.store.embedded.naming import NameOf, check_ids, id_of, ids_of, key_of, past_of
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.shards import Shards
@@ -106,7 +105,7 @@ class _Found:
         self._spans: list[Span] = [places.span(each.message & 7, each.message >> 3) for each in seen]
 
     async def messages(self) -> list[Message]:
-        bodies, attributes = await read_bodies(self._shard, self._spans)
+        bodies, attributes = await self._shard.bodies(self._spans)
         empty = memoryview(b"")
         return [
             Message(

@@ -20,13 +20,18 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from penstock.core.events import Arrived, Buried, Copied, Redriven, Sent
 from penstock.core.message import Run, Tier
 from penstock.log.frame import Blobs
 
 LANES = len(Tier)
+# Fewer entries than these are not worth forgetting one by one.
+_SPARSE_MIN = 256
+
+# First numbers, records and rows of a lane, as bytes.
+Columns: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 class Span(NamedTuple):
@@ -129,6 +134,35 @@ class Lane:
         self.firsts[begin:stop] = firsts
         self.records[begin:stop] = records
         self.rows[begin:stop] = rows
+
+    def is_sparse(self, runs: Sequence[tuple[int, int]]) -> bool:
+        """Whether most entries are of settled numbers only, if these are the live ones."""
+        needed = sum(bisect_left(self.firsts, end) - bisect_right(self.firsts, first) + 1 for first, end in runs)
+        return len(self.firsts) > 2 * needed + _SPARSE_MIN
+
+    def compact(self, runs: Sequence[tuple[int, int]]) -> None:
+        """Forget where every number was that is not in one of the rising ``runs``."""
+        firsts, records, rows = array("Q"), array("Q"), array("I")
+        for first, end in runs:
+            number = first
+            for span in self.spans(first, end):
+                firsts.append(number)
+                records.append(span.record)
+                rows.append(span.nth << 3 | span.tier)
+                number += span.length
+        self.firsts, self.records, self.rows = firsts, records, rows
+
+    def replace_below(self, number: int, columns: "Columns") -> None:
+        """Take over entries for all numbers below one at which a send began."""
+        old = bisect_left(self.firsts, number)
+        self.firsts[:old], self.records[:old], self.rows[:old] = (
+            array("Q", columns[0]),
+            array("Q", columns[1]),
+            array("I", columns[2]),
+        )
+
+    def columns(self) -> "Columns":
+        return self.firsts.tobytes(), self.records.tobytes(), self.rows.tobytes()
 
     def prune(self, lowest: int) -> None:
         """Forget where numbers below ``lowest`` were: none of them is live."""

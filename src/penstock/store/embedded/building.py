@@ -24,7 +24,7 @@ import msgspec
 from penstock.core.living import Stretch, live_runs
 from penstock.log.segment import segment_name, walk
 from penstock.runtime.interface import Disk
-from penstock.store.embedded.bodies import Lane, Places
+from penstock.store.embedded.bodies import Columns, Lane, Places
 from penstock.store.embedded.memory import Memory
 from penstock.store.embedded.replay import Entry, entries
 from penstock.store.embedded.snapshot import load, save
@@ -49,14 +49,23 @@ class Order(msgspec.Struct, frozen=True):
     segments: list[ClosedSegment]
 
 
+class Forgotten(msgspec.Struct, frozen=True):
+    """Which entries of a lane lead to nothing live: those below a number and, if most do, all but a few."""
+
+    lowest: int
+    # The number after the last one looked at, and the entries for what is live below it.
+    upto: int
+    columns: Columns | None
+
+
 class Plan(msgspec.Struct):
     """What came of it."""
 
     # Of the new snapshot, which is durable.
     offset: int
     size_bytes: int
-    # The lowest live number in each lane of each queue.
-    lowest: dict[int, list[int]]
+    # What of each lane is to be forgotten, by queue.
+    lanes: dict[int, list["Forgotten"]]
     # Once what is live below is copied, the journal may be dropped up to here; 0 for nothing.
     drop_before: int
     # By queue, lane, first number, length: three columns, each as bytes of `array`.
@@ -74,16 +83,18 @@ def build(disk: Disk, request: bytes) -> bytes:
                 if offset >= since:
                     memory.apply(event, offset, size_bytes)
     runs = {number: live_runs(queue.state) for number, queue in memory.queues.items()}
-    lowest = {number: _lowest(memory.places[number], lanes) for number, lanes in runs.items()}
-    for number, lanes in lowest.items():
-        for lane, floor in zip(memory.places[number].lanes, lanes, strict=True):
-            lane.prune(floor)
+    forgotten = {
+        number: [_forget(lane, found) for lane, found in zip(memory.places[number].lanes, lanes, strict=True)]
+        for number, lanes in runs.items()
+    }
     offset = order.segments[-1].next_offset
     size_bytes = save(disk, order.snapshots, memory, offset)
     drop_before = _front(order, memory, runs)
     copies = {number: _copies(memory.places[number], lanes, drop_before) for number, lanes in runs.items()}
     return msgspec.msgpack.encode(
-        Plan(offset, size_bytes, lowest, drop_before, {number: found for number, found in copies.items() if found[0]})
+        Plan(
+            offset, size_bytes, forgotten, drop_before, {number: found for number, found in copies.items() if found[0]}
+        )
     )
 
 
@@ -97,8 +108,14 @@ def _events(disk: Disk, journal: str, segment: ClosedSegment) -> Iterator[Entry]
         file.close()
 
 
-def _lowest(places: Places, runs: Sequence[Sequence[Stretch]]) -> list[int]:
-    return [found[0][0] if found else lane.next for lane, found in zip(places.lanes, runs, strict=True)]
+def _forget(lane: Lane, runs: Sequence[Stretch]) -> Forgotten:
+    """Let a lane lead to what is live only."""
+    lowest = runs[0][0] if runs else lane.next
+    if lane.is_sparse(runs):
+        lane.compact(runs)
+        return Forgotten(lowest, lane.next, lane.columns())
+    lane.prune(lowest)
+    return Forgotten(lowest, lane.next, None)
 
 
 def _front(order: Order, memory: Memory, runs: dict[int, list[list[Stretch]]]) -> int:

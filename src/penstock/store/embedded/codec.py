@@ -18,14 +18,14 @@ ones of a `Copied`: the core never sees them, and whoever only wants numbers ski
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock.core import events
-from penstock.core.events import Arrived, Buried, Copied, Event, Leased, Redriven, Released, Sent
+from penstock.core.events import Acked, Arrived, Buried, Copied, Event, Leased, Redriven, Released, Sent
 from penstock.core.message import Origin, Run, Sender
-from penstock.log.frame import Blobs, Column, pack, unpack
+from penstock.log.frame import Blobs, Column, pack, pack_bytes_and_blobs, unpack
 from penstock.runtime.interface import Buffer
 
 VERSION = 1
@@ -38,9 +38,8 @@ class UnknownEvent(Exception):
     """A journal holds an event of a kind or version that this code does not know."""
 
 
-class Encoded(NamedTuple):
-    key: bytes
-    value: bytes | None
+# Key and value. A plain tuple, because one is made for every event.
+Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 
 class Decoded(NamedTuple):
@@ -118,6 +117,13 @@ _BY_KIND = {(layout.kind, VERSION): layout for layout in _LAYOUTS}
 
 def encode(event: Event, bodies: Blobs | None = None, attributes: Blobs | None = None) -> Encoded:
     """Return key and value of the record that remembers ``event``."""
+    short = _SHORT.get(type(event))
+    found = None if short is None or attributes is not None else short(event, bodies)
+    return found or encode_by_layout(event, bodies, attributes)
+
+
+def encode_by_layout(event: Event, bodies: Blobs | None = None, attributes: Blobs | None = None) -> Encoded:
+    """Do what `encode` does for any event, for three to five times the price of a short cut."""
     layout = _BY_EVENT[type(event)]
     key = [_HEAD.pack(layout.kind, VERSION), layout.numbers.pack(*(getattr(event, name) for name in layout.fields))]
     columns: list[Column] = []
@@ -137,13 +143,20 @@ def encode(event: Event, bodies: Blobs | None = None, attributes: Blobs | None =
         key.append(_with_length(array("Q", [number for run in event.runs for number in run]).tobytes()))
         assert bodies is not None
         columns = [bodies] if attributes is None else [attributes, bodies]
-    return Encoded(b"".join(key), pack(columns) if columns else None)
+    return b"".join(key), pack(columns) if columns else None
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> Decoded:
     """Return the event of a record, and the bodies it brings as views into ``value``."""
     if key is None or len(key) < _HEAD.size:
         raise UnknownEvent("a record without a kind")
+    short = _SHORT_READERS.get((key[0], key[1]))
+    found = None if short is None else short(key, value)
+    return found or decode_by_layout(key, value)
+
+
+def decode_by_layout(key: Buffer, value: Buffer | None) -> Decoded:
+    """Do what `decode` does for any event; it knows which there are, and what a whole one is."""
     kind, version = _HEAD.unpack_from(key)
     layout = _BY_KIND.get((kind, version))
     if layout is None:
@@ -306,3 +319,91 @@ def _read_copied(fields: dict[str, Any], view: memoryview, columns: Sequence[mem
 
 
 _WITH_BODIES = {Sent: _read_sent, Arrived: _read_arrived, Copied: _read_copied}
+
+
+# Short cuts for what a healthy message goes through: the same bytes as by their layouts, in one or two steps.
+
+_ACKED = struct.Struct("<BBIqQI")
+_LEASED = struct.Struct("<BBIqQQQ")
+# A send without anything optional: its key, and how many columns it has.
+_PLAIN_SENT = struct.Struct("<BBIqBQIQI")
+_PLAIN_COLUMNS = 2
+# A frame of one row: its head, four entries of the directory, and lane, first, length and tier with their zeros.
+_ONE_RUN = struct.Struct("<IHHIIIIIIIIB7xQI4xB7x")
+_ONE_RUN_FRONT = (1, 4, 0, ord("B"), 1, ord("Q"), 8, ord("I"), 4, ord("B"), 1)
+
+
+def _short_acked(event: Acked, _: Blobs | None) -> Encoded:
+    mask = event.mask
+    size = (mask.bit_length() + 7) >> 3
+    numbers = _ACKED.pack(7, VERSION, event.queue, event.at_ms, event.lease, size)
+    return numbers + mask.to_bytes(size, "little"), None
+
+
+def _short_leased(event: Leased, _: Blobs | None) -> Encoded | None:
+    if len(event.runs) != 1:
+        return None
+    key = _LEASED.pack(6, VERSION, event.queue, event.at_ms, event.lease, event.token, event.lease_ms)
+    return key, _ONE_RUN.pack(*_ONE_RUN_FRONT, *event.runs[0], event.tiers[0])
+
+
+def _short_sent(event: Sent, bodies: Blobs | None) -> Encoded | None:
+    if not (
+        event.sender is None
+        and event.visible_at_ms is None
+        and event.groups is None
+        and event.dedup_ids is None
+        and event.deliveries_max is None
+        and not event.repeats
+    ):
+        return None
+    assert bodies is not None
+    key = _PLAIN_SENT.pack(5, VERSION, event.queue, event.at_ms, 0, 0, 0, 0, 0)
+    return key, pack_bytes_and_blobs(event.tiers, bodies)
+
+
+_SHORT: dict[type[Any], Callable[[Any, Blobs | None], Encoded | None]] = {
+    Acked: _short_acked,
+    Leased: _short_leased,
+    Sent: _short_sent,
+}
+
+
+# And back. Whatever is not exactly what the short cut writes, the layout is asked about.
+
+
+def _short_read_acked(key: Buffer, value: Buffer | None) -> Decoded | None:
+    _, _, queue, at_ms, lease, size = _ACKED.unpack_from(key)
+    mask = key[_ACKED.size :]
+    if value is not None or len(mask) != size:
+        return None
+    return Decoded(Acked(queue, at_ms, lease, int.from_bytes(mask, "little")))
+
+
+def _short_read_leased(key: Buffer, value: Buffer | None) -> Decoded | None:
+    if value is None or len(value) != _ONE_RUN.size:
+        return None
+    _, _, queue, at_ms, lease, token, lease_ms = _LEASED.unpack_from(key)
+    *front, lane, first, length, tier = _ONE_RUN.unpack(value)
+    if value != _ONE_RUN.pack(*front, lane, first, length, tier) or tuple(front) != _ONE_RUN_FRONT:
+        return None
+    return Decoded(Leased(queue, at_ms, lease, token, lease_ms, (Run(lane, first, length),), bytes((tier,))))
+
+
+def _short_read_sent(key: Buffer, value: Buffer | None) -> Decoded | None:
+    if value is None or len(key) != _PLAIN_SENT.size:
+        return None
+    _, _, queue, at_ms, *rest = _PLAIN_SENT.unpack_from(key)
+    if any(rest):
+        return None
+    columns = unpack(value)
+    if len(columns) != _PLAIN_COLUMNS or isinstance(columns[0], Blobs) or not isinstance(columns[1], Blobs):
+        return None
+    return Decoded(Sent(queue, at_ms, bytes(columns[0])), columns[1])
+
+
+_SHORT_READERS: dict[tuple[int, int], Callable[[Buffer, Buffer | None], Decoded | None]] = {
+    (5, VERSION): _short_read_sent,
+    (6, VERSION): _short_read_leased,
+    (7, VERSION): _short_read_acked,
+}

@@ -4,12 +4,9 @@ A delivery of plain runs costs nothing for each message here beside its id and i
 body; what only rows have is looked for only where there are rows.
 """
 
-from collections.abc import Sequence
-
 from penstock.core import reading
 from penstock.core.events import Leased
 from penstock.core.state import State
-from penstock.store.embedded.bodies import Span, pick
 from penstock.store.embedded.naming import NameOf, ids_of, past_of
 from penstock.store.embedded.shard import Shard
 from penstock.store.interface import Delivery, Past
@@ -30,7 +27,7 @@ class Handed:
 
     async def delivery(self) -> Delivery:
         event, contents = self._event, self._contents
-        bodies, attributes = await read_bodies(self._shard, self._spans)
+        bodies, attributes = await self._shard.bodies(self._spans)
         return Delivery(
             event.lease,
             event.token,
@@ -65,17 +62,3 @@ def _told(state: State, event: Leased, name_of: NameOf) -> tuple[list[str] | Non
             errors.append(rows.errors.get(slot, ""))
             pasts.append(past_of(rows.origins.get(slot), name_of))
     return errors if any(errors) else None, pasts if any(pasts) else None
-
-
-async def read_bodies(shard: Shard, spans: Sequence[Span]) -> tuple[list[memoryview], list[memoryview] | None]:
-    """Return bodies and attributes, from memory or from the journal; None if no message has attributes."""
-    bodies: list[memoryview] = []
-    attributes: list[memoryview] = []
-    has_attributes = False
-    for offset, tier, nth, count in spans:
-        stored = await shard.stored(offset)
-        rows = stored.rows(tier, nth, count)
-        bodies += pick(stored.bodies, rows)
-        attributes += pick(stored.attributes, rows)
-        has_attributes |= stored.attributes is not None
-    return bodies, attributes if has_attributes else None

@@ -37,7 +37,6 @@ from penstock.core.reading import OnTheirWay
 from penstock.core.rows import key
 from penstock.log.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
-from penstock.store.embedded.delivering import read_bodies
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 
@@ -200,7 +199,7 @@ async def _load(shard: Shard, queue: Queue, keys: Sequence[int], *, bytes_max: i
     attributes: dict[int, memoryview] = {}
     size = 0
     for each, span in zip(keys, spans, strict=True):
-        (body,), extra = await read_bodies(shard, [span])
+        (body,), extra = await shard.bodies([span])
         size += len(body) + (0 if extra is None else len(extra[0]))
         if bodies and bytes_max is not None and size > bytes_max:
             break

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from penstock.log.interface import Log
 from penstock.log.jobs import off_loop
-from penstock.runtime.interface import Runtime
+from penstock.runtime.interface import Disk, Runtime
 from penstock.store.embedded.memory import Memory
-from penstock.store.embedded.snapshot import SnapshotDamaged, load, snapshot_name, snapshot_offsets
+from penstock.store.embedded.snapshot import UNUSABLE, SnapshotDamaged, load, snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED
 
 
@@ -29,17 +29,41 @@ async def recall(runtime: Runtime, snapshots: str, log: Log) -> Recalled:
 
 
 def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int) -> Recalled:
+    recalled = None
+    unusable: list[str] = []
     for offset in reversed(snapshot_offsets(runtime.disk, snapshots)):
-        if not start_offset <= offset <= end_offset:
-            # Left by a process that was killed, or a copy of the journal that is older than it.
-            continue
+        # One from before the start was left by a process that was killed before it could remove it.
+        if recalled is not None or offset < start_offset:
+            break
+        path = f"{snapshots}/{snapshot_name(offset)}"
         try:
-            return Recalled(load(runtime.disk, snapshots, offset), offset)
+            recalled = Recalled(_load(runtime.disk, snapshots, offset, end_offset), offset)
         except SnapshotDamaged as error:
-            runtime.note(STORE_SNAPSHOT_DAMAGED, file=f"{snapshots}/{snapshot_name(offset)}", error=str(error))
-    if start_offset:
+            runtime.note(STORE_SNAPSHOT_DAMAGED, file=path, error=str(error))
+            unusable.append(path)
+    if recalled is None and start_offset:
         raise JournalHasNoBeginning(
             f"the journal begins at offset {start_offset}, and no whole snapshot in {snapshots} leads to it; "
             "restore a backup, or put back the snapshots that belong to this journal"
         )
-    return Recalled(Memory(), start_offset)
+    _set_aside(runtime.disk, snapshots, unusable)
+    return recalled or Recalled(Memory(), start_offset)
+
+
+def _load(disk: Disk, snapshots: str, offset: int, end_offset: int) -> Memory:
+    if offset > end_offset:
+        path = f"{snapshots}/{snapshot_name(offset)}"
+        raise SnapshotDamaged(f"{path} is from beyond the end of this journal, which is at {end_offset}")
+    return load(disk, snapshots, offset)
+
+
+def _set_aside(disk: Disk, snapshots: str, paths: list[str]) -> None:
+    """Let the names go by which snapshots are found: the next is not to be built on them.
+
+    A journal that was put back from a copy goes on differently from there. Once it
+    is long enough, a snapshot from beyond its end would look as if it were its own.
+    """
+    for path in paths:
+        disk.rename(path, path + UNUSABLE)
+    if paths:
+        disk.sync_folder(snapshots)

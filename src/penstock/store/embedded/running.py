@@ -1,13 +1,16 @@
-"""A shard in use: its journal, what it remembers, and the task that looks after both."""
+"""A shard in use: its journal and its history, what it remembers, and the tasks that look after them."""
 
 import asyncio
 import traceback
+from collections.abc import Awaitable, Callable
 
 from penstock.core.limits import MIB
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
+from penstock.store.embedded import history as histories
+from penstock.store.embedded.history import History, retain
 from penstock.store.embedded.recall import recall
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.upkeep import Folders, Upkeep
@@ -16,52 +19,92 @@ from penstock.telemetry import STORE_UPKEEP_FAILED
 # Smaller than a stream's: opening replays what came after the last snapshot, which is made of closed segments.
 JOURNAL_SETTINGS = LogSettings(segment_bytes_max=32 * MIB)
 UPKEEP_MS = 1_000
+# How often the history is looked at while there is something to write; it decides itself what is due.
+HISTORY_MS = 200
 
 __all__ = ["JOURNAL_SETTINGS", "UPKEEP_MS", "Folders", "RunningShard"]
 
 
 class RunningShard:
-    def __init__(self, runtime: Runtime, log: DiskLog, shard: Shard, upkeep: Upkeep) -> None:
+    def __init__(self, runtime: Runtime, shard: Shard, journal: DiskLog, history_log: DiskLog, upkeep: Upkeep) -> None:
         self._runtime = runtime
-        self._log = log
+        self._log = journal
+        self._history_log = history_log
         self._upkeep = upkeep
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.shard = shard
 
     @classmethod
     async def open(cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, upkeep_ms: int) -> "RunningShard":
-        log = await DiskLog.open(runtime, folders.journal, settings)
+        journal = await DiskLog.open(runtime, folders.journal, settings)
         try:
-            recalled = await recall(runtime, folders.snapshots, log)
-            shard = Shard(runtime, log, recalled.memory)
+            history_log = await DiskLog.open(runtime, folders.history, _history_settings(settings))
+        except BaseException:
+            await journal.close()
+            raise
+        try:
+            recalled = await recall(runtime, folders.snapshots, journal)
+            shard = Shard(runtime, journal, recalled.memory)
+            shard.history = await History.open(runtime, history_log, journal=journal, about=shard.about)
             await shard.replay(recalled.offset)
         except BaseException:
-            await log.close()
+            await journal.close()
+            await history_log.close()
             raise
-        running = cls(runtime, log, shard, Upkeep(runtime, folders, log, shard))
-        # Not a TaskGroup's: it lives from here to `close`, which awaits it.
-        running._task = asyncio.create_task(running._look_after(upkeep_ms))  # noqa: TID251
+        running = cls(runtime, shard, journal, history_log, Upkeep(runtime, folders, journal, shard))
+        for care in (running._shorten(upkeep_ms), running._write_history(shard.history)):
+            # Not a TaskGroup's: they live from here to `close`, which awaits them.
+            running._tasks.append(asyncio.create_task(care))  # noqa: TID251
         return running
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        if self.shard.history is not None:
+            await self.shard.history.flush()
+        await self._history_log.close()
         await self._log.close()
 
-    async def _look_after(self, every_ms: int) -> None:
+    async def _shorten(self, every_ms: int) -> None:
+        """Shorten the journal whenever another segment of it is closed."""
         while True:
             await asyncio.sleep(every_ms / 1_000)
             self._log.rolled.clear()
-            try:
-                is_done = await self._upkeep.run_once()
-            except (LogBusy, LogFull):
-                # There is no room to copy anything into now.
-                continue
-            except LogClosed:
-                return
-            except Exception as error:
-                self._runtime.note(STORE_UPKEEP_FAILED, error="".join(traceback.format_exception(error)))
-                continue
-            if is_done:
+            if await self._cares(self._upkeep.run_once):
                 await self._log.rolled.wait()
+
+    async def _write_history(self, history: History) -> None:
+        while True:
+            await history.has_rows.wait()
+            await asyncio.sleep(HISTORY_MS / 1_000)
+            await self._cares(lambda: history.run_once(self._runtime.clock.now_ms()))
+            if not history.pending_rows:
+                history.has_rows.clear()
+            if self._history_log.rolled.is_set():
+                self._history_log.rolled.clear()
+                await self._cares(lambda: retain(self._history_log, now_ms=self.shard.now_ms()))
+
+    async def _cares(self, care: Callable[[], Awaitable[bool | None]]) -> bool:
+        """Do something that may go wrong without harm, because it is tried again."""
+        try:
+            return bool(await care())
+        except (LogBusy, LogFull, LogClosed):
+            # There is no room now, or the shard is being closed.
+            return False
+        except Exception as error:
+            self._runtime.note(STORE_UPKEEP_FAILED, error="".join(traceback.format_exception(error)))
+            return False
+
+
+def _history_settings(journal: LogSettings) -> LogSettings:
+    """The history is as durable as the journal, and takes no larger steps than it on a small disk."""
+    ours = histories.LOG_SETTINGS
+    return LogSettings(
+        sync=journal.sync,
+        sync_interval_ms=journal.sync_interval_ms,
+        segment_bytes_max=min(ours.segment_bytes_max, 2 * journal.segment_bytes_max),
+        segment_age_ms_max=ours.segment_age_ms_max,
+        allocate_bytes=journal.allocate_bytes,
+        spare_bytes=0,
+    )

@@ -23,13 +23,18 @@ from typing import NamedTuple
 
 from penstock.core.events import Event, Opened
 from penstock.core.limits import MIB
+from penstock.core.message import Run
 from penstock.core.queue import Queue
+from penstock.core.settings import History as HistoryKept
+from penstock.core.settling import SETTLING, Settlement, settlements
 from penstock.log import record
 from penstock.log.frame import Blobs
 from penstock.log.interface import Log, Reservation
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.bodies import Hot, Stored
+from penstock.store.embedded.bodies import Hot, Span, Stored, pick
 from penstock.store.embedded.codec import encode
+from penstock.store.embedded.history import History
+from penstock.store.embedded.history_cuts import About, Contents
 from penstock.store.embedded.memory import Memory
 from penstock.store.embedded.readers import Readers
 from penstock.store.embedded.replay import entries, stored, tiers_of
@@ -69,11 +74,12 @@ class Fact(NamedTuple):
 
 
 class Shard:
-    def __init__(self, runtime: Runtime, log: Log, memory: Memory | None = None) -> None:
+    def __init__(self, runtime: Runtime, log: Log, memory: Memory) -> None:
         self._runtime = runtime
         self.log = log
         self.answer = Answer(log)
-        self.memory = memory or Memory()
+        self.memory = memory
+        self.history: History | None = None
         self.hot = Hot(HOT_BYTES_MAX)
         self.readers = Readers()
         # How far time is moved forward; the same in all shards of a store.
@@ -81,11 +87,10 @@ class Shard:
 
     async def replay(self, offset: int) -> None:
         """Become what the journal says from ``offset`` on, and take over: leases begin anew."""
-        apply = self.memory.apply
         while offset < self.log.durable_offset:
             for batch in await self.log.read(offset, bytes_max=READ_BYTES):
                 for event, at, size_bytes in entries(batch):
-                    apply(event, at, size_bytes)
+                    self._apply(event, at, size_bytes)
                 offset = record.header(batch).next_offset
         self.ahead_ms = max(0, self.memory.newest_ms - self._runtime.clock.now_ms())
         opened = Opened(self.now_ms())
@@ -117,7 +122,31 @@ class Shard:
                 kept = Stored(tiers_of(event), bodies, attributes)
                 self.hot.put(offset, kept)
                 size_bytes = kept.size_bytes
-            memory.apply(event, offset, size_bytes)
+            self._apply(event, offset, size_bytes)
+
+    def _apply(self, event: Event, offset: int, size_bytes: int) -> None:
+        history = self.history
+        if history is not None:
+            if type(event) in SETTLING:
+                # Asked before the event is applied: it is then that the queue still knows.
+                queue = self.memory.queues[event.queue]  # type: ignore[union-attr]
+                history.follow(offset, settlements(queue.state, event))
+            else:
+                history.pass_by(offset)
+        self.memory.apply(event, offset, size_bytes)
+
+    def about(self, number: int) -> About | None:
+        """Tell the history of a queue: its name, and how to read bodies if it keeps them."""
+        queue = self.memory.queues[number]
+        places = self.memory.places[number]
+        is_full = queue.state.settings.history is HistoryKept.FULL
+
+        async def read(settlement: Settlement, start: int, count: int) -> Contents:
+            run = Run(settlement.key & 7, (settlement.key >> 3) + start, count)
+            with self.readers.begin():
+                return await self.bodies(places.spans([run]))
+
+        return About(self.memory.names[number], read if is_full else None)
 
     async def settled(self) -> None:
         """Return when everything decided so far is durable."""
@@ -125,7 +154,20 @@ class Shard:
 
     def told_offset(self) -> int:
         """Up to where nobody needs the journal to learn what happened."""
-        return self.log.durable_offset
+        return self.log.durable_offset if self.history is None else self.history.covered
+
+    async def bodies(self, spans: Sequence[Span]) -> tuple[list[memoryview], list[memoryview] | None]:
+        """Return bodies and, if any of them has some, attributes."""
+        bodies: list[memoryview] = []
+        attributes: list[memoryview] = []
+        has_attributes = False
+        for record_offset, tier, nth, length in spans:
+            found = self.hot.get(record_offset) or await self.stored(record_offset)
+            rows = found.rows(tier, nth, length)
+            bodies += pick(found.bodies, rows)
+            attributes += pick(found.attributes, rows)
+            has_attributes |= found.attributes is not None
+        return bodies, attributes if has_attributes else None
 
     async def stored(self, offset: int) -> Stored:
         """Return the bodies of a record, from memory or from the journal."""

@@ -25,16 +25,15 @@ from penstock.core.settings import QueueSettings
 from penstock.log.jobs import off_loop
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Disk, Runtime
+from penstock.store.embedded.backup import shard_names
 from penstock.store.embedded.running import Folders, RunningShard
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.interface import QueueNotFound
 
-JOURNAL = "journal"
-SNAPSHOTS = "snapshots"
 # How far up in the number of a queue that of its shard stands.
 SHARD_SHIFT = QUEUES_MADE_MAX.bit_length()
 
-_JOURNAL = re.compile(rf"{JOURNAL}(?:-([1-9][0-9]*))?")
+_JOURNAL = re.compile(rf"{shard_names(0).journal}(?:-([1-9][0-9]*))?")
 
 
 class TooFewShards(ValueError):
@@ -47,7 +46,7 @@ class TooManyQueues(Exception):
 
 class Shards:
     def __init__(self, running: list[RunningShard]) -> None:
-        self._running = running
+        self.running = running
         self.all = [each.shard for each in running]
         self.answer = Answer(self)
         # Names of deleted queues, and up to where whose journal must be durable before another shard may have them.
@@ -80,7 +79,7 @@ class Shards:
         return shards
 
     async def close(self) -> None:
-        for each in self._running:
+        for each in self.running:
             await each.close()
 
     def find(self, queue: str) -> Shard | None:
@@ -171,8 +170,7 @@ class Answer:
 
 
 def _folders(folder: str, index: int) -> Folders:
-    ending = f"-{index}" if index else ""
-    return Folders(f"{folder}/{JOURNAL}{ending}", f"{folder}/{SNAPSHOTS}{ending}")
+    return Folders(*(f"{folder}/{name}" for name in shard_names(index)))
 
 
 def _count(disk: Disk, folder: str) -> int:

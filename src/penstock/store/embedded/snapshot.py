@@ -40,6 +40,8 @@ from penstock.store.embedded.memory import Memory
 FORMAT = 1
 SUFFIX = ".snapshot"
 UNFINISHED = ".tmp"
+# For a person to look at; nobody else does.
+UNUSABLE = ".unusable"
 
 _HEAD = struct.Struct("<QI")
 _encode = msgspec.msgpack.Encoder().encode
@@ -106,10 +108,7 @@ def _queues(memory: Memory) -> Iterator[dict[str, Any]]:
             "name": memory.names[number],
             "state": freeze(queue.state),
             "places": {
-                "lanes": [
-                    (lane.firsts.tobytes(), lane.records.tobytes(), lane.rows.tobytes(), lane.next)
-                    for lane in places.lanes
-                ],
+                "lanes": [(*lane.columns(), lane.next) for lane in places.lanes],
                 "messages": places.messages,
                 "size_bytes": places.size_bytes,
             },
@@ -122,7 +121,9 @@ def load(disk: Disk, folder: str, offset: int) -> Memory:
     file = disk.open(path, must_exist=True)
     try:
         sections = _sections(file, path)
-        head = next(sections, {})
+        head = next(sections, None)
+        if head is None:
+            raise SnapshotDamaged(f"{path} is empty")
         if head.get("format") != FORMAT:
             raise SnapshotUnknown(f"{path} is of format {head.get('format')}; this version knows {FORMAT}")
         if head["offset"] != offset:

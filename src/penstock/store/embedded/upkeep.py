@@ -46,15 +46,18 @@ class Folders(NamedTuple):
 
     journal: str
     snapshots: str
+    history: str
 
 
 class Upkeep:
     def __init__(self, runtime: Runtime, folders: Folders, log: DiskLog, shard: Shard) -> None:
         self._runtime = runtime
-        self._journal, self._snapshots = folders
+        self._journal, self._snapshots, _ = folders
         self._log = log
         self._shard = shard
         self._not_before_ms = 0
+        # The end of the journal when the last copy was made.
+        self._copied_upto = log.end_offset
 
     async def run_once(self) -> bool:
         """Make a snapshot if there is anything new to put into it, and shorten the journal.
@@ -76,7 +79,7 @@ class Upkeep:
         if plan is None:
             return False
         self._runtime.note(STORE_SNAPSHOT_MADE, folder=self._snapshots, offset=plan.offset, size_bytes=plan.size_bytes)
-        self._prune(plan)
+        self._forget(plan)
         if plan.drop_before > self._log.start_offset:
             await self._copy(plan)
             await self._shard.settled()
@@ -104,14 +107,18 @@ class Upkeep:
             return None
         return msgspec.msgpack.decode(answer, type=Plan)
 
-    def _prune(self, plan: Plan) -> None:
-        for number, lanes in plan.lowest.items():
-            places = self._shard.memory.places.get(number)
-            if places is not None:
-                for lane, lowest in zip(places.lanes, lanes, strict=True):
-                    lane.prune(lowest)
+    def _forget(self, plan: Plan) -> None:
         memory = self._shard.memory
         memory.moves = [move for move in memory.moves if move.offset >= plan.offset]
+        for number, lanes in plan.lanes.items():
+            places = memory.places.get(number)
+            if places is None:
+                continue
+            for lane, forgotten in zip(places.lanes, lanes, strict=True):
+                # The snapshot must know of all copies: what it says of places is out of date otherwise.
+                if forgotten.columns is not None and plan.offset >= self._copied_upto:
+                    lane.replace_below(forgotten.upto, forgotten.columns)
+                lane.prune(forgotten.lowest)
 
     async def _copy(self, plan: Plan) -> None:
         for number, columns in plan.copies.items():
@@ -151,6 +158,7 @@ class Upkeep:
             if number in self._shard.memory.queues:
                 event = Copied(number, self._shard.now_ms(), tuple(runs))
                 self._shard.write(space, [Fact(event, *columns)])
+                self._copied_upto = self._log.end_offset
         await self._shard.settled()
 
     async def _read(self, span: Span) -> tuple[list[memoryview], list[memoryview] | None]:
