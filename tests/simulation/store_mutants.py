@@ -80,12 +80,6 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     # Moves between shards.
     Mutant("moves-settled-before-they-have-arrived-for-good", MOVES, "        await target.settled()\n", ""),
     Mutant(
-        "moves-arrive-before-they-have-begun-for-good",
-        MOVES,
-        "        await shard.settled()\n        if not shard.has(queue):\n            return False\n",
-        "",
-    ),
-    Mutant(
         "moves-that-arrived-are-forgotten",
         CHANGES,
         "    state.moves.arrived[event.source] = event.sequence\n",

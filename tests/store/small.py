@@ -39,7 +39,7 @@ class Shop:
     async def open(self, *, upkeep_ms: int = NEVER_MS) -> None:
         runtime = self._runtime()
         self.store = await self.machine.run(EmbeddedStore.open(runtime, FOLDER, self.settings, upkeep_ms=upkeep_ms))
-        (self.running,) = self.store._shards._running
+        (self.running,) = self.store._shards.running
         self.shard = self.running.shard
         self.log = self.running._log
 

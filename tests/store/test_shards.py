@@ -95,6 +95,33 @@ async def test_wherever_a_crash_falls_a_moved_message_is_in_one_queue(verb: Verb
     assert 6 <= after < 99
 
 
+@pytest.mark.parametrize("after", range(8))
+@pytest.mark.parametrize(("verb", "busy"), [(tidy, QUEUE), (redrive, GRAVE)], ids=["buried", "redriven"])
+async def test_a_message_arrives_nowhere_before_its_move_has_begun_for_good(verb: Verb, busy: str, after: int) -> None:
+    for seed in range(10):
+        machine = Machine(seed)
+        store, ids = await with_spent(machine, [b"one"])
+        if verb is redrive:
+            await store.tidy()
+        machine.disk.crash_after = machine.disk.operations + after
+        with suppress(Died):
+            await machine.run(_while_busy(store, busy, verb))
+        machine.disk.crash_after = None
+        machine.power_cut()
+        store = await opened(machine)
+        await places(store, ids)
+        await store.close()
+
+
+async def _while_busy(store: EmbeddedStore, queue: str, verb: Verb) -> None:
+    """Begin a move while its journal is busy with something else, and the other one idle."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(store.send(queue, Drafts(bodies=[b"x"])))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        await verb(store)
+
+
 async def test_a_queue_stays_where_it_is_when_shards_are_added(machine: Machine) -> None:
     store = await opened(machine, shards=1)
     names = [f"queue-{number}" for number in range(12)]

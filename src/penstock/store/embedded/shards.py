@@ -48,7 +48,7 @@ class TooManyQueues(Exception):
 
 class Shards:
     def __init__(self, running: list[RunningShard]) -> None:
-        self._running = running
+        self.running = running
         self.all = [each.shard for each in running]
         self.answer = Answer(self)
         # Names of deleted queues, and up to where whose journal must be durable before another shard may have them.
@@ -81,7 +81,7 @@ class Shards:
         return shards
 
     async def close(self) -> None:
-        for each in self._running:
+        for each in self.running:
             await each.close()
 
     def find(self, queue: str) -> Shard | None:
