@@ -167,6 +167,21 @@ def test_old_timers_do_not_pile_up() -> None:
     assert len(life.state.leases.wheel) < 10_000
 
 
+def test_one_message_held_for_long_does_not_keep_the_times_of_all_sent_since() -> None:
+    life = Life()
+    (old,) = life.send(1)
+    held = life.leased(1, lease_ms=43_200_000)
+    for _ in range(10_000):
+        life.wait(1)
+        life.send(1)
+        life.ack(life.leased(1))
+    assert len(life.state.lanes[Tier.NORMAL]._times) < 3_000
+    seen = look(life.state, old)
+    assert seen is not None
+    assert seen.sent_at_ms == life.now_ms - 10_000
+    life.ack(held)
+
+
 def test_leases_that_lapse_out_of_order_come_back_in_order() -> None:
     life = Life()
     sent = life.send(6)

@@ -343,11 +343,37 @@ class Lane:
         self._blocks = {}
 
     def _trim(self) -> None:
-        lowest = min(self._blocks) << _BLOCK_BITS if self._blocks else self.next
-        keep = max(0, bisect_right(self._starts, lowest) - 1)
-        del self._starts[:keep]
-        del self._times[:keep]
-        self._trim_at = max(_MARKS_MIN, 2 * len(self._starts))
+        """Forget the marks of blocks in which nothing is left to date, wherever they are: one old message keeps one."""
+        starts, times = array("Q"), array("q")
+        kept = 0
+        for first, end in _stretches(sorted(self._blocks)):
+            low = max(kept, bisect_right(self._starts, first << _BLOCK_BITS) - 1)
+            kept = max(kept, bisect_left(self._starts, end << _BLOCK_BITS))
+            starts += self._starts[low:kept]
+            times += self._times[low:kept]
+        if kept < len(self._starts):
+            # The newest is for numbers that are just being given out.
+            starts.append(self._starts[-1])
+            times.append(self._times[-1])
+        self._starts, self._times = starts, times
+        self._trim_at = max(_MARKS_MIN, 2 * len(starts))
+
+
+def _stretches(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Rising numbers as the first of each run and its end.
+
+    >>> list(_stretches([3, 4, 7]))
+    [(3, 5), (7, 8)]
+    """
+    first = end = -1
+    for number in numbers:
+        if number != end:
+            if first >= 0:
+                yield first, end
+            first = number
+        end = number + 1
+    if first >= 0:
+        yield first, end
 
 
 def _follows(stretch: Stretch, after: Stretch) -> bool:
