@@ -1,5 +1,6 @@
 """A store whose journal has many small segments, and whose upkeep happens when a test says so."""
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 
@@ -77,12 +78,14 @@ class Shop:
     # What is done.
 
     async def upkeep(self) -> bool:
+        """Do what is to be done, once the last time is long enough ago."""
+        await asyncio.sleep(10)
         return await self.store._running._upkeep.run_once()
 
     async def shorten(self) -> None:
         """Let everything go that can: the segments before the last snapshot but one, at each turn."""
         for _ in range(4):
-            await self.churn(25)
+            await self.churn(10)
             await self.upkeep()
 
     async def send(self, *bodies: bytes, queue: str = "orders") -> list[str]:

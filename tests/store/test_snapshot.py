@@ -37,11 +37,7 @@ def shard(memory: Memory) -> dict[str, object]:
         "newest_ms": memory.newest_ms,
         "queues": {number: freeze(queue.state) for number, queue in memory.queues.items()},
         "places": {
-            number: (
-                [(lane.firsts, lane.records, lane.rows, lane.next) for lane in places.lanes],
-                places.messages,
-                places.size_bytes,
-            )
+            number: [(lane.firsts, lane.records, lane.rows, lane.sizes, lane.next) for lane in places.lanes]
             for number, places in memory.places.items()
         },
     }

@@ -107,14 +107,16 @@ def _queues(memory: Memory) -> Iterator[dict[str, Any]]:
         yield {
             "name": memory.names[number],
             "state": freeze(queue.state),
-            "places": {
-                "lanes": [
-                    (lane.firsts.tobytes(), lane.records.tobytes(), lane.rows.tobytes(), lane.next)
-                    for lane in places.lanes
-                ],
-                "messages": places.messages,
-                "size_bytes": places.size_bytes,
-            },
+            "places": [
+                (
+                    lane.firsts.tobytes(),
+                    lane.records.tobytes(),
+                    lane.rows.tobytes(),
+                    lane.sizes.tobytes(),
+                    lane.next,
+                )
+                for lane in places.lanes
+            ],
         }
 
 
@@ -161,9 +163,8 @@ def _put(memory: Memory, section: dict[str, Any]) -> None:
     queue = Queue(state.queue)
     queue.state = state
     places = Places()
-    frozen = section["places"]
-    places.messages, places.size_bytes = frozen["messages"], frozen["size_bytes"]
-    for lane, (firsts, records, rows, next_number) in zip(places.lanes, frozen["lanes"], strict=True):
-        lane.firsts, lane.records, lane.rows = array("Q", firsts), array("Q", records), array("I", rows)
+    for lane, (firsts, records, rows, sizes, next_number) in zip(places.lanes, section["places"], strict=True):
+        lane.firsts, lane.records = array("Q", firsts), array("Q", records)
+        lane.rows, lane.sizes = array("I", rows), array("I", sizes)
         lane.next = next_number
     memory.put(queue, section["name"], places)
