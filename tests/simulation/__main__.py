@@ -19,10 +19,10 @@ from tests.simulation import mutants
 from tests.simulation.log_mutants import LOG_MUTANTS
 from tests.simulation.store_mutants import STORE_MUTANTS
 
-LIVES = ("log_life", "log_crashes", "store_life", "cluster_life")
+LIVES = ("log_life", "log_crashes", "store_crashes", "store_life", "cluster_life")
 
 # The lives that bring a mutant to light, by how its name begins; the others are the cluster's.
-KNOWN_BY_PREFIX = {"log": ["log_crashes", "log_life"], "store": ["store_life"]}
+KNOWN_BY_PREFIX = {"log": ["log_crashes", "log_life"], "store": ["store_crashes", "store_life"]}
 
 ALL = (*LOG_MUTANTS, *STORE_MUTANTS, *mutants.MUTANTS)
 

@@ -38,15 +38,16 @@ class Shop:
         self.sent = 0
 
     async def open(self, *, upkeep_ms: int = NEVER_MS) -> None:
-        runtime = self._runtime()
-        self.store = await self.machine.run(
-            EmbeddedStore.open(runtime, FOLDER, self.settings, upkeep_ms=upkeep_ms)
-        )
+        await self.machine.run(self.begin(self.start(), upkeep_ms=upkeep_ms))
+
+    async def begin(self, runtime: Runtime, *, upkeep_ms: int = NEVER_MS) -> None:
+        self.store = await EmbeddedStore.open(runtime, FOLDER, self.settings, upkeep_ms=upkeep_ms)
         self.shard = self.store._running.shard
         self.log = self.store._running._log
 
-    def _runtime(self) -> Runtime:
+    def start(self) -> Runtime:
         runtime = self.machine.start()
+        self.meanwhile = None
         inner = runtime.aside
         shop = self
 

@@ -261,7 +261,7 @@ async def test_no_snapshot_is_built_on_a_damaged_one() -> None:
 
 
 async def test_without_a_whole_snapshot_a_journal_that_was_shortened_is_refused() -> None:
-    shop, bodies = await shortened()
+    shop, _ = await shortened()
     disk = shop.machine.disk
     for offset in shop.snapshots():
         damage(shop, offset)
@@ -276,7 +276,7 @@ async def test_without_a_whole_snapshot_a_journal_that_was_shortened_is_refused(
 async def test_a_snapshot_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
         newer.setattr(snapshot, "FORMAT", 2)
-        shop, bodies = await shortened()
+        shop, _ = await shortened()
     with pytest.raises(SnapshotUnknown):
         await shop.open()
     shop.machine.kill()
