@@ -29,7 +29,6 @@ from penstock.core.message import Drafts, Sender
 from penstock.core.queue import QueueFull
 from penstock.core.settings import DedupScope, QueueSettings
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
-from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.bodies import Hot
@@ -37,7 +36,7 @@ from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Outcome, QueueNotFound
 from tests.simulation.clock import SimClock
 from tests.simulation.log_life import tiny
-from tests.simulation.loop import simulate
+from tests.simulation.loop import Unhandled, simulate
 from tests.simulation.store_books import Books, Held, Send
 from tests.simulation.world import Died, Machine
 
@@ -112,8 +111,8 @@ class Life:
             await self.machine.run(self.run(runtime, process, end))
         except Died:
             end = self.dice.choice(["kill", "power cut"])
-        except LogCorrupted as error:
-            raise AssertionError("a journal that nothing has damaged was refused") from error
+        except OffsetOutOfRange as error:
+            raise AssertionError("a body is gone") from error
         self.machine.kill() if end == "kill" else self.machine.power_cut()
         # Nothing here damages a snapshot, and a mistake in the upkeep is only noted.
         for note, fields in self.machine.notes.notes:
@@ -129,6 +128,8 @@ class Life:
             if self.machine.disk.capacity_bytes is None:
                 raise
             return
+        except Exception as error:
+            raise AssertionError("a store that nothing has damaged was refused") from error
         if self.machine.disk.cold:
             store._running.shard.hot = Hot(0)
         self.books.opened(self.machine.clock.now_ms())
@@ -433,4 +434,7 @@ def run(seed: int) -> None:
     async def main() -> None:
         await Life(seed).live()
 
-    simulate(main, seed=seed)
+    try:
+        simulate(main, seed=seed)
+    except Unhandled as error:
+        raise AssertionError("a job went wrong, or a child, on a disk that nothing has damaged") from error

@@ -156,6 +156,16 @@ def test_a_snapshot_that_was_cut_short_is_noticed_wherever_it_ends() -> None:
             load(disk, "folder", 7)
 
 
+def test_a_snapshot_of_which_a_part_is_zeros_is_noticed() -> None:
+    """So a file looks whose blocks were never written."""
+    disk = small_snapshot()
+    whole = disk.read_bytes(PATH)
+    for size in range(0, len(whole), 7):
+        disk.write_bytes(PATH, whole[:size] + bytes(len(whole) - size))
+        with pytest.raises(SnapshotDamaged):
+            load(disk, "folder", 7)
+
+
 def test_a_snapshot_with_something_after_its_end_is_noticed() -> None:
     disk = small_snapshot()
     disk.write_bytes(PATH, disk.read_bytes(PATH) + b"x")

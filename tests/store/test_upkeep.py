@@ -216,6 +216,37 @@ async def test_a_queue_that_is_purged_or_deleted_while_the_journal_is_shortened_
     await shop.close()
 
 
+@pytest.mark.parametrize("step", range(12))
+async def test_nothing_is_dropped_for_a_deletion_that_may_be_undone(step: int) -> None:
+    """A queue that is deleted needs no copies; but after a crash it may not be deleted."""
+    shop = await opened()
+    await shop.send(b"a")
+    await shop.churn(50)
+    await shop.upkeep()
+    await shop.churn(50)
+
+    async def delete_and_shorten() -> None:
+        async with asyncio.TaskGroup() as tasks:
+
+            async def meanwhile() -> None:
+                # The deletion has to wait, because something else is being written.
+                for verb in (shop.send(b"b", queue="churn"), shop.store.delete("orders")):
+                    tasks.create_task(verb)
+                    for _ in range(3):
+                        await asyncio.sleep(0)
+                shop.machine.disk.crash_after = shop.machine.disk.operations + step
+
+            shop.meanwhile = meanwhile
+            await shop.upkeep()
+
+    with pytest.raises(Died):
+        await shop.machine.run(delete_and_shorten())
+    await shop.crash()
+    if "orders" in shop.shard.memory.numbers:
+        assert await shop.drain() == [b"a"]
+    await shop.close()
+
+
 async def test_messages_settled_and_sent_while_the_journal_is_shortened_are_what_they_are() -> None:
     shop = await opened()
     await shop.send(b"a", b"b", b"c")
@@ -499,7 +530,8 @@ async def test_closing_a_store_does_not_wait_for_its_child() -> None:
     shop.meanwhile = hang
     await shop.churn(50)
     await asyncio.sleep(1)
-    assert shop.meanwhile is None
+    # A snapshot was made, and nobody has heard of it.
+    assert (len(shop.snapshots()), shop.noted("store.snapshot_made")) == (1, 0)
     await shop.close()
 
 

@@ -152,7 +152,8 @@ def _sections(file: File, path: str) -> Iterator[dict[str, Any]]:
         length, crc = _HEAD.unpack(head) if len(head) == _HEAD.size else (end, 0)
         position += _HEAD.size
         data = file.read(position, length) if length <= end - position else b""
-        if len(data) != length or crc32c(data) != crc:
+        # Zeros are a section of no bytes with the right CRC.
+        if not data or len(data) != length or crc32c(data) != crc:
             raise SnapshotDamaged(f"{path} is damaged at byte {position}")
         yield _decode(data)
         position += length

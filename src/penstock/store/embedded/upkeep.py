@@ -103,6 +103,7 @@ class Upkeep:
     async def _shorten(self, plan: Plan) -> None:
         if plan.drop_before > self._log.start_offset:
             await self._copy(plan)
+            # Also if nothing was copied: a queue was passed over because it is deleted, and must stay so.
             await self._shard.settled()
             await self._shard.readers.last()
             await self._log.drop_before(plan.drop_before)
