@@ -89,8 +89,6 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
         "    offset = order.segments[-1].next_offset\n",
         "    offset = order.segments[-1].next_offset + 1\n",
     ),
-    Mutant("store-numbers-of-queues-are-used-again", SNAPSHOT, '    memory.next_queue = head["next_queue"]\n', ""),
-    Mutant("store-a-snapshot-forgets-the-time", SNAPSHOT, '    memory.newest_ms = head["newest_ms"]\n', ""),
     Mutant("store-only-one-snapshot-is-kept", UPKEEP, "SNAPSHOTS_KEPT = 2", "SNAPSHOTS_KEPT = 1"),
     # Copying forward.
     Mutant("store-the-leased-are-not-live", LIVING, "if held and leases.until_ms[slot] >= 0:", "if False:"),

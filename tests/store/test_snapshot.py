@@ -101,6 +101,13 @@ def test_an_empty_shard_comes_back_the_same() -> None:
     assert shard(through(Memory())) == shard(Memory())
 
 
+def test_numbers_of_deleted_queues_and_the_time_are_not_forgotten() -> None:
+    memory = memory_of(Life())
+    memory.next_queue, memory.newest_ms = 9, 77
+    again = through(memory)
+    assert (again.next_queue, again.newest_ms) == (9, 77)
+
+
 def test_numbers_of_more_than_64_bits_come_back() -> None:
     life = Life(QUEUE)
     life.send(900)
