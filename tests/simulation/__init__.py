@@ -14,6 +14,7 @@
 |-----------------|--------------------------------------------------------------|
 | log_life.py     | random lives of one log, compared with plain memory          |
 | log_crashes.py  | a crash at each step, and another at each step of recovery   |
+| store_crashes.py| a crash at each step of append, snapshot, copy and drop      |
 | store_life.py   | random lives of the embedded store; `store_books.py` judges  |
 |                 | every answer by what the clients were told before            |
 | cluster_life.py | random lives of a replicated log: `cluster.py` builds it,    |

@@ -1,4 +1,4 @@
-"""The rules of the embedded store, broken one at a time: a test of `store_life.py`."""
+"""The rules of the embedded store, broken one at a time: a test of `store_life.py` and `store_crashes.py`."""
 
 from tests.simulation.mutants import Mutant
 
@@ -10,6 +10,10 @@ CODEC = "penstock.store.embedded.codec"
 MOVES = "penstock.store.embedded.moves"
 SHARDS = "penstock.store.embedded.shards"
 CHANGES = "penstock.core.changes"
+SNAPSHOT = "penstock.store.embedded.snapshot"
+BUILDING = "penstock.store.embedded.building"
+UPKEEP = "penstock.store.embedded.upkeep"
+LIVING = "penstock.core.living"
 
 WAITS_ALWAYS = """        return None
 
@@ -59,8 +63,8 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "store-a-moved-message-is-the-first-of-its-send",
         BODIES,
-        "target.arrived(tier, source.span(run.lane, run.first))",
-        "target.arrived(tier, source.span(run.lane, run.first)._replace(nth=0))",
+        "target.arrived(tier, lane.span(run.first, run.first + 1), ",
+        "target.arrived(tier, lane.span(run.first, run.first + 1)._replace(nth=0), ",
     ),
     Mutant(
         "store-bodies-of-repeats-are-kept",
@@ -100,4 +104,55 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
         "            shard.ahead_ms = ahead_ms\n",
         "            pass\n",
     ),
+    # Snapshots.
+    Mutant("store-a-snapshot-is-not-synced", SNAPSHOT, "        file.sync()\n", ""),
+    Mutant(
+        "store-the-name-of-a-snapshot-is-not-synced", SNAPSHOT, "    disk.sync_folder(folder)\n    return", "    return"
+    ),
+    Mutant(
+        "store-a-snapshot-is-one-event-too-far",
+        BUILDING,
+        "    offset = order.segments[-1].next_offset\n",
+        "    offset = order.segments[-1].next_offset + 1\n",
+    ),
+    Mutant("store-only-one-snapshot-is-kept", UPKEEP, "SNAPSHOTS_KEPT = 2", "SNAPSHOTS_KEPT = 1"),
+    # Copying forward.
+    Mutant("store-the-leased-are-not-live", LIVING, "if held and leases.until_ms[slot] >= 0:", "if False:"),
+    Mutant("store-rows-are-not-live", LIVING, "        if place != FREE:", "        if place == FREE:"),
+    Mutant(
+        "store-pruned-one-too-far",
+        BODIES,
+        "bisect_right(self.firsts, lowest) - 1 if",
+        "bisect_right(self.firsts, lowest) if",
+    ),
+    Mutant("store-a-copy-is-off-by-one", BODIES, "nth + at - first << 3", "nth + at - first + 1 << 3"),
+    Mutant(
+        "store-what-lies-between-copies-is-forgotten",
+        BODIES,
+        "rows.append(span.nth << 3 | span.tier)\n                sizes",
+        "rows.append(nth << 3 | span.tier)\n                sizes",
+    ),
+    Mutant(
+        "store-a-copy-has-no-attributes",
+        UPKEEP,
+        "if self._has_attributes else None",
+        "if False else None",
+    ),
+    Mutant("store-what-moved-is-not-copied", UPKEEP, "in self._shard.memory.moves:", "in ():"),
+    Mutant("store-moves-are-forgotten-too-early", UPKEEP, "if move.offset >= plan.offset]", "if False]"),
+    # Dropping.
+    Mutant(
+        "store-dropped-before-the-copies-are-durable",
+        SHARD,
+        "        await self.log.wait_durable(self.log.end_offset)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "store-dropped-beyond-the-snapshot-before",
+        BUILDING,
+        "if segment.next_offset <= (order.previous or 0)]",
+        "]",
+    ),
+    Mutant("store-dropped-under-the-readers", UPKEEP, "            await self._shard.readers.last()\n", ""),
+    Mutant("store-dropped-without-a-copy", UPKEEP, "            await self._copy(plan)\n", ""),
 )

@@ -1,5 +1,6 @@
 """A store whose journal has many small segments, and whose upkeep happens when a test says so."""
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 
@@ -37,14 +38,17 @@ class Shop:
         self.sent = 0
 
     async def open(self, *, upkeep_ms: int = NEVER_MS) -> None:
-        runtime = self._runtime()
-        self.store = await self.machine.run(EmbeddedStore.open(runtime, FOLDER, self.settings, upkeep_ms=upkeep_ms))
+        await self.machine.run(self.begin(self.start(), upkeep_ms=upkeep_ms))
+
+    async def begin(self, runtime: Runtime, *, upkeep_ms: int = NEVER_MS) -> None:
+        self.store = await EmbeddedStore.open(runtime, FOLDER, self.settings, upkeep_ms=upkeep_ms)
         (self.running,) = self.store._shards.running
         self.shard = self.running.shard
         self.log = self.running._log
 
-    def _runtime(self) -> Runtime:
+    def start(self) -> Runtime:
         runtime = self.machine.start()
+        self.meanwhile = None
         inner = runtime.aside
         shop = self
 
@@ -76,6 +80,8 @@ class Shop:
     # What is done.
 
     async def upkeep(self) -> bool:
+        """Do what is to be done, once the last time is long enough ago."""
+        await asyncio.sleep(10)
         # Segments that the history has not told of yet would stay.
         assert self.shard.history is not None
         await self.shard.history.flush()
@@ -84,7 +90,7 @@ class Shop:
     async def shorten(self) -> None:
         """Let everything go that can: the segments before the last snapshot but one, at each turn."""
         for _ in range(4):
-            await self.churn(25)
+            await self.churn(10)
             await self.upkeep()
 
     async def send(self, *bodies: bytes, queue: str = "orders") -> list[str]:

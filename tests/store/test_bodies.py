@@ -65,8 +65,8 @@ class PlacesLife(RuleBasedStateMachine):
             return
         event = Copied(queue, 0, tuple(runs))
         keys = [(lane, number) for lane, first, length in runs for number in range(first, first + length)]
-        record = self.write(event, [self.live[queue].get(key, b"settled") for key in keys])
-        self.places[queue].copied(event, record)
+        bodies = [self.live[queue].get(key, b"settled") for key in keys]
+        self.places[queue].copied(event, self.write(event, bodies), sum(map(len, bodies)))
 
     @precondition(lambda self: self.live[0] or self.live[1])
     @rule(data=st.data(), queue=st.integers(0, 1))
@@ -95,6 +95,8 @@ class PlacesLife(RuleBasedStateMachine):
                 assert span == places.span(lane, number)
                 assert span.length == 1
                 assert self.read(*span) == [body]
+                stored = self.records[span.record]
+                assert places.lanes[lane].mean_bytes(number) == stored.size_bytes // len(stored.bodies)
 
     @invariant()
     def a_run_leads_to_its_bodies_in_order(self) -> None:
@@ -116,7 +118,7 @@ class PlacesLife(RuleBasedStateMachine):
                 firsts = list(lane.firsts)
                 assert firsts == sorted(set(firsts))
                 assert lane.next == end
-                assert len(lane.records) == len(lane.rows) == len(firsts)
+                assert len(lane.records) == len(lane.rows) == len(lane.sizes) == len(firsts)
 
     def read(self, record: int, tier: int, nth: int, length: int) -> list[bytes]:
         stored = self.records[record]

@@ -37,11 +37,7 @@ def shard(memory: Memory) -> dict[str, object]:
         "newest_ms": memory.newest_ms,
         "queues": {number: freeze(queue.state) for number, queue in memory.queues.items()},
         "places": {
-            number: (
-                [(lane.firsts, lane.records, lane.rows, lane.next) for lane in places.lanes],
-                places.messages,
-                places.size_bytes,
-            )
+            number: [(lane.firsts, lane.records, lane.rows, lane.sizes, lane.next) for lane in places.lanes]
             for number, places in memory.places.items()
         },
     }
@@ -105,6 +101,13 @@ def test_an_empty_shard_comes_back_the_same() -> None:
     assert shard(through(Memory())) == shard(Memory())
 
 
+def test_numbers_of_deleted_queues_and_the_time_are_not_forgotten() -> None:
+    memory = memory_of(Life())
+    memory.next_queue, memory.newest_ms = 9, 77
+    again = through(memory)
+    assert (again.next_queue, again.newest_ms) == (9, 77)
+
+
 def test_numbers_of_more_than_64_bits_come_back() -> None:
     life = Life(QUEUE)
     life.send(900)
@@ -156,6 +159,16 @@ def test_a_snapshot_that_was_cut_short_is_noticed_wherever_it_ends() -> None:
     whole = disk.read_bytes(PATH)
     for size in range(len(whole)):
         disk.write_bytes(PATH, whole[:size])
+        with pytest.raises(SnapshotDamaged):
+            load(disk, "folder", 7)
+
+
+def test_a_snapshot_of_which_a_part_is_zeros_is_noticed() -> None:
+    """So a file looks whose blocks were never written."""
+    disk = small_snapshot()
+    whole = disk.read_bytes(PATH)
+    for size in range(0, len(whole), 7):
+        disk.write_bytes(PATH, whole[:size] + bytes(len(whole) - size))
         with pytest.raises(SnapshotDamaged):
             load(disk, "folder", 7)
 

@@ -30,8 +30,8 @@ LANES = len(Tier)
 # Fewer entries than these are not worth forgetting one by one.
 _SPARSE_MIN = 256
 
-# First numbers, records and rows of a lane, as bytes.
-Columns: TypeAlias = tuple[bytes, bytes, bytes]
+# First numbers, records, rows and sizes of a lane, as bytes.
+Columns: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 
 
 class Span(NamedTuple):
@@ -76,20 +76,23 @@ def stored_bytes(bodies: Blobs, attributes: Blobs | None) -> int:
 class Lane:
     """Entries in the order of their first numbers."""
 
-    __slots__ = ("firsts", "records", "rows", "next")
+    __slots__ = ("firsts", "records", "rows", "sizes", "next")
 
     def __init__(self) -> None:
         self.firsts = array("Q")
         self.records = array("Q")
         # Which row of the record the first number is: how many of a tier come before it there, and the tier.
         self.rows = array("I")
+        # How large a body of that record is, on average.
+        self.sizes = array("I")
         self.next = 0
 
-    def append(self, count: int, record: int, nth: int, tier: int) -> None:
+    def append(self, count: int, record: int, row: int, mean_bytes: int) -> None:
         """The next ``count`` numbers are in a record."""
         self.firsts.append(self.next)
         self.records.append(record)
-        self.rows.append(nth << 3 | tier)
+        self.rows.append(row)
+        self.sizes.append(mean_bytes)
         self.next += count
 
     def has(self, number: int) -> bool:
@@ -103,13 +106,17 @@ class Lane:
         row = self.rows[entry]
         return Span(self.records[entry], row & 7, (row >> 3) + number - self.firsts[entry], min(end, after) - number)
 
+    def mean_bytes(self, number: int) -> int:
+        """How large the bodies are that are in one record with that of a message."""
+        return self.sizes[bisect_right(self.firsts, number) - 1]
+
     def spans(self, first: int, end: int) -> Iterator[Span]:
         while first < end:
             span = self.span(first, end)
             yield span
             first += span.length
 
-    def copy(self, runs: Sequence[tuple[int, int, int]], record: int, tier: int) -> None:
+    def copy(self, runs: Sequence[tuple[int, int, int]], record: int, tier: int, mean_bytes: int) -> None:
         """Some runs, rising, are in a record now: each a first number, an end, and its row there."""
         if not self.firsts:
             return
@@ -117,23 +124,26 @@ class Lane:
         stop = bisect_left(self.firsts, runs[-1][1])
         at = self.firsts[begin]
         after = self.firsts[stop] if stop < len(self.firsts) else self.next
-        firsts, records, rows = array("Q"), array("Q"), array("I")
+        firsts, records, rows, sizes = array("Q"), array("Q"), array("I"), array("I")
         for first, end, nth in [*runs, (after, after, 0)]:
             # What lies between two runs stays where it is.
             for span in self.spans(at, first):
                 firsts.append(at)
                 records.append(span.record)
                 rows.append(span.nth << 3 | span.tier)
+                sizes.append(self.mean_bytes(at))
                 at += span.length
             # Numbers below the first entry were pruned: they are settled.
             if at < end:
                 firsts.append(at)
                 records.append(record)
                 rows.append(nth + at - first << 3 | tier)
+                sizes.append(mean_bytes)
                 at = end
         self.firsts[begin:stop] = firsts
         self.records[begin:stop] = records
         self.rows[begin:stop] = rows
+        self.sizes[begin:stop] = sizes
 
     def is_sparse(self, runs: Sequence[tuple[int, int]]) -> bool:
         """Whether most entries are of settled numbers only, if these are the live ones."""
@@ -142,64 +152,60 @@ class Lane:
 
     def compact(self, runs: Sequence[tuple[int, int]]) -> None:
         """Forget where every number was that is not in one of the rising ``runs``."""
-        firsts, records, rows = array("Q"), array("Q"), array("I")
+        firsts, records, rows, sizes = array("Q"), array("Q"), array("I"), array("I")
         for first, end in runs:
             number = first
             for span in self.spans(first, end):
                 firsts.append(number)
                 records.append(span.record)
                 rows.append(span.nth << 3 | span.tier)
+                sizes.append(self.mean_bytes(number))
                 number += span.length
-        self.firsts, self.records, self.rows = firsts, records, rows
+        self.firsts, self.records, self.rows, self.sizes = firsts, records, rows, sizes
 
     def replace_below(self, number: int, columns: "Columns") -> None:
         """Take over entries for all numbers below one at which a send began."""
         old = bisect_left(self.firsts, number)
-        self.firsts[:old], self.records[:old], self.rows[:old] = (
-            array("Q", columns[0]),
-            array("Q", columns[1]),
-            array("I", columns[2]),
-        )
+        self.firsts[:old], self.records[:old] = array("Q", columns[0]), array("Q", columns[1])
+        self.rows[:old], self.sizes[:old] = array("I", columns[2]), array("I", columns[3])
 
     def columns(self) -> "Columns":
-        return self.firsts.tobytes(), self.records.tobytes(), self.rows.tobytes()
+        return self.firsts.tobytes(), self.records.tobytes(), self.rows.tobytes(), self.sizes.tobytes()
 
     def prune(self, lowest: int) -> None:
         """Forget where numbers below ``lowest`` were: none of them is live."""
         keep = bisect_right(self.firsts, lowest) - 1 if lowest < self.next else len(self.firsts)
         if keep > 0:
-            del self.firsts[:keep], self.records[:keep], self.rows[:keep]
+            del self.firsts[:keep], self.records[:keep], self.rows[:keep], self.sizes[:keep]
 
 
 class Places:
     """Where the bodies of one queue are."""
 
-    __slots__ = ("lanes", "messages", "size_bytes")
+    __slots__ = ("lanes",)
 
     def __init__(self) -> None:
         self.lanes = [Lane() for _ in range(LANES)]
-        # Of all that was ever sent: how large a body is, on average.
-        self.messages = 0
-        self.size_bytes = 0
 
     def sent(self, event: Sent | Arrived, record: int, size_bytes: int) -> None:
         tiers = event.tiers
-        self.messages += len(tiers)
-        self.size_bytes += size_bytes
-        tier = tiers[0] if tiers else 0
+        if not tiers:
+            return
+        mean_bytes = size_bytes // len(tiers)
+        tier = tiers[0]
         count = tiers.count(tier)
         if count == len(tiers):
-            if count:
-                self.lanes[tier].append(count, record, 0, tier)
+            self.lanes[tier].append(count, record, tier, mean_bytes)
             return
         for tier in set(tiers):
-            self.lanes[tier].append(tiers.count(tier), record, 0, tier)
+            self.lanes[tier].append(tiers.count(tier), record, tier, mean_bytes)
 
-    def arrived(self, tier: int, span: Span) -> None:
+    def arrived(self, tier: int, span: Span, mean_bytes: int) -> None:
         """Take a message that moved here; it gets the next number of its lane."""
-        self.lanes[tier].append(1, span.record, span.nth, span.tier)
+        self.lanes[tier].append(1, span.record, span.nth << 3 | span.tier, mean_bytes)
 
-    def copied(self, event: Copied, record: int) -> None:
+    def copied(self, event: Copied, record: int, size_bytes: int) -> None:
+        mean_bytes = size_bytes // max(1, sum(run.length for run in event.runs))
         runs: list[list[tuple[int, int, int]]] = [[] for _ in range(LANES)]
         nths = [0] * LANES
         for lane, first, length in event.runs:
@@ -207,7 +213,7 @@ class Places:
             nths[lane] += length
         for tier, lane_runs in enumerate(runs):
             if lane_runs:
-                self.lanes[tier].copy(lane_runs, record, tier)
+                self.lanes[tier].copy(lane_runs, record, tier, mean_bytes)
 
     def spans(self, runs: Sequence[Run]) -> list[Span]:
         """Return where the bodies of some runs are, in their order."""
@@ -224,7 +230,8 @@ def move(event: Buried | Redriven, source: Places, target: Places) -> Iterator[R
     """Let the messages of a move be found under their new numbers, and yield these."""
     for run, tier in zip(event.runs, event.tiers, strict=True):
         number = target.lanes[tier].next
-        target.arrived(tier, source.span(run.lane, run.first))
+        lane = source.lanes[run.lane]
+        target.arrived(tier, lane.span(run.first, run.first + 1), lane.mean_bytes(run.first))
         yield Run(tier, number, 1)
 
 

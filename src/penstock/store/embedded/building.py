@@ -30,6 +30,9 @@ from penstock.store.embedded.replay import Entry, entries
 from penstock.store.embedded.snapshot import load, save
 
 LIVE_SHARE_MAX = 0.5
+# What a copied message takes besides its body. Without it, many tiny ones would never count as live, and be copied
+# again and again.
+ROW_BYTES = 16
 
 
 class ClosedSegment(msgspec.Struct, frozen=True):
@@ -122,13 +125,11 @@ def _front(order: Order, memory: Memory, runs: dict[int, list[list[Stretch]]]) -
     """Choose up to where the journal may go: never beyond the previous snapshot, which must still lead to the end."""
     segments = [segment for segment in order.segments if segment.next_offset <= (order.previous or 0)]
     bases = [segment.base_offset for segment in segments]
-    live = [0.0] * len(segments)
+    live = [0] * len(segments)
     for number, lanes in runs.items():
-        places = memory.places[number]
-        mean = places.size_bytes / max(1, places.messages)
-        for lane, found in zip(places.lanes, lanes, strict=True):
-            for _, record, count in _below(lane, found, order.previous or 0):
-                live[max(0, bisect_right(bases, record) - 1)] += count * mean
+        for lane, found in zip(memory.places[number].lanes, lanes, strict=True):
+            for first, record, count in _below(lane, found, order.previous or 0):
+                live[max(0, bisect_right(bases, record) - 1)] += count * (lane.mean_bytes(first) + ROW_BYTES)
     chosen = 0
     sizes = accumulate(segment.size_bytes for segment in segments)
     for segment, size, kept in zip(segments, sizes, accumulate(live), strict=True):

@@ -60,8 +60,8 @@ class Memory:
         self.queues[event.queue].apply(event)
         self.queues[event.into].apply(event)
 
-    def _copied(self, event: Copied, offset: int, _size_bytes: int) -> None:
-        self.places[event.queue].copied(event, offset)
+    def _copied(self, event: Copied, offset: int, size_bytes: int) -> None:
+        self.places[event.queue].copied(event, offset, size_bytes)
 
     def _created(self, event: QueueCreated, _offset: int, _size_bytes: int) -> None:
         queue = Queue(event.queue)

@@ -33,14 +33,18 @@ def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int
     unusable: list[str] = []
     for offset in reversed(snapshot_offsets(runtime.disk, snapshots)):
         # One from before the start was left by a process that was killed before it could remove it.
-        if recalled is not None or offset < start_offset:
+        if offset < start_offset:
             break
         path = f"{snapshots}/{snapshot_name(offset)}"
-        try:
-            recalled = Recalled(_load(runtime.disk, snapshots, offset, end_offset), offset)
-        except SnapshotDamaged as error:
-            runtime.note(STORE_SNAPSHOT_DAMAGED, file=path, error=str(error))
-            unusable.append(path)
+        error = f"it is from beyond the end of this journal, which is at {end_offset}"
+        if offset <= end_offset:
+            try:
+                recalled = Recalled(load(runtime.disk, snapshots, offset), offset)
+                break
+            except SnapshotDamaged as damage:
+                error = str(damage)
+        runtime.note(STORE_SNAPSHOT_DAMAGED, file=path, error=error)
+        unusable.append(path)
     if recalled is None and start_offset:
         raise JournalHasNoBeginning(
             f"the journal begins at offset {start_offset}, and no whole snapshot in {snapshots} leads to it; "
@@ -48,13 +52,6 @@ def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int
         )
     _set_aside(runtime.disk, snapshots, unusable)
     return recalled or Recalled(Memory(), start_offset)
-
-
-def _load(disk: Disk, snapshots: str, offset: int, end_offset: int) -> Memory:
-    if offset > end_offset:
-        path = f"{snapshots}/{snapshot_name(offset)}"
-        raise SnapshotDamaged(f"{path} is from beyond the end of this journal, which is at {end_offset}")
-    return load(disk, snapshots, offset)
 
 
 def _set_aside(disk: Disk, snapshots: str, paths: list[str]) -> None:

@@ -107,11 +107,7 @@ def _queues(memory: Memory) -> Iterator[dict[str, Any]]:
         yield {
             "name": memory.names[number],
             "state": freeze(queue.state),
-            "places": {
-                "lanes": [(*lane.columns(), lane.next) for lane in places.lanes],
-                "messages": places.messages,
-                "size_bytes": places.size_bytes,
-            },
+            "places": [(*lane.columns(), lane.next) for lane in places.lanes],
         }
 
 
@@ -147,7 +143,8 @@ def _sections(file: File, path: str) -> Iterator[dict[str, Any]]:
         length, crc = _HEAD.unpack(head) if len(head) == _HEAD.size else (end, 0)
         position += _HEAD.size
         data = file.read(position, length) if length <= end - position else b""
-        if len(data) != length or crc32c(data) != crc:
+        # Zeros are a section of no bytes with the right CRC.
+        if not data or len(data) != length or crc32c(data) != crc:
             raise SnapshotDamaged(f"{path} is damaged at byte {position}")
         yield _decode(data)
         position += length
@@ -158,9 +155,8 @@ def _put(memory: Memory, section: dict[str, Any]) -> None:
     queue = Queue(state.queue)
     queue.state = state
     places = Places()
-    frozen = section["places"]
-    places.messages, places.size_bytes = frozen["messages"], frozen["size_bytes"]
-    for lane, (firsts, records, rows, next_number) in zip(places.lanes, frozen["lanes"], strict=True):
-        lane.firsts, lane.records, lane.rows = array("Q", firsts), array("Q", records), array("I", rows)
+    for lane, (firsts, records, rows, sizes, next_number) in zip(places.lanes, section["places"], strict=True):
+        lane.firsts, lane.records = array("Q", firsts), array("Q", records)
+        lane.rows, lane.sizes = array("I", rows), array("I", sizes)
         lane.next = next_number
     memory.put(queue, section["name"], places)

@@ -16,7 +16,8 @@ Laws of this file
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ from penstock.core.limits import COPY_BYTES_MAX, COPY_MESSAGES_MAX
 from penstock.core.message import Run
 from penstock.log.disk_log import DiskLog
 from penstock.log.frame import Blobs
+from penstock.log.interface import LogBusy, LogFull
 from penstock.log.jobs import off_loop
 from penstock.runtime.interface import AsideFailed, Runtime
 from penstock.store.embedded.bodies import Span, pick
@@ -37,8 +39,11 @@ from penstock.telemetry import STORE_SNAPSHOT_FAILED, STORE_SNAPSHOT_MADE
 
 # A snapshot may take a tenth of the time of one processor.
 REST_FACTOR = 9
-# For keys, headers and runs of a copy, besides the bodies.
-COPY_MARGIN_BYTES = 64 * 1024
+SNAPSHOTS_KEPT = 2
+# What a copy takes besides its bodies: for each, for each run, and for headers and the key.
+BODY_BYTES = 16
+RUN_BYTES = 32
+COPY_MARGIN_BYTES = 4 * 1024
 
 
 class Folders(NamedTuple):
@@ -58,35 +63,54 @@ class Upkeep:
         self._not_before_ms = 0
         # The end of the journal when the last copy was made.
         self._copied_upto = log.end_offset
+        # What the last child has found, until it is done.
+        self._plan: Plan | None = None
 
     async def run_once(self) -> bool:
         """Make a snapshot if there is anything new to put into it, and shorten the journal.
 
         Returns whether there is nothing more to do until another segment is closed.
+        Raises `LogBusy` and `LogFull`, and goes on from there when it is called again.
         """
+        if self._plan is None:
+            kept = snapshot_offsets(self._runtime.disk, self._snapshots)
+            previous = kept[-1] if kept else None
+            closed = self._log.segments[:-1]
+            if not closed or closed[-1].next_offset <= (previous or 0):
+                return True
+            await self._make_plan(previous)
+        plan, self._plan = self._plan, None
+        if plan is not None:
+            try:
+                await self._shorten(plan)
+            except (LogBusy, LogFull):
+                self._plan = plan
+                raise
+        return False
+
+    async def _make_plan(self, previous: int | None) -> None:
         now_ms = self._runtime.clock.now_ms()
-        kept = snapshot_offsets(self._runtime.disk, self._snapshots)
-        previous = kept[-1] if kept else None
-        closed = self._log.segments[:-1]
-        if not closed or closed[-1].next_offset <= (previous or 0):
-            return True
         segments = self._finished()
         if now_ms < self._not_before_ms or not segments or segments[-1].next_offset <= (previous or 0):
-            return False
+            return
         plan = await self._build(Order(self._journal, self._snapshots, previous, segments))
         took_ms = self._runtime.clock.now_ms() - now_ms
         self._not_before_ms = self._runtime.clock.now_ms() + REST_FACTOR * took_ms
-        if plan is None:
-            return False
-        self._runtime.note(STORE_SNAPSHOT_MADE, folder=self._snapshots, offset=plan.offset, size_bytes=plan.size_bytes)
-        self._forget(plan)
+        if plan is not None:
+            self._runtime.note(
+                STORE_SNAPSHOT_MADE, folder=self._snapshots, offset=plan.offset, size_bytes=plan.size_bytes
+            )
+            self._forget(plan)
+        self._plan = plan
+
+    async def _shorten(self, plan: Plan) -> None:
         if plan.drop_before > self._log.start_offset:
             await self._copy(plan)
+            # Also if nothing was copied: a queue was passed over because it is deleted, and must stay so.
             await self._shard.settled()
             await self._shard.readers.last()
             await self._log.drop_before(plan.drop_before)
-        await off_loop(self._runtime.workers, lambda: self._remove(kept[:-1]))
-        return False
+        await off_loop(self._runtime.workers, self._remove_old)
 
     def _finished(self) -> list[ClosedSegment]:
         """Closed segments of which the history has told everything."""
@@ -122,42 +146,43 @@ class Upkeep:
 
     async def _copy(self, plan: Plan) -> None:
         for number, columns in plan.copies.items():
-            for runs in _steps(columns, self._mean_bytes(number)):
-                if number not in self._shard.memory.queues:
-                    break
-                await self._copy_step(number, runs)
-        await self._copy_moved(plan)
+            await self._copy_runs(number, _runs(columns), plan.drop_before)
+        # What the plan knows by its old number only; also what moves while this goes on.
+        for _, into, run in self._shard.memory.moves:
+            await self._copy_runs(into, [run], plan.drop_before)
 
-    async def _copy_moved(self, plan: Plan) -> None:
-        """Copy what the plan knows by its old number only, also if it moves while this goes on."""
-        memory = self._shard.memory
-        for _, into, run in memory.moves:
-            lane = memory.places[into].lanes[run.lane] if into in memory.places else None
-            if lane and lane.has(run.first) and lane.span(run.first, run.first + 1).record < plan.drop_before:
-                await self._copy_step(into, [run])
+    async def _copy_runs(self, number: int, runs: Iterable[Run], drop_before: int) -> None:
+        """Write those bodies again that are in what is to be dropped, in small steps."""
+        step = _Step()
+        for lane, first, length in runs:
+            for at, span in self._places(number, lane, first, length):
+                if span.record < drop_before:
+                    bodies, attributes = await self._read(span)
+                    while bodies:
+                        if step.is_full:
+                            await self._write(number, step)
+                            step = _Step()
+                        count = step.take(lane, at + span.length - len(bodies), bodies, attributes)
+                        bodies, attributes = bodies[count:], attributes and attributes[count:]
+        if step.runs:
+            await self._write(number, step)
 
-    def _mean_bytes(self, number: int) -> int:
+    def _places(self, number: int, lane: int, first: int, length: int) -> list[tuple[int, Span]]:
+        """Return where the messages of a run are, each place with its first number; nothing for what was pruned."""
         places = self._shard.memory.places.get(number)
-        return 1 if places is None else max(1, places.size_bytes // max(1, places.messages))
+        if places is None or not places.lanes[lane].has(first):
+            return []
+        spans = list(places.lanes[lane].spans(first, first + length))
+        firsts = accumulate((span.length for span in spans[:-1]), initial=first)
+        return list(zip(firsts, spans, strict=True))
 
-    async def _copy_step(self, number: int, runs: list[Run]) -> None:
-        """Write some bodies again, and wait until they are durable: the next step is not to crowd out the senders."""
-        spans = self._shard.memory.places[number].spans(runs)
-        bodies: list[memoryview] = []
-        attributes: list[memoryview] = []
-        has_attributes = False
-        for span in spans:
-            found, extra = await self._read(span)
-            bodies += found
-            attributes += extra or [memoryview(b"")] * span.length
-            has_attributes |= extra is not None
-        columns = Blobs.of(bodies), Blobs.of(attributes) if has_attributes else None
-        size = sum(map(len, bodies)) + sum(map(len, attributes)) + 16 * len(bodies) + 32 * len(runs)
-        with self._log.reserve(size + COPY_MARGIN_BYTES) as space:
-            # Purged, deleted or dropped meanwhile, or pruned as all of it was settled: then it needs no copy.
+    async def _write(self, number: int, step: "_Step") -> None:
+        """Append a step and wait until it is durable: the next one is not to crowd out the senders."""
+        with self._log.reserve(step.size_bytes + COPY_MARGIN_BYTES) as space:
+            # Deleted meanwhile, it needs no copy.
             if number in self._shard.memory.queues:
-                event = Copied(number, self._shard.now_ms(), tuple(runs))
-                self._shard.write(space, [Fact(event, *columns)])
+                event = Copied(number, self._shard.now_ms(), tuple(step.runs))
+                self._shard.write(space, [Fact(event, *step.columns())])
                 self._copied_upto = self._log.end_offset
         await self._shard.settled()
 
@@ -167,24 +192,51 @@ class Upkeep:
         rows = frame.rows(span.tier, span.nth, span.length)
         return pick(frame.bodies, rows), None if frame.attributes is None else pick(frame.attributes, rows)
 
-    def _remove(self, offsets: list[int]) -> None:
-        for offset in offsets:
+    def _remove_old(self) -> None:
+        for offset in snapshot_offsets(self._runtime.disk, self._snapshots)[:-SNAPSHOTS_KEPT]:
             self._runtime.disk.remove(f"{self._snapshots}/{snapshot_name(offset)}")
 
 
-def _steps(columns: tuple[bytes, bytes, bytes], mean_bytes: int) -> Iterator[list[Run]]:
-    """Cut runs into steps of not too many messages and not too many bytes."""
-    most = max(1, min(COPY_MESSAGES_MAX, COPY_BYTES_MAX // mean_bytes))
-    lanes, firsts, lengths = array("B", columns[0]), array("Q", columns[1]), array("I", columns[2])
-    step: list[Run] = []
-    room = most
-    for lane, first, length in zip(lanes, firsts, lengths, strict=True):
-        while length:
-            count = min(length, room)
-            step.append(Run(lane, first, count))
-            first, length, room = first + count, length - count, room - count  # noqa: PLW2901 - the rest of the run.
-            if not room:
-                yield step
-                step, room = [], most
-    if step:
-        yield step
+class _Step:
+    """Bodies to be copied at once: not too many, and not too many bytes, as they are and not as they should be."""
+
+    __slots__ = ("runs", "size_bytes", "_bodies", "_attributes", "_has_attributes")
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.size_bytes = 0
+        self._bodies: list[memoryview] = []
+        self._attributes: list[memoryview] = []
+        self._has_attributes = False
+
+    @property
+    def is_full(self) -> bool:
+        return self.size_bytes >= COPY_BYTES_MAX or len(self._bodies) >= COPY_MESSAGES_MAX
+
+    def take(self, lane: int, first: int, bodies: Sequence[memoryview], attributes: Sequence[memoryview] | None) -> int:
+        """Take as many of these as there is room for, and return how many: one at least."""
+        extra = attributes or [memoryview(b"")] * len(bodies)
+        count = 0
+        while count < len(bodies) and not self.is_full:
+            self._bodies.append(bodies[count])
+            self._attributes.append(extra[count])
+            self.size_bytes += len(bodies[count]) + len(extra[count]) + BODY_BYTES
+            count += 1
+        self._has_attributes |= attributes is not None
+        self._add_run(lane, first, count)
+        return count
+
+    def _add_run(self, lane: int, first: int, count: int) -> None:
+        last = self.runs[-1] if self.runs else None
+        if last is not None and last.lane == lane and last.first + last.length == first:
+            self.runs[-1] = Run(lane, last.first, last.length + count)
+        else:
+            self.runs.append(Run(lane, first, count))
+            self.size_bytes += RUN_BYTES
+
+    def columns(self) -> tuple[Blobs, Blobs | None]:
+        return Blobs.of(self._bodies), Blobs.of(self._attributes) if self._has_attributes else None
+
+
+def _runs(columns: tuple[bytes, bytes, bytes]) -> Iterator[Run]:
+    return map(Run, array("B", columns[0]), array("Q", columns[1]), array("I", columns[2]))

@@ -1,0 +1,136 @@
+"""Keeping a journal short when the disk is full, the child fails, or the store is closed meanwhile."""
+
+import asyncio
+
+import pytest
+
+from penstock.log.interface import LogFull
+from penstock.runtime.interface import AsideFailed
+from tests.simulation.world import Died, Machine
+from tests.store.small import QUEUE, Shop, opened
+
+
+async def has_room(shop: Shop, size: int) -> bool:
+    try:
+        await shop.send(bytes(size), queue="churn")
+    except LogFull:
+        return False
+    return True
+
+
+async def test_a_full_disk_puts_it_off_and_breaks_nothing() -> None:
+    shop = await opened()
+    bodies = [b"%d" % number + bytes(200) for number in range(30)]
+    await shop.send(*bodies)
+    await shop.churn(100)
+    await shop.upkeep()
+    await shop.churn(100)
+    used, start = shop.machine.disk.used_bytes(), shop.log.start_offset
+    # There is not even room for the snapshot.
+    shop.machine.disk.capacity_bytes = used
+    before = shop.snapshots()
+    assert await shop.upkeep() is False
+    assert shop.noted("store.snapshot_failed") == 1
+    assert (shop.snapshots(), shop.log.start_offset) == (before, start)
+    shop.machine.disk.capacity_bytes = None
+    await shop.upkeep()
+    assert shop.log.start_offset > start
+    await shop.crash()
+    assert await shop.drain() == bodies
+    await shop.close()
+
+
+async def test_copies_that_find_no_room_are_made_when_there_is_some() -> None:
+    shop = await opened()
+    bodies = [b"%d" % number + bytes(200) for number in range(30)]
+    await shop.send(*bodies)
+    await shop.churn(100)
+    await shop.upkeep()
+    await shop.churn(100)
+    start = shop.log.start_offset
+
+    async def fill() -> None:
+        """The snapshot is made, and then the disk is full."""
+        shop.machine.disk.capacity_bytes = shop.machine.disk.used_bytes()
+        for size in (50_000, 1_000):
+            while await has_room(shop, size):
+                pass
+
+    shop.meanwhile = fill
+    with pytest.raises(LogFull):
+        await shop.upkeep()
+    assert shop.log.start_offset == start
+    shop.machine.disk.capacity_bytes = None
+    # No segment was closed since.
+    for _ in range(3):
+        await shop.upkeep()
+    assert shop.log.start_offset > start
+    assert len(shop.snapshots()) == 2
+    await shop.crash()
+    assert await shop.drain() == bodies
+    await shop.close()
+
+
+async def test_a_child_that_fails_is_noted_and_started_again() -> None:
+    shop = Shop(Machine())
+    await shop.open(upkeep_ms=100)
+    await shop.store.create("orders", QUEUE)
+
+    async def fail() -> None:
+        raise AsideFailed("it was killed")
+
+    shop.meanwhile = fail
+    await shop.churn(50)
+    await asyncio.sleep(10)
+    ((_, fields),) = [entry for entry in shop.machine.notes.notes if entry[0].name == "store.snapshot_failed"]
+    assert fields["error"] == "it was killed"
+    await shop.churn(50)
+    await asyncio.sleep(10)
+    assert shop.noted("store.snapshot_made") >= 1
+    await shop.churn(1)
+    await shop.close()
+
+
+async def test_a_child_whose_disk_failed_stops_the_process() -> None:
+    shop = await opened()
+    await shop.churn(50)
+    shop.machine.disk.fail_sync_after = 0
+    with pytest.raises(Died):
+        await shop.machine.run(shop.upkeep())
+    assert shop.snapshots() == []
+    await shop.crash()
+    await shop.churn(1)
+    await shop.close()
+
+
+async def test_a_mistake_is_noted_and_the_store_goes_on() -> None:
+    shop = Shop(Machine())
+    await shop.open(upkeep_ms=100)
+
+    async def fail() -> None:
+        raise ValueError("a mistake")
+
+    shop.meanwhile = fail
+    await shop.churn(50)
+    await asyncio.sleep(10)
+    assert shop.noted("store.upkeep_failed") == 1
+    await shop.churn(50)
+    await asyncio.sleep(10)
+    assert shop.noted("store.snapshot_made") >= 1
+    await shop.close()
+
+
+async def test_closing_a_store_does_not_wait_for_its_child() -> None:
+    shop = Shop(Machine())
+    await shop.open(upkeep_ms=1)
+    forever = asyncio.Event()
+
+    async def hang() -> None:
+        await forever.wait()
+
+    shop.meanwhile = hang
+    await shop.churn(50)
+    await asyncio.sleep(1)
+    # A snapshot was made, and nobody has heard of it.
+    assert (len(shop.snapshots()), shop.noted("store.snapshot_made")) == (1, 0)
+    await shop.close()
