@@ -277,6 +277,37 @@ async def test_no_snapshot_is_built_on_a_damaged_one() -> None:
     await shop.close()
 
 
+async def test_a_snapshot_damaged_while_the_store_runs_is_passed_over() -> None:
+    shop, bodies = await shortened()
+    await shop.open()
+    good, bad = shop.snapshots()
+    damage(shop, bad)
+    await shop.churn(25)
+    await shop.upkeep()
+    assert shop.snapshots() == [good]
+    assert shop.noted("store.snapshot_damaged") == 1
+    await shop.upkeep()
+    kept = shop.snapshots()
+    assert (kept[0], len(kept)) == (good, 2)
+    assert kept[1] > bad
+    await shop.crash()
+    assert await shop.drain() == bodies
+    await shop.close()
+
+
+async def test_nothing_is_built_when_no_snapshot_leads_to_the_journal_any_more() -> None:
+    shop, _ = await shortened()
+    await shop.open()
+    for offset in shop.snapshots():
+        shop.machine.disk.remove(f"{SNAPSHOTS}/{snapshot_name(offset)}")
+    await shop.churn(25)
+    await shop.upkeep()
+    assert shop.snapshots() == []
+    assert shop.noted("store.snapshot_failed") == 1
+    await shop.churn(1)
+    await shop.close()
+
+
 async def test_without_a_whole_snapshot_a_journal_that_was_shortened_is_refused() -> None:
     shop, _ = await shortened()
     disk = shop.machine.disk

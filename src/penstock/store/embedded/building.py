@@ -27,7 +27,7 @@ from penstock.runtime.interface import Disk
 from penstock.store.embedded.bodies import Columns, Lane, Places
 from penstock.store.embedded.memory import Memory
 from penstock.store.embedded.replay import Entry, entries
-from penstock.store.embedded.snapshot import load, save
+from penstock.store.embedded.snapshot import SnapshotDamaged, load, save, set_aside
 
 LIVE_SHARE_MAX = 0.5
 # What a copied message takes besides its body. Without it, many tiny ones would never count as live, and be copied
@@ -76,10 +76,19 @@ class Plan(msgspec.Struct):
 
 
 def build(disk: Disk, request: bytes) -> bytes:
-    """Do what an `Order` says and return a `Plan`, both as MessagePack."""
+    """Do what an `Order` says and return a `Plan`, both as MessagePack; nothing, if there is nothing to begin with.
+
+    A snapshot that has been damaged since it was written is set aside: the next
+    order begins with the one before it.
+    """
     order = msgspec.msgpack.decode(request, type=Order)
-    memory = Memory() if order.previous is None else load(disk, order.snapshots, order.previous)
     since = order.previous or 0
+    assert order.segments[0].base_offset <= since, "the journal must lead on from the snapshot"
+    try:
+        memory = Memory() if order.previous is None else load(disk, order.snapshots, order.previous)
+    except SnapshotDamaged:
+        set_aside(disk, order.snapshots, [since])
+        return b""
     for segment in order.segments:
         if segment.next_offset > since:
             for event, offset, size_bytes in _events(disk, order.journal, segment):

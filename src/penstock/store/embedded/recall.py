@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from penstock.log.interface import Log
 from penstock.log.jobs import off_loop
-from penstock.runtime.interface import Disk, Runtime
+from penstock.runtime.interface import Runtime
 from penstock.store.embedded.memory import Memory
-from penstock.store.embedded.snapshot import UNUSABLE, SnapshotDamaged, load, snapshot_name, snapshot_offsets
+from penstock.store.embedded.snapshot import SnapshotDamaged, load, set_aside, snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED
 
 
@@ -30,12 +30,11 @@ async def recall(runtime: Runtime, snapshots: str, log: Log) -> Recalled:
 
 def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int) -> Recalled:
     recalled = None
-    unusable: list[str] = []
+    unusable: list[int] = []
     for offset in reversed(snapshot_offsets(runtime.disk, snapshots)):
         # One from before the start was left by a process that was killed before it could remove it.
         if offset < start_offset:
             break
-        path = f"{snapshots}/{snapshot_name(offset)}"
         error = f"it is from beyond the end of this journal, which is at {end_offset}"
         if offset <= end_offset:
             try:
@@ -43,24 +42,12 @@ def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int
                 break
             except SnapshotDamaged as damage:
                 error = str(damage)
-        runtime.note(STORE_SNAPSHOT_DAMAGED, file=path, error=error)
-        unusable.append(path)
+        runtime.note(STORE_SNAPSHOT_DAMAGED, file=f"{snapshots}/{snapshot_name(offset)}", error=error)
+        unusable.append(offset)
     if recalled is None and start_offset:
         raise JournalHasNoBeginning(
             f"the journal begins at offset {start_offset}, and no whole snapshot in {snapshots} leads to it; "
             "restore a backup, or put back the snapshots that belong to this journal"
         )
-    _set_aside(runtime.disk, snapshots, unusable)
+    set_aside(runtime.disk, snapshots, unusable)
     return recalled or Recalled(Memory(), start_offset)
-
-
-def _set_aside(disk: Disk, snapshots: str, paths: list[str]) -> None:
-    """Let the names go by which snapshots are found: the next is not to be built on them.
-
-    A journal that was put back from a copy goes on differently from there. Once it
-    is long enough, a snapshot from beyond its end would look as if it were its own.
-    """
-    for path in paths:
-        disk.rename(path, path + UNUSABLE)
-    if paths:
-        disk.sync_folder(snapshots)

@@ -25,7 +25,7 @@ Laws of the file
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -64,6 +64,19 @@ def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
     """Return the offsets of the snapshots in a folder, rising."""
     stems = (name.removesuffix(SUFFIX) for name in disk.names(folder) if name.endswith(SUFFIX))
     return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
+
+
+def set_aside(disk: Disk, folder: str, offsets: Sequence[int]) -> None:
+    """Let the names go by which snapshots are found: the next is not to be built on them.
+
+    A journal that was put back from a copy goes on differently from there. Once it
+    is long enough, a snapshot from beyond its end would look as if it were its own.
+    """
+    for offset in offsets:
+        path = f"{folder}/{snapshot_name(offset)}"
+        disk.rename(path, path + UNUSABLE)
+    if offsets:
+        disk.sync_folder(folder)
 
 
 def save(disk: Disk, folder: str, memory: Memory, offset: int) -> int:

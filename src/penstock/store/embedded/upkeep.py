@@ -35,10 +35,12 @@ from penstock.store.embedded.building import ClosedSegment, Order, Plan, build
 from penstock.store.embedded.replay import stored
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets
-from penstock.telemetry import STORE_SNAPSHOT_FAILED, STORE_SNAPSHOT_MADE
+from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_SNAPSHOT_FAILED, STORE_SNAPSHOT_MADE
 
 # A snapshot may take a tenth of the time of one processor.
 REST_FACTOR = 9
+# How often it is said that there is nothing to build on.
+LOST_MS = 60_000
 SNAPSHOTS_KEPT = 2
 # What a copy takes besides its bodies: for each, for each run, and for headers and the key.
 BODY_BYTES = 16
@@ -93,6 +95,11 @@ class Upkeep:
         segments = self._finished()
         if now_ms < self._not_before_ms or not segments or segments[-1].next_offset <= (previous or 0):
             return
+        if segments[0].base_offset > (previous or 0):
+            # All that led on to here are lost. What is in memory is whole, and so is the journal from here on.
+            self._not_before_ms = now_ms + LOST_MS
+            self._runtime.note(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error="no snapshot leads to the journal")
+            return
         plan = await self._build(Order(self._journal, self._snapshots, previous, segments))
         took_ms = self._runtime.clock.now_ms() - now_ms
         self._not_before_ms = self._runtime.clock.now_ms() + REST_FACTOR * took_ms
@@ -128,6 +135,9 @@ class Upkeep:
             if error.is_disk_failure:
                 self._runtime.halt(str(error))
             self._runtime.note(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error=str(error))
+            return None
+        if not answer:
+            self._runtime.note(STORE_SNAPSHOT_DAMAGED, folder=self._snapshots, error=f"that of offset {order.previous}")
             return None
         return msgspec.msgpack.decode(answer, type=Plan)
 
