@@ -4,10 +4,13 @@
 """
 
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 
 from penstock.core.limits import LIMITS
+from penstock.core.settings import DAY_MS, MINUTE_MS, SECOND_MS, QueueSettings
 from penstock.telemetry import NOTES
+from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -36,7 +39,61 @@ def limits_page() -> str:
     )
 
 
-PAGES: dict[Path, Callable[[], str]] = {REFERENCE / "notes.md": notes_page, REFERENCE / "limits.md": limits_page}
+def queue_settings_page() -> str:
+    settings, bounds = settings_of(QueueSettings), bounds_of(QueueSettings)
+    rows = [f"| `{each.name}` | {_value(each)} | {_bounds(each, bounds)} | {each.meaning} |" for each in settings]
+    return _page(
+        "Settings of a queue",
+        "src/penstock/core/settings.py",
+        "What `QueueSettings` may say of one queue. A list has one number for each tier, CRITICAL first. Times are in\n"
+        "milliseconds. What is out of bounds raises `BadSettings`, which names the setting; names in the bounds are\n"
+        "[limits](limits.md). `change` replaces all settings of a queue at once, while it is in use.",
+        ["| setting | default | bounds | meaning |", "|---|---|---|---|", *rows, *_choices(settings)],
+    )
+
+
+def _value(setting: Declared) -> str:
+    default = setting.default
+    if isinstance(default, Enum):
+        return f"`{default.value}`"
+    if isinstance(default, tuple):
+        return ", ".join(_number(setting.name, each) for each in default)
+    return _number(setting.name, default) if type(default) is int else f"`{default!r}`"
+
+
+def _number(name: str, value: int) -> str:
+    """The number, and what it comes to if it is a time."""
+    for unit, size_ms in (("days", DAY_MS), ("min", MINUTE_MS), ("s", SECOND_MS)):
+        if "_ms" in name and value and value % size_ms == 0:
+            return f"{value} ({value // size_ms} {unit})"
+    return str(value)
+
+
+def _bounds(setting: Declared, bounds: dict[str, str]) -> str:
+    if isinstance(setting.default, Enum):
+        return "one of " + ", ".join(f"`{choice.value}`" for choice in type(setting.default))
+    if isinstance(setting.default, bool):
+        return "`True` or `False`"
+    if isinstance(setting.default, str):
+        return "the name of a queue"
+    return bounds[setting.name]
+
+
+def _choices(settings: list[Declared]) -> list[str]:
+    """What each word means, of the settings that are one of a few."""
+    lines: list[str] = []
+    for setting in settings:
+        if isinstance(setting.default, Enum):
+            lines += ["", f"## `{setting.name}`", "", "| choice | meaning |", "|---|---|"]
+            lines += [f"| `{each.default}` | {each.meaning} |" for each in choices_of(type(setting.default))]
+    return lines
+
+
+PAGES: dict[Path, Callable[[], str]] = {
+    REFERENCE / "notes.md": notes_page,
+    REFERENCE / "limits.md": limits_page,
+    REFERENCE / "queue-settings.md": queue_settings_page,
+}
 
 
 def _page(title: str, source: str, opening: str, table: list[str]) -> str:

@@ -2,7 +2,8 @@
 
 Settings travel as JSON in `QueueCreated` and `QueueChanged`. A name that is not
 there has its default; a name that is not known is refused, because a setting
-that is silently ignored is worse than an error.
+that is silently ignored is worse than an error. `docs/reference/queue-settings.md`
+is made from this file: the comment above a setting is its meaning.
 """
 
 import json
@@ -43,6 +44,7 @@ class DedupScope(Enum):
 class History(Enum):
     """What is told of a message when it is settled."""
 
+    # Nothing.
     OFF = "off"
     # When it was sent, leased and settled, how often it was delivered, and how it ended.
     FACTS = "facts"
@@ -54,29 +56,43 @@ class History(Enum):
 class QueueSettings:
     """The settings of one queue. A list has one number for each tier, CRITICAL first."""
 
-    # Whether a group is in order and leased to one worker at a time; otherwise groups only share fairly.
+    # Whether a group is in order and leased to one worker at a time; otherwise groups only share fairly. It is chosen
+    # when a queue is created, and stays.
     is_fifo: bool = False
+    # How long a lease lasts, if whoever leases does not say.
     lease_ms: int = 30 * SECOND_MS
+    # How long a message rests before its first delivery, if it has no time of its own.
     delay_ms: int = 0
-    # 0 keeps messages for ever.
+    # How long a message that nobody holds is kept, counted from when it was sent to this queue or came to it; 0
+    # keeps it for ever.
     retention_ms: int = 4 * DAY_MS
-    # 0 never buries, whatever limits the messages have.
+    # How often a message is delivered before it is buried, if it has no limit of its own; 0 never buries, whatever
+    # limits the messages have.
     deliveries_max: int = 5
+    # How long a message rests at most if it is released without a delay after its first delivery; each further delivery
+    # doubles it. How long it does rest is drawn each time, between 0 and that.
     backoff_ms_base: int = SECOND_MS
+    # What the doubling of `backoff_ms_base` never exceeds.
     backoff_ms_max: int = 15 * MINUTE_MS
-    # "" is the name the store gives.
+    # The queue to bury in; "" is the name of this one with `.dead` after it.
     dead_letters: str = ""
+    # How long an id keeps a second message of the same id away.
     dedup_scope: DedupScope = DedupScope.WINDOW
+    # How long the window of the scopes `window` and `content` is.
     dedup_window_ms: int = 5 * MINUTE_MS
+    # Whether a tier is served only when all above it are empty, whatever the weights.
     is_strict: bool = False
+    # By which the tiers share what is leased while all of them have messages.
     weights: tuple[int, ...] = (16, 8, 4, 2, 1)
-    # How long a message waits in a tier before it moves up by one; 0 never.
+    # How long a message waits in a tier before it moves up by one; 0 never. That of CRITICAL has no effect.
     aging_ms: tuple[int, ...] = (0, 0, 0, 30 * MINUTE_MS, 60 * MINUTE_MS)
-    # 0 is without a bound.
+    # How many messages the queue holds, leased and resting ones too, before it refuses sends; 0 is without a bound.
     size_max: int = 0
-    # Of `size_max`, in percent, what a tier leaves to the others.
+    # Of `size_max`, in percent, what a tier leaves to the others: the least urgent is refused first.
     reserve_percent: tuple[int, ...] = (0, 2, 5, 10, 20)
+    # Whether nothing is leased. Sends are accepted, and what is leased already may be acked, released and extended.
     is_paused: bool = False
+    # What is told of a message when it is settled.
     history: History = History.FACTS
 
     def __post_init__(self) -> None:
