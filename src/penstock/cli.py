@@ -32,7 +32,7 @@ _errors = Console(stderr=True, highlight=False)
 def main() -> None:
     """Penstock, a durable message queue for Python teams.
 
-    This version holds the foundation: the segmented log and the tools around it.
+    This version holds queues to be used from Python, and the log they stand on. The server comes next.
 
     \b
     Try:
@@ -45,8 +45,8 @@ def main() -> None:
 def serve() -> None:
     """Run the server (not in this version yet)."""
     _refuse(
-        "The server is not in this version yet: it holds the log that the server will stand on.\n"
-        "What works today is in the README: make test, make sim, make bench, penstock repair.",
+        "The server is not in this version yet: it holds the queues that the server will serve.\n"
+        "What works today is in the README: queues from Python, penstock backup, penstock repair.",
         EXIT_UNAVAILABLE,
     )
 

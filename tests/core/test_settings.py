@@ -76,9 +76,22 @@ def test_a_full_queue_refuses_background_before_critical() -> None:
 
 def test_a_batch_that_does_not_fit_is_refused_whole() -> None:
     life = Life(QueueSettings(size_max=10))
+    life.send(2, Tier.CRITICAL)
     with pytest.raises(QueueFull):
+        life.send(9, Tier.CRITICAL)
+    assert life.state.live == 2
+
+
+def test_a_batch_that_can_never_fit_is_not_asked_to_try_again() -> None:
+    life = Life(QueueSettings(size_max=10))
+    with pytest.raises(BadDraft, match="never has room for more than 10"):
         life.send(11, Tier.CRITICAL)
     assert life.state.live == 0
+
+
+def test_the_smallest_queue_takes_a_message_of_any_tier() -> None:
+    for tier in Tier:
+        assert Life(QueueSettings(size_max=1)).send(1, tier)
 
 
 def test_a_refusal_says_when_to_try_again_from_the_rate_of_draining() -> None:

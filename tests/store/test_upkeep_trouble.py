@@ -1,11 +1,15 @@
 """Keeping a journal short when the disk is full, the child fails, or the store is closed meanwhile."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
+from penstock.core.settings import History
 from penstock.log.interface import LogFull
 from penstock.runtime.interface import AsideFailed
+from penstock.store.embedded.bodies import Hot
+from penstock.store.embedded.history import frames
 from tests.simulation.world import Died, Machine
 from tests.store.small import QUEUE, Shop, opened
 
@@ -133,4 +137,26 @@ async def test_closing_a_store_does_not_wait_for_its_child() -> None:
     await asyncio.sleep(1)
     # A snapshot was made, and nobody has heard of it.
     assert (len(shop.snapshots()), shop.noted("store.snapshot_made")) == (1, 0)
+    await shop.close()
+
+
+async def test_the_history_of_a_deleted_queue_keeps_its_bodies_though_their_segments_go() -> None:
+    shop = await opened()
+    await shop.store.create("kept", dataclasses.replace(QUEUE, history=History.FULL))
+    await shop.send(b"a" * 50, b"b" * 50, queue="kept")
+    await shop.churn(30)
+    await shop.upkeep()
+    await shop.churn(30)
+    # Otherwise the bodies would be there in memory.
+    shop.shard.hot = Hot(0)
+
+    async def delete() -> None:
+        await shop.store.delete("kept")
+
+    shop.meanwhile = delete
+    await shop.upkeep()
+    assert shop.log.start_offset > 0
+    told = [frame async for _, frame in frames(shop.running._history_log, 0)]
+    bodies = [bytes(body) for frame in told if frame.body is not None for body in frame.body]
+    assert [body for body in bodies if body] == [b"a" * 50, b"b" * 50]
     await shop.close()

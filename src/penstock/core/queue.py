@@ -181,11 +181,12 @@ class Queue:
         return Accepted(event, messages)
 
     def _check_room(self, tiers: bytes, now_ms: int) -> None:
-        state = self.state
-        after = state.live + len(tiers)
-        room = min(state.settings.room(tier) for tier in set(tiers))
-        if after > room:
-            wait_ms = state.drained.ms_for(after - room, now_ms)
+        room = min(self.state.settings.room(tier) for tier in set(tiers))
+        if len(tiers) > room:
+            raise BadDraft(f"{len(tiers)} messages; by its size_max the queue never has room for more than {room}")
+        excess = self.state.live + len(tiers) - room
+        if excess > 0:
+            wait_ms = self.state.drained.ms_for(excess, now_ms)
             most = RETRY_AFTER_MS_MAX if wait_ms is None else min(wait_ms, RETRY_AFTER_MS_MAX)
             raise QueueFull(max(RETRY_AFTER_MS_MIN, most))
 

@@ -110,7 +110,7 @@ class QueueSettings:
 
     def room(self, tier: int) -> int:
         """How many messages the queue may hold for one more of this tier to be let in."""
-        return self.size_max * (100 - self.reserve_percent[tier]) // 100
+        return self.size_max - self.size_max * self.reserve_percent[tier] // 100
 
     def to_json(self) -> str:
         """Return all settings as text, in an order that does not change."""

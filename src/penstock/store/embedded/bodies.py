@@ -158,8 +158,8 @@ class Lane:
             for span in self.spans(first, end):
                 firsts.append(number)
                 records.append(span.record)
-                rows.append(span.nth << 3 | span.tier)
                 sizes.append(self.mean_bytes(number))
+                rows.append(span.nth << 3 | span.tier)
                 number += span.length
         self.firsts, self.records, self.rows, self.sizes = firsts, records, rows, sizes
 

@@ -160,6 +160,17 @@ class Shard:
         """Up to where nobody needs the journal to learn what happened."""
         return self.log.durable_offset if self.history is None else self.history.covered
 
+    async def tell_history(self) -> bool:
+        """Have the history tell of everything so far, and return whether there was room for it.
+
+        Of a queue that was deleted nothing is copied forward, and yet its last rows may need its bodies.
+        """
+        if self.history is None:
+            return True
+        end = self.log.end_offset
+        await self.history.flush()
+        return self.history.covered >= end
+
     async def bodies(self, spans: Sequence[Span]) -> tuple[Sequence[memoryview], Sequence[memoryview] | None]:
         """Return bodies and, if any of them has some, attributes."""
         if len(spans) == 1:

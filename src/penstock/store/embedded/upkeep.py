@@ -7,8 +7,9 @@ Laws of this file
 1. The loop never waits for it: the child does what is long, copies are made in small
    steps.
 2. A segment is dropped only if a durable snapshot beyond it is kept, and one before
-   that; if every live body in it is durable elsewhere; if nobody is about to read from
-   it; and if the history has told of all that happened in it.
+   that; if every live body in it is durable elsewhere; if the history has told of all
+   that happened in it, and of all whose bodies were in it; and if nobody is about to
+   read from it.
 3. Copying changes nothing but places. A message that was settled meanwhile is copied
    for nothing; one that moved to another queue meanwhile is copied there.
 4. Whatever goes wrong, short of the disk failing, is noted and tried again: a journal
@@ -115,6 +116,8 @@ class Upkeep:
             await self._copy(plan)
             # Also if nothing was copied: a queue was passed over because it is deleted, and must stay so.
             await self._shard.settled()
+            if not await self._shard.tell_history():
+                raise LogFull("the history has not told yet of what was settled in segments that are to go")
             await self._shard.readers.last()
             await self._log.drop_before(plan.drop_before)
         await off_loop(self._runtime.workers, self._remove_old)
