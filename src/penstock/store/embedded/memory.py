@@ -22,7 +22,7 @@ class Move(NamedTuple):
 
 
 class Memory:
-    __slots__ = ("queues", "places", "numbers", "names", "next_queue", "newest_ms", "moves")
+    __slots__ = ("queues", "places", "numbers", "names", "next_queue", "newest_ms", "moves", "deleted_upto")
 
     def __init__(self) -> None:
         self.queues: dict[int, Queue] = {}
@@ -35,6 +35,8 @@ class Memory:
         # Messages that got another queue and number since the last snapshot: whoever goes by that snapshot knows them
         # by their old ones.
         self.moves: list[Move] = []
+        # The offset after the last deletion of a queue, of those that were applied here.
+        self.deleted_upto = 0
 
     def apply(self, event: Event, offset: int, size_bytes: int = 0) -> None:
         """Change as the event at this offset of the journal says; ``size_bytes`` is that of the bodies in it."""
@@ -68,7 +70,8 @@ class Memory:
         queue.apply(event)
         self.put(queue, event.name, Places())
 
-    def _deleted(self, event: QueueDeleted, _offset: int, _size_bytes: int) -> None:
+    def _deleted(self, event: QueueDeleted, offset: int, _size_bytes: int) -> None:
+        self.deleted_upto = offset + 1
         del self.queues[event.queue], self.places[event.queue]
         del self.numbers[self.names.pop(event.queue)]
 

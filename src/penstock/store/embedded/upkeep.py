@@ -84,7 +84,10 @@ class Upkeep:
             await self._copy(plan)
             await self._shard.settled()
             await self._shard.readers.last()
-            await self._log.drop_before(plan.drop_before)
+            # A deleted queue is not copied. Until its history is written, the bodies must stay where they are; what
+            # does not go now goes when the next segment is closed.
+            if self._shard.memory.deleted_upto <= self._shard.told_offset():
+                await self._log.drop_before(plan.drop_before)
         await off_loop(self._runtime.workers, lambda: self._remove(kept[:-1]))
         return False
 
