@@ -22,7 +22,12 @@ from tests.simulation.store_mutants import STORE_MUTANTS
 LIVES = ("log_life", "log_crashes", "store_life", "shards_life", "cluster_life")
 
 # The lives that bring a mutant to light, by how its name begins; the others are the cluster's.
-KNOWN_BY_PREFIX = {"log": ["log_crashes", "log_life"], "store": ["store_life"], "moves": ["shards_life"]}
+KNOWN_BY_PREFIX = {
+    "log": ["log_crashes", "log_life"],
+    "store": ["store_life"],
+    "history": ["store_life"],
+    "moves": ["shards_life"],
+}
 
 ALL = (*LOG_MUTANTS, *STORE_MUTANTS, *mutants.MUTANTS)
 
