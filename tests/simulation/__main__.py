@@ -25,6 +25,7 @@ LIVES = ("log_life", "log_crashes", "store_crashes", "store_life", "shards_life"
 KNOWN_BY_PREFIX = {
     "log": ["log_crashes", "log_life"],
     "store": ["store_crashes", "store_life"],
+    "history": ["store_life"],
     "moves": ["shards_life"],
 }
 

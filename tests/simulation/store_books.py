@@ -22,7 +22,7 @@ its age, can have settled it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.message import Drafts, Receipt, Sender, Tier
@@ -110,6 +110,8 @@ class Message:
     draft: Draft | None = None
     told_drafts: list[Draft] = field(default_factory=list)
     gone: int = NEVER
+    # The row that was acked, if its holder knows.
+    acked: "Held | None" = None
     acks_unknown: int = 0
     # The step and the count of each delivery told, in whatever queue.
     deliveries: list[tuple[int, int]] = field(default_factory=list)
@@ -377,7 +379,7 @@ class Books:
         held.message.acks_unknown -= 1
         if is_done:
             assert held.message.gone == NEVER, f"{held.message.id} was acked twice"
-            held.message.gone = self._step()
+            held.message.gone, held.message.acked = self._step(), held
 
     def extend(self, held: Held, *, from_ms: int, lease_ms: int, is_done: bool) -> None:
         """Until it is done, the lease may be the old one or the new one."""
@@ -406,11 +408,11 @@ class Books:
         retention_ms = self._retention_ms.get(message.queue, 0)
         if retention_ms and self.high_ms - message.sent_from_ms >= retention_ms:
             return True
-        return any(call.ended > message.begun and not call.is_void for call in self._emptyings(message.queue))
+        return any(self.may_be_emptied(queue, message.begun) for queue in (message.queue, f"{message.queue}.dead"))
 
-    def _emptyings(self, queue: str) -> Iterator[Call]:
-        yield from self._emptied[queue]
-        yield from self._emptied[f"{queue}.dead"]
+    def may_be_emptied(self, queue: str, since: int) -> bool:
+        """Whether somebody can have purged or deleted a queue after a step."""
+        return any(call.ended > since and not call.is_void for call in self._emptied[queue])
 
 
 def _is_of(queue: str, name: str) -> bool:

@@ -8,16 +8,18 @@ disk has little room. `store_books.py` judges every answer as it comes.
 
 The last process drains all queues, and the books must balance: what was counted
 is what was drained, and what is missing was settled by somebody. One more opens
-the store after a power cut, and finds every queue empty.
+the store after a power cut, and finds every queue empty, and in the history how each
+message came to its end (`store_history.py`).
 
 | queue   | what is special about it                            |
 |---------|-----------------------------------------------------|
-| plain   | changes its settings, pauses, is purged, buries     |
+| plain   | changes its settings, pauses, is purged, buries,    |
+|         | and keeps bodies in its history                     |
 | fifo    | groups in order, one lease at a time for each       |
 | once    | ids that are taken for a while, and aging           |
 | live    | ids that are free again when settled, fair groups   |
 | keeping | forgets what is old                                 |
-| brief   | is deleted and made again                           |
+| brief   | is deleted and made again, and keeps bodies, too    |
 
 With several shards (`shards_life.py`) the dead letters are queues made beforehand,
 and often in another shard than theirs.
@@ -30,17 +32,19 @@ from dataclasses import replace
 
 from penstock.core.message import Drafts, Sender
 from penstock.core.queue import QueueFull
-from penstock.core.settings import DedupScope, QueueSettings
+from penstock.core.settings import DedupScope, History, QueueSettings
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Outcome, QueueNotFound
+from penstock.telemetry import HISTORY_AHEAD, STORE_UPKEEP_FAILED
 from tests.simulation.clock import SimClock
 from tests.simulation.log_life import tiny
 from tests.simulation.loop import Unhandled, simulate
 from tests.simulation.store_books import Books, Held, Send
+from tests.simulation.store_history import check_totals, judge, read_rows
 from tests.simulation.world import Died, Machine
 
 FOLDER = "store"
@@ -52,12 +56,12 @@ REFUSALS = (LogBusy, LogFull, QueueFull)
 
 RETRIES = QueueSettings(retention_ms=0, deliveries_max=3, backoff_ms_base=20, backoff_ms_max=200)
 SETTINGS = {
-    "plain": replace(RETRIES, size_max=120),
+    "plain": replace(RETRIES, size_max=120, history=History.FULL),
     "fifo": replace(RETRIES, is_fifo=True),
     "once": replace(RETRIES, deliveries_max=0, dedup_window_ms=2_000, aging_ms=(0, 0, 0, 100, 200)),
     "live": replace(RETRIES, dedup_scope=DedupScope.LIVE, delay_ms=5),
     "keeping": replace(RETRIES, retention_ms=1_500, deliveries_max=2),
-    "brief": replace(RETRIES, deliveries_max=1, retention_ms=300),
+    "brief": replace(RETRIES, deliveries_max=1, retention_ms=300, history=History.FULL),
 }
 QUEUES = tuple(SETTINGS)
 # Made as all queues are, by their names, and so often in another shard than the queue that they are for.
@@ -127,7 +131,7 @@ class Life:
         except Died:
             end = self.dice.choice(["kill", "power cut"])
         except OffsetOutOfRange as error:
-            raise AssertionError("a body is gone") from error
+            raise AssertionError("something that somebody needs was dropped") from error
         self.machine.kill() if end == "kill" else self.machine.power_cut()
         # Nothing here damages a snapshot, and a mistake in the upkeep is only noted.
         for note, fields in self.machine.notes.notes:
@@ -229,7 +233,11 @@ class Life:
                 break
             held = self.books.end_lease(call, delivery, HOUR_MS)
             drained += [each.message.id for each in held]
+            for each in held:
+                self.books.let_go(each, is_ack=True)
             assert await store.ack(queue, [each.receipt for each in held]) == [Outcome.DONE] * len(held)
+            for each in held:
+                self.books.answered(each, is_done=True)
         assert len(drained) == len(set(drained)) == counted, f"{queue} counts {counted} messages, not {len(drained)}"
         return set(drained)
 
@@ -237,6 +245,15 @@ class Life:
         for queue in QUEUES:
             for name in (queue, f"{queue}.dead"):
                 assert await self.count(store, name) == 0, f"{name} was drained, and is not empty"
+        rows = await read_rows(store)
+        judge(self.books, rows, SETTINGS)
+        check_totals(store, rows)
+        self.check_notes()
+
+    def check_notes(self) -> None:
+        """Nothing went wrong behind the clients' backs."""
+        for note, fields in self.machine.notes.notes:
+            assert note not in (STORE_UPKEEP_FAILED, HISTORY_AHEAD), f"{note.name}: {fields}"
 
 
 class Client:

@@ -14,6 +14,9 @@ SNAPSHOT = "penstock.store.embedded.snapshot"
 BUILDING = "penstock.store.embedded.building"
 UPKEEP = "penstock.store.embedded.upkeep"
 LIVING = "penstock.core.living"
+SETTLING = "penstock.core.settling"
+HISTORY = "penstock.store.embedded.history"
+HISTORY_CUTS = "penstock.store.embedded.history_cuts"
 
 WAITS_ALWAYS = """        return None
 
@@ -155,4 +158,42 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("store-dropped-under-the-readers", UPKEEP, "            await self._shard.readers.last()\n", ""),
     Mutant("store-dropped-without-a-copy", UPKEEP, "            await self._copy(plan)\n", ""),
+    Mutant("moves-that-end-are-not-told", SETTLING, "    Moved: _of_ended_move,\n", ""),
+    # The history.
+    Mutant(
+        "history-covers-one-event-too-many",
+        HISTORY_CUTS,
+        "None, events[-1].offset + 1, 0)",
+        "None, events[-1].offset + 2, 0)",
+    ),
+    Mutant(
+        "history-passes-over-one-event",
+        HISTORY,
+        "if not settlements or offset < self._resume_offset:",
+        "if not settlements or offset <= self._resume_offset:",
+    ),
+    Mutant(
+        "history-tells-again-after-a-start",
+        HISTORY,
+        "        self._resume_offset, self._resume_within = last.covered, last.within\n",
+        "",
+    ),
+    Mutant(
+        "history-does-not-hear-of-what-is-replayed",
+        SHARD,
+        "                    self._apply(event, at, size_bytes)\n",
+        "                    self.memory.apply(event, at, size_bytes)\n",
+    ),
+    Mutant(
+        "history-is-not-waited-for-by-snapshots",
+        UPKEEP,
+        "        told = self._shard.told_offset()\n",
+        "        told = self._log.durable_offset\n",
+    ),
+    Mutant(
+        "history-is-not-waited-for-by-deletions",
+        UPKEEP,
+        "            if not await self._shard.tell_history():",
+        "            if False:",
+    ),
 )
