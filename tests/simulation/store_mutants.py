@@ -118,7 +118,6 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
         "    offset = order.segments[-1].next_offset\n",
         "    offset = order.segments[-1].next_offset + 1\n",
     ),
-    Mutant("store-only-one-snapshot-is-kept", UPKEEP, "SNAPSHOTS_KEPT = 2", "SNAPSHOTS_KEPT = 1"),
     # Copying forward.
     Mutant("store-the-leased-are-not-live", LIVING, "if held and leases.until_ms[slot] >= 0:", "if False:"),
     Mutant("store-rows-are-not-live", LIVING, "        if place != FREE:", "        if place == FREE:"),
@@ -145,18 +144,11 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     Mutant("store-moves-are-forgotten-too-early", UPKEEP, "if move.offset >= plan.offset]", "if False]"),
     # Dropping.
     Mutant(
-        "store-dropped-before-the-copies-are-durable",
-        SHARD,
-        "        await self.log.wait_durable(self.log.end_offset)\n",
-        "        pass\n",
-    ),
-    Mutant(
         "store-dropped-beyond-the-snapshot-before",
         BUILDING,
         "if segment.next_offset <= (order.previous or 0)]",
         "]",
     ),
-    Mutant("store-dropped-under-the-readers", UPKEEP, "            await self._shard.readers.last()\n", ""),
     Mutant("store-dropped-without-a-copy", UPKEEP, "            await self._copy(plan)\n", ""),
     Mutant("moves-that-end-are-not-told", SETTLING, "    Moved: _of_ended_move,\n", ""),
     # The history.

@@ -102,6 +102,7 @@ class Lane:
     def span(self, number: int, end: int) -> Span:
         """Where a message is, and as many of those that follow it, below ``end``, as are beside it."""
         entry = bisect_right(self.firsts, number) - 1
+        assert entry >= 0, "this number was pruned, so it is settled"
         after = self.firsts[entry + 1] if entry + 1 < len(self.firsts) else self.next
         row = self.rows[entry]
         return Span(self.records[entry], row & 7, (row >> 3) + number - self.firsts[entry], min(end, after) - number)
