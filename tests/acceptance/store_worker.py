@@ -11,6 +11,11 @@ else is told after the store has answered, with the time of the monotonic clock:
     got AT_NS DELIVERIES ID NAME        it was leased, for so many times now
     try-ack NAME …                      these may be settled from now on
     ack AT_NS NAME …                    these are settled
+    note AT_NS NOTE                     the store noted something about itself
+
+Some messages stay for long: under leases that nobody ends, delayed by an hour, or as
+dead letters. The segments of the journal are small, and looked after all the time:
+what stays is copied forward again and again.
 
 A message's body begins with its name, ``run/task/sequence``, and the rest of it
 follows from the name: a reader can tell a body that nobody sent.
@@ -21,22 +26,34 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
+from penstock.core.queue import QueueFull
+from penstock.core.settings import History, QueueSettings
 from penstock.log.interface import LogBusy
+from penstock.log.settings import LogSettings, SyncPolicy
+from penstock.runtime.interface import Runtime
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome
+from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE, STORE_UPKEEP_FAILED, Note
 from tests.acceptance.writer import body_of, small
 
-QUEUE = "work"
-# The short ones lapse under load, the long ones outlive the process.
-LEASE_MS = (20, 100, 60_000)
-SETTINGS = QueueSettings(retention_ms=0, deliveries_max=0)
+# Of two shards, each has one of them.
+QUEUE, GRAVE = "work", "work.dead"
+# The short ones lapse under load, the few long ones outlive the process.
+LEASE_MS = (20, 100, 100, 500, 500, 500, 500, 60_000)
+DELAY_MS = (0, 50, 50, 50, 3_600_000)
+# Senders are faster than workers, and a journal can be shortened only if most of it is done.
+SIZE_MAX = 2_000
+SETTINGS = QueueSettings(retention_ms=0, deliveries_max=4, size_max=SIZE_MAX, history=History.FULL)
+GRAVE_SETTINGS = QueueSettings(retention_ms=0, deliveries_max=0)
 SENDERS, WORKERS = 3, 3
+UPKEEP_MS = 10
 # A process that nobody stops ends by itself.
 CALLS_MAX = 50_000
 
@@ -51,6 +68,21 @@ def name_of(body: memoryview) -> str:
     name = bytes(body).split(b" ", 1)[0].decode()
     assert bytes(body) == message_of(name), f"the body of {name} is not what was sent"
     return name
+
+
+def journal_settings(sync: SyncPolicy = "batch") -> LogSettings:
+    return small(sync, segment_bytes_max=65_536)
+
+
+async def create_queues(store: EmbeddedStore) -> None:
+    await store.create(GRAVE, GRAVE_SETTINGS)
+    await store.create(QUEUE, SETTINGS)
+
+
+def counts_of(delivery: Delivery) -> list[int]:
+    """Return how often each message was delivered, in whatever queue."""
+    pasts = delivery.pasts or [None] * len(delivery)
+    return [here + (past.deliveries if past else 0) for here, past in zip(delivery.deliveries, pasts, strict=True)]
 
 
 def tell(*words: object) -> None:
@@ -73,36 +105,44 @@ class Client:
             tiers = bytes(self._dice.choices(range(5), k=len(names)))
             try:
                 ids = await self._store.send(QUEUE, Drafts(bodies=list(map(message_of, names)), tiers=tiers))
-            except LogBusy:
-                await asyncio.sleep(0.001)
+            except (LogBusy, QueueFull):
+                await asyncio.sleep(0.005)
                 continue
             told = [f"sent {time.monotonic_ns()} {each} {name}" for each, name in zip(ids, names, strict=True)]
             tell("\n".join(told))
 
     async def work_all(self) -> None:
         for _ in range(CALLS_MAX):
-            lease_ms = self._dice.choice(LEASE_MS)
+            queue = GRAVE if self._dice.random() < 0.1 else QUEUE
             try:
-                delivery = await self._store.lease(QUEUE, want=self._dice.choice([1, 5, 30]), lease_ms=lease_ms)
+                if self._dice.random() < 0.02:
+                    await self._store.redrive(GRAVE, most=5)
+                # Of those that stay there are never so many that nothing else goes on.
+                has_room = (await self._store.counts(QUEUE)).live < SIZE_MAX // 2
+                want, lease_ms = (
+                    self._dice.choice([1, 5, 30]),
+                    self._dice.choice(LEASE_MS if has_room else LEASE_MS[:-1]),
+                )
+                delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
                 if delivery is not None:
-                    await self._work_on(delivery)
+                    await self._work_on(queue, delivery, DELAY_MS if has_room else DELAY_MS[:-1])
                     continue
             except LogBusy:
                 pass
             await asyncio.sleep(0.001)
 
-    async def _work_on(self, delivery: Delivery) -> None:
+    async def _work_on(self, queue: str, delivery: Delivery, delays_ms: Sequence[int]) -> None:
         at_ns = time.monotonic_ns()
         names = list(map(name_of, delivery.bodies))
-        rows = zip(delivery.deliveries, delivery.ids, names, strict=True)
+        rows = zip(counts_of(delivery), delivery.ids, names, strict=True)
         tell("\n".join(f"got {at_ns} {deliveries} {each} {name}" for deliveries, each, name in rows))
         chosen = [row for row in range(len(delivery)) if self._dice.random() < 0.6]
         receipts = delivery.receipts()
         if self._dice.random() < 0.2:
-            await self._store.release(QUEUE, receipts, delay_ms=self._dice.choice([0, 50]))
+            await self._store.release(queue, receipts, delay_ms=self._dice.choice(delays_ms))
         elif chosen:
             tell("try-ack", *(names[row] for row in chosen))
-            outcomes = await self._store.ack(QUEUE, [receipts[row] for row in chosen])
+            outcomes = await self._store.ack(queue, [receipts[row] for row in chosen])
             done = [names[row] for row, outcome in zip(chosen, outcomes, strict=True) if outcome is Outcome.DONE]
             tell("ack", time.monotonic_ns(), *done)
 
@@ -110,10 +150,12 @@ class Client:
 async def use(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     async with ThreadWorkers(2, halt) as workers:
-        runtime = system_runtime(folder.parent, workers)
-        store = await EmbeddedStore.open(runtime, folder.name, small(options.sync, segment_bytes_max=65_536))
-        await store.create(QUEUE, SETTINGS)
+        runtime = _telling(system_runtime(folder.parent, workers))
+        store = await EmbeddedStore.open(
+            runtime, folder.name, journal_settings(options.sync), shards=options.shards, upkeep_ms=UPKEEP_MS
+        )
         tell("open", time.monotonic_ns())
+        await create_queues(store)
         async with asyncio.TaskGroup() as tasks:
             for number in range(SENDERS):
                 tasks.create_task(Client(store, f"{options.run}/{number}").send_all())
@@ -122,10 +164,22 @@ async def use(options: argparse.Namespace) -> None:
         await store.close()
 
 
+def _telling(runtime: Runtime) -> Runtime:
+    """Let some notes be told, by the loop: a line of another thread could come between two halves of one."""
+    loop = asyncio.get_running_loop()
+
+    def note(note: Note, /, **fields: object) -> None:
+        if note in (STORE_SNAPSHOT_MADE, LOG_SEGMENT_DROPPED, STORE_UPKEEP_FAILED):
+            loop.call_soon_threadsafe(tell, "note", time.monotonic_ns(), note.name, *map(ascii, fields.values()))
+
+    return replace(runtime, note=note)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="store_worker")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--run", type=int, required=True, help="first part of each message's name")
+    parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--sync", default="batch")
     return parser.parse_args()
 
