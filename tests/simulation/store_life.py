@@ -146,6 +146,8 @@ class Life:
             if self.machine.disk.capacity_bytes is None:
                 raise
             return
+        except Exception as error:
+            raise AssertionError("a store that nothing has damaged cannot be opened") from error
         self.books.opened(self.machine.clock.now_ms())
         await process(store)
         if end == "close":
