@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.runtime.interface import EXIT_STORAGE_FAILED
-from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE, Note
+from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE
 from tests.acceptance.processes import ROOT, SECONDS_MAX
 from tests.acceptance.store_witness import StoreWitness
+from tests.acceptance.store_worker import CHILD_BEGUN
 
 
 class Moment(NamedTuple):
     """When a worker is to be killed."""
 
     lines: int
-    after: Note | None = None
+    # The first note of this name.
+    after: str | None = None
 
 
 def some_moment(dice: random.Random) -> Moment:
     """Often right after the start, and as often while a journal is being made short."""
     early = [0, 1, dice.randint(0, 100)]
     lines = dice.choice([*early, dice.randint(0, 3_000), *early, dice.randint(0, 1_000)])
-    return Moment(lines, dice.choice([None, STORE_SNAPSHOT_MADE, LOG_SEGMENT_DROPPED]))
+    return Moment(lines, dice.choice([None, CHILD_BEGUN, STORE_SNAPSHOT_MADE.name, LOG_SEGMENT_DROPPED.name]))
 
 
 def run_until_killed(
@@ -39,6 +41,7 @@ def run_until_killed(
     before_kill: Callable[[], int] | None = None,
 ) -> None:
     """Kill a worker once it has said so many lines, from the beginning or from a note on; all it had said is heard.
+
     ``before_kill`` may cut its power, and says when it did. The process that makes a
     snapshot for it, if there is one, ends too, with nobody to tell it.
     """
@@ -55,7 +58,7 @@ def run_until_killed(
         try:
             while moment.after is not None and (line := process.stdout.readline()):
                 _hear(line, witness)
-                if line.startswith(b"note ") and moment.after.name.encode() in line:
+                if line.startswith(b"note ") and moment.after.encode() in line:
                     break
             for _ in range(moment.lines):
                 _hear(process.stdout.readline(), witness)

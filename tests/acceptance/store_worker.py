@@ -11,7 +11,7 @@ else is told after the store has answered, with the time of the monotonic clock:
     got AT_NS DELIVERIES ID NAME        it was leased, for so many times now
     try-ack NAME …                      these may be settled from now on
     ack AT_NS NAME …                    these are settled
-    note AT_NS NOTE                     the store noted something about itself
+    note AT_NS NOTE                     the store noted something about itself, or began a snapshot
 
 Some messages stay for long: under leases that nobody ends, delayed by an hour, or as
 dead letters. The segments of the journal are small, and looked after all the time:
@@ -26,7 +26,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from penstock.core.queue import QueueFull
 from penstock.core.settings import History, QueueSettings
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings, SyncPolicy
-from penstock.runtime.interface import Runtime
+from penstock.runtime.interface import Aside, Disk, Runtime
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.store import EmbeddedStore
@@ -54,6 +54,8 @@ SETTINGS = QueueSettings(retention_ms=0, deliveries_max=4, size_max=SIZE_MAX, hi
 GRAVE_SETTINGS = QueueSettings(retention_ms=0, deliveries_max=0)
 SENDERS, WORKERS = 3, 3
 UPKEEP_MS = 10
+# Told as if it were a note.
+CHILD_BEGUN = "child.begun"
 # A process that nobody stops ends by itself.
 CALLS_MAX = 50_000
 
@@ -164,6 +166,17 @@ async def use(options: argparse.Namespace) -> None:
         await store.close()
 
 
+class TellingAside:
+    """Satisfies `runtime.interface.Aside`: says when a child begins."""
+
+    def __init__(self, inner: Aside) -> None:
+        self._inner = inner
+
+    async def run(self, work: Callable[[Disk, bytes], bytes], request: bytes) -> bytes:
+        tell("note", time.monotonic_ns(), CHILD_BEGUN)
+        return await self._inner.run(work, request)
+
+
 def _telling(runtime: Runtime) -> Runtime:
     """Let some notes be told, by the loop: a line of another thread could come between two halves of one."""
     loop = asyncio.get_running_loop()
@@ -172,7 +185,7 @@ def _telling(runtime: Runtime) -> Runtime:
         if note in (STORE_SNAPSHOT_MADE, LOG_SEGMENT_DROPPED, STORE_UPKEEP_FAILED):
             loop.call_soon_threadsafe(tell, "note", time.monotonic_ns(), note.name, *map(ascii, fields.values()))
 
-    return replace(runtime, note=note)
+    return replace(runtime, note=note, aside=TellingAside(runtime.aside))
 
 
 def _options() -> argparse.Namespace:

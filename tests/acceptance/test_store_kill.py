@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.store_rounds import run_until_killed, some_moment
+from penstock.telemetry import LOG_SEGMENT_DROPPED
+from tests.acceptance.store_rounds import Moment, run_until_killed, some_moment
 from tests.acceptance.store_witness import StoreWitness
 
-ROUNDS = 10
+ROUNDS = 8
 
 
 @pytest.mark.slow
@@ -16,8 +17,9 @@ ROUNDS = 10
 @pytest.mark.parametrize("shards", [1, 2])
 async def test_kill_nine_at_any_moment_loses_no_message_and_brings_none_back(tmp_path: Path, shards: int) -> None:
     dice, witness = random.Random(f"store kill/{shards}"), StoreWitness(shards)
-    for _ in range(ROUNDS):
-        run_until_killed(tmp_path / "store", witness, moment=some_moment(dice))
+    shortened = [Moment(lines, LOG_SEGMENT_DROPPED.name) for lines in (0, 100)]
+    for moment in dice.sample([*shortened, *(some_moment(dice) for _ in range(ROUNDS))], ROUNDS + len(shortened)):
+        run_until_killed(tmp_path / "store", witness, moment=moment)
         # Otherwise the next worker is the one that recovers, and may be killed right after.
         if dice.random() < 0.4:
             await witness.check(tmp_path / "store")
@@ -25,5 +27,5 @@ async def test_kill_nine_at_any_moment_loses_no_message_and_brings_none_back(tmp
     assert len(witness.sent) > 1_000
     assert len(witness.acked) > 500
     # Otherwise nothing was shortened, and the crashes fell on a journal that only grows.
-    assert witness.snapshots > 2
-    assert witness.dropped > 2
+    assert witness.snapshots > 1
+    assert witness.dropped > 1
