@@ -10,6 +10,7 @@ from penstock.log.interface import LogFull
 from penstock.runtime.interface import AsideFailed
 from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.history import frames
+from tests.simulation.clock import SimClock
 from tests.simulation.world import Died, Machine
 from tests.store.small import QUEUE, Shop, opened
 
@@ -159,4 +160,20 @@ async def test_the_history_of_a_deleted_queue_keeps_its_bodies_though_their_segm
     told = [frame async for _, frame in frames(shop.running._history_log, 0)]
     bodies = [bytes(body) for frame in told if frame.body is not None for body in frame.body]
     assert [body for body in bodies if body] == [b"a" * 50, b"b" * 50]
+    await shop.close()
+
+
+async def test_the_history_is_written_within_seconds_though_the_clock_was_set_back() -> None:
+    shop = Shop(Machine())
+    shop.machine.clock.advance_ms(3_600_000)
+    await shop.open()
+    await shop.churn(1)
+    await shop.close()
+    shop.machine.clock = SimClock()
+    await shop.open()
+    await shop.churn(1)
+    assert shop.shard.history is not None
+    assert shop.shard.history.pending_rows == 1
+    await asyncio.sleep(5)
+    assert shop.shard.history.pending_rows == 0
     await shop.close()

@@ -32,7 +32,6 @@ class Ending(IntEnum):
     PURGED = 4
     REDRIVEN = 5
     DELETED = 6
-    MOVED = 7
 
 
 class Settlement(NamedTuple):

@@ -50,7 +50,6 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from operator import sub
 from typing import TypeAlias, overload
 
 from penstock.runtime.interface import Buffer
@@ -116,15 +115,6 @@ class Blobs(Sequence[memoryview]):
     def __iter__(self) -> Iterator[memoryview]:
         data = self.data
         return (data[start:end] for start, end in pairwise(self.offsets))
-
-    def stretch(self, start: int, end: int) -> list[memoryview]:
-        """Return the rows from ``start`` to before ``end``, for less than one by one."""
-        data = self.data
-        return [data[first:last] for first, last in pairwise(self.offsets[start : end + 1].tolist())]
-
-    def lengths(self) -> list[int]:
-        offsets = self.offsets.tolist()
-        return list(map(sub, offsets[1:], offsets))
 
 
 def pack(columns: Sequence[Column]) -> bytes:

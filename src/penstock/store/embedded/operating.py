@@ -16,17 +16,14 @@ from penstock.core.reading import Seen
 from penstock.core.settings import TIERS
 from penstock.core.state import State
 from penstock.store.embedded.asking import check_most, grave_of, present, room_of
-from penstock.store.embedded.moves import Moves
+from penstock.store.embedded.moves import EVENT_BYTES, ROW_BYTES, Moves
 from penstock.store.embedded.naming import check_ids, id_of, key_of
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.ids import parse_queue
 from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive, Remains
 
-EVENT_BYTES = 1_024
 RUN_BYTES = 16
-# What a moved message takes besides its group and its error.
-MOVED_BYTES = 128
 
 
 async def delete(shards: Shards, moves: Moves, queue: str, *, with_dead_letters: bool) -> Remains:
@@ -206,4 +203,4 @@ async def _move(shards: Shards, moves: Moves, shard: Shard, queue: Queue, plan: 
 
 def _size(event: Redriven) -> int:
     texts = sum(map(len, event.groups)) + sum(len(error.encode()) for error in event.errors)
-    return EVENT_BYTES + MOVED_BYTES * len(event.runs) + texts
+    return EVENT_BYTES + ROW_BYTES * len(event.runs) + texts

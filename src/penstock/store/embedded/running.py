@@ -3,6 +3,7 @@
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from penstock.core.limits import MIB
 from penstock.log.disk_log import DiskLog
@@ -61,10 +62,12 @@ class RunningShard:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
-        if self.shard.history is not None:
-            await self.shard.history.flush()
-        await self._history_log.close()
-        await self._log.close()
+        try:
+            if self.shard.history is not None:
+                await self.shard.history.flush()
+        finally:
+            await self._history_log.close()
+            await self._log.close()
 
     async def _shorten(self, every_ms: int) -> None:
         """Shorten the journal whenever another segment of it is closed."""
@@ -78,7 +81,7 @@ class RunningShard:
         while True:
             await history.has_rows.wait()
             await asyncio.sleep(HISTORY_MS / 1_000)
-            await self._cares(lambda: history.run_once(self._runtime.clock.now_ms()))
+            await self._cares(lambda: history.run_once(self.shard.now_ms()))
             if not history.pending_rows:
                 history.has_rows.clear()
             if self._history_log.rolled.is_set():
@@ -100,11 +103,9 @@ class RunningShard:
 def _history_settings(journal: LogSettings) -> LogSettings:
     """The history is as durable as the journal, and takes no larger steps than it on a small disk."""
     ours = histories.LOG_SETTINGS
-    return LogSettings(
-        sync=journal.sync,
-        sync_interval_ms=journal.sync_interval_ms,
+    return replace(
+        journal,
         segment_bytes_max=min(ours.segment_bytes_max, 2 * journal.segment_bytes_max),
         segment_age_ms_max=ours.segment_age_ms_max,
-        allocate_bytes=journal.allocate_bytes,
-        spare_bytes=0,
+        spare_bytes=ours.spare_bytes,
     )

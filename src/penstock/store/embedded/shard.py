@@ -141,16 +141,18 @@ class Shard:
 
     def about(self, number: int) -> About | None:
         """Tell the history of a queue: its name, and how to read bodies if it keeps them."""
-        queue = self.memory.queues[number]
+        name = self.memory.names[number]
+        if self.memory.queues[number].state.settings.history is not HistoryKept.FULL:
+            return About(name)
+        # Not looked up when they are read: the queue may be deleted by then.
         places = self.memory.places[number]
-        is_full = queue.state.settings.history is HistoryKept.FULL
 
         async def read(settlement: Settlement, start: int, count: int) -> Contents:
             run = Run(settlement.key & 7, (settlement.key >> 3) + start, count)
             with self.readers.begin():
                 return await self.bodies(places.spans([run]))
 
-        return About(self.memory.names[number], read if is_full else None)
+        return About(name, read)
 
     async def settled(self) -> None:
         """Return when everything decided so far is durable."""
