@@ -27,7 +27,8 @@ from typing import TypeVar
 
 from bench import Bench, Row, Workload, peer
 from bench.peer import Tally, Window
-from penstock.log import frame, record
+from penstock import frame
+from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import halt, system_runtime

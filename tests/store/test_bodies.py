@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.core.events import Buried, Copied, Sent
 from penstock.core.message import Origin, Run
-from penstock.log.frame import Blobs
+from penstock.frame import Blobs
 from penstock.store.embedded.bodies import LANES, Hot, Places, Stored, move
 from penstock.store.embedded.replay import tiers_of
 

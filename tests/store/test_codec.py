@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from penstock.core import events
 from penstock.core.events import Event, Sent
 from penstock.core.message import Origin, Run, Sender
+from penstock.frame import Blobs
 from penstock.log import record
-from penstock.log.frame import Blobs
 from penstock.store.embedded.codec import (
     Decoded,
     Encoded,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.settling import Settlement
-from penstock.log.frame import BadFrame
+from penstock.frame import BadFrame
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded.history_frames import (
     Bodies,

@@ -3,11 +3,27 @@
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, TypeAlias
+from typing import NoReturn, Protocol
 
+from penstock.frame import Buffer
 from penstock.telemetry import Note
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+__all__ = [
+    "EXIT_STORAGE_FAILED",
+    "NO_SPACE",
+    "Aside",
+    "AsideFailed",
+    "Buffer",
+    "Clock",
+    "Dice",
+    "Disk",
+    "File",
+    "FolderLock",
+    "FolderTaken",
+    "NoteWriter",
+    "Runtime",
+    "Workers",
+]
 
 # EX_IOERR of sysexits.h: a supervisor can tell a broken disk from a bug.
 EXIT_STORAGE_FAILED = 74

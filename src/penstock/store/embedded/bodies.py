@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.core.events import Arrived, Buried, Copied, Redriven, Sent
 from penstock.core.message import Run, Tier
-from penstock.log.frame import Blobs
+from penstock.frame import Blobs
 
 LANES = len(Tier)
 # Fewer entries than these are not worth forgetting one by one.

@@ -1,7 +1,7 @@
 """Events as journal records, and back.
 
 One event is one record. Its key says what it is and holds what there is one of;
-its value is a frame (`log/frame.py`) of what there is one of for each row:
+its value is a frame (`frame.py`) of what there is one of for each row:
 
     key     kind u8 · version u8 · the event's numbers · its mask · its texts
     value   a frame of columns, or none
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 from penstock.core import events
 from penstock.core.events import Acked, Arrived, Buried, Copied, Event, Leased, Redriven, Released, Sent
 from penstock.core.message import Origin, Run, Sender
-from penstock.log.frame import Blobs, Column, pack, pack_bytes_and_blobs, unpack
+from penstock.frame import Blobs, Column, pack, pack_bytes_and_blobs, unpack
 from penstock.runtime.interface import Buffer
 
 VERSION = 1

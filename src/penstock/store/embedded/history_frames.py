@@ -9,7 +9,7 @@ says what the frame is and what it covers:
     │ u8 1 │ u8 1    │ u16   │ u32  │ u64     │ u64    │ from ms │ to ms   │ bytes  │ bytes  │ bytes  │
     └──────┴─────────┴───────┴──────┴─────────┴────────┴─i64─────┴─i64─────┴─u32────┴─u32────┴─u32────┘
 
-The value is up to four frames of `log/frame.py`, back to back: the rows, then
+The value is up to four frames of `frame.py`, back to back: the rows, then
 tables whose sizes the key has, of 0 bytes where there is none.
 
     rows      queue I · home I · lane B · number Q · tier B · sent q · first lease q · last lease q ·
@@ -40,7 +40,7 @@ from operator import add, itemgetter, mul, sub
 from typing import NamedTuple
 
 from penstock.core.settling import Settlement
-from penstock.log.frame import BadFrame, Blobs, Column, Numbers, pack, unpack
+from penstock.frame import BadFrame, Blobs, Column, Numbers, pack, unpack
 from penstock.runtime.interface import Buffer
 
 KIND = 1

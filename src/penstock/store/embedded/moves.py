@@ -35,7 +35,7 @@ from penstock.core.message import Run
 from penstock.core.queue import Queue
 from penstock.core.reading import OnTheirWay
 from penstock.core.rows import key
-from penstock.log.frame import Blobs
+from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards

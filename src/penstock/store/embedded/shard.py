@@ -27,8 +27,8 @@ from penstock.core.message import Run
 from penstock.core.queue import Queue
 from penstock.core.settings import History as HistoryKept
 from penstock.core.settling import SETTLING, Settlement, settlements
+from penstock.frame import Blobs
 from penstock.log import record
-from penstock.log.frame import Blobs
 from penstock.log.interface import Log, Reservation
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.bodies import Hot, Span, Stored, pick

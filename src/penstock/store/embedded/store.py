@@ -22,7 +22,7 @@ from penstock.core.message import Drafts, Receipt, Sender, masks
 from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, BadDraft, Queue
 from penstock.core.settings import BadSettings, QueueSettings
-from penstock.log.frame import Blobs
+from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime

@@ -26,8 +26,8 @@ import msgspec
 from penstock.core.events import Copied
 from penstock.core.limits import COPY_BYTES_MAX, COPY_MESSAGES_MAX
 from penstock.core.message import Run
+from penstock.frame import Blobs
 from penstock.log.disk_log import DiskLog
-from penstock.log.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.jobs import off_loop
 from penstock.runtime.interface import AsideFailed, Runtime

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.frame import BadFrame, Blobs, Column, pack, pack_bytes_and_blobs, unpack
+from penstock.frame import BadFrame, Blobs, Column, pack, pack_bytes_and_blobs, unpack
 
 CODES = "bBhHiIqQ"
 

@@ -1,4 +1,4 @@
-"""The columnar frame: the value of one journal record, which is one event.
+"""The columnar frame: columns of numbers and byte strings, in a journal record or on the wire.
 
 Everything is little-endian:
 
@@ -52,8 +52,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import TypeAlias, overload
 
-from penstock.runtime.interface import Buffer
-
+Buffer: TypeAlias = bytes | bytearray | memoryview
 Numbers: TypeAlias = "array[int] | memoryview"
 Column: TypeAlias = "Numbers | Blobs"
 

@@ -1,0 +1,1 @@
+"""Tests of what clients and the server say to each other."""
