@@ -1,0 +1,314 @@
+"""`application/vnd.penstock.frame`: whole batches as columns, for the SDK.
+
+A body of this type is a head, for some kinds a text, and a frame of `frame.py`.
+Everything is little-endian; the first byte is the kind, the second the version.
+
+    SEND     kind 1 · version · flags u16 · epoch u32 · sender u64 · sequence u64
+             bodies * · (tiers B) · (delay_ms q) · (visible_at_ms q) · (groups *) · (dedup_ids *) · (attributes *) ·
+             (deliveries_max I)
+    SENT     kind 2 · version · flags u16 · queue u32
+             keys Q, of messages whose first queue this is; or ids *
+    LEASED   kind 3 · version · flags u16 · queue u32 · lease u64 · token u64 · until_ms i64
+             (keys Q or ids *) · bodies * · tiers B · deliveries I · sent_at_ms q · (groups *) · (attributes *) ·
+             (errors *) · (origin queue * · origin sent_at_ms q · origin deliveries I)
+    SETTLE   kind 4 · version · flags u16 · text bytes u32 · time_ms i64, and the text: the error of a release
+             lease Q · token Q · rows *, a bitmap: bit i of it is message i of the lease
+    SETTLED  kind 5 · version · flags u16 · 0 u32
+             rows *: the bitmap of what was done, for each lease that was asked about
+
+Columns in brackets are there if their flag is. A flag that is not known, a kind or a
+version of the future and anything else that `encode_…` would not write raises `BadFrame`.
+
+One receipt stands for a lease, and a bit for each of its messages: nothing on this way
+is made for each message but what the application itself looks at.
+"""
+
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.frame import BadFrame, Blobs, Buffer, Column, Numbers, pack, unpack
+
+FRAME_TYPE = "application/vnd.penstock.frame"
+VERSION = 1
+SEND, SENT, LEASED, SETTLE, SETTLED = range(1, 6)
+
+_SEND = struct.Struct("<BBHIQQ")
+_SENT = struct.Struct("<BBHI")
+_LEASED = struct.Struct("<BBHIQQq")
+_SETTLE = struct.Struct("<BBHIq")
+_HAS_SENDER = 1 << 15
+_HAS_TEXT_IDS = 1 << 15
+_NO_TIME = -1
+
+
+class Sender(NamedTuple):
+    """Who sends, and which send of theirs this is."""
+
+    id: int
+    epoch: int
+    sequence: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SendFrame:
+    """Messages to be sent, as columns; None where no message has any. A delay or time of 0, and b"", is none."""
+
+    bodies: Sequence[Buffer]
+    tiers: bytes | None = None
+    delay_ms: Sequence[int] | None = None
+    visible_at_ms: Sequence[int] | None = None
+    groups: Sequence[Buffer] | None = None
+    dedup_ids: Sequence[Buffer] | None = None
+    # Each the JSON text of an object.
+    attributes: Sequence[Buffer] | None = None
+    deliveries_max: Sequence[int] | None = None
+    sender: Sender | None = None
+
+
+@dataclass(slots=True)
+class Ids:
+    """Ids of messages: keys in one first queue, or texts. Each text is made when it is asked for."""
+
+    queue: int
+    keys: Sequence[int] | None
+    texts: Sequence[Buffer] | None = None
+
+    def __len__(self) -> int:
+        rows = self.keys if self.keys is not None else self.texts
+        return 0 if rows is None else len(rows)
+
+    def __getitem__(self, row: int) -> str:
+        if self.keys is not None:
+            return f"{self.queue:x}-{self.keys[row]:x}"
+        assert self.texts is not None
+        return str(self.texts[row], "ascii")
+
+
+@dataclass(slots=True, kw_only=True)
+class LeasedFrame:
+    """Messages handed out under one lease, as columns."""
+
+    lease: int
+    token: int
+    until_ms: int
+    ids: Ids
+    bodies: Sequence[Buffer]
+    tiers: Buffer
+    deliveries: Sequence[int]
+    sent_at_ms: Sequence[int]
+    groups: Sequence[Buffer] | None = None
+    attributes: Sequence[Buffer] | None = None
+    errors: Sequence[Buffer] | None = None
+    # Where each came from: the name of its first queue (b"" if it is gone, or if it was sent here), when it was sent
+    # there (0 if it was sent here), and its deliveries before it came.
+    origins: tuple[Sequence[Buffer], Sequence[int], Sequence[int]] | None = None
+
+
+class Held(NamedTuple):
+    """Some messages of a lease: bit i of ``rows`` is message i."""
+
+    lease: int
+    token: int
+    rows: int
+
+
+@dataclass(slots=True)
+class SettleFrame:
+    """What to ack, release or extend; ``time_ms`` is a delay or a new length of the lease, None if it is not said."""
+
+    held: Sequence[Held]
+    time_ms: int | None = None
+    text: str = ""
+
+
+def encode_send(send: SendFrame) -> bytes:
+    flags = 0
+    columns: list[Column] = [_blobs(send.bodies)]
+    optional: list[tuple[object, Callable[[], Column]]] = [
+        (send.tiers, lambda: memoryview(send.tiers or b"")),
+        (send.delay_ms, lambda: _numbers("q", send.delay_ms)),
+        (send.visible_at_ms, lambda: _numbers("q", send.visible_at_ms)),
+        (send.groups, lambda: _blobs(send.groups)),
+        (send.dedup_ids, lambda: _blobs(send.dedup_ids)),
+        (send.attributes, lambda: _blobs(send.attributes)),
+        (send.deliveries_max, lambda: _numbers("I", send.deliveries_max)),
+    ]
+    for bit, (value, column) in enumerate(optional):
+        if value is not None:
+            flags |= 1 << bit
+            columns.append(column())
+    sender = send.sender or Sender(0, 0, 0)
+    flags |= _HAS_SENDER if send.sender is not None else 0
+    return _SEND.pack(SEND, VERSION, flags, sender.epoch, sender.id, sender.sequence) + pack(columns)
+
+
+def decode_send(data: Buffer) -> SendFrame:
+    view = memoryview(data)
+    _, _, flags, epoch, sender, sequence = _head(_SEND, view, SEND)
+    wanted = _wanted(flags & ~_HAS_SENDER, "BqqSSSI")
+    columns = _columns(view[_SEND.size :], "S" + "".join(kind for kind, _ in wanted))
+    found = dict(zip((bit for _, bit in wanted), columns[1:], strict=True))
+    return SendFrame(
+        bodies=columns[0],
+        tiers=bytes(found[0]) if 0 in found else None,
+        delay_ms=found.get(1),
+        visible_at_ms=found.get(2),
+        groups=found.get(3),
+        dedup_ids=found.get(4),
+        attributes=found.get(5),
+        deliveries_max=found.get(6),
+        sender=Sender(sender, epoch, sequence) if flags & _HAS_SENDER else None,
+    )
+
+
+def encode_sent(ids: Ids) -> bytes:
+    flags, column = _ids_column(ids)
+    return _SENT.pack(SENT, VERSION, flags, ids.queue) + pack([column])
+
+
+def decode_sent(data: Buffer) -> Ids:
+    view = memoryview(data)
+    _, _, flags, queue = _head(_SENT, view, SENT)
+    (column,) = _columns(view[_SENT.size :], _ids_kind(flags))
+    return _ids(queue, column)
+
+
+def encode_leased(leased: LeasedFrame) -> bytes:
+    flags, ids = _ids_column(leased.ids)
+    columns: list[Column] = [
+        ids,
+        _blobs(leased.bodies),
+        memoryview(leased.tiers),
+        _numbers("I", leased.deliveries),
+        _numbers("q", leased.sent_at_ms),
+    ]
+    for bit, texts in enumerate((leased.groups, leased.attributes, leased.errors)):
+        if texts is not None:
+            flags |= 1 << bit
+            columns.append(_blobs(texts))
+    if leased.origins is not None:
+        flags |= 1 << 3
+        queues, sent_at_ms, deliveries = leased.origins
+        columns += [_blobs(queues), _numbers("q", sent_at_ms), _numbers("I", deliveries)]
+    head = _LEASED.pack(LEASED, VERSION, flags, leased.ids.queue, leased.lease, leased.token, leased.until_ms)
+    return head + pack(columns)
+
+
+def decode_leased(data: Buffer) -> LeasedFrame:
+    view = memoryview(data)
+    _, _, flags, queue, lease, token, until_ms = _head(_LEASED, view, LEASED)
+    wanted = _wanted(flags & ~_HAS_TEXT_IDS, "SSSS")
+    kinds = _ids_kind(flags) + "SBIq" + "".join(kind for kind, _ in wanted) + ("qI" if flags & 1 << 3 else "")
+    columns = _columns(view[_LEASED.size :], kinds)
+    found = dict(zip((bit for _, bit in wanted), columns[5:], strict=False))
+    return LeasedFrame(
+        lease=lease,
+        token=token,
+        until_ms=until_ms,
+        ids=_ids(queue, columns[0]),
+        bodies=columns[1],
+        tiers=columns[2],
+        deliveries=columns[3],
+        sent_at_ms=columns[4],
+        groups=found.get(0),
+        attributes=found.get(1),
+        errors=found.get(2),
+        origins=(columns[-3], columns[-2], columns[-1]) if 3 in found else None,
+    )
+
+
+def encode_settle(settle: SettleFrame) -> bytes:
+    text = settle.text.encode(errors="replace")
+    time_ms = _NO_TIME if settle.time_ms is None else settle.time_ms
+    masks = [rows.to_bytes((rows.bit_length() + 7) // 8, "little") for _, _, rows in settle.held]
+    leases, tokens = array("Q", [each.lease for each in settle.held]), array("Q", [each.token for each in settle.held])
+    return _SETTLE.pack(SETTLE, VERSION, 0, len(text), time_ms) + text + pack([leases, tokens, Blobs.of(masks)])
+
+
+def decode_settle(data: Buffer) -> SettleFrame:
+    view = memoryview(data)
+    _, _, flags, text_bytes, time_ms = _head(_SETTLE, view, SETTLE)
+    end = _SETTLE.size + text_bytes
+    if flags or time_ms < _NO_TIME or end > len(view):
+        raise BadFrame("the head of the frame is not one of this version")
+    try:
+        text = str(view[_SETTLE.size : end], "utf-8")
+    except UnicodeDecodeError:
+        raise BadFrame("the error text is not UTF-8") from None
+    leases, tokens, masks = _columns(view[end:], "QQS")
+    rows = (int.from_bytes(mask, "little") for mask in masks)
+    held = [Held(*each) for each in zip(leases, tokens, rows, strict=True)]
+    return SettleFrame(held, None if time_ms == _NO_TIME else time_ms, text)
+
+
+def encode_settled(done: Sequence[int]) -> bytes:
+    masks = [rows.to_bytes((rows.bit_length() + 7) // 8, "little") for rows in done]
+    return _SENT.pack(SETTLED, VERSION, 0, 0) + pack([Blobs.of(masks)])
+
+
+def decode_settled(data: Buffer) -> list[int]:
+    view = memoryview(data)
+    _head(_SENT, view, SETTLED)
+    (masks,) = _columns(view[_SENT.size :], "S")
+    return [int.from_bytes(mask, "little") for mask in masks]
+
+
+def _head(head: struct.Struct, view: memoryview, kind: int) -> tuple[int, ...]:
+    if len(view) < head.size:
+        raise BadFrame(f"{len(view)} bytes; the head of this frame has {head.size}")
+    found: tuple[int, ...] = head.unpack_from(view)
+    if found[0] != kind or found[1] != VERSION:
+        raise BadFrame(f"a frame of kind {found[0]}, version {found[1]}; wanted is kind {kind}, version {VERSION}")
+    return found
+
+
+def _wanted(flags: int, kinds: str) -> list[tuple[str, int]]:
+    """The columns that flags say are there: the kind and the bit of each."""
+    if flags >> len(kinds):
+        raise BadFrame(f"flags of the future: {flags:#x}")
+    return [(kind, bit) for bit, kind in enumerate(kinds) if flags >> bit & 1]
+
+
+def _columns(frame: memoryview, kinds: str) -> list:  # type: ignore[type-arg] # Each is of the kind that was asked for.
+    columns = unpack(frame)
+    if len(columns) != len(kinds):
+        raise BadFrame(f"{len(columns)} columns; the head says {len(kinds)}")
+    for column, kind in zip(columns, kinds, strict=True):
+        if ("S" if isinstance(column, Blobs) else memoryview(column).format) != kind:
+            raise BadFrame(f"a column is not of the kind {kind}")
+    return columns
+
+
+def _ids_kind(flags: int) -> str:
+    return "S" if flags & _HAS_TEXT_IDS else "Q"
+
+
+def _ids_column(ids: Ids) -> tuple[int, Column]:
+    if ids.keys is not None:
+        return 0, _numbers("Q", ids.keys)
+    return _HAS_TEXT_IDS, _blobs(ids.texts)
+
+
+def _ids(queue: int, column: Sequence[int] | Blobs) -> Ids:
+    return Ids(queue, None, column) if isinstance(column, Blobs) else Ids(queue, column)
+
+
+def _blobs(texts: Sequence[Buffer] | None) -> Blobs:
+    assert texts is not None
+    if not isinstance(texts, Blobs):
+        return Blobs.of(texts)
+    first, last = texts.offsets[0], texts.offsets[-1]
+    if first == 0 and last == len(texts.data):
+        return texts
+    # Part of a larger column: only what is asked for travels.
+    return Blobs(array("i", [offset - first for offset in texts.offsets]), texts.data[first:last])
+
+
+def _numbers(code: str, values: Sequence[int] | None) -> Numbers:
+    assert values is not None
+    if isinstance(values, array) and values.typecode == code:
+        return values
+    return array(code, values)

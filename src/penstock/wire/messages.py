@@ -1,0 +1,180 @@
+"""What is said about messages: sent, received, settled, looked at.
+
+In JSON `data` is what was sent: text, or any other JSON value, which is kept as its
+JSON text and marked by the attribute `content_type`. A body that is not UTF-8 is
+`data_base64`. In MessagePack `data` is always bytes on the way out.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.wire.queues import Seconds
+
+MESSAGES_MAX = 1_000
+WAIT_S_MAX = 20
+ATTRIBUTES_MAX = 100
+ATTRIBUTES_BYTES_MAX = 65_536
+JSON_CONTENT = "application/json"
+
+Attributes = dict[str, str | int | float | bool]
+Group = Annotated[str, Meta(min_length=1, max_length=128)]
+Priority = Annotated[
+    str | int, Meta(description="CRITICAL, HIGH, NORMAL (the default), LOW or BACKGROUND, or a number from 0 to 4.")
+]
+Limit = Annotated[int, Meta(ge=1, le=MESSAGES_MAX)]
+Timeout = Annotated[float, Meta(ge=0, le=43_200)]
+Receipt = Annotated[str, Meta(max_length=64, description="As it came with the message.")]
+MessageId = Annotated[str, Meta(max_length=64)]
+
+
+class Draft(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """A message to be sent: `data`, or `data_base64` for bytes that are no text."""
+
+    data: Annotated[Any, Meta(description="Text, or any JSON value but null.")] = UNSET
+    data_base64: str | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    delay_s: Seconds | UnsetType = UNSET
+    scheduled_at: Annotated[
+        str | float | UnsetType, Meta(description="An instant: RFC 3339, or seconds since 1970. Instead of `delay_s`.")
+    ] = UNSET
+    dedup_id: Annotated[str, Meta(min_length=1, max_length=128)] | UnsetType = UNSET
+    group: Group | UnsetType = UNSET
+    attributes: Annotated[Attributes, Meta(max_length=ATTRIBUTES_MAX)] | UnsetType = UNSET
+    max_deliveries: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType = UNSET
+
+
+class Drafts(Struct, forbid_unknown_fields=True):
+    """Messages to be sent together: all of them, or none."""
+
+    messages: Annotated[list[Draft], Meta(min_length=1, max_length=MESSAGES_MAX)]
+
+
+class Sent(Struct):
+    message_id: str
+
+
+class SentMany(Struct):
+    messages: list[Sent]
+
+
+class Lease(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """What to receive. Without `limit`, one message that is not in a list."""
+
+    limit: Limit | UnsetType = UNSET
+    wait_s: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] | UnsetType = UNSET
+    visibility_timeout: Timeout | UnsetType = UNSET
+
+
+class Received(Struct, omit_defaults=True, kw_only=True):
+    """A message handed out, hidden from others until `invisible_until`."""
+
+    message_id: str
+    receipt: str
+    data: Any = UNSET
+    data_base64: str | UnsetType = UNSET
+    priority: str
+    tier: int
+    attributes: Any = {}
+    delivery_count: int
+    sent_at: str
+    invisible_until: str
+    group: str | UnsetType = UNSET
+    last_error: str | UnsetType = UNSET
+    # Of a dead letter, and of one that came back: where it was first sent, and when.
+    origin_queue: str | UnsetType | None = UNSET
+    first_sent_at: str | UnsetType = UNSET
+    earlier_deliveries: int | UnsetType = UNSET
+
+
+class ReceivedMany(Struct):
+    messages: list[Received]
+
+
+class Nothing(Struct):
+    """There was no message within the time."""
+
+    message: None = None
+
+
+class Acks(Struct, forbid_unknown_fields=True):
+    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=MESSAGES_MAX)]
+
+
+class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Messages to give back; without `delay_s` they rest as the queue's `retry` says."""
+
+    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    error: Annotated[str, Meta(description="Why. The first 1,024 characters are kept.")] = ""
+    delay_s: Seconds | UnsetType = UNSET
+
+
+class Extensions(Struct, forbid_unknown_fields=True):
+    """Messages to be hidden for `visibility_timeout` from now on."""
+
+    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    visibility_timeout: Timeout
+
+
+class Settled(Struct):
+    """What became of one receipt: `acked`, `released` or `extended`; or `stale`: the lease has ended."""
+
+    receipt: str
+    status: str
+
+
+class SettledMany(Struct):
+    done: int
+    results: list[Settled]
+
+
+class Acked(Struct):
+    message_id: str
+    deleted: bool
+
+
+class Seen(Struct, omit_defaults=True, kw_only=True):
+    """A message that is looked at, not received."""
+
+    message_id: str
+    data: Any = UNSET
+    data_base64: str | UnsetType = UNSET
+    state: str
+    priority: str
+    tier: int
+    sent_priority: str
+    attributes: Any = {}
+    delivery_count: int
+    sent_at: str
+    visible_at: str | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    last_error: str | UnsetType = UNSET
+    escalated: bool = False
+    origin_queue: str | UnsetType | None = UNSET
+    first_sent_at: str | UnsetType = UNSET
+    earlier_deliveries: int | UnsetType = UNSET
+
+
+class SeenPage(Struct):
+    messages: list[Seen]
+    next: Annotated[str | None, Meta(description="Give it as `cursor` to go on; null at the end.")]
+
+
+class Explained(Struct, omit_defaults=True, kw_only=True):
+    """Why a message was delivered when it was, or what it waits for."""
+
+    message_id: str
+    state: str
+    waits: Annotated[str, Meta(description="A word for programs, such as `for_its_turn`.")]
+    reason: Annotated[str, Meta(description="The same as a sentence.")]
+    priority: str
+    sent_priority: str
+    tiers_gained: int
+    delivery_count: int
+    ahead: int
+    until: str | None
+    worst_wait_messages: int | None
+    worst_wait_s: float | None
+    estimated_start: str | None
+    group: str | UnsetType = UNSET
+    last_error: str | UnsetType = UNSET

@@ -1,0 +1,126 @@
+"""What operators say: escalate, requeue, redrive; and the history of settled messages."""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.wire.messages import Group, MessageId, Priority
+from penstock.wire.queues import Name
+
+IDS_MAX = 1_000
+
+
+class Filter(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """Which messages are meant: those that fit all that is said."""
+
+    state: str | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    group: Group | UnsetType = UNSET
+    text: Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the body.")] | UnsetType = UNSET
+    error: Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the last error.")] | UnsetType = UNSET
+    origin_queue: Annotated[Name | UnsetType, Meta(description="Was first sent to this queue.")] = UNSET
+
+
+class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """Messages to be moved to another priority: some by id, or those that fit a filter."""
+
+    priority: Priority
+    actor: Annotated[str, Meta(min_length=1, max_length=1_024, description="Who says so.")]
+    reason: Annotated[str, Meta(min_length=1, max_length=1_024, description="Why.")]
+    message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=IDS_MAX)] | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    until: Annotated[
+        str | float | UnsetType, Meta(description="When they fall back: RFC 3339, or seconds since 1970.")
+    ] = UNSET
+
+
+class Escalated(Struct):
+    """What moved, what was not waiting any more, and what is unknown."""
+
+    moved: list[str]
+    not_pending: list[str]
+    unknown: list[str]
+
+
+class Escalation(Struct):
+    at: str
+    actor: str
+    reason: str
+    priority: str
+    until: str | None
+    message_ids: list[str]
+
+
+class Escalations(Struct):
+    escalations: list[Escalation]
+
+
+class Requeue(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Where one dead letter goes; by default to the queue it came from."""
+
+    into: Name | UnsetType = UNSET
+
+
+class Requeued(Struct):
+    message_id: str
+    requeued_to: str
+
+
+class Redrive(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """Dead letters to send back: all of them, or some."""
+
+    into: Annotated[Name | UnsetType, Meta(description="By default each goes to the queue it came from.")] = UNSET
+    message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=IDS_MAX)] | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+    limit: Annotated[Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="How many at most.")] = UNSET
+    rate_per_s: Annotated[
+        Annotated[float, Meta(gt=0, le=1_000_000)] | UnsetType, Meta(description="How many in a second at most.")
+    ] = UNSET
+    dry_run: Annotated[bool, Meta(description="Say what would go, and move nothing.")] = False
+
+
+class RedriveTask(Struct, kw_only=True):
+    """A redrive: `running`, `done`, `stopped` or `failed`."""
+
+    task_id: str
+    state: str
+    dead_letter_queue: str
+    dry_run: bool
+    moved: dict[str, int]
+    moved_total: int
+    homeless: Annotated[int, Meta(description="Stay, because the queue they came from is gone.")]
+    remaining: int | None
+    started_at: str
+    ended_at: str | None
+    error: str | None
+    sample_ids: Annotated[list[str], Meta(description="Some of those that went, or would go.")]
+
+
+class RedriveTasks(Struct):
+    tasks: list[RedriveTask]
+
+
+class HistoryRow(Struct, omit_defaults=True, kw_only=True):
+    """One settled message."""
+
+    message_id: str
+    priority: str
+    sent_priority: str
+    sent_at: str
+    first_received_at: str | None
+    last_received_at: str | None
+    settled_at: str
+    delivery_count: int
+    outcome: Annotated[str, Meta(description="acked, buried, expired, purged or moved")]
+    group: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    data: Any = UNSET
+    data_base64: str | UnsetType = UNSET
+    attributes: Any = UNSET
+
+
+class HistoryPage(Struct):
+    rows: list[HistoryRow]
+    next_offset: Annotated[int, Meta(description="Give it as `offset` to go on.")]
+    first_kept_offset: int

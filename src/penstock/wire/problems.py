@@ -1,0 +1,98 @@
+"""Every error the REST API can answer with: RFC 9457 problem details, and the table of codes.
+
+`docs/reference/errors.md` is made from this table.
+"""
+
+from typing import NamedTuple
+
+from msgspec import UNSET, Struct, UnsetType
+
+PROBLEM_TYPE = "application/problem+json"
+
+
+class Problem(Struct, omit_defaults=True, kw_only=True):
+    """What went wrong. `code` is for programs; `field` and `limit` say where and by how much."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
+    field: str | UnsetType = UNSET
+    limit: int | float | str | UnsetType = UNSET
+    retry_after_s: float | UnsetType = UNSET
+
+
+class Code(NamedTuple):
+    """One kind of error: its status and title, whether trying again may help, and what to do."""
+
+    name: str
+    status: int
+    title: str
+    is_retryable: bool
+    remedy: str
+
+
+CODES: dict[str, Code] = {
+    code.name: code
+    for code in (
+        Code("bad_request", 400, "The request cannot be understood", False, "Correct what `detail` says."),
+        Code("bad_field", 400, "A field is wrong", False, "Correct the field that `field` names."),
+        Code(
+            "unauthorized", 401, "A key is needed", False, "Send `Authorization: Bearer <key>` with a key that is good."
+        ),
+        Code("forbidden", 403, "The key may not do this", False, "Use a key whose role and queues allow it."),
+        Code(
+            "too_many_queues",
+            403,
+            "The key may not make more queues",
+            False,
+            "Delete a queue, or raise the key's limit.",
+        ),
+        Code("not_found", 404, "There is nothing here", False, "Look for the path in /docs."),
+        Code("queue_not_found", 404, "There is no such queue", False, "Create it, or mend the name."),
+        Code("message_not_found", 404, "There is no such message", False, "It was settled, or is in another queue."),
+        Code("task_not_found", 404, "There is no such task", False, "Tasks are kept until the server stops."),
+        Code("method_not_allowed", 405, "This path has other methods", False, "The header `Allow` lists them."),
+        Code("not_acceptable", 406, "No format that the client accepts", False, "Accept application/json."),
+        Code("request_timeout", 408, "The request did not arrive in time", True, "Send it again, faster."),
+        Code(
+            "queue_exists", 409, "The queue has other settings", False, "Change it with PATCH, or choose another name."
+        ),
+        Code("stale_receipt", 409, "The lease has ended", False, "Somebody else may have the message; do not ack it."),
+        Code(
+            "not_dead_letter",
+            409,
+            "The message is no dead letter",
+            False,
+            "Requeue takes messages from a dead-letter queue.",
+        ),
+        Code("dead_letters_shared", 409, "Others bury in the same queue", False, "Delete without the dead letters."),
+        Code(
+            "sender_fenced", 409, "A newer sender has taken over", False, "Stop: another process sends under this id."
+        ),
+        Code(
+            "send_forgotten",
+            409,
+            "Too old to know whether it was sent",
+            False,
+            "Look whether it was; send it under a new key.",
+        ),
+        Code("length_required", 411, "The length must be said", False, "Send a Content-Length, or chunks."),
+        Code("body_too_large", 413, "The request is too large", False, "Send fewer messages at once."),
+        Code(
+            "message_too_large",
+            413,
+            "A message is too large",
+            False,
+            "Store large data elsewhere and send where it is.",
+        ),
+        Code("unsupported_media_type", 415, "A format that is not spoken here", False, "Send application/json."),
+        Code("queue_full", 429, "The queue is full", True, "Wait for `Retry-After` seconds and send again."),
+        Code("too_many_waiting", 429, "Too many are waiting", True, "Wait for `Retry-After` seconds and ask again."),
+        Code("internal", 500, "The server made a mistake", False, "Report it, with the notes of the server."),
+        Code("busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
+        Code("stopping", 503, "The server is stopping", True, "Try again: another one may be up soon."),
+        Code("storage_full", 507, "The disk is full", True, "Ack or purge messages, or give it a larger disk."),
+    )
+}

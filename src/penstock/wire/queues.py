@@ -1,0 +1,177 @@
+"""What is said about queues: how one is made, changed and described.
+
+These types decode requests, encode answers and make the OpenAPI document; the SDK
+uses the same. Words are those of REST (`visibility_timeout`, `max_deliveries`);
+times are seconds, instants are RFC 3339 in UTC.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+# The priorities by name, the most urgent first: a tier is the place in this list.
+PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
+
+Seconds = Annotated[float, Meta(ge=0, le=366 * 86_400)]
+Name = Annotated[str, Meta(min_length=1, max_length=85, pattern=r"^[A-Za-z0-9_.-]+$")]
+Weight = Annotated[float, Meta(gt=0, le=1_000)]
+
+
+class Tiers(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """How the five priorities share a queue. A list has one number for each, CRITICAL first."""
+
+    mode: Annotated[
+        Literal["weighted", "strict"] | UnsetType,
+        Meta(description="`weighted` shares by weights; `strict` serves a priority only when all above it are empty."),
+    ] = UNSET
+    weights: Annotated[
+        Annotated[list[Weight], Meta(min_length=5, max_length=5)] | UnsetType,
+        Meta(description="How they share while all have messages. Ratios count: 8:4:2:1:0.5 is 16:8:4:2:1."),
+    ] = UNSET
+    aging_s: Annotated[
+        Annotated[list[Seconds], Meta(min_length=5, max_length=5)] | UnsetType,
+        Meta(description="How long a message waits before it moves up by one priority; 0 never."),
+    ] = UNSET
+
+
+class Retry(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """How long a released message rests: between 0 and base · 2^(deliveries − 1), at most cap."""
+
+    base_s: Seconds | UnsetType = UNSET
+    cap_s: Seconds | UnsetType = UNSET
+    jitter: Annotated[
+        bool | UnsetType, Meta(description="Without it a message rests for the whole of it, not for a random part.")
+    ] = UNSET
+
+
+class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """What can be set for a queue. What is left out keeps its value, or has its default in a new queue."""
+
+    queue_size: Annotated[
+        Annotated[int, Meta(ge=0, le=2**40)] | UnsetType,
+        Meta(description="How many messages the queue holds before it answers 429; 0 is without a bound."),
+    ] = UNSET
+    visibility_timeout: Annotated[
+        Annotated[float, Meta(ge=0, le=43_200)] | UnsetType,
+        Meta(description="Seconds for which a received message is hidden from others. Default 30."),
+    ] = UNSET
+    max_deliveries: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)] | UnsetType,
+        Meta(description="Deliveries before a message goes to the dead letters; 0 never. Default 5."),
+    ] = UNSET
+    dead_letter_queue: Annotated[
+        Name | UnsetType | None,
+        Meta(description="The queue for dead letters. By default the name of this one with `.dead` after it."),
+    ] = UNSET
+    retention_s: Annotated[
+        Seconds | UnsetType,
+        Meta(description="How long a message that nobody holds is kept; 0 for ever. Default 4 days."),
+    ] = UNSET
+    delay_s: Annotated[Seconds | UnsetType, Meta(description="Seconds before a new message can be received.")] = UNSET
+    fifo: Annotated[
+        bool | UnsetType,
+        Meta(description="Whether groups are kept in order, one consumer at a time. It cannot be changed later."),
+    ] = UNSET
+    dedup: Annotated[
+        Literal["live", "window", "content"] | UnsetType,
+        Meta(
+            description="How long a `dedup_id` keeps a second message away: while the first is there, or for "
+            "`dedup_window_s`; `content` makes the id from the body where there is none."
+        ),
+    ] = UNSET
+    dedup_window_s: Annotated[
+        Annotated[float, Meta(gt=0, le=366 * 86_400)] | UnsetType, Meta(description="Default 300.")
+    ] = UNSET
+    tiers: Tiers | UnsetType = UNSET
+    retry: Retry | UnsetType = UNSET
+    message_bytes_max: Annotated[
+        Annotated[int, Meta(ge=1, le=1_048_576)] | UnsetType,
+        Meta(description="The largest body, in bytes. Default 1 MiB."),
+    ] = UNSET
+    history: Annotated[
+        Literal["off", "facts", "full"] | UnsetType,
+        Meta(
+            description="What is kept of a message when it is settled: nothing, its times and outcome, or its body too."
+        ),
+    ] = UNSET
+    paused: Annotated[bool | UnsetType, Meta(description="Whether nothing is handed out. Sends go on.")] = UNSET
+
+
+class CreateQueue(Settings, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """A queue to be made."""
+
+    queue_name: Name
+
+
+class TierView(Struct):
+    """One priority of a queue, as it is now."""
+
+    priority: str
+    ready: int
+    oldest_age_s: Annotated[float | None, Meta(description="Since the oldest that can be received was sent.")]
+    worst_wait_messages: Annotated[int, Meta(description="A message sent now is received before so many others are.")]
+    worst_wait_s: Annotated[
+        float | None,
+        Meta(description="The same in seconds, at the rate of the last seconds; null if nothing is received."),
+    ]
+
+
+class QueueView(Struct, kw_only=True):
+    """A queue: its settings, all of them, and what is in it."""
+
+    queue_id: str
+    queue_name: str
+    created_at: str | None
+    queue_size: int
+    visibility_timeout: float
+    max_deliveries: int
+    dead_letter_queue: str
+    retention_s: float
+    delay_s: float
+    fifo: bool
+    dedup: str
+    dedup_window_s: float
+    tiers: Tiers
+    retry: Retry
+    message_bytes_max: int
+    history: str
+    paused: bool
+    current_message_count: int
+    ready: int
+    in_flight: int
+    delayed: int
+    by_tier: list[TierView]
+    dlq_id: Annotated[str | None, Meta(description="Null until the first message is buried.")]
+
+
+class QueueName(Struct):
+    """A queue in a list."""
+
+    queue_id: str
+    queue_name: str
+    current_message_count: int
+    ready: int
+    in_flight: int
+    delayed: int
+    paused: bool
+    dlq_id: str | None
+
+
+class QueueList(Struct):
+    queues: list[QueueName]
+    next: Annotated[str | None, Meta(description="Give it as `cursor` to go on; null at the end.")]
+
+
+class Deleted(Struct):
+    """What became of a deleted queue's dead letters."""
+
+    queue_id: str
+    queue_name: str
+    deleted: bool
+    dead_letter_queue: str | None
+    dead_letters: int
+    dead_letters_deleted: bool
+
+
+class Purged(Struct):
+    purged: int
