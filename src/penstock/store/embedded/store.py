@@ -36,6 +36,7 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.embedded.tidying import Tidying
+from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     Counts,
     Delivery,
@@ -134,6 +135,15 @@ class EmbeddedStore:
 
     async def describe(self, queue: str) -> Description:
         return await asking.describe(self._shards, queue)
+
+    async def name(self, queue_id: str) -> str:
+        return await self._shards.named(parse_queue(queue_id))
+
+    def watch(self, wake: Callable[[str], None]) -> None:
+        self._shards.watch(wake)
+
+    async def wakes_at_ms(self, queue: str) -> int | None:
+        return await asking.wakes_at_ms(await self._shards.at(queue), queue)
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         shard = await self._shards.at(queue)
