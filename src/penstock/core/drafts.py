@@ -11,6 +11,7 @@ from typing import Any
 from penstock.core.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
 from penstock.core.message import Drafts
 from penstock.core.settings import TIERS
+from penstock.frame import Buffer
 
 _TIERS = bytes(range(TIERS))
 
@@ -29,7 +30,7 @@ class BodyTooLarge(BadDraft):
         self.limit_bytes = limit_bytes
 
 
-def check_bodies(bodies: Sequence[bytes | memoryview], bytes_max: int) -> None:
+def check_bodies(bodies: Sequence[Buffer], bytes_max: int) -> None:
     """Raise `BodyTooLarge` for the first body that is; the rest of the way is for plain sends too, so it is short."""
     if bodies and max(map(len, bodies)) > bytes_max:
         row, size_bytes = next((row, len(body)) for row, body in enumerate(bodies) if len(body) > bytes_max)
