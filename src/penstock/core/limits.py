@@ -47,6 +47,8 @@ MOVE_BYTES_MAX = 4 * MIB
 PAGE_MAX = 1_000
 REDRIVES_MAX = 100
 REDRIVES_KEPT_MAX = 1_000
+PEEK_SCANNED_MAX = 10_000
+PEEK_BYTES_MAX = 16 * MIB
 COPY_MESSAGES_MAX = 4_096
 COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
@@ -107,7 +109,14 @@ LIMITS: tuple[Limit, ...] = (
     Limit("QUEUES_MADE_MAX", QUEUES_MADE_MAX, "queues", "Made in one shard in all its time, those deleted included."),
     Limit("MOVE_MESSAGES_MAX", MOVE_MESSAGES_MAX, "messages", "Buried, or moved to another shard, in one step."),
     Limit("MOVE_BYTES_MAX", MOVE_BYTES_MAX, "bytes", "Of bodies moved in one step to another shard; one always goes."),
-    Limit("PAGE_MAX", PAGE_MAX, "rows", "Queues, messages or escalations in one answer, or moved by one redrive."),
+    Limit(
+        "PAGE_MAX",
+        PAGE_MAX,
+        "rows",
+        "Queues, messages or escalations in one answer; moved by a redrive; searched by a peek.",
+    ),
+    Limit("PEEK_SCANNED_MAX", PEEK_SCANNED_MAX, "messages", "Looked at for one page of a peek."),
+    Limit("PEEK_BYTES_MAX", PEEK_BYTES_MAX, "bytes", "Of bodies read for one page of a peek; the last may exceed it."),
     Limit("REDRIVES_MAX", REDRIVES_MAX, "redrives", "Running at once."),
     Limit("REDRIVES_KEPT_MAX", REDRIVES_KEPT_MAX, "redrives", "Remembered after they have ended; the oldest go first."),
     Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),

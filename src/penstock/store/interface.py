@@ -165,6 +165,14 @@ class Message:
     is_escalated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some messages, and what to ask for the following ones with; "" when there are none."""
+
+    messages: list[Message]
+    next: str
+
+
 class Explained(NamedTuple):
     """Why a message has not been delivered yet, or that it was."""
 
@@ -294,8 +302,27 @@ class QueueStore(Protocol):
 
     async def counts(self, queue: str) -> Counts: ...
 
-    async def peek(self, queue: str, *, most: int) -> list[Message]:
-        """Return some of the waiting messages, the most urgent tier first. Nothing is leased."""
+    async def peek(  # noqa: PLR0913 - what is sought, how much of it and from where on.
+        self,
+        queue: str,
+        *,
+        most: int,
+        after: str = "",
+        place: str | None = None,
+        tier: int | None = None,
+        group: bytes | None = None,
+        text: bytes | None = None,
+    ) -> Page:
+        """Return some of the messages, wherever they are: those that wait first, the most urgent tier first.
+
+        Nothing is leased. ``place`` (see `Message`), ``tier`` and ``group`` (b"" for
+        none) keep to some; ``text`` to those with these bytes somewhere in the body.
+        ``after`` is the `next` of the page before, anything else raises `ValueError`.
+
+        One call looks at a limited number of messages and bodies, so a page may be
+        short, even empty, and have a `next`. Messages that change their place between
+        two pages may be seen twice or not at all; those that stay are seen once.
+        """
         ...
 
     async def look(self, queue: str, message_id: str) -> Message | None:

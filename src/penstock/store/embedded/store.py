@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from penstock.core.browsing import Sought
 from penstock.core.drafts import BadDraft, fault
 from penstock.core.events import Event
 from penstock.core.limits import (
@@ -27,7 +28,7 @@ from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import asking, operating
+from penstock.store.embedded import asking, operating, peeking
 from penstock.store.embedded.delivering import Handed
 from penstock.store.embedded.moves import Moves
 from penstock.store.embedded.naming import ids_of
@@ -45,6 +46,7 @@ from penstock.store.interface import (
     Explained,
     Message,
     Outcome,
+    Page,
     QueueExists,
     Redrive,
     Remains,
@@ -250,11 +252,23 @@ class EmbeddedStore:
     async def counts(self, queue: str) -> Counts:
         return await asking.counts(await self._shards.at(queue), queue)
 
-    async def peek(self, queue: str, *, most: int) -> list[Message]:
-        return await asking.peek(await self._shards.at(queue), queue, most=most, name_of=self._shards.name_of)
+    async def peek(  # noqa: PLR0913 - as the interface says.
+        self,
+        queue: str,
+        *,
+        most: int,
+        after: str = "",
+        place: str | None = None,
+        tier: int | None = None,
+        group: bytes | None = None,
+        text: bytes | None = None,
+    ) -> Page:
+        shard, sought = await self._shards.at(queue), Sought(place, tier, group)
+        name_of = self._shards.name_of
+        return await peeking.peek(shard, queue, sought, most=most, after=after, text=text, name_of=name_of)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
-        return await asking.look(await self._shards.at(queue), queue, message_id, name_of=self._shards.name_of)
+        return await peeking.look(await self._shards.at(queue), queue, message_id, name_of=self._shards.name_of)
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
         return await asking.explain(await self._shards.at(queue), queue, message_id)
