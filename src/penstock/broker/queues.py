@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
 from penstock.broker.waiting import Waiting
 from penstock.core.message import Drafts, Receipt, Sender
@@ -57,6 +58,7 @@ class Queues:
         self.store = store
         self.waiting = Waiting(store, runtime.clock, most=waiting_max)
         self.redrives = Redrives(store, runtime)
+        self.gathering = Gathering(store)
         self.totals: dict[str, Totals] = {}
         self._runtime = runtime
 
@@ -93,7 +95,10 @@ class Queues:
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         if self.waiting.is_stopping:
             self.check_running()
-        ids = await self.store.send(queue, drafts, sender=sender)
+        if sender is None:
+            ids = await self.gathering.send(queue, drafts)
+        else:
+            ids = await self.store.send(queue, drafts, sender=sender)
         self._total(queue).sent += len(ids)
         return ids
 
@@ -166,7 +171,7 @@ async def open_queues(store: QueueStore, runtime: Runtime, *, waiting_max: int =
     queues = Queues(store, runtime, waiting_max=waiting_max)
     async with asyncio.TaskGroup() as tasks:
         tidying = tasks.create_task(queues._tidy())
-        queues.redrives.tasks = tasks
+        queues.redrives.tasks = queues.gathering.tasks = tasks
         try:
             yield queues
         finally:

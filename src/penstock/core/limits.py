@@ -45,6 +45,8 @@ QUEUES_MADE_MAX = 2**24 - 1
 MOVE_MESSAGES_MAX = 100
 MOVE_BYTES_MAX = 4 * MIB
 PAGE_MAX = 1_000
+GATHERED_MESSAGES_MAX = 1_000
+GATHERED_BYTES_MAX = MIB
 REDRIVES_MAX = 100
 REDRIVES_KEPT_MAX = 1_000
 COPY_MESSAGES_MAX = 4_096
@@ -108,6 +110,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit("MOVE_MESSAGES_MAX", MOVE_MESSAGES_MAX, "messages", "Buried, or moved to another shard, in one step."),
     Limit("MOVE_BYTES_MAX", MOVE_BYTES_MAX, "bytes", "Of bodies moved in one step to another shard; one always goes."),
     Limit("PAGE_MAX", PAGE_MAX, "rows", "Queues, messages or escalations in one answer, or moved by one redrive."),
+    Limit("GATHERED_MESSAGES_MAX", GATHERED_MESSAGES_MAX, "messages", "Of small sends that are written together."),
+    Limit("GATHERED_BYTES_MAX", GATHERED_BYTES_MAX, "bytes", "Of bodies of small sends that are written together."),
     Limit("REDRIVES_MAX", REDRIVES_MAX, "redrives", "Running at once."),
     Limit("REDRIVES_KEPT_MAX", REDRIVES_KEPT_MAX, "redrives", "Remembered after they have ended; the oldest go first."),
     Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),
