@@ -58,6 +58,7 @@ HISTORY_ROWS_MAX = 65_536
 HISTORY_TEXT_BYTES_MAX = 4 * MIB
 HISTORY_BODY_BYTES_MAX = 4 * MIB
 HISTORY_PENDING_MAX = 1_000_000
+HISTORY_PAGE_BYTES_MAX = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,10 @@ LIMITS: tuple[Limit, ...] = (
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
     Limit("HISTORY_ROWS_MIN", HISTORY_ROWS_MIN, "rows", "Settled messages that a frame of the history waits for."),
     Limit("HISTORY_WAIT_MS", HISTORY_WAIT_MS, "ms", "How long a frame of the history waits for them."),
-    Limit("HISTORY_ROWS_MAX", HISTORY_ROWS_MAX, "rows", "In one frame of the history."),
+    Limit("HISTORY_ROWS_MAX", HISTORY_ROWS_MAX, "rows", "In one frame of the history, or in one page."),
     Limit("HISTORY_TEXT_BYTES_MAX", HISTORY_TEXT_BYTES_MAX, "bytes", "Groups, errors and queue names in one frame."),
     Limit("HISTORY_BODY_BYTES_MAX", HISTORY_BODY_BYTES_MAX, "bytes", "Bodies in one frame; a larger one goes alone."),
+    Limit("HISTORY_PAGE_BYTES_MAX", HISTORY_PAGE_BYTES_MAX, "bytes", "Of frames read for one page of the history."),
     Limit(
         "HISTORY_PENDING_MAX", HISTORY_PENDING_MAX, "settlements", "Waiting for the history; more, and it is behind."
     ),

@@ -28,7 +28,7 @@ from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import asking, operating, peeking
+from penstock.store.embedded import asking, history_pages, operating, peeking
 from penstock.store.embedded.delivering import Handed
 from penstock.store.embedded.moves import Moves
 from penstock.store.embedded.naming import ids_of
@@ -37,6 +37,7 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.embedded.tidying import Tidying
+from penstock.store.history import HistoryPage
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     Counts,
@@ -297,6 +298,17 @@ class EmbeddedStore:
     ) -> Redrive:
         wanted = Wanted(most=most, into=into, origin=origin, ids=ids)
         return await operating.redrive(self._shards, self._moves, dead_letters, wanted, is_dry_run=is_dry_run)
+
+    async def history(
+        self, queue: str, *, from_offset: int | None = None, from_ms: int | None = None, most: int
+    ) -> HistoryPage:
+        history_pages.check(from_offset, most)
+        shard = await self._shards.at(queue)
+        async with shard.answer:
+            number = shard.queue(queue).state.queue
+        sought = history_pages.Sought(number, from_ms, most)
+        log = self._shards.running_of(shard).history_log
+        return await history_pages.read_page(self._runtime, log, sought, from_offset)
 
     async def tidy(self) -> None:
         await self._tidying.tidy()
