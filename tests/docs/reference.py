@@ -7,9 +7,11 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
+from penstock.cli.exits import Ending
 from penstock.core.limits import LIMITS
 from penstock.core.settings import DAY_MS, MINUTE_MS, SECOND_MS, QueueSettings
 from penstock.telemetry import NOTES
+from tests.docs.commands import commands
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
 
@@ -49,6 +51,23 @@ def queue_settings_page() -> str:
         "milliseconds. What is out of bounds raises `BadSettings`, which names the setting; names in the bounds are\n"
         "[limits](limits.md). `change` replaces all settings of a queue at once, while it is in use.",
         ["| setting | default | bounds | meaning |", "|---|---|---|---|", *rows, *_choices(settings)],
+    )
+
+
+def cli_page() -> str:
+    endings = [f"| {int(each.default)} | {each.meaning} |" for each in choices_of(Ending)]
+    lines = ["## Exit codes", "", "| code | meaning |", "|---|---|", *endings]
+    for command in commands():
+        lines += ["", f"## `{command.name}`", "", "```text", command.help_text, "```"]
+        if command.parameters:
+            lines += ["", "| argument or option | meaning | default |", "|---|---|---|"]
+            lines += [f"| `{each.names}` | {each.meaning} | {each.default} |" for each in command.parameters]
+    return _page(
+        "The command line",
+        "src/penstock/cli/__init__.py",
+        "Every command says the same with `--help`. Results go to standard output, everything else to standard error.\n"
+        "`--json` prints results for programs. `penstock --install-completion` teaches your shell the commands.",
+        lines,
     )
 
 
@@ -92,6 +111,7 @@ def _choices(settings: list[Declared]) -> list[str]:
 PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "notes.md": notes_page,
     REFERENCE / "limits.md": limits_page,
+    REFERENCE / "cli.md": cli_page,
     REFERENCE / "queue-settings.md": queue_settings_page,
 }
 
