@@ -1,0 +1,276 @@
+"""Every setting of a server and of a client, read once, and where each value came from.
+
+    option  ──▶  environment  ──▶  penstock.toml  ──▶  default        the first that says something counts
+
+The comment above a setting is its meaning; `docs/reference/settings.md` is made of
+them. What is unknown or of another type is an error that names the place, the
+setting and what is allowed: a misspelt setting must not pass for a default.
+
+Nothing here looks at the environment by itself, and nothing below `server` sees
+this file: parts are given values.
+"""
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from penstock.core.limits import GIB, MIB, SHARDS_MAX
+
+FILE_NAME = "penstock.toml"
+PREFIX = "PENSTOCK_"
+CONFIG_VARIABLE = "PENSTOCK_CONFIG"
+KEYS_FILE = "keys.json"
+
+_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+# A variable named after a Service of Kubernetes is filled in by it: PENSTOCK_PORT is tcp://10.0.0.1:8080 there.
+_OF_KUBERNETES = "tcp://"
+
+
+class BadSetting(ValueError):
+    """A setting is unknown, of another type or out of bounds; the message says where and what is allowed."""
+
+
+class NotSecured(ValueError):
+    """Others could reach this server, and nothing would keep them out; the message says how to mend it."""
+
+
+class LogLevel(Enum):
+    # Everything.
+    DEBUG = "debug"
+    # What happened, and nothing is asked of you.
+    INFO = "info"
+    # What deserves a look.
+    WARNING = "warning"
+    # What needs an action.
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    # The address to listen on. Other machines can reach a server only on another address than the default, and
+    # then it needs keys and TLS.
+    host: str = "127.0.0.1"
+    # The port for HTTP: REST, metrics and documentation. 0 takes any that is free.
+    port: int = 8080
+    # The port for Kafka's protocol, for a later version: nothing listens on it yet.
+    kafka_port: int = 9092
+    # The folder of the server: its store, and its keys in `keys.json`. A path that is not absolute begins at the
+    # folder the server was started in, also if it stands in a file elsewhere.
+    data: Path = Path("penstock-data")
+    # Where messages are kept: empty for a store in the folder `data`, `file:PATH` for one in another folder,
+    # `memory:` for none, so that everything is gone when the server stops.
+    store: str = ""
+    # The file with the certificate, and those that vouch for it, in PEM.
+    tls_cert: str = ""
+    # The file with the private key of the certificate, in PEM.
+    tls_key: str = ""
+    # Whether a proxy before this server ends TLS, so that it may listen for others without TLS of its own.
+    behind_proxy: bool = False
+    # How many journals share the queues. There may be more than at the last start, never fewer.
+    shards: int = 1
+    # How many connections may be open at once, those that wait for messages included. More are not accepted.
+    connections_max: int = 20_000
+    # How many requests may wait for messages at once. More are answered with 429.
+    waiting_max: int = 20_000
+    # The largest request, in bytes. A larger one is answered with 413.
+    request_bytes_max: int = 16 * MIB
+    # How long a server that is told to stop waits for the requests it is working on, in seconds.
+    stop_timeout_s: float = 10.0
+    # The least important notes that are written.
+    log_level: LogLevel = LogLevel.INFO
+
+    def __post_init__(self) -> None:
+        _between("port", self.port, 0, 65_535)
+        _between("kafka_port", self.kafka_port, 0, 65_535)
+        _between("shards", self.shards, 1, SHARDS_MAX)
+        _between("connections_max", self.connections_max, 1, 1_000_000)
+        _between("waiting_max", self.waiting_max, 0, 1_000_000)
+        _between("request_bytes_max", self.request_bytes_max, 1_024, GIB)
+        _between("stop_timeout_s", self.stop_timeout_s, 0, 3_600)
+        if not self.host:
+            raise BadSetting("host is empty; it is an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise BadSetting("tls_cert and tls_key are two halves: say both, or neither")
+        _check_store(self.store)
+
+    @property
+    def store_folder(self) -> Path | None:
+        """Where the embedded store is; None if everything is in memory."""
+        if self.store == "memory:":
+            return None
+        return Path(self.store.removeprefix("file:")) if self.store else self.data
+
+    @property
+    def keys_path(self) -> Path:
+        return self.data / KEYS_FILE
+
+    @property
+    def has_tls(self) -> bool:
+        return bool(self.tls_cert)
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    # Where the server is.
+    url: str = "http://127.0.0.1:8080"
+    # The API key to show to it; empty for none. `penstock key create` makes one.
+    key: str = ""
+
+
+SECTIONS: dict[str, type[ServerSettings] | type[ClientSettings]] = {"server": ServerSettings, "client": ClientSettings}
+SECRETS = frozenset({"key"})
+
+Kind = TypeVar("Kind", ServerSettings, ClientSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[Kind]):
+    """Settings, and for each by name where its value came from: `--port`, `PENSTOCK_PORT`, a file, `default`."""
+
+    settings: Kind
+    origins: dict[str, str]
+
+
+def check_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
+    """Raise `NotSecured` if other machines reach the server and find no lock on the door.
+
+    Keys without TLS could be read by everybody on the way, TLS without keys lets everybody in: both are needed.
+    """
+    if settings.is_on_loopback:
+        return
+    reached = f"The server would listen on {settings.host}, where other machines reach it, "
+    home = "Or listen on this machine only: --host 127.0.0.1."
+    if not has_keys:
+        mend = f"penstock key create --name admin --role admin --data {settings.data}"
+        raise NotSecured(f"{reached}and there are no keys: everybody could do everything.\nMake one: {mend}\n{home}")
+    if not settings.has_tls and not settings.behind_proxy:
+        mend = "Say --tls-cert and --tls-key; or --behind-proxy if a proxy on the way ends TLS."
+        raise NotSecured(f"{reached}without TLS: everybody on the way could read keys and messages.\n{mend}\n{home}")
+
+
+def find_file(config: Path | None, environment: Mapping[str, str], folder: Path) -> Path | None:
+    """Return the file to read: the one that was named, or `penstock.toml` in ``folder`` if it is there."""
+    if config is None and environment.get(CONFIG_VARIABLE):
+        config = Path(environment[CONFIG_VARIABLE])
+    if config is None:
+        config = folder / FILE_NAME
+        return config if config.is_file() else None
+    if not config.is_file():
+        raise BadSetting(f"{config}: there is no such file")
+    return config
+
+
+def read_file(path: Path | None) -> dict[str, dict[str, Any]]:
+    """Return what a file says, by section; raise `BadSetting` for anything it may not say."""
+    if path is None:
+        return {}
+    try:
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise BadSetting(f"{path}: {error}") from error
+    for section, values in said.items():
+        if section not in SECTIONS or not isinstance(values, dict):
+            raise BadSetting(f"{path}: there is no section [{section}]; there are [server] and [client]")
+        names = [field.name for field in fields(SECTIONS[section])]
+        for name in values:
+            if name not in names:
+                raise BadSetting(f"{path}: [{section}] has no setting {name}{_nearest(name, names)}")
+    return said
+
+
+def load(
+    kind: type[Kind], *, options: Mapping[str, Any], environment: Mapping[str, str], file: Path | None
+) -> Loaded[Kind]:
+    """Read settings from everywhere; an option that is None says nothing."""
+    section = next(name for name, each in SECTIONS.items() if each is kind)
+    said = read_file(file).get(section, {})
+    types = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for field in fields(kind):
+        name = field.name
+        variable = PREFIX + name.upper()
+        origins[name] = "default"
+        if options.get(name) is not None:
+            values[name], origins[name] = options[name], f"--{name.replace('_', '-')}"
+        elif (text := environment.get(variable, "")) and not text.startswith(_OF_KUBERNETES):
+            values[name], origins[name] = _parse(variable, text, types[name]), variable
+        elif name in said:
+            origins[name] = f"{file} [{section}]"
+            values[name] = _checked(f"{file}: [{section}] {name}", said[name], types[name])
+    try:
+        return Loaded(kind(**values), origins)
+    except BadSetting as error:
+        place = origins.get(str(error).partition(" ")[0], "settings")
+        raise BadSetting(f"{place}: {error}") from None
+
+
+def _parse(variable: str, text: str, kind: type) -> Any:
+    """Return the value that a variable of the environment spells."""
+    value: Any = text
+    try:
+        if kind is bool:
+            value = True if text.lower() in _TRUE else False if text.lower() in _FALSE else text
+        elif kind in {int, float}:
+            value = kind(text)
+    except ValueError:
+        pass
+    return _checked(variable, value, kind)
+
+
+def _checked(place: str, value: Any, kind: type) -> Any:
+    """Return a value as its type wants it, or say what would be right."""
+    if kind is float and type(value) is int:
+        return float(value)
+    if issubclass(kind, Enum):
+        choices = [choice.value for choice in kind]
+        if value in choices:
+            return kind(value)
+        raise BadSetting(f"{place} is {value!r}; it must be one of {', '.join(choices)}")
+    if kind is Path and type(value) is str and value:
+        return Path(value)
+    # A bool is an int to Python, and a mistake here.
+    if type(value) is kind:
+        return value
+    raise BadSetting(f"{place} is {value!r}; it must be {_ALLOWED[kind]}")
+
+
+_ALLOWED: dict[type, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Path: "the path of a folder",
+}
+
+
+def _between(name: str, value: float, least: float, most: float) -> None:
+    # Written so that it is also wrong for "not a number", which a file or a variable may say.
+    if not least <= value <= most:
+        raise BadSetting(f"{name} is {value}; it must be from {least} to {most}")
+
+
+def _check_store(store: str) -> None:
+    is_known = store in {"", "memory:"} or (store.startswith("file:") and len(store) > len("file:"))
+    if store.startswith(("postgresql:", "postgres:")):
+        raise BadSetting("store names a PostgreSQL database, and that comes in a later version; say file:PATH")
+    if not is_known:
+        raise BadSetting(f"store is {store!r}; it must be file:PATH or memory:, or empty for a store in `data`")
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; is {near[0]} meant?" if near else f"; there are {', '.join(names)}"
