@@ -89,11 +89,10 @@ def test_every_type_is_read_from_the_environment_and_from_a_file(tmp_path: Path)
 )
 def test_what_a_file_may_not_say_is_named_with_what_is_allowed(tmp_path: Path, text: str, sentence: str) -> None:
     file = written(tmp_path, text)
-    with pytest.raises(BadSetting) as caught:
-        server(file)
-        load(ClientSettings, options={}, environment={}, file=file)
-    assert sentence in str(caught.value)
-    assert str(file) in str(caught.value)
+    said = complaint(lambda: (server(file), load(ClientSettings, options={}, environment={}, file=file)))
+    assert said is not None
+    assert sentence in said
+    assert str(file) in said
 
 
 @pytest.mark.parametrize(

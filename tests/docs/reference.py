@@ -96,7 +96,8 @@ def settings_page() -> str:
         "What a server and its clients can be told. The first of these that says something counts: an option of the\n"
         "command (`--stop-timeout-s`), a variable of the environment, the file, the default. The file is\n"
         "`penstock.toml` in the working directory, or the one that `--config` or `PENSTOCK_CONFIG` names. A name or a\n"
-        "value that is not allowed is an error, never a default. `penstock config` shows every value and where it came from.\n\n"
+        "value that is not allowed is an error, never a default. `penstock config` shows every value and\n"
+        "where it came from.\n\n"
         '```text\n[server]\nport = 9000\ndata = "/var/lib/penstock"\n\n[client]\nurl = "http://127.0.0.1:9000"\n```',
         lines[1:],
     )
