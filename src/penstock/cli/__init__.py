@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import backup, configuration, repair, serve
+from penstock.cli import backup, configuration, key, repair, serve
 from penstock.cli.printing import say
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ def about(
 
 
 app.command("serve")(serve.serve)
+app.add_typer(key.app, name="key")
 app.command("config")(configuration.config_command)
 app.command("repair")(repair.repair_command)
 app.command("backup")(backup.backup_command)
