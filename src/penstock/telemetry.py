@@ -63,6 +63,14 @@ HISTORY_AHEAD = Note(
     "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
     "journal. It goes on from where the journal ends.",
 )
+REST_FAILED = Note(
+    "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
+)
+SERVER_STARTED = Note("server.started", "info", "The server listens; says where, and where its data is.")
+SERVER_STOPPING = Note(
+    "server.stopping", "info", "No new work is taken; long polls are answered and running requests finished."
+)
+SERVER_STOPPED = Note("server.stopped", "info", "Everything is closed and the journal is clean.")
 
 NOTES: tuple[Note, ...] = (
     LOG_OPENED,
@@ -80,4 +88,8 @@ NOTES: tuple[Note, ...] = (
     HISTORY_STALLED,
     HISTORY_RESUMED,
     HISTORY_AHEAD,
+    REST_FAILED,
+    SERVER_STARTED,
+    SERVER_STOPPING,
+    SERVER_STOPPED,
 )

@@ -1,9 +1,11 @@
 """What every store promises about sending: ids, bodies, delays, repeats, limits."""
 
 import hashlib
+from typing import Any
 
 import pytest
 
+from penstock.core.drafts import BadDraft, BodyTooLarge
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
     DELIVERIES_MAX,
@@ -13,7 +15,6 @@ from penstock.core.limits import (
     SENDER_SENDS_MAX,
 )
 from penstock.core.message import Drafts, Sender, Tier
-from penstock.core.queue import BadDraft
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
 from penstock.core.settings import DAY_MS, DedupScope, QueueSettings
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send, until
@@ -296,6 +297,42 @@ async def test_a_batch_that_is_too_large_is_refused_with_the_limit(stage: Stage)
     large = bytes(BATCH_BYTES_MAX // 2)
     await refuse(stage, Drafts(bodies=[large, large]), naming="BATCH_BYTES_MAX")
     await refuse(stage, Drafts(bodies=[b""], attributes=[large * 5]), naming="BATCH_BYTES_MAX")
+
+
+@every_store
+async def test_a_body_larger_than_the_queue_takes_is_refused_with_its_row_and_size(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(body_bytes_max=10))
+    with pytest.raises(BodyTooLarge, match="draft 1 has 11 bytes; body_bytes_max is 10") as refused:
+        await stage.store.send("orders", Drafts(bodies=[b"small", bytes(11), bytes(12)]))
+    assert (refused.value.row, refused.value.size_bytes, refused.value.limit_bytes) == (1, 11, 10)
+    assert (await stage.store.counts("orders")).live == 0
+    await send(stage, bytes(10))
+    assert bodies(await lease(stage)) == [bytes(10)]
+
+
+@every_store
+async def test_a_draft_of_the_wrong_kind_is_refused_with_the_name_of_its_field(stage: Stage) -> None:
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("bodies of draft 1 is a str", {"bodies": [b"a", "b"]}),
+        ("bodies is a bytes", {"bodies": b"ab"}),
+        ("bodies is a str", {"bodies": "ab"}),
+        ("bodies is a NoneType", {"bodies": None}),
+        ("tiers is a list", {"bodies": [b"a"], "tiers": [1]}),
+        ("groups of draft 0 is a str", {"bodies": [b"a"], "groups": ["g"]}),
+        ("dedup_ids of draft 0 is 0x7", {"bodies": [b"a"], "dedup_ids": [7]}),
+        ("dedup_ids of draft 0 is a str", {"bodies": [b"a"], "dedup_ids": ["7"]}),
+        ("attributes of draft 0 is a dict", {"bodies": [b"a"], "attributes": [{}]}),
+        ("visible_at_ms of draft 0 is a float", {"bodies": [b"a"], "visible_at_ms": [1.5]}),
+        ("visible_at_ms of draft 0 is -0x4", {"bodies": [b"a"], "visible_at_ms": [-(2**70)]}),
+        ("deliveries_max of draft 0 is a str", {"bodies": [b"a"], "deliveries_max": ["3"]}),
+    ]
+    for said, columns in wrong:
+        with pytest.raises(BadDraft, match=said):
+            await stage.store.send("orders", Drafts(**columns))
+    assert (await stage.store.counts("orders")).live == 0
+    await send(stage, b"a")
+    await stage.crash()
+    assert await drain(stage) == [b"a"]
 
 
 @every_store

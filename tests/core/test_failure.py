@@ -40,6 +40,16 @@ def test_the_backoff_doubles_up_to_its_ceiling() -> None:
     assert [backoff_ms(settings, attempt, 0.999_999) for attempt in (1, 2, 4, 5, 10_000)] == [99, 199, 799, 999, 999]
 
 
+def test_without_jitter_a_released_message_rests_for_the_whole_backoff() -> None:
+    life = Life(QueueSettings(backoff_ms_base=1_000, backoff_ms_max=60_000, has_jitter=False))
+    messages = life.send(3)
+    life.release(life.leased(3), delay_ms=None)
+    for message in messages:
+        seen = look(life.state, message)
+        assert seen is not None
+        assert seen.visible_at_ms == START_MS + 1_000
+
+
 def test_a_released_message_keeps_its_tier() -> None:
     life = Life()
     (message,) = life.send(1, Tier.HIGH)

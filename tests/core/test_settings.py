@@ -2,9 +2,10 @@
 
 import pytest
 
-from penstock.core.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
+from penstock.core.drafts import BadDraft
+from penstock.core.limits import BODY_BYTES_MAX, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
 from penstock.core.message import Drafts, Tier
-from penstock.core.queue import BadDraft, Queue, QueueFull
+from penstock.core.queue import Queue, QueueFull
 from penstock.core.settings import BadSettings, DedupScope, History, QueueSettings
 from tests.core.life import Life
 
@@ -123,6 +124,7 @@ def test_a_duplicate_is_answered_even_by_a_full_queue() -> None:
         Drafts(bodies=[b""], dedup_ids=[b"i" * 129]),
         Drafts(bodies=[b""], visible_at_ms=[2**62]),
         Drafts(bodies=[b""], deliveries_max=[60_000]),
+        Drafts(bodies=[bytes(BODY_BYTES_MAX + 1)]),
         Drafts(bodies=[]),
         Drafts(bodies=[], tiers=b""),
     ],

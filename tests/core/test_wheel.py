@@ -1,9 +1,11 @@
 """Timers come in the order of time, whatever the order they were set in."""
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.wheel import NEVER, Wheel
+from penstock.core.wheel import NEVER, Timer, Wheel
 
 
 @given(
@@ -34,3 +36,18 @@ def test_timers_that_no_longer_hold_are_dropped_when_they_are_the_greater_part()
         wheel.thin(10, lambda timers: [timer for timer in timers if timer[1] % 1_000 == 0])
     assert len(wheel) < 5_000
     assert {0, 1_000, 9_000} <= set(wheel.pop_due(NEVER - 1))
+
+
+def test_the_next_timer_that_holds_is_found_behind_those_that_do_not() -> None:
+    wheel = Wheel()
+    for number in range(2_500):
+        wheel.add(number, number)
+
+    def is_last(timers: Iterable[Timer]) -> list[Timer]:
+        return [timer for timer in timers if timer[1] == 2_499]
+
+    # Only some are passed over at once; until then the answer is too early.
+    assert [wheel.next_held_ms(is_last) for _ in range(4)] == [1_000, 2_000, 2_499, 2_499]
+    assert wheel.pop_due(NEVER - 1) == [2_499]
+    assert len(wheel) == 0
+    assert wheel.next_held_ms(is_last) == NEVER

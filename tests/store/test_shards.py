@@ -165,7 +165,7 @@ async def test_the_number_of_shards_has_a_limit_that_is_named(machine: Machine, 
 
 
 async def test_large_messages_move_a_few_at_a_time(machine: Machine) -> None:
-    bodies = [b"%d" % number * (MOVE_BYTES_MAX // 3) for number in range(4)] + [b"x"] * MOVE_MESSAGES_MAX
+    bodies = [b"%d" % number * (MOVE_BYTES_MAX // 5) for number in range(7)] + [b"x"] * MOVE_MESSAGES_MAX
     store, ids = await with_spent(machine, bodies)
     await store.tidy()
     assert [(name, body) for name, body, *_ in await places(store, ids)] == [(GRAVE, body) for body in bodies]

@@ -25,6 +25,7 @@ DURATION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
 RETENTION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
 DELIVERIES_MAX = 10_000
 WEIGHT_MAX = 1_000
+BODY_BYTES_MAX = 1 * MIB
 NAME_BYTES_MAX = 128
 QUEUE_NAME_CHARACTERS_MAX = 80
 ERROR_CHARACTERS_MAX = 1_024
@@ -44,6 +45,10 @@ QUEUES_MADE_MAX = 2**24 - 1
 MOVE_MESSAGES_MAX = 100
 MOVE_BYTES_MAX = 4 * MIB
 PAGE_MAX = 1_000
+GATHERED_MESSAGES_MAX = 1_000
+GATHERED_BYTES_MAX = MIB
+REDRIVES_MAX = 100
+REDRIVES_KEPT_MAX = 1_000
 COPY_MESSAGES_MAX = 4_096
 COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
@@ -80,6 +85,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("RETENTION_MS_MAX", RETENTION_MS_MAX, "ms", "How long a queue that forgets may keep a message."),
     Limit("DELIVERIES_MAX", DELIVERIES_MAX, "deliveries", "The highest delivery limit of a queue or a message."),
     Limit("WEIGHT_MAX", WEIGHT_MAX, "", "The greatest weight of a tier."),
+    Limit("BODY_BYTES_MAX", BODY_BYTES_MAX, "bytes", "The body of one message; a queue may take less."),
     Limit("NAME_BYTES_MAX", NAME_BYTES_MAX, "bytes", "A group, or the id a message is deduplicated by."),
     Limit(
         "QUEUE_NAME_CHARACTERS_MAX",
@@ -104,6 +110,10 @@ LIMITS: tuple[Limit, ...] = (
     Limit("MOVE_MESSAGES_MAX", MOVE_MESSAGES_MAX, "messages", "Buried, or moved to another shard, in one step."),
     Limit("MOVE_BYTES_MAX", MOVE_BYTES_MAX, "bytes", "Of bodies moved in one step to another shard; one always goes."),
     Limit("PAGE_MAX", PAGE_MAX, "rows", "Queues, messages or escalations in one answer, or moved by one redrive."),
+    Limit("GATHERED_MESSAGES_MAX", GATHERED_MESSAGES_MAX, "messages", "Of small sends that are written together."),
+    Limit("GATHERED_BYTES_MAX", GATHERED_BYTES_MAX, "bytes", "Of bodies of small sends that are written together."),
+    Limit("REDRIVES_MAX", REDRIVES_MAX, "redrives", "Running at once."),
+    Limit("REDRIVES_KEPT_MAX", REDRIVES_KEPT_MAX, "redrives", "Remembered after they have ended; the oldest go first."),
     Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),
     Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),

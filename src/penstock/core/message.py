@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple, overload
 
 from penstock.core.limits import LEASE_MESSAGES_MAX
+from penstock.frame import Buffer
 
 
 class Tier(IntEnum):
@@ -133,14 +134,14 @@ def as_runs(messages: Iterable[int]) -> tuple[Run, ...]:
 class Drafts:
     """Messages not yet numbered, as columns. A column that is None is the same for all: the default."""
 
-    bodies: Sequence[bytes | memoryview]
+    bodies: Sequence[Buffer]
     # One byte for each message.
     tiers: bytes | None = None
     visible_at_ms: Sequence[int] | None = None
     # b"" where a message has no group, id or attributes.
     groups: Sequence[bytes] | None = None
     dedup_ids: Sequence[bytes] | None = None
-    attributes: Sequence[bytes] | None = None
+    attributes: Sequence[Buffer] | None = None
     # 0 where the queue's own limit holds.
     deliveries_max: Sequence[int] | None = None
 

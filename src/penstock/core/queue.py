@@ -33,6 +33,7 @@ from typing import NamedTuple, TypeVar
 from penstock.core import moving
 from penstock.core.changes import CHANGES
 from penstock.core.choosing import choose
+from penstock.core.drafts import BadDraft, check, check_bodies
 from penstock.core.events import (
     Acked,
     Arrived,
@@ -53,13 +54,11 @@ from penstock.core.events import (
     Sent,
 )
 from penstock.core.limits import (
-    DELIVERIES_MAX,
     DURATION_MS_MAX,
     ERROR_CHARACTERS_MAX,
     EVENT_RUNS_MAX,
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
-    NAME_BYTES_MAX,
     REASON_CHARACTERS_MAX,
     RETRY_AFTER_MS_MAX,
     RETRY_AFTER_MS_MIN,
@@ -71,10 +70,11 @@ from penstock.core.rows import FREE, LEASED, MOVING, RESTING, WAITING
 from penstock.core.settings import TIERS, BadSettings, QueueSettings
 from penstock.core.state import State
 
+__all__ = ["Accepted", "BadDraft", "Queue", "QueueFull", "Swept"]
+
 # Consecutive multiples of it, modulo 1, lie as far apart as so many numbers can.
 _GOLDEN = 0.618_033_988_749_895
 _NORMAL = bytes((Tier.NORMAL,))
-_TIERS = bytes(range(TIERS))
 
 _T = TypeVar("_T")
 
@@ -85,10 +85,6 @@ class QueueFull(Exception):
     def __init__(self, retry_after_ms: int) -> None:
         super().__init__(f"the queue is full; try again in {retry_after_ms} ms")
         self.retry_after_ms = retry_after_ms
-
-
-class BadDraft(ValueError):
-    """A draft breaks a limit; the message names it."""
 
 
 @dataclass(slots=True)
@@ -152,7 +148,8 @@ class Queue:
                 return Accepted(None, found)
         settings, count, is_plain = state.settings, len(drafts.bodies), _is_plain(drafts)
         if not is_plain or drafts.tiers is not None or drafts.attributes is not None or not count:
-            _check(drafts, now_ms)
+            check(drafts, now_ms)
+        check_bodies(drafts.bodies, settings.body_bytes_max)
         tiers = drafts.tiers or _NORMAL * count
         taken = state.dedup.taken(drafts.dedup_ids, now_ms) if drafts.dedup_ids is not None else None
         if taken:
@@ -414,32 +411,6 @@ class Queue:
 
     def resume(self, *, now_ms: int) -> QueueChanged | None:
         return self.change(replace(self.state.settings, is_paused=False), now_ms=now_ms)
-
-
-def _check(drafts: Drafts, now_ms: int) -> None:
-    _check_lengths(drafts)
-    if drafts.tiers is not None and drafts.tiers.translate(None, _TIERS):
-        raise BadDraft(f"there is no tier {max(drafts.tiers)}")
-    if drafts.groups is not None and max(map(len, drafts.groups)) > NAME_BYTES_MAX:
-        raise BadDraft(f"a group is longer than {NAME_BYTES_MAX} bytes")
-    if drafts.dedup_ids is not None and max(map(len, drafts.dedup_ids)) > NAME_BYTES_MAX:
-        raise BadDraft(f"an id is longer than {NAME_BYTES_MAX} bytes")
-    if drafts.visible_at_ms is not None and max(drafts.visible_at_ms) > now_ms + DURATION_MS_MAX:
-        raise BadDraft(f"a message is delayed by more than {DURATION_MS_MAX} ms")
-    if drafts.deliveries_max is not None:
-        least, most = min(drafts.deliveries_max), max(drafts.deliveries_max)
-        if least < 0 or most > DELIVERIES_MAX:
-            raise BadDraft(f"a message asks for {least if least < 0 else most} deliveries, not 0 to {DELIVERIES_MAX}")
-
-
-def _check_lengths(drafts: Drafts) -> None:
-    count = len(drafts.bodies)
-    if not count:
-        raise BadDraft("a send has at least one message")
-    optional = (drafts.groups, drafts.dedup_ids, drafts.attributes, drafts.visible_at_ms, drafts.deliveries_max)
-    for column in (drafts.tiers, *optional):
-        if column is not None and len(column) != count:
-            raise BadDraft(f"a column has {len(column)} rows, and there are {count} messages")
 
 
 def _number(tiers: bytes, state: State) -> Sequence[int]:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.core.limits import (
+    BODY_BYTES_MAX,
     DELIVERIES_MAX,
     DURATION_MS_MAX,
     LEASE_MS_MAX,
@@ -70,10 +71,13 @@ class QueueSettings:
     # limits the messages have.
     deliveries_max: int = 5
     # How long a message rests at most if it is released without a delay after its first delivery; each further delivery
-    # doubles it. How long it does rest is drawn each time, between 0 and that.
+    # doubles it. How long it does rest is drawn each time, between 0 and that, unless `has_jitter` is off.
     backoff_ms_base: int = SECOND_MS
     # What the doubling of `backoff_ms_base` never exceeds.
     backoff_ms_max: int = 15 * MINUTE_MS
+    # Whether the rest after a failure is drawn: messages that one outage failed do not come back as a herd. Without it
+    # each rests for as long as `backoff_ms_base` and its doubling say.
+    has_jitter: bool = True
     # The queue to bury in; "" is the name of this one with `.dead` after it.
     dead_letters: str = ""
     # How long an id keeps a second message of the same id away.
@@ -88,6 +92,8 @@ class QueueSettings:
     aging_ms: tuple[int, ...] = (0, 0, 0, 30 * MINUTE_MS, 60 * MINUTE_MS)
     # How many messages the queue holds, leased and resting ones too, before it refuses sends; 0 is without a bound.
     size_max: int = 0
+    # How large a body may be. A send with a larger one is refused as a whole.
+    body_bytes_max: int = BODY_BYTES_MAX
     # Of `size_max`, in percent, what a tier leaves to the others: the least urgent is refused first.
     reserve_percent: tuple[int, ...] = (0, 2, 5, 10, 20)
     # Whether nothing is leased. Sends are accepted, and what is leased already may be acked, released and extended.
@@ -104,6 +110,7 @@ class QueueSettings:
         _between("backoff_ms_max", self.backoff_ms_max, 0, DURATION_MS_MAX)
         _between("dedup_window_ms", self.dedup_window_ms, 1, DURATION_MS_MAX)
         _between("size_max", self.size_max, 0, 2**40)
+        _between("body_bytes_max", self.body_bytes_max, 1, BODY_BYTES_MAX)
         _for_each_tier("weights", self.weights, 1, WEIGHT_MAX)
         _for_each_tier("aging_ms", self.aging_ms, 0, DURATION_MS_MAX)
         _for_each_tier("reserve_percent", self.reserve_percent, 0, 99)

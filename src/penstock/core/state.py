@@ -163,7 +163,7 @@ class State:
         escalation = self.rows.escalations.get(slot)
         return escalation is not None and escalation.until_ms == at_ms
 
-    def _held_delays(self, timers: Iterable[Timer]) -> Iterator[Timer]:
+    def held_delays(self, timers: Iterable[Timer]) -> Iterator[Timer]:
         return (timer for timer in timers if self._delay_holds(*timer))
 
     def _held_aging(self, timers: Iterable[Timer]) -> Iterator[Timer]:
@@ -339,7 +339,7 @@ class State:
         self.rows.state[slot] = RESTING
         self.rows.visible_at_ms[slot] = visible_at_ms
         self.delays.add(visible_at_ms, slot)
-        self.delays.thin(self.resting, self._held_delays)
+        self.delays.thin(self.resting, self.held_delays)
         self.soon(visible_at_ms)
 
     def spend(self, slot: int) -> None:

@@ -22,6 +22,8 @@ Timer: TypeAlias = tuple[int, int]
 
 _BUCKET_BITS = 4
 _THIN_FROM = 4_096
+# Looking for a timer that holds, no more than these are passed over at once.
+_PASSED_MAX = 1_000
 
 
 class Wheel:
@@ -68,6 +70,20 @@ class Wheel:
             times, items = self._far.pop(self._near_bucket)
             self._near = sorted(zip(times, items, strict=True), reverse=True)
         return self._near[-1][0]
+
+    def next_held_ms(self, held: Callable[[Iterable[Timer]], Iterable[Timer]]) -> int:
+        """When the next timer is due that still holds; sooner, if there are many before it that do not.
+
+        Those are dropped on the way.
+        """
+        at_ms = self.next_ms()
+        for _ in range(_PASSED_MAX):
+            if at_ms == NEVER or any(True for _ in held(self._near[-1:])):
+                break
+            self._near.pop()
+            self.count -= 1
+            at_ms = self.next_ms()
+        return at_ms
 
     def pop_due(self, now_ms: int) -> list[int]:
         """Take out every timer due by ``now_ms``, in the order of time."""

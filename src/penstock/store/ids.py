@@ -40,14 +40,15 @@ def message_id(queue: int, message: int) -> str:
 class MessageIds(Sequence[str]):
     """The ids of messages that are in their first queue; each is made only when it is looked at."""
 
-    __slots__ = ("_form", "_messages")
+    __slots__ = ("queue", "messages", "_form")
 
     def __init__(self, queue: int, messages: Sequence[int]) -> None:
+        self.queue = queue
         self._form = f"{queue:x}-%x"
-        self._messages = messages
+        self.messages = messages
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self.messages)
 
     @overload
     def __getitem__(self, row: int) -> str: ...
@@ -57,11 +58,11 @@ class MessageIds(Sequence[str]):
 
     def __getitem__(self, row: int | slice) -> str | list[str]:
         if isinstance(row, slice):
-            return [self._form % message for message in self._messages[row]]
-        return self._form % self._messages[row]
+            return [self._form % message for message in self.messages[row]]
+        return self._form % self.messages[row]
 
     def __iter__(self) -> Iterator[str]:
-        return map(self._form.__mod__, self._messages)
+        return map(self._form.__mod__, self.messages)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)

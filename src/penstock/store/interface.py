@@ -6,7 +6,8 @@ Laws for every store
    nothing, such as "already acked".
 2. A verb does all of its batch or, where it says so, answers row by row. Nothing
    is half done.
-3. No verb waits for messages: that is the broker's business.
+3. No verb waits for messages: that is the broker's business, with the help of
+   `watch` and `wakes_at_ms`.
 4. Queues are named; an unknown name raises `QueueNotFound`.
 5. Messages are named by their ids, which they keep wherever they are moved. A
    text that is no id, and an id of a message that is elsewhere, are unknown: an
@@ -19,7 +20,7 @@ raises (`QueueFull`, `BadDraft`, `BadName`, `BadSettings`, `BadSender`,
 of a store that has a log.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -31,7 +32,7 @@ from penstock.core.settings import QueueSettings
 
 
 class QueueNotFound(Exception):
-    """There is no queue of this name."""
+    """There is no queue of this name, or of this id."""
 
 
 class QueueExists(Exception):
@@ -226,6 +227,33 @@ class QueueStore(Protocol):
         ...
 
     async def describe(self, queue: str) -> Description: ...
+
+    async def name(self, queue_id: str) -> str:
+        """Return the name of the queue with this id; whatever is no such id raises `QueueNotFound`."""
+        ...
+
+    def watch(self, wake: Callable[[str], None]) -> None:
+        """From now on, call ``wake`` with the name of a queue when an event may have made something in it leasable.
+
+        Also when a queue was made, changed or deleted: whoever waits for it learns
+        that it is resumed, or gone. There may be nothing to lease all the same, and
+        the event is not durable yet: a lease that follows at once is made durable
+        together with it. The call comes in the middle of a verb of somebody else, so
+        it makes a note and returns; it raises nothing.
+
+        Time wakes nobody here: see `wakes_at_ms`. Waiting itself stays the broker's
+        business.
+        """
+        ...
+
+    async def wakes_at_ms(self, queue: str) -> int | None:
+        """Return when, by the clock alone, something may become leasable next; None if nothing ever does.
+
+        A lease lapses, a delay ends, or a resting message wakes. The answer may be too
+        early, and never too late, until the next wake or the next lease of the queue:
+        when that lapses, its `Delivery` says.
+        """
+        ...
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         """Number the drafts and return their ids; a duplicate gets the id of the first.

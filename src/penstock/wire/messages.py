@@ -66,7 +66,7 @@ class Lease(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
     visibility_timeout: Timeout | UnsetType = UNSET
 
 
-class Received(Struct, omit_defaults=True, kw_only=True):
+class Received(Struct, kw_only=True):
     """A message handed out, hidden from others until `invisible_until`."""
 
     message_id: str
@@ -133,7 +133,7 @@ class Acked(Struct):
     deleted: bool
 
 
-class Seen(Struct, omit_defaults=True, kw_only=True):
+class Seen(Struct, kw_only=True):
     """A message that is looked at, not received."""
 
     message_id: str
@@ -160,7 +160,7 @@ class SeenPage(Struct):
     next: Annotated[str | None, Meta(description="Give it as `cursor` to go on; null at the end.")]
 
 
-class Explained(Struct, omit_defaults=True, kw_only=True):
+class Explained(Struct, kw_only=True):
     """Why a message was delivered when it was, or what it waits for."""
 
     message_id: str

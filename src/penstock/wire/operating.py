@@ -101,7 +101,7 @@ class RedriveTasks(Struct):
     tasks: list[RedriveTask]
 
 
-class HistoryRow(Struct, omit_defaults=True, kw_only=True):
+class HistoryRow(Struct, kw_only=True):
     """One settled message."""
 
     message_id: str

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 PROBLEM_TYPE = "application/problem+json"
 
 
-class Problem(Struct, omit_defaults=True, kw_only=True):
+class Problem(Struct, kw_only=True):
     """What went wrong. `code` is for programs; `field` and `limit` say where and by how much."""
 
     type: str = "about:blank"
@@ -59,6 +59,7 @@ CODES: dict[str, Code] = {
         Code(
             "queue_exists", 409, "The queue has other settings", False, "Change it with PATCH, or choose another name."
         ),
+        Code("not_leased", 409, "Nobody has the message", False, "Receive it first, or purge the queue."),
         Code("stale_receipt", 409, "The lease has ended", False, "Somebody else may have the message; do not ack it."),
         Code(
             "not_dead_letter",

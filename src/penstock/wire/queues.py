@@ -116,6 +116,15 @@ class TierView(Struct):
     ]
 
 
+class Totals(Struct):
+    """Messages since the server started."""
+
+    sent: int = 0
+    received: int = 0
+    acked: int = 0
+    released: int = 0
+
+
 class QueueView(Struct, kw_only=True):
     """A queue: its settings, all of them, and what is in it."""
 
@@ -141,6 +150,7 @@ class QueueView(Struct, kw_only=True):
     in_flight: int
     delayed: int
     by_tier: list[TierView]
+    totals: Totals
     dlq_id: Annotated[str | None, Meta(description="Null until the first message is buried.")]
 
 
@@ -154,6 +164,8 @@ class QueueName(Struct):
     in_flight: int
     delayed: int
     paused: bool
+    oldest_age_s: Annotated[float | None, Meta(description="Since the oldest that can be received was sent.")]
+    totals: Totals
     dlq_id: str | None
 
 

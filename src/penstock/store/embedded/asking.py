@@ -12,6 +12,7 @@ from penstock.core.names import dead_letters_of
 from penstock.core.queue import Queue
 from penstock.core.reading import Seen
 from penstock.core.state import State
+from penstock.core.waking import wakes_at_ms as wakes_at_ms_of
 from penstock.store.embedded.bodies import Span
 from penstock.store.embedded.naming import NameOf, check_ids, id_of, ids_of, key_of, past_of
 from penstock.store.embedded.shard import Shard
@@ -47,6 +48,11 @@ async def counts(shard: Shard, queue: str) -> Counts:
         found = reading.counts(state)
         oldest = tuple(reading.oldest_sent_at_ms(state))
         return Counts(found.ready, found.leased, found.resting + found.spent + found.moving, oldest)
+
+
+async def wakes_at_ms(shard: Shard, queue: str) -> int | None:
+    async with shard.answer:
+        return wakes_at_ms_of(present(shard, queue).state)
 
 
 async def describe(shards: Shards, queue: str) -> Description:

@@ -17,16 +17,17 @@ Laws of this file
    already knows a later time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from penstock.core.events import Event, Opened
+from penstock.core.events import Buried, Event, Opened, QueueCreated, Redriven
 from penstock.core.limits import MIB
 from penstock.core.message import Run
 from penstock.core.queue import Queue
 from penstock.core.settings import History as HistoryKept
 from penstock.core.settling import SETTLING, Settlement, settlements
+from penstock.core.waking import WAKING
 from penstock.frame import Blobs
 from penstock.log import record
 from penstock.log.interface import Log, Reservation
@@ -82,6 +83,8 @@ class Shard:
         self.history: History | None = None
         self.hot = Hot(HOT_BYTES_MAX)
         self.readers = Readers()
+        # Told the names of queues in which something may be leasable now.
+        self.watchers: list[Callable[[str], None]] = []
         # How far time is moved forward; the same in all shards of a store.
         self.ahead_ms = 0
 
@@ -119,6 +122,7 @@ class Shard:
             batch = record.encode_one(*encode(*facts[0]), at_ms=at_ms)
         else:
             batch = record.encode([encode(*fact) for fact in facts], at_ms=at_ms)
+        woken = self._woken(facts) if self.watchers else ()
         first = self.log.append(batch, space)
         for offset, (event, bodies, attributes) in enumerate(facts, start=first):
             size_bytes = 0
@@ -127,6 +131,27 @@ class Shard:
                 self.hot.put(offset, kept)
                 size_bytes = kept.size_bytes
             self._apply(event, offset, size_bytes)
+        for name in woken:
+            for wake in self.watchers:
+                wake(name)
+
+    def _woken(self, facts: Sequence[Fact]) -> list[str]:
+        """Return the queues in which these events may make something leasable, as they are named before they happen."""
+        names: list[str] = []
+        memory = self.memory
+        for event, _, _ in facts:
+            wakes = WAKING.get(type(event))
+            if wakes is None:
+                continue
+            if isinstance(event, QueueCreated):
+                names.append(event.name)
+                continue
+            number: int = event.queue  # type: ignore[union-attr]
+            if wakes(memory.queues[number].state, event):
+                names.append(memory.names[number])
+            if isinstance(event, Buried | Redriven):
+                names.append(memory.names[event.into])
+        return names
 
     def _apply(self, event: Event, offset: int, size_bytes: int) -> None:
         history = self.history

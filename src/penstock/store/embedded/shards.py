@@ -15,6 +15,7 @@ Laws of this file
 """
 
 import re
+from collections.abc import Callable
 from types import TracebackType
 from zlib import crc32
 
@@ -98,6 +99,18 @@ class Shards:
             await self.settled()
             raise QueueNotFound(f"there is no queue {queue!r}")
         return shard
+
+    async def named(self, number: int | None) -> str:
+        """Return the name of the queue of this number, durably; raises `QueueNotFound`."""
+        async with self.answer:
+            name = None if number is None else self.name_of(number)
+        if name is None:
+            raise QueueNotFound("there is no queue of this id")
+        return name
+
+    def watch(self, wake: Callable[[str], None]) -> None:
+        for shard in self.all:
+            shard.watchers.append(wake)
 
     def home(self, queue: str) -> Shard:
         """Return the shard in which a queue of this name is made."""

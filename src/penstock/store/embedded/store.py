@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from penstock.core.drafts import BadDraft, fault
 from penstock.core.events import Event
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
@@ -20,7 +21,7 @@ from penstock.core.limits import (
 )
 from penstock.core.message import Drafts, Receipt, Sender, masks
 from penstock.core.names import check_name, is_dead_letters
-from penstock.core.queue import Accepted, BadDraft, Queue
+from penstock.core.queue import Accepted, Queue
 from penstock.core.settings import BadSettings, QueueSettings
 from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
@@ -35,6 +36,7 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.embedded.tidying import Tidying
+from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     Counts,
     Delivery,
@@ -134,17 +136,23 @@ class EmbeddedStore:
     async def describe(self, queue: str) -> Description:
         return await asking.describe(self._shards, queue)
 
+    async def name(self, queue_id: str) -> str:
+        return await self._shards.named(parse_queue(queue_id))
+
+    def watch(self, wake: Callable[[str], None]) -> None:
+        self._shards.watch(wake)
+
+    async def wakes_at_ms(self, queue: str) -> int | None:
+        return await asking.wakes_at_ms(await self._shards.at(queue), queue)
+
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         shard = await self._shards.at(queue)
         async with shard.answer:
-            state = shard.queue(queue)
-            if not len(drafts):
-                return []
-            with shard.log.reserve(_size(drafts)) as space:
-                accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
-                if accepted.event is not None:
-                    shard.write(space, [_sent(state, drafts, accepted)])
-                return ids_of(state.state, accepted.messages)
+            try:
+                return _send(shard, shard.queue(queue), drafts, sender)
+            except (TypeError, AttributeError, OverflowError) as error:
+                # Nothing was written: an event that cannot be encoded is not applied.
+                raise fault(drafts) or error from error
 
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         _check_lease(want, lease_ms)
@@ -278,6 +286,16 @@ class EmbeddedStore:
 
     async def tidy(self) -> None:
         await self._tidying.tidy()
+
+
+def _send(shard: Shard, state: Queue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:
+    if not len(drafts):
+        return []
+    with shard.log.reserve(_size(drafts)) as space:
+        accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
+        if accepted.event is not None:
+            shard.write(space, [_sent(state, drafts, accepted)])
+        return ids_of(state.state, accepted.messages)
 
 
 def _sent(state: Queue, drafts: Drafts, accepted: Accepted) -> Fact:

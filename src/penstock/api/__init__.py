@@ -1,0 +1,1 @@
+"""Front ends: each translates one protocol into the words of the broker."""

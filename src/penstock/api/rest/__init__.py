@@ -1,0 +1,1 @@
+"""REST: queues in JSON, MessagePack and frames. It translates, and decides nothing."""

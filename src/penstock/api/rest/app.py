@@ -1,0 +1,125 @@
+"""The application: routes to operations, and an answer for whatever is raised.
+
+Sending, leasing and settling are the hot way: they are found by one look at the path
+and run without a framework. Everything else is routed by Starlette, from the same
+table (`operations.py`) that the OpenAPI document is made of.
+"""
+
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
+
+from penstock.api.rest.calling import Answer, Call, Gone, Operation, Receive, Scope, Send, Service
+from penstock.api.rest.errors import encode_problem, problem, problem_of
+from penstock.api.rest.formats import encode
+from penstock.api.rest.operations import HOT, OPERATIONS
+from penstock.runtime.interface import NoteWriter
+from penstock.telemetry import REST_FAILED
+from penstock.wire.problems import Problem
+
+_FRONT = "/api/queues/"
+
+
+class RestApplication:
+    """An ASGI application; ``routes`` are those of others at the same port."""
+
+    def __init__(self, service: Service, note: NoteWriter, *, routes: list[Route] | None = None) -> None:
+        self._service = service
+        self._note = note
+        self._router = Router([*map(self._route, _paths(OPERATIONS)), *(routes or [])], redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"{scope['type']} is not spoken here")
+        operation, parameters = _hot(scope)
+        if operation is not None:
+            await self._answer(operation, parameters, scope, receive, send)
+            return
+        # Starlette raises for what it cannot route only inside of an application.
+        scope["app"] = self
+        try:
+            await self._router(scope, receive, send)
+        except HTTPException as error:
+            await _send_problem(send, _routing_problem(error, scope), error.headers)
+
+    def _route(self, path: str) -> Route:
+        operations = {each.method: each for each in OPERATIONS if each.path == path}
+        route = Route(path, _Endpoint(self._answer, operations), methods=list(operations))
+        assert route.methods is not None
+        # A HEAD that receives messages would lose them.
+        route.methods.discard("HEAD")
+        return route
+
+    async def _answer(
+        self, operation: Operation, parameters: dict[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        try:
+            call = Call(self._service, scope, receive, parameters)
+            answer = await operation.run(call)
+        except Gone:
+            return
+        except Exception as error:
+            found = problem_of(error)
+            if found is None:
+                self._note(REST_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
+                found = problem("internal", "the server made a mistake; its notes say which")
+            await _send_problem(send, found)
+            return
+        await _send_answer(send, answer, call)
+
+
+class _Endpoint:
+    """The operations of a path as an ASGI application, which Starlette calls as it is."""
+
+    def __init__(self, answer: Callable[..., Awaitable[None]], operations: dict[str, Operation]) -> None:
+        self._answer = answer
+        self._operations = operations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(self._operations[scope["method"]], scope["path_params"], scope, receive, send)
+
+
+def _hot(scope: Scope) -> tuple[Operation | None, dict[str, str]]:
+    path = scope["path"]
+    if not path.startswith(_FRONT):
+        return None, {}
+    queue, _, verb = path[len(_FRONT) :].partition("/")
+    operation = HOT.get((scope["method"], verb))
+    return operation, {"queue": queue} if operation is not None else {}
+
+
+def _paths(operations: tuple[Operation, ...]) -> list[str]:
+    """Each path once, the literal ones before those with parameters, which would take them."""
+    return sorted(dict.fromkeys(each.path for each in operations), key=lambda path: path.count("{"))
+
+
+async def _send_answer(send: Send, answer: Answer, call: Call) -> None:
+    if answer.content_type is not None:
+        assert isinstance(answer.value, bytes)
+        body, content_type = answer.value, answer.content_type
+    else:
+        body, content_type = encode(answer.value, call.form)
+    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *answer.headers]
+    if answer.status == 204:
+        headers, body = list(answer.headers), b""
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_problem(send: Send, found: Problem, more: Any = None) -> None:
+    body, headers = encode_problem(found)
+    headers.append((b"content-length", b"%d" % len(body)))
+    headers += [(name.lower().encode(), value.encode()) for name, value in (more or {}).items()]
+    await send({"type": "http.response.start", "status": found.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _routing_problem(error: HTTPException, scope: Scope) -> Problem:
+    path = unquote(scope["path"])[:200]
+    if error.status_code == 405:
+        return problem("method_not_allowed", f"{scope['method']} is not for {path}")
+    return problem("not_found", f"there is nothing at {path}; /docs lists what there is")

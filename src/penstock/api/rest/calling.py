@@ -1,0 +1,164 @@
+"""One request on its way: what was asked, by whom, and how it is answered.
+
+An `Operation` is a row of the table that the routes and the OpenAPI document are both
+made from: the types in it decode the request, so the document cannot say otherwise.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from penstock.api.rest.errors import Refused, bad_field
+from penstock.api.rest.formats import Decoder, Format, sent_format, wanted_format
+from penstock.broker.access import Access, Caller, Role
+from penstock.broker.queues import Queues
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Gone(Exception):
+    """The client is gone before its request was read; there is nobody to answer."""
+
+
+class Answer(NamedTuple):
+    """What goes back: a value to be encoded, or bytes with a content type."""
+
+    value: object
+    status: int = 200
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    content_type: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What every request is served with."""
+
+    queues: Queues
+    access: Access
+    request_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    method: str
+    path: str
+    role: Role
+    # What it is called in the OpenAPI document, and by the SDKs that are made from it.
+    name: str
+    summary: str
+    run: "Callable[[Call], Awaitable[Answer]]"
+    # The types of the query and of the body; None where there is none.
+    query: type[msgspec.Struct] | None = None
+    body: Any = None
+    # By status: the type of the answer; None for one without a body.
+    answers: dict[int, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    tag: str = "queues"
+
+
+class Call:
+    """One request, read as far as somebody asked."""
+
+    __slots__ = ("service", "scope", "headers", "caller", "form", "_receive", "_parameters")
+
+    def __init__(self, service: Service, scope: Scope, receive: Receive, parameters: dict[str, str]) -> None:
+        self.service = service
+        self.scope = scope
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        authorization = self.headers.get(b"authorization")
+        self.caller: Caller = service.access.authenticate(
+            None if authorization is None else authorization.decode("latin-1")
+        )
+        self.form = wanted_format(self.headers.get(b"accept"))
+        self._receive = receive
+        self._parameters = parameters
+
+    @property
+    def queues(self) -> Queues:
+        return self.service.queues
+
+    def parameter(self, name: str) -> str:
+        return self._parameters[name]
+
+    async def queue(self, role: Role) -> str:
+        """Return the name of the queue in the path, if the caller has this role on it."""
+        name = await self.service.queues.name(self._parameters["queue"])
+        self.caller.check(role, name)
+        return name
+
+    def query(self, kind: type[msgspec.Struct]) -> Any:
+        return read_query(self.scope["query_string"], kind)
+
+    async def body(self, decoder: Decoder, *, may_be_empty: bool = False) -> Any:
+        """Read and decode the body, JSON or MessagePack."""
+        raw = await self.bytes()
+        if not raw and may_be_empty:
+            raw = b"{}"
+            return decoder.decode(raw, Format.JSON)
+        return decoder.decode(raw, sent_format(self.headers.get(b"content-type")))
+
+    async def bytes(self) -> bytes:
+        return await read_body(self.headers, self._receive, self.service.request_bytes_max)
+
+    def watch_gone(self) -> "tuple[asyncio.Future[None], asyncio.Task[None]]":
+        """Return a future that is done when the client is gone, and the task that does it, to be cancelled."""
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        return gone, asyncio.create_task(_watch(self._receive, gone))  # noqa: TID251 - the caller awaits it.
+
+
+async def _watch(receive: Receive, gone: "asyncio.Future[None]") -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not gone.done():
+        gone.set_result(None)
+
+
+async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: int) -> bytes:
+    """Return the whole body; what is too large is refused before it is read, or as soon as it shows."""
+    length = headers.get(b"content-length")
+    if length is not None and int(length) > bytes_max:
+        raise _too_large(int(length), bytes_max)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Gone
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > bytes_max:
+            raise _too_large(len(body), bytes_max)
+        return body
+    parts = [body]
+    size = len(body)
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > bytes_max:
+            raise _too_large(size, bytes_max)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(size: int, bytes_max: int) -> Refused:
+    return Refused("body_too_large", f"a body of {size} bytes or more; the limit is {bytes_max}", limit=bytes_max)
+
+
+def read_query(query: bytes, kind: type[msgspec.Struct]) -> Any:
+    """Read the query into a type; a name that is not known, or there twice, is refused."""
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=50, errors="strict")
+    except ValueError as error:
+        raise Refused("bad_request", f"the query cannot be read: {error}") from None
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise bad_field(f"{name[:100]!r} is given twice", name[:100])
+        values[name] = value
+    return msgspec.convert(values, kind, strict=False)

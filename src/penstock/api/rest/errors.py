@@ -1,0 +1,157 @@
+"""From our exceptions to RFC 9457 problems: one table, read once for each error."""
+
+import math
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, TooManyQueuesMade
+from penstock.broker.queues import MessageNotFound, NotLeased, Stopping
+from penstock.broker.redrives import TaskNotFound, TooManyRedrives
+from penstock.broker.waiting import TooManyWaiting
+from penstock.core.drafts import BadDraft, BodyTooLarge
+from penstock.core.names import BadName
+from penstock.core.queue import QueueFull
+from penstock.core.senders import BadSender, SenderFenced, SendForgotten
+from penstock.core.settings import BadSettings
+from penstock.frame import BadFrame
+from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound
+from penstock.wire.problems import CODES, Problem
+
+_encode = msgspec.json.Encoder().encode
+# How msgspec says where: "Expected `int`, got `str` - at `$.messages[3].priority`".
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
+_LIMIT = re.compile(r"(?:<=|>=|<|>) ([0-9.]+)")
+_BUSY_S = 0.2
+_WAITING_S = 1.0
+
+
+class Refused(Exception):
+    """A request that this front end refuses itself, with the problem that says why."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        field: str | None = None,
+        limit: float | str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.problem = problem(code, detail, field=field, limit=limit, retry_after_s=retry_after_s)
+
+
+def problem(
+    code: str,
+    detail: str,
+    *,
+    field: str | None = None,
+    limit: float | str | None = None,
+    retry_after_s: float | None = None,
+) -> Problem:
+    known = CODES[code]
+    return Problem(
+        title=known.title,
+        status=known.status,
+        code=code,
+        detail=detail,
+        field=msgspec.UNSET if field is None else field,
+        limit=msgspec.UNSET if limit is None else limit,
+        retry_after_s=msgspec.UNSET if retry_after_s is None else retry_after_s,
+    )
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """Return the problem that an exception is to a client; None for a mistake of ours."""
+    if isinstance(error, Refused):
+        return error.problem
+    for kind in type(error).__mro__:
+        make = _PROBLEMS.get(kind)
+        if make is not None:
+            return make(error)
+    return None
+
+
+def bad_field(detail: str, field: str, limit: float | str | None = None) -> Refused:
+    return Refused("bad_field", detail, field=field, limit=limit)
+
+
+def encode_problem(found: Problem) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """Return the body of a problem, and the headers that belong to it."""
+    headers = [(b"content-type", b"application/problem+json")]
+    if found.retry_after_s is not msgspec.UNSET:
+        # Whole seconds are all that the header can say; the body is exact.
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(found.retry_after_s))))
+    if found.status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="penstock"'))
+    return _encode(found), headers
+
+
+def _invalid(error: Exception) -> Problem:
+    text = str(error)
+    place, limit = _PLACE.search(text), _LIMIT.search(text)
+    unknown = re.search(r"unknown field `(.*?)`", text)
+    missing = re.search(r"missing required field `(.*?)`", text)
+    field = place[1] if place else ""
+    named = unknown or missing
+    if named:
+        field = f"{field}.{named[1]}" if field else named[1]
+    value = float(limit[1]) if limit else None
+    if not field:
+        return problem("bad_request", text)
+    return problem("bad_field", text, field=field, limit=int(value) if value is not None and value % 1 == 0 else value)
+
+
+def _plain(code: str) -> Callable[[Exception], Problem]:
+    return lambda error: problem(code, str(error))
+
+
+def _named(code: str, field: str) -> Callable[[Exception], Problem]:
+    return lambda error: problem(code, str(error), field=field)
+
+
+def _full(error: Exception) -> Problem:
+    assert isinstance(error, QueueFull)
+    return problem("queue_full", str(error), field="queue_size", retry_after_s=error.retry_after_ms / 1_000)
+
+
+def _waiting(error: Exception) -> Problem:
+    assert isinstance(error, TooManyWaiting | TooManyRedrives)
+    return problem("too_many_waiting", str(error), limit=error.most, retry_after_s=_WAITING_S)
+
+
+_PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
+    msgspec.ValidationError: _invalid,
+    msgspec.DecodeError: _plain("bad_request"),
+    RecursionError: lambda _: problem("bad_request", "the body is nested too deeply"),
+    BadFrame: _plain("bad_request"),
+    QueueNotFound: _plain("queue_not_found"),
+    MessageNotFound: _plain("message_not_found"),
+    TaskNotFound: _plain("task_not_found"),
+    QueueExists: _plain("queue_exists"),
+    NotLeased: _plain("not_leased"),
+    DeadLettersShared: _plain("dead_letters_shared"),
+    BadName: _named("bad_field", "queue_name"),
+    BadSettings: _plain("bad_field"),
+    BodyTooLarge: _named("message_too_large", "data"),
+    BadDraft: _plain("bad_field"),
+    BadSender: _named("bad_field", "sender"),
+    SenderFenced: _plain("sender_fenced"),
+    SendForgotten: _plain("send_forgotten"),
+    QueueFull: _full,
+    TooManyWaiting: _waiting,
+    TooManyRedrives: _waiting,
+    KeyNeeded: _plain("unauthorized"),
+    KeyUnknown: _plain("unauthorized"),
+    NotAllowed: _plain("forbidden"),
+    TooManyQueuesMade: _plain("too_many_queues"),
+    Stopping: lambda error: problem("stopping", str(error), retry_after_s=1.0),
+    LogClosed: lambda _: problem("stopping", "the server is stopping", retry_after_s=1.0),
+    LogBusy: lambda error: problem("busy", str(error), retry_after_s=_BUSY_S),
+    LogFull: lambda error: problem("storage_full", str(error), retry_after_s=_WAITING_S),
+    # What is asked for beyond a limit, by the law of the stores.
+    ValueError: _plain("bad_request"),
+}

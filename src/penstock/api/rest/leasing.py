@@ -1,0 +1,157 @@
+"""Leasing: columns from the store become messages in JSON, MessagePack, or a frame."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from penstock.api.rest import receipts
+from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.formats import Decoder, Format
+from penstock.api.rest.sending import check_frames_only, ids_frame
+from penstock.api.rest.settings import lease_ms
+from penstock.api.rest.times import instant
+from penstock.broker.access import Role
+from penstock.store.interface import Delivery, Past
+from penstock.wire import frames
+from penstock.wire.frames import FRAME_TYPE, LeasedFrame
+from penstock.wire.messages import Lease, Nothing, Received, ReceivedMany
+from penstock.wire.queues import PRIORITIES
+
+NEVER_CACHED = ((b"cache-control", b"no-store"),)
+
+_read = Decoder(Lease)
+_read_json = msgspec.json.decode
+# Attributes are written by us or checked by us, so this is how the mark looks, and no value can look like it.
+_JSON_MARK = b'"content_type":"application/json"'
+
+
+async def lease_by_get(call: Call) -> Answer:
+    return await _lease(call, call.query(Lease))
+
+
+async def lease_by_post(call: Call) -> Answer:
+    asked: Lease = call.query(Lease)
+    if call.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in call.headers:
+        asked = await call.body(_read, may_be_empty=True)
+    return await _lease(call, asked)
+
+
+async def _lease(call: Call, asked: Lease) -> Answer:
+    check_frames_only(call.form)
+    queue = await call.queue(Role.WRITE)
+    want = 1 if isinstance(asked.limit, msgspec.UnsetType) else asked.limit
+    length_ms = None if isinstance(asked.visibility_timeout, msgspec.UnsetType) else lease_ms(asked.visibility_timeout)
+    if isinstance(asked.wait_s, msgspec.UnsetType) or not asked.wait_s:
+        delivery = await call.queues.lease(queue, want=want, lease_ms=length_ms)
+    else:
+        delivery = await _wait(call, queue, want, length_ms, int(asked.wait_s * 1_000))
+    if call.form is Format.FRAME:
+        return _frame(delivery)
+    if asked.limit is not UNSET:
+        value: object = ReceivedMany([] if delivery is None else received(delivery, call.form))
+    else:
+        value = Nothing() if delivery is None else received(delivery, call.form)[0]
+    return Answer(value, headers=NEVER_CACHED)
+
+
+async def _wait(call: Call, queue: str, want: int, length_ms: int | None, wait_ms: int) -> Delivery | None:
+    gone, watching = call.watch_gone()
+    try:
+        return await call.queues.lease(queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, gone=gone)
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+def _frame(delivery: Delivery | None) -> Answer:
+    if delivery is None:
+        return Answer(b"", status=204, headers=NEVER_CACHED, content_type=FRAME_TYPE.encode())
+    frame = LeasedFrame(
+        lease=delivery.lease,
+        token=delivery.token,
+        until_ms=delivery.until_ms,
+        ids=ids_frame(delivery.ids),
+        bodies=delivery.bodies,
+        tiers=delivery.tiers,
+        deliveries=delivery.deliveries,
+        sent_at_ms=delivery.sent_at_ms,
+        groups=delivery.groups,
+        attributes=delivery.attributes,
+        errors=None if delivery.errors is None else [error.encode() for error in delivery.errors],
+        origins=None if delivery.pasts is None else _origins(delivery.pasts),
+    )
+    return Answer(frames.encode_leased(frame), headers=NEVER_CACHED, content_type=FRAME_TYPE.encode())
+
+
+def _origins(pasts: Sequence[Past | None]) -> tuple[list[bytes], list[int], list[int]]:
+    return (
+        [b"" if past is None or past.queue is None else past.queue.encode() for past in pasts],
+        [0 if past is None else past.sent_at_ms for past in pasts],
+        [0 if past is None else past.deliveries for past in pasts],
+    )
+
+
+def received(delivery: Delivery, form: Format) -> list[Received]:
+    until = instant(delivery.until_ms)
+    proofs = receipts.texts(delivery.lease, delivery.token, len(delivery))
+    found = []
+    columns = zip(
+        delivery.ids, proofs, delivery.bodies, delivery.tiers, delivery.deliveries, delivery.sent_at_ms, strict=True
+    )
+    for row, (message_id, receipt, body, tier, deliveries, sent_at_ms) in enumerate(columns):
+        attributes = b"" if delivery.attributes is None else delivery.attributes[row]
+        data, encoded = show_body(body, attributes, form)
+        message = Received(
+            message_id=message_id,
+            receipt=receipt,
+            data=data,
+            data_base64=encoded,
+            priority=PRIORITIES[tier],
+            tier=tier,
+            attributes=show_attributes(attributes, form),
+            delivery_count=deliveries,
+            sent_at=instant(sent_at_ms),
+            invisible_until=until,
+        )
+        if delivery.groups is not None and delivery.groups[row]:
+            message.group = bytes(delivery.groups[row]).decode(errors="replace")
+        if delivery.errors is not None and delivery.errors[row]:
+            message.last_error = delivery.errors[row]
+        if delivery.pasts is not None:
+            show_past(message, delivery.pasts[row])
+        found.append(message)
+    return found
+
+
+def show_body(body: memoryview, attributes: bytes | memoryview, form: Format) -> tuple[Any, Any]:
+    """Return `data` and `data_base64`, one of them unset."""
+    if form is Format.MSGPACK:
+        return bytes(body), UNSET
+    try:
+        text = str(body, "utf-8")
+    except UnicodeDecodeError:
+        return UNSET, b64encode(body).decode()
+    if len(attributes) and _JSON_MARK in bytes(attributes):
+        try:
+            return _read_json(text), UNSET
+        except (msgspec.DecodeError, RecursionError):
+            # Somebody says that it is JSON, and it is not.
+            return text, UNSET
+    return text, UNSET
+
+
+def show_attributes(attributes: bytes | memoryview, form: Format) -> Any:
+    if not len(attributes):
+        return {}
+    return msgspec.Raw(attributes) if form is not Format.MSGPACK else _read_json(attributes)
+
+
+def show_past(message: Any, past: Past | None) -> None:
+    if past is not None:
+        message.origin_queue = past.queue
+        message.first_sent_at = instant(past.sent_at_ms)
+        message.earlier_deliveries = past.deliveries

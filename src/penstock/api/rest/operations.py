@@ -1,0 +1,167 @@
+"""The table of operations: what the routes, the OpenAPI document and the reference are made of."""
+
+from penstock.api.rest import leasing, queues, sending, settling
+from penstock.api.rest.calling import Operation
+from penstock.broker.access import Role
+from penstock.wire import messages
+from penstock.wire import queues as wire
+
+_QUEUE = "/api/queues/{queue}"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="POST",
+        path="/api/queues",
+        role=Role.ADMIN,
+        name="create_queue",
+        summary="Make a queue. Again with equal settings it answers 200 and the same id.",
+        run=queues.create,
+        body=wire.CreateQueue,
+        answers={201: wire.QueueView, 200: wire.QueueView},
+        problems=("bad_field", "queue_exists", "too_many_queues"),
+    ),
+    Operation(
+        method="GET",
+        path="/api/queues",
+        role=Role.READ,
+        name="list_queues",
+        summary="List queues by name.",
+        run=queues.list_queues,
+        query=queues.ListQuery,
+        answers={200: wire.QueueList},
+    ),
+    Operation(
+        method="GET",
+        path=_QUEUE,
+        role=Role.READ,
+        name="get_queue",
+        summary="A queue: its settings and what is in it.",
+        run=queues.describe,
+        answers={200: wire.QueueView},
+        problems=("queue_not_found",),
+    ),
+    Operation(
+        method="PATCH",
+        path=_QUEUE,
+        role=Role.ADMIN,
+        name="change_queue",
+        summary="Change settings; what is left out stays. `paused` stops and resumes deliveries.",
+        run=queues.change,
+        body=wire.Settings,
+        answers={200: wire.QueueView},
+        problems=("bad_field", "queue_not_found"),
+    ),
+    Operation(
+        method="DELETE",
+        path=_QUEUE,
+        role=Role.ADMIN,
+        name="delete_queue",
+        summary="Delete a queue and every message in it.",
+        run=queues.delete,
+        query=queues.DeleteQuery,
+        answers={200: wire.Deleted},
+        problems=("queue_not_found", "dead_letters_shared"),
+    ),
+    Operation(
+        method="POST",
+        path=_QUEUE + "/purge",
+        role=Role.ADMIN,
+        name="purge_queue",
+        summary="Delete every message in a queue, received or not.",
+        run=queues.purge,
+        answers={200: wire.Purged},
+        problems=("queue_not_found",),
+    ),
+    Operation(
+        method="POST",
+        path=_QUEUE + "/messages",
+        role=Role.WRITE,
+        name="send_messages",
+        summary="Send one message, or up to 1,000 together. The answer comes when they are on the disk.",
+        run=sending.send,
+        body=messages.Draft | messages.Drafts,
+        answers={201: messages.Sent | messages.SentMany},
+        problems=("bad_field", "queue_not_found", "message_too_large", "body_too_large", "queue_full"),
+        tag="messages",
+    ),
+    Operation(
+        method="GET",
+        path=_QUEUE + "/messages",
+        role=Role.WRITE,
+        name="receive_messages",
+        summary="Receive messages: they are hidden from others until acked, released or timed out.",
+        run=leasing.lease_by_get,
+        query=messages.Lease,
+        answers={200: messages.Received | messages.ReceivedMany | messages.Nothing},
+        problems=("bad_field", "queue_not_found", "too_many_waiting"),
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=_QUEUE + "/lease",
+        role=Role.WRITE,
+        name="lease_messages",
+        summary="Receive messages, as GET does; what to receive may be in the query or in the body.",
+        run=leasing.lease_by_post,
+        query=messages.Lease,
+        body=messages.Lease,
+        answers={200: messages.Received | messages.ReceivedMany | messages.Nothing},
+        problems=("bad_field", "queue_not_found", "too_many_waiting"),
+        tag="messages",
+    ),
+    Operation(
+        method="DELETE",
+        path=_QUEUE + "/messages/{message_id}",
+        role=Role.WRITE,
+        name="ack_message",
+        summary="Ack one message. Without `receipt` it acks whoever has received it, which is the weaker form.",
+        run=settling.ack_one,
+        query=settling.AckQuery,
+        answers={200: messages.Acked},
+        problems=("bad_field", "queue_not_found", "message_not_found", "not_leased", "stale_receipt"),
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=_QUEUE + "/ack",
+        role=Role.WRITE,
+        name="ack_messages",
+        summary="Ack messages by their receipts, with a result for each.",
+        run=settling.ack,
+        body=messages.Acks,
+        answers={200: messages.SettledMany},
+        problems=("bad_field", "queue_not_found"),
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=_QUEUE + "/release",
+        role=Role.WRITE,
+        name="release_messages",
+        summary="Give messages back, with an error and a delay, or for the queue's own backoff.",
+        run=settling.release,
+        body=messages.Releases,
+        answers={200: messages.SettledMany},
+        problems=("bad_field", "queue_not_found"),
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=_QUEUE + "/extend",
+        role=Role.WRITE,
+        name="extend_messages",
+        summary="Hold messages for longer: the heartbeat of a worker.",
+        run=settling.extend,
+        body=messages.Extensions,
+        answers={200: messages.SettledMany},
+        problems=("bad_field", "queue_not_found"),
+        tag="messages",
+    ),
+)
+
+# By method and what follows the queue in the path.
+HOT = {
+    (each.method, each.path.removeprefix(_QUEUE + "/")): each
+    for each in OPERATIONS
+    if each.name in {"send_messages", "receive_messages", "lease_messages", "ack_messages", "release_messages"}
+}

@@ -1,0 +1,145 @@
+"""Queues as a resource: made, listed, described, changed, deleted, purged."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.formats import Decoder
+from penstock.api.rest.settings import settings_of, view_of
+from penstock.api.rest.times import maybe_instant
+from penstock.broker.access import Role
+from penstock.broker.queues import Totals
+from penstock.core.limits import PAGE_MAX
+from penstock.store.interface import Counts, Description
+from penstock.wire import queues as wire
+from penstock.wire.queues import PRIORITIES, CreateQueue, QueueList, QueueName, QueueView, Settings, TierView
+
+_read_create = Decoder(CreateQueue)
+_read_change = Decoder(Settings)
+
+
+class ListQuery(Struct, forbid_unknown_fields=True):
+    prefix: Annotated[str, Meta(max_length=85)] = ""
+    cursor: Annotated[str, Meta(max_length=85)] = ""
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+
+
+class DeleteQuery(Struct, forbid_unknown_fields=True):
+    with_dead_letters: bool = False
+
+
+async def create(call: Call) -> Answer:
+    asked: CreateQueue = await call.body(_read_create)
+    name = asked.queue_name
+    call.caller.check(Role.ADMIN, name)
+    call.caller.check_may_create(name)
+    is_new = await call.queues.create(name, settings_of(asked, name))
+    if is_new:
+        call.caller.created(name)
+    view = await _view(call, name)
+    headers = ((b"location", f"/api/queues/{view.queue_id}".encode()),)
+    return Answer(view, status=201 if is_new else 200, headers=headers)
+
+
+async def list_queues(call: Call) -> Answer:
+    asked: ListQuery = call.query(ListQuery)
+    names = await call.queues.store.queues(prefix=asked.prefix, after=asked.cursor, most=asked.limit)
+    rows = [await _row(call, name) for name in names if call.caller.may_list(name)]
+    return Answer(QueueList(rows, names[-1] if len(names) == asked.limit else None))
+
+
+async def describe(call: Call) -> Answer:
+    return Answer(await _view(call, await call.queue(Role.READ)))
+
+
+async def change(call: Call) -> Answer:
+    queue = await call.queue(Role.ADMIN)
+    asked: Settings = await call.body(_read_change)
+    description = await call.queues.store.describe(queue)
+    await call.queues.store.change(queue, settings_of(asked, queue, description.settings))
+    return Answer(await _view(call, queue))
+
+
+async def delete(call: Call) -> Answer:
+    queue = await call.queue(Role.ADMIN)
+    asked: DeleteQuery = call.query(DeleteQuery)
+    description = await call.queues.store.describe(queue)
+    remains = await call.queues.delete(queue, with_dead_letters=asked.with_dead_letters)
+    call.caller.deleted(queue)
+    return Answer(
+        wire.Deleted(
+            queue_id=description.id,
+            queue_name=queue,
+            deleted=True,
+            dead_letter_queue=remains.dead_letters,
+            dead_letters=remains.count,
+            dead_letters_deleted=remains.is_deleted,
+        )
+    )
+
+
+async def purge(call: Call) -> Answer:
+    return Answer(wire.Purged(await call.queues.store.purge(await call.queue(Role.ADMIN))))
+
+
+async def _view(call: Call, queue: str) -> QueueView:
+    description, counts = await call.queues.describe(queue)
+    return QueueView(
+        queue_id=description.id,
+        queue_name=queue,
+        created_at=maybe_instant(description.created_at_ms),
+        current_message_count=counts.live,
+        ready=sum(counts.ready),
+        in_flight=counts.leased,
+        delayed=counts.delayed,
+        by_tier=_tiers(description, counts, call.queues.now_ms()),
+        totals=_totals(call, queue),
+        dlq_id=await _grave(call, description),
+        **view_of(description.settings, queue),
+    )
+
+
+async def _row(call: Call, queue: str) -> QueueName:
+    description, counts = await call.queues.describe(queue)
+    oldest = min((at_ms for at_ms in counts.oldest_sent_at_ms if at_ms is not None), default=None)
+    return QueueName(
+        queue_id=description.id,
+        queue_name=queue,
+        current_message_count=counts.live,
+        ready=sum(counts.ready),
+        in_flight=counts.leased,
+        delayed=counts.delayed,
+        paused=description.settings.is_paused,
+        oldest_age_s=_age_s(oldest, call.queues.now_ms()),
+        totals=_totals(call, queue),
+        dlq_id=await _grave(call, description),
+    )
+
+
+async def _grave(call: Call, description: Description) -> str | None:
+    if description.dead_letters is None:
+        return None
+    return (await call.queues.store.describe(description.dead_letters)).id
+
+
+def _tiers(description: Description, counts: Counts, now_ms: int) -> list[TierView]:
+    return [
+        TierView(
+            priority=PRIORITIES[tier],
+            ready=counts.ready[tier],
+            oldest_age_s=_age_s(counts.oldest_sent_at_ms[tier], now_ms),
+            worst_wait_messages=bound.leases,
+            worst_wait_s=None if bound.wait_ms is None else bound.wait_ms / 1_000,
+        )
+        for tier, bound in enumerate(description.bounds)
+    ]
+
+
+def _age_s(sent_at_ms: int | None, now_ms: int) -> float | None:
+    return None if sent_at_ms is None else max(0, now_ms - sent_at_ms) / 1_000
+
+
+def _totals(call: Call, queue: str) -> wire.Totals:
+    found = call.queues.totals.get(queue) or Totals()
+    return wire.Totals(found.sent, found.received, found.acked, found.released)

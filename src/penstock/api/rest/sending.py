@@ -1,0 +1,251 @@
+"""Sending: drafts in JSON, MessagePack or a frame become columns."""
+
+from array import array
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.errors import Refused, bad_field
+from penstock.api.rest.formats import Decoder, Format, sent_format
+from penstock.api.rest.times import milliseconds, read_instant
+from penstock.broker.access import Role
+from penstock.core.limits import DURATION_MS_MAX
+from penstock.core.message import Drafts, Sender
+from penstock.store.ids import MessageIds
+from penstock.wire import frames, messages
+from penstock.wire.frames import FRAME_TYPE, Ids, SendFrame
+from penstock.wire.messages import ATTRIBUTES_BYTES_MAX, ATTRIBUTES_MAX, JSON_CONTENT, MESSAGES_MAX, Draft, Sent
+from penstock.wire.queues import PRIORITIES
+
+TIERS_BY_NAME = {name: tier for tier, name in enumerate(PRIORITIES)} | {str(tier): tier for tier in range(5)}
+_NORMAL = 2
+
+
+class OneOrMany(Draft, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """What a send may be: a draft, or a list of them. Decoded as one type, because it is decoded so often."""
+
+    messages: list[Draft] | UnsetType = UNSET
+
+
+_read = Decoder(OneOrMany)
+_json = msgspec.json.Encoder().encode
+_read_attributes = msgspec.json.Decoder(messages.Attributes).decode
+_KEY_BYTES_MAX = 256
+
+
+async def send(call: Call) -> Answer:
+    queue = await call.queue(Role.WRITE)
+    raw = await call.bytes()
+    form = sent_format(call.headers.get(b"content-type"))
+    if form is Format.FRAME:
+        return await _send_frame(call, queue, raw)
+    asked: OneOrMany = _read.decode(raw, form)
+    is_many = not isinstance(asked.messages, UnsetType)
+    drafts = drafts_of(_many(asked) if is_many else [asked], call.queues.now_ms, is_many=is_many)
+    ids = await call.queues.send(queue, drafts, sender=_sender_of_key(call))
+    value: object = messages.SentMany([Sent(each) for each in ids]) if is_many else Sent(ids[0])
+    return Answer(value, status=201)
+
+
+def _many(asked: OneOrMany) -> list[Draft]:
+    assert not isinstance(asked.messages, UnsetType)
+    beside = [name for name in Draft.__struct_fields__ if getattr(asked, name) is not UNSET]
+    if beside:
+        raise bad_field(f"{beside[0]!r} belongs into each of the messages, not beside them", beside[0])
+    if not 1 <= len(asked.messages) <= MESSAGES_MAX:
+        raise bad_field(f"{len(asked.messages)} messages; a send has 1 to {MESSAGES_MAX}", "messages", MESSAGES_MAX)
+    return asked.messages
+
+
+def drafts_of(asked: Sequence[Draft], now_ms: Callable[[], int], *, is_many: bool) -> Drafts:
+    """Return drafts as columns; a column that nobody uses is left out."""
+    if len(asked) == 1 and _is_plain(asked[0]) and isinstance(asked[0].data, str):
+        # The way of most single sends: text, and nothing else said.
+        return Drafts(bodies=[asked[0].data.encode()])
+    rows = [_Row(draft, f"messages[{row}]." if is_many else "") for row, draft in enumerate(asked)]
+    return Drafts(
+        bodies=[row.body for row in rows],
+        tiers=bytes([row.tier for row in rows]) if any(row.tier != _NORMAL for row in rows) else None,
+        visible_at_ms=_column([row.visible_at_ms(now_ms) for row in rows]),
+        groups=_column([row.group for row in rows]),
+        dedup_ids=_column([row.dedup_id for row in rows]),
+        attributes=_column([row.attributes for row in rows]),
+        deliveries_max=_column([row.deliveries_max for row in rows]),
+    )
+
+
+def _is_plain(draft: Draft) -> bool:
+    return (
+        draft.priority is UNSET
+        and draft.delay_s is UNSET
+        and draft.scheduled_at is UNSET
+        and draft.dedup_id is UNSET
+        and draft.group is UNSET
+        and draft.attributes is UNSET
+        and draft.max_deliveries is UNSET
+        and draft.data_base64 is UNSET
+    )
+
+
+def _column(values: list[Any]) -> list[Any] | None:
+    return values if any(values) else None
+
+
+class _Row:
+    """One draft, checked; ``place`` says where it is, for errors."""
+
+    __slots__ = ("body", "tier", "group", "dedup_id", "attributes", "deliveries_max", "_draft", "_place")
+
+    def __init__(self, draft: Draft, place: str) -> None:
+        self._draft = draft
+        self._place = place
+        self.body, is_json = self._read_body()
+        self.tier = _NORMAL if draft.priority is UNSET else read_priority(draft.priority, place + "priority")
+        self.group = b"" if isinstance(draft.group, UnsetType) else _text(draft.group, place + "group")
+        self.dedup_id = b"" if isinstance(draft.dedup_id, UnsetType) else _text(draft.dedup_id, place + "dedup_id")
+        attributes = {} if isinstance(draft.attributes, UnsetType) else draft.attributes
+        if is_json:
+            attributes = {"content_type": JSON_CONTENT, **attributes}
+        self.attributes = _json(attributes) if attributes else b""
+        if len(self.attributes) > ATTRIBUTES_BYTES_MAX:
+            raise bad_field(
+                f"{len(self.attributes)} bytes of attributes; the limit is {ATTRIBUTES_BYTES_MAX}",
+                place + "attributes",
+                ATTRIBUTES_BYTES_MAX,
+            )
+        self.deliveries_max = 0 if isinstance(draft.max_deliveries, UnsetType) else draft.max_deliveries
+
+    def _read_body(self) -> tuple[bytes, bool]:
+        data, encoded = self._draft.data, self._draft.data_base64
+        if not isinstance(encoded, UnsetType):
+            if data is not UNSET:
+                raise bad_field("data and data_base64 are both there; send one of them", self._place + "data_base64")
+            try:
+                return b64decode(encoded, validate=True), False
+            except ValueError as error:
+                raise bad_field(f"data_base64 is not base64: {error}", self._place + "data_base64") from None
+        if isinstance(data, str):
+            return data.encode(errors="surrogatepass"), False
+        if isinstance(data, bytes | memoryview | bytearray):
+            return bytes(data), False
+        if data is None or data is UNSET:
+            raise bad_field("a message needs data: text or any other JSON value but null", self._place + "data")
+        return _json(data), True
+
+    def visible_at_ms(self, now_ms: Callable[[], int]) -> int:
+        delay_s, scheduled_at = self._draft.delay_s, self._draft.scheduled_at
+        if isinstance(scheduled_at, UnsetType):
+            return 0 if isinstance(delay_s, UnsetType) or not delay_s else now_ms() + milliseconds(delay_s)
+        if delay_s is not UNSET:
+            raise bad_field("delay_s and scheduled_at are both there; send one of them", self._place + "scheduled_at")
+        at_ms = read_instant(scheduled_at, self._place + "scheduled_at")
+        return _check_near(at_ms, now_ms(), self._place + "scheduled_at")
+
+
+def _check_near(at_ms: int, now_ms: int, place: str) -> int:
+    if at_ms > now_ms + DURATION_MS_MAX:
+        raise bad_field("that is more than 366 days from now", place, DURATION_MS_MAX // 1_000)
+    return at_ms
+
+
+def read_priority(value: str | int | UnsetType, place: str) -> int:
+    """Return the tier of a priority: a name in any case, or a number.
+
+    >>> read_priority("high", "priority"), read_priority(4, "priority")
+    (1, 4)
+    """
+    tier = TIERS_BY_NAME.get(str(value).upper())
+    if tier is None or isinstance(value, bool):
+        raise bad_field(f"{str(value)[:40]!r} is no priority; there are {', '.join(PRIORITIES)}, or 0 to 4", place)
+    return tier
+
+
+def _text(text: str, place: str) -> bytes:
+    try:
+        found = text.encode()
+    except UnicodeEncodeError:
+        raise bad_field("a lone surrogate is not text", place) from None
+    if len(found) > 128:
+        raise bad_field(f"{len(found)} bytes; the limit is 128", place, 128)
+    return found
+
+
+def _sender_of_key(call: Call) -> Sender | None:
+    """An `Idempotency-Key` is a sender with one send: the same key again is the same send again."""
+    key = call.headers.get(b"idempotency-key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= _KEY_BYTES_MAX:
+        raise bad_field(
+            f"Idempotency-Key has {len(key)} bytes; it may have 1 to {_KEY_BYTES_MAX}",
+            "Idempotency-Key",
+            _KEY_BYTES_MAX,
+        )
+    return Sender(int.from_bytes(blake2b(key, digest_size=8).digest(), "little"), 0, 0)
+
+
+async def _send_frame(call: Call, queue: str, raw: bytes) -> Answer:
+    frame = frames.decode_send(raw)
+    if not 1 <= len(frame.bodies) <= MESSAGES_MAX:
+        raise bad_field(f"{len(frame.bodies)} messages; a send has 1 to {MESSAGES_MAX}", "messages", MESSAGES_MAX)
+    sender = _sender_of_key(call) if frame.sender is None else Sender(*frame.sender)
+    ids = await call.queues.send(queue, _drafts_of_frame(frame, call.queues.now_ms), sender=sender)
+    return Answer(frames.encode_sent(ids_frame(ids)), status=201, content_type=FRAME_TYPE.encode())
+
+
+def _drafts_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Drafts:
+    if frame.attributes is not None:
+        _check_attributes(frame.attributes)
+    return Drafts(
+        bodies=frame.bodies,
+        tiers=frame.tiers,
+        visible_at_ms=_times_of_frame(frame, now_ms),
+        groups=None if frame.groups is None else list(map(bytes, frame.groups)),
+        dedup_ids=None if frame.dedup_ids is None else list(map(bytes, frame.dedup_ids)),
+        attributes=frame.attributes,
+        deliveries_max=frame.deliveries_max,
+    )
+
+
+def _times_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Sequence[int] | None:
+    if frame.delay_ms is None and frame.visible_at_ms is None:
+        return None
+    now, none = now_ms(), array("q", bytes(8 * len(frame.bodies)))
+    times = []
+    for row, (delay_ms, at_ms) in enumerate(zip(frame.delay_ms or none, frame.visible_at_ms or none, strict=True)):
+        if delay_ms < 0 or at_ms < 0:
+            raise bad_field("a time before 1970, or a delay below 0", f"messages[{row}].delay_s")
+        times.append(_check_near(at_ms or (now + delay_ms if delay_ms else 0), now, f"messages[{row}].delay_s"))
+    return times
+
+
+def _check_attributes(attributes: Sequence[bytes | bytearray | memoryview]) -> None:
+    """Others will read them as JSON, so that is what they have to be."""
+    for row, text in enumerate(attributes):
+        if not len(text):
+            continue
+        place = f"messages[{row}].attributes"
+        if len(text) > ATTRIBUTES_BYTES_MAX:
+            raise bad_field(f"{len(text)} bytes; the limit is {ATTRIBUTES_BYTES_MAX}", place, ATTRIBUTES_BYTES_MAX)
+        try:
+            found = _read_attributes(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise bad_field(f"not a JSON object of attributes: {error}", place) from None
+        if len(found) > ATTRIBUTES_MAX:
+            raise bad_field(f"{len(found)} attributes; the limit is {ATTRIBUTES_MAX}", place, ATTRIBUTES_MAX)
+
+
+def ids_frame(ids: Sequence[str]) -> Ids:
+    if isinstance(ids, MessageIds):
+        return Ids(ids.queue, ids.messages)
+    return Ids(0, None, [each.encode() for each in ids])
+
+
+def check_frames_only(form: Format) -> None:
+    if form is Format.ARROW:
+        raise Refused("not_acceptable", "Arrow is for history; accept application/json", field="Accept")

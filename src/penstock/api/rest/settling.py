@@ -1,0 +1,132 @@
+"""Settling: receipts, or one bitmap for each lease, are acked, released or extended."""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct, UnsetType
+
+from penstock.api.rest import receipts
+from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.errors import Refused, bad_field
+from penstock.api.rest.formats import Decoder, Format, sent_format
+from penstock.api.rest.settings import lease_ms
+from penstock.api.rest.times import milliseconds
+from penstock.broker.access import Role
+from penstock.broker.queues import MessageNotFound
+from penstock.core.limits import LEASE_MESSAGES_MAX
+from penstock.core.message import Receipt, Receipts
+from penstock.store.interface import Outcome
+from penstock.wire import frames
+from penstock.wire.frames import FRAME_TYPE, SettleFrame
+from penstock.wire.messages import MESSAGES_MAX, Acked, Acks, Extensions, Releases, Settled, SettledMany
+
+_read_acks = Decoder(Acks)
+_read_releases = Decoder(Releases)
+_read_extensions = Decoder(Extensions)
+_LEASES_MAX = MESSAGES_MAX
+
+
+class AckQuery(Struct, forbid_unknown_fields=True):
+    receipt: str | UnsetType = UNSET
+
+
+async def ack(call: Call) -> Answer:
+    queue = await call.queue(Role.WRITE)
+    raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
+    if form is Format.FRAME:
+        settle = _read_frame(raw)
+        wanted = _receipts_of(settle)
+        return _settled_frame(settle, wanted, await call.queues.ack(queue, wanted))
+    asked: Acks = _read_acks.decode(raw, form)
+    return _settled("acked", asked.receipts, await call.queues.ack(queue, receipts.read_all(asked.receipts)))
+
+
+async def release(call: Call) -> Answer:
+    queue = await call.queue(Role.WRITE)
+    raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
+    if form is Format.FRAME:
+        settle = _read_frame(raw)
+        wanted = _receipts_of(settle)
+        outcomes = await call.queues.release(queue, wanted, delay_ms=settle.time_ms, error=settle.text)
+        return _settled_frame(settle, wanted, outcomes)
+    asked: Releases = _read_releases.decode(raw, form)
+    delay_ms = None if isinstance(asked.delay_s, UnsetType) else milliseconds(asked.delay_s)
+    proofs = receipts.read_all(asked.receipts)
+    outcomes = await call.queues.release(queue, proofs, delay_ms=delay_ms, error=asked.error)
+    return _settled("released", asked.receipts, outcomes)
+
+
+async def extend(call: Call) -> Answer:
+    queue = await call.queue(Role.WRITE)
+    raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
+    if form is Format.FRAME:
+        settle = _read_frame(raw)
+        if settle.time_ms is None:
+            raise bad_field("an extension needs its length", "time_ms")
+        wanted = _receipts_of(settle)
+        return _settled_frame(settle, wanted, await call.queues.extend(queue, wanted, lease_ms=settle.time_ms or 1))
+    asked: Extensions = _read_extensions.decode(raw, form)
+    length_ms = lease_ms(asked.visibility_timeout)
+    outcomes = await call.queues.extend(queue, receipts.read_all(asked.receipts), lease_ms=length_ms)
+    return _settled("extended", asked.receipts, outcomes)
+
+
+async def ack_one(call: Call) -> Answer:
+    """Ack one message: with its receipt if there is one, or whatever lease holds it."""
+    queue, message_id = await call.queue(Role.WRITE), call.parameter("message_id")
+    asked: AckQuery = call.query(AckQuery)
+    if isinstance(asked.receipt, UnsetType):
+        await call.queues.ack_by_id(queue, message_id)
+        return Answer(Acked(message_id, deleted=True))
+    receipt = receipts.read(asked.receipt, "receipt")
+    seen = await call.queues.store.look(queue, message_id)
+    if seen is None:
+        raise MessageNotFound(f"there is no message {message_id[:64]!r} in {queue!r}")
+    if await call.queues.store.receipts(queue, [message_id]) != [receipt]:
+        raise Refused("stale_receipt", f"the receipt is not that of the lease that holds {message_id[:64]!r}")
+    if await call.queues.ack(queue, [receipt]) != [Outcome.DONE]:
+        raise Refused("stale_receipt", f"the lease of {message_id[:64]!r} has ended")
+    return Answer(Acked(message_id, deleted=True))
+
+
+def _settled(done: str, texts: Sequence[str], outcomes: Sequence[Outcome]) -> Answer:
+    results = [
+        Settled(text, done if outcome is Outcome.DONE else "stale")
+        for text, outcome in zip(texts, outcomes, strict=True)
+    ]
+    return Answer(SettledMany(outcomes.count(Outcome.DONE), results))
+
+
+def _read_frame(raw: bytes) -> SettleFrame:
+    settle = frames.decode_settle(raw)
+    if not 1 <= len(settle.held) <= _LEASES_MAX:
+        raise bad_field(f"{len(settle.held)} leases; there may be 1 to {_LEASES_MAX}", "leases", _LEASES_MAX)
+    rows = sum(held.rows.bit_count() for held in settle.held)
+    if not 1 <= rows <= LEASE_MESSAGES_MAX or max(held.rows.bit_length() for held in settle.held) > LEASE_MESSAGES_MAX:
+        raise bad_field(f"{rows} messages; there may be 1 to {LEASE_MESSAGES_MAX}", "rows", LEASE_MESSAGES_MAX)
+    return settle
+
+
+def _receipts_of(settle: SettleFrame) -> Sequence[Receipt]:
+    if len(settle.held) == 1:
+        lease, token, rows = settle.held[0]
+        if rows & (rows + 1) == 0:
+            # All of a lease, from its first message on: nothing is made for each.
+            return Receipts(lease, token, rows.bit_length())
+    return [
+        Receipt(lease, token, row)
+        for lease, token, rows in settle.held
+        for row in range(rows.bit_length())
+        if rows >> row & 1
+    ]
+
+
+def _settled_frame(settle: SettleFrame, wanted: Sequence[Receipt], outcomes: Sequence[Outcome]) -> Answer:
+    if outcomes.count(Outcome.DONE) == len(outcomes):
+        done = [held.rows for held in settle.held]
+    else:
+        found: dict[tuple[int, int], int] = {}
+        for (lease, token, row), outcome in zip(wanted, outcomes, strict=True):
+            if outcome is Outcome.DONE:
+                found[lease, token] = found.get((lease, token), 0) | 1 << row
+        done = [found.get((held.lease, held.token), 0) & held.rows for held in settle.held]
+    return Answer(frames.encode_settled(done), content_type=FRAME_TYPE.encode())

@@ -1,0 +1,180 @@
+"""Queues, as front ends see them: the verbs of the store, by name or id, with waiting, counting and stopping.
+
+A front end translates and calls one of these; nothing here knows a protocol. Every
+verb of a batch is one call of the store. What the store raises passes through.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from penstock.broker.gathering import Gathering
+from penstock.broker.redrives import Redrives
+from penstock.broker.waiting import Waiting
+from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.names import ID_PREFIX
+from penstock.core.settings import QueueSettings
+from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.runtime.interface import Runtime
+from penstock.store.interface import (
+    Counts,
+    Delivery,
+    Description,
+    Outcome,
+    QueueNotFound,
+    QueueStore,
+    Remains,
+)
+
+WAITING_MAX = 20_000
+TIDY_MS = 1_000
+
+
+@dataclass(slots=True)
+class Totals:
+    """What went through one queue since the broker started, in messages."""
+
+    sent: int = 0
+    received: int = 0
+    acked: int = 0
+    released: int = 0
+
+
+class Stopping(Exception):
+    """The server is stopping and takes no new work."""
+
+
+class NotLeased(Exception):
+    """Nobody holds the message, so there is nothing to ack."""
+
+
+class MessageNotFound(Exception):
+    """There is no message of this id in the queue."""
+
+
+class Queues:
+    def __init__(self, store: QueueStore, runtime: Runtime, *, waiting_max: int = WAITING_MAX) -> None:
+        self.store = store
+        self.waiting = Waiting(store, runtime.clock, most=waiting_max)
+        self.redrives = Redrives(store, runtime)
+        self.gathering = Gathering(store)
+        self.totals: dict[str, Totals] = {}
+        self._runtime = runtime
+
+    def now_ms(self) -> int:
+        return self._runtime.clock.now_ms()
+
+    async def name(self, queue: str) -> str:
+        """Return the name of a queue that was given by name or id."""
+        return await self.store.name(queue) if queue.startswith(ID_PREFIX) else queue
+
+    def check_running(self) -> None:
+        if self.waiting.is_stopping:
+            raise Stopping("the server is stopping")
+
+    async def create(self, queue: str, settings: QueueSettings) -> bool:
+        """Make a queue, and return whether it is new."""
+        self.check_running()
+        try:
+            await self.store.describe(queue)
+            is_new = False
+        except QueueNotFound:
+            is_new = True
+        await self.store.create(queue, settings)
+        return is_new
+
+    async def delete(self, queue: str, *, with_dead_letters: bool) -> Remains:
+        remains = await self.store.delete(queue, with_dead_letters=with_dead_letters)
+        self.totals.pop(queue, None)
+        return remains
+
+    async def describe(self, queue: str) -> tuple[Description, Counts]:
+        return await self.store.describe(queue), await self.store.counts(queue)
+
+    async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
+        if self.waiting.is_stopping:
+            self.check_running()
+        if sender is None:
+            ids = await self.gathering.send(queue, drafts)
+        else:
+            ids = await self.store.send(queue, drafts, sender=sender)
+        self._total(queue).sent += len(ids)
+        return ids
+
+    async def lease(
+        self,
+        queue: str,
+        *,
+        want: int,
+        lease_ms: int | None = None,
+        wait_ms: int = 0,
+        gone: "asyncio.Future[None] | None" = None,
+    ) -> Delivery | None:
+        """Lease messages, waiting for the first for up to ``wait_ms``; ``gone`` is done when the client is gone."""
+        if self.waiting.is_stopping:
+            self.check_running()
+        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, gone=gone)
+        if delivery is not None:
+            if gone is not None and gone.done():
+                # Nobody is there to be told: others need not wait for the lease to lapse.
+                await self.store.release(queue, delivery.receipts(), delay_ms=0)
+                return None
+            self._total(queue).received += len(delivery)
+        return delivery
+
+    async def ack(self, queue: str, receipts: Sequence[Receipt]) -> list[Outcome]:
+        outcomes = await self.store.ack(queue, receipts)
+        self._total(queue).acked += outcomes.count(Outcome.DONE)
+        return outcomes
+
+    async def ack_by_id(self, queue: str, message_id: str) -> None:
+        """Ack whatever lease holds this message. Raises `NotLeased` or `MessageNotFound`."""
+        (receipt,) = await self.store.receipts(queue, [message_id])
+        if receipt is not None and await self.ack(queue, [receipt]) == [Outcome.DONE]:
+            return
+        if await self.store.look(queue, message_id) is not None:
+            raise NotLeased(f"nobody has message {message_id!r}")
+        raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
+
+    async def release(
+        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None, error: str
+    ) -> list[Outcome]:
+        outcomes = await self.store.release(queue, receipts, delay_ms=delay_ms, error=error)
+        self._total(queue).released += outcomes.count(Outcome.DONE)
+        return outcomes
+
+    async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
+        return await self.store.extend(queue, receipts, lease_ms=lease_ms)
+
+    def _total(self, queue: str) -> Totals:
+        total = self.totals.get(queue)
+        if total is None:
+            total = self.totals[queue] = Totals()
+        return total
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_MS / 1_000)
+            try:
+                await self.store.tidy()
+            except (LogBusy, LogFull):
+                # There is no room for it now; what is due stays due.
+                pass
+            except LogClosed:
+                return
+
+
+@asynccontextmanager
+async def open_queues(store: QueueStore, runtime: Runtime, *, waiting_max: int = WAITING_MAX) -> AsyncIterator[Queues]:
+    """Join a store that is open: what is due is done every second, and redrives run, until this ends."""
+    queues = Queues(store, runtime, waiting_max=waiting_max)
+    async with asyncio.TaskGroup() as tasks:
+        tidying = tasks.create_task(queues._tidy())
+        queues.redrives.tasks = queues.gathering.tasks = tasks
+        try:
+            yield queues
+        finally:
+            queues.waiting.stop()
+            queues.redrives.stop()
+            tidying.cancel()

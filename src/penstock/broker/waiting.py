@@ -1,0 +1,199 @@
+"""Long polls: whoever finds a queue empty waits here until something may be visible.
+
+    lease ──▶ nothing ──▶ a place in the queue's room ──wake──▶ lease again
+                                    │
+                                    └── time is up, the client is gone, the server stops ──▶ nothing
+
+Laws of this file
+-----------------
+1. Nothing is missed: a room counts its wakes, and whoever saw the count change while
+   it asked the store asks again before it sits down.
+2. A wake wakes one. Whoever gets messages wakes the next, as there may be more; so one
+   message does not make a thousand clients ask.
+3. What the clock alone makes visible wakes by one timer for each room, set to what the
+   store says. It may be early, never late.
+4. The longest waiting is first.
+"""
+
+import asyncio
+from collections import OrderedDict
+
+from penstock.runtime.interface import Clock
+from penstock.store.interface import Delivery, QueueNotFound, QueueStore
+
+# A wake may be early by this much, never late: the timers of the loop are that exact.
+_EARLY_MS = 1
+
+
+class TooManyWaiting(Exception):
+    """As many are waiting as may; ``most`` says how many."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most} are waiting for messages already")
+        self.most = most
+
+
+class Room:
+    """Those who wait for one queue."""
+
+    __slots__ = ("places", "guests", "wakes", "timer", "timer_at_ms")
+
+    def __init__(self) -> None:
+        # In the order of their coming; a place is given up in the middle, too.
+        self.places: OrderedDict[asyncio.Future[bool], None] = OrderedDict()
+        # Everyone who waits or is about to, so that a room is left only by its last guest.
+        self.guests = 0
+        self.wakes = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_at_ms = 0
+
+
+class Waiting:
+    def __init__(self, store: QueueStore, clock: Clock, *, most: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._most = most
+        self._rooms: dict[str, Room] = {}
+        self.count = 0
+        self.is_stopping = False
+        store.watch(self.wake)
+
+    def wake(self, queue: str) -> None:
+        """Something in this queue may have become visible."""
+        room = self._rooms.get(queue)
+        if room is not None:
+            room.wakes += 1
+            _wake_one(room)
+
+    def stop(self) -> None:
+        """Answer everyone who waits, and let nobody wait any more."""
+        self.is_stopping = True
+        for room in self._rooms.values():
+            for place in room.places:
+                if not place.done():
+                    place.set_result(False)
+
+    async def lease(
+        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, gone: "asyncio.Future[None] | None"
+    ) -> Delivery | None:
+        """Lease, and if there is nothing wait for it; ``gone`` is done when the client is."""
+        if wait_ms <= 0 or self.is_stopping:
+            delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
+        else:
+            delivery = await self._wait(queue, want, lease_ms, wait_ms, gone)
+        if delivery is not None and queue in self._rooms:
+            await self._leave_for_others(queue)
+        return delivery
+
+    async def _wait(
+        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, gone: "asyncio.Future[None] | None"
+    ) -> Delivery | None:
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + wait_ms / 1_000
+        room = self._enter(queue)
+        try:
+            is_first_try = True
+            while True:
+                wakes = room.wakes
+                delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
+                if delivery is not None:
+                    return delivery
+                is_over = self.is_stopping or loop.time() >= ends_at or (gone is not None and gone.done())
+                if is_over:
+                    return None
+                if room.wakes == wakes:
+                    await self._set_timer(queue, room)
+                if room.wakes == wakes:
+                    await _sit(room, ends_at, gone, is_first=not is_first_try)
+                is_first_try = False
+        except BaseException:
+            # Whatever it is, a queue that is gone or a client that is: the next one is to learn it, too.
+            _wake_one(room)
+            raise
+        finally:
+            self._leave(queue, room)
+
+    def _enter(self, queue: str) -> Room:
+        if self.count >= self._most:
+            raise TooManyWaiting(self._most)
+        self.count += 1
+        room = self._rooms.get(queue)
+        if room is None:
+            room = self._rooms[queue] = Room()
+        room.guests += 1
+        return room
+
+    def _leave(self, queue: str, room: Room) -> None:
+        self.count -= 1
+        room.guests -= 1
+        if not room.guests:
+            if room.timer is not None:
+                room.timer.cancel()
+            del self._rooms[queue]
+
+    async def _leave_for_others(self, queue: str) -> None:
+        """After a lease: there may be more for others, and what was taken comes back when the lease lapses."""
+        room = self._rooms[queue]
+        room.wakes += 1
+        _wake_one(room)
+        try:
+            await self._set_timer(queue, room)
+        except QueueNotFound:
+            # It was deleted meanwhile; those who wait are told when they ask.
+            pass
+
+    async def _set_timer(self, queue: str, room: Room) -> None:
+        at_ms = await self._store.wakes_at_ms(queue)
+        if (
+            at_ms is None
+            or (room.timer is not None and room.timer_at_ms <= at_ms)
+            or self._rooms.get(queue) is not room
+        ):
+            return
+        if room.timer is not None:
+            room.timer.cancel()
+        delay_ms = max(0, at_ms - self._clock.now_ms()) + _EARLY_MS
+        room.timer_at_ms = at_ms
+        room.timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring, queue, room)
+
+    def _ring(self, queue: str, room: Room) -> None:
+        room.timer = None
+        if self._rooms.get(queue) is room:
+            self.wake(queue)
+
+
+def _wake_one(room: Room) -> None:
+    while room.places:
+        place, _ = room.places.popitem(last=False)
+        if not place.done():
+            place.set_result(True)
+            return
+
+
+async def _sit(room: Room, ends_at: float, gone: "asyncio.Future[None] | None", *, is_first: bool) -> None:
+    """Wait for a wake, the end of the time or of the client; whoever was woken in vain goes back to the front."""
+    loop = asyncio.get_running_loop()
+    place: asyncio.Future[bool] = loop.create_future()
+    room.places[place] = None
+    if is_first:
+        room.places.move_to_end(place, last=False)
+
+    def give_up(_: object = None) -> None:
+        if not place.done():
+            place.set_result(False)
+
+    timer = loop.call_at(ends_at, give_up)
+    if gone is not None:
+        gone.add_done_callback(give_up)
+    try:
+        await place
+    except asyncio.CancelledError:
+        # If it had been woken, the wake is for the next.
+        if place not in room.places:
+            _wake_one(room)
+        raise
+    finally:
+        timer.cancel()
+        room.places.pop(place, None)
+        if gone is not None:
+            gone.remove_done_callback(give_up)
