@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
-from penstock.broker.waiting import Waiting
+from penstock.broker.waiting import Absence, Waiting
 from penstock.core.message import Drafts, Receipt, Sender
 from penstock.core.names import ID_PREFIX
 from penstock.core.settings import QueueSettings
@@ -57,6 +58,7 @@ class Queues:
         self.store = store
         self.waiting = Waiting(store, runtime.clock, most=waiting_max)
         self.redrives = Redrives(store, runtime)
+        self.gathering = Gathering(store)
         self.totals: dict[str, Totals] = {}
         self._runtime = runtime
         # Settings are read, changed and written in turn, so that of two who change some at once neither is lost.
@@ -106,7 +108,10 @@ class Queues:
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         if self.waiting.is_stopping:
             self.check_running()
-        ids = await self.store.send(queue, drafts, sender=sender)
+        if sender is None:
+            ids = await self.gathering.send(queue, drafts)
+        else:
+            ids = await self.store.send(queue, drafts, sender=sender)
         self._total(queue).sent += len(ids)
         return ids
 
@@ -117,14 +122,14 @@ class Queues:
         want: int,
         lease_ms: int | None = None,
         wait_ms: int = 0,
-        gone: "asyncio.Future[None] | None" = None,
+        absence: Absence | None = None,
     ) -> Delivery | None:
-        """Lease messages, waiting for the first for up to ``wait_ms``; ``gone`` is done when the client is gone."""
+        """Lease messages, waiting for the first for up to ``wait_ms``, as long as the client is there."""
         if self.waiting.is_stopping:
             self.check_running()
-        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, gone=gone)
+        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, absence=absence)
         if delivery is not None:
-            if gone is not None and gone.done():
+            if absence is not None and absence.is_gone:
                 # Nobody is there to be told: others need not wait for the lease to lapse.
                 await self.store.release(queue, delivery.receipts(), delay_ms=0)
                 return None
@@ -179,7 +184,7 @@ async def open_queues(store: QueueStore, runtime: Runtime, *, waiting_max: int =
     queues = Queues(store, runtime, waiting_max=waiting_max)
     async with asyncio.TaskGroup() as tasks:
         tidying = tasks.create_task(queues._tidy())
-        queues.redrives.tasks = tasks
+        queues.redrives.tasks = queues.gathering.tasks = tasks
         try:
             yield queues
         finally:

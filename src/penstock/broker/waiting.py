@@ -8,7 +8,7 @@ Laws of this file
 -----------------
 1. Nothing is missed: a room counts its wakes, and whoever saw the count change while
    it asked the store asks again before it sits down.
-2. A wake wakes one. Whoever gets messages wakes the next, as there may be more; so one
+2. A wake wakes one. Whoever gets messages wakes the next if there are more; so one
    message does not make a thousand clients ask. Whoever is woken and leaves without any,
    because its time is up or its client is gone, wakes the next.
 3. What the clock alone makes visible wakes by one timer for each room, set to what the
@@ -19,9 +19,10 @@ Laws of this file
 
 import asyncio
 from collections import OrderedDict
+from typing import Protocol
 
 from penstock.runtime.interface import Clock
-from penstock.store.interface import Delivery, QueueStore
+from penstock.store.interface import Delivery, QueueNotFound, QueueStore
 
 # Timers of the loop are exact to this; a ring that is too early costs another one.
 _TIMER_MS = 1
@@ -33,6 +34,17 @@ class TooManyWaiting(Exception):
     def __init__(self, most: int) -> None:
         super().__init__(f"{most} are waiting for messages already")
         self.most = most
+
+
+class Absence(Protocol):
+    """Whether a client is still there. It is asked for only when there is nothing for it yet."""
+
+    def watch(self) -> "asyncio.Future[None]":
+        """Return a future that is done when the client is gone."""
+        ...
+
+    @property
+    def is_gone(self) -> bool: ...
 
 
 class Room:
@@ -76,38 +88,49 @@ class Waiting:
                     place.set_result(False)
 
     async def lease(
-        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, gone: "asyncio.Future[None] | None"
+        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
     ) -> Delivery | None:
-        """Lease, and if there is nothing wait for it; ``gone`` is done when the client is."""
+        """Lease, and if there is nothing wait for it; ``absence`` tells whether the client is still there."""
         if wait_ms <= 0 or self.is_stopping:
             delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
         else:
-            delivery = await self._wait(queue, want, lease_ms, wait_ms, gone)
-        if delivery is not None and queue in self._rooms:
-            self._leave_for_others(queue, delivery)
+            delivery = await self._wait(queue, want, lease_ms, wait_ms, absence)
+        room = self._rooms.get(queue)
+        if delivery is not None and room is not None:
+            # What was taken comes back when the lease lapses, and there may be more for others now.
+            self._set_timer(queue, room, delivery.until_ms)
+            if self._store.has_ready(queue):
+                room.wakes += 1
+                _wake_one(room)
         return delivery
 
     async def _wait(
-        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, gone: "asyncio.Future[None] | None"
+        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
     ) -> Delivery | None:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + wait_ms / 1_000
         room = self._enter(queue)
+        gone: asyncio.Future[None] | None = None
+        was_woken = False
         try:
-            was_woken = False
             while gone is None or not gone.done():
                 wakes = room.wakes
                 delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
                 if delivery is not None:
+                    if was_woken:
+                        # What woke it may have been for later, and this something else.
+                        await self._look_ahead(queue, room)
                     return delivery
                 if self.is_stopping or loop.time() >= ends_at:
                     break
                 if room.wakes == wakes:
-                    await self._set_timer(queue, room)
+                    await self._look_ahead(queue, room)
+                if gone is None and absence is not None:
+                    gone = absence.watch()
                 if room.wakes == wakes:
                     was_woken = await _sit(room, ends_at, gone, is_first=was_woken)
             if was_woken:
-                # What woke it may be for later: the next one looks when, and sets the timer.
+                # What woke it may be for later: the next one looks when.
                 _wake_one(room)
             return None
         except BaseException:
@@ -135,23 +158,18 @@ class Waiting:
                 room.timer.cancel()
             del self._rooms[queue]
 
-    def _leave_for_others(self, queue: str, delivery: Delivery) -> None:
-        """After a lease: there may be more for others, and what was taken comes back when the lease lapses.
+    async def _look_ahead(self, queue: str, room: Room) -> None:
+        try:
+            at_ms = await self._store.wakes_at_ms(queue)
+        except QueueNotFound:
+            # Deleted meanwhile: whoever asks next is told.
+            room.wakes += 1
+            _wake_one(room)
+            return
+        if at_ms is not None:
+            self._set_timer(queue, room, at_ms)
 
-        The delivery says when, so that nobody waits for another answer of the store.
-        """
-        room = self._rooms[queue]
-        room.wakes += 1
-        _wake_one(room)
-        self._ring_at(queue, room, delivery.until_ms)
-
-    async def _set_timer(self, queue: str, room: Room) -> None:
-        at_ms = await self._store.wakes_at_ms(queue)
-        if at_ms is not None and self._rooms.get(queue) is room:
-            self._ring_at(queue, room, at_ms)
-
-    def _ring_at(self, queue: str, room: Room, at_ms: int) -> None:
-        """Wake one at an instant, or at the earlier one that is set already."""
+    def _set_timer(self, queue: str, room: Room, at_ms: int) -> None:
         if room.timer is not None:
             if room.timer_at_ms <= at_ms:
                 return
