@@ -5,13 +5,14 @@ verb of a batch is one call of the store. What the store raises passes through.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
 from penstock.broker.waiting import Absence, Waiting
+from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Sender
 from penstock.core.names import ID_PREFIX
 from penstock.core.settings import QueueSettings
@@ -75,10 +76,14 @@ class Queues:
         if self.waiting.is_stopping:
             raise Stopping("the server is stopping")
 
-    async def create(self, queue: str, settings: QueueSettings) -> bool:
-        """Make a queue, and return whether it is new."""
+    async def create(
+        self, queue: str, settings: QueueSettings, *, check: Callable[[Iterable[str]], None] | None = None
+    ) -> bool:
+        """Make a queue, and return whether it is new; ``check`` may refuse it for the queues that are there."""
         self.check_running()
         async with self._settings_lock:
+            if check is not None:
+                check([name async for name in self._names()])
             try:
                 await self.store.describe(queue)
                 is_new = False
@@ -159,6 +164,13 @@ class Queues:
 
     async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
         return await self.store.extend(queue, receipts, lease_ms=lease_ms)
+
+    async def _names(self) -> AsyncIterator[str]:
+        after = ""
+        while names := await self.store.queues(after=after, most=PAGE_MAX):
+            for name in names:
+                yield name
+            after = names[-1]
 
     def _total(self, queue: str) -> Totals:
         total = self.totals.get(queue)

@@ -110,18 +110,14 @@ class Waiting:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + wait_ms / 1_000
         room = self._enter(queue)
+        delivery: Delivery | None = None
         gone: asyncio.Future[None] | None = None
         was_woken = False
         try:
-            while gone is None or not gone.done():
+            while not _is_done(gone):
                 wakes = room.wakes
                 delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
-                if delivery is not None:
-                    if was_woken:
-                        # What woke it may have been for later, and this something else.
-                        await self._look_ahead(queue, room)
-                    return delivery
-                if self.is_stopping or loop.time() >= ends_at:
+                if delivery is not None or self.is_stopping or loop.time() >= ends_at:
                     break
                 if room.wakes == wakes:
                     await self._look_ahead(queue, room)
@@ -130,9 +126,8 @@ class Waiting:
                 if room.wakes == wakes:
                     was_woken = await _sit(room, ends_at, gone, is_first=was_woken)
             if was_woken:
-                # What woke it may be for later: the next one looks when.
-                _wake_one(room)
-            return None
+                await self._hand_on(queue, room, delivery)
+            return delivery
         except BaseException:
             # Whatever it is, a queue that is gone or a client that is: the next one is to learn it, too.
             _wake_one(room)
@@ -158,6 +153,13 @@ class Waiting:
                 room.timer.cancel()
             del self._rooms[queue]
 
+    async def _hand_on(self, queue: str, room: Room, delivery: Delivery | None) -> None:
+        """Whoever was woken leaves. What woke it may be for later, so somebody is to look when that is."""
+        if delivery is None:
+            _wake_one(room)
+        else:
+            await self._look_ahead(queue, room)
+
     async def _look_ahead(self, queue: str, room: Room) -> None:
         try:
             at_ms = await self._store.wakes_at_ms(queue)
@@ -182,6 +184,10 @@ class Waiting:
         room.timer = None
         if self._rooms.get(queue) is room:
             self.wake(queue)
+
+
+def _is_done(gone: "asyncio.Future[None] | None") -> bool:
+    return gone is not None and gone.done()
 
 
 def _wake_one(room: Room) -> None:

@@ -22,8 +22,8 @@ from penstock.wire.operating import Escalation, Story
 from penstock.wire.queues import PRIORITIES
 
 # The states of REST, and what a store calls them.
-PLACES = dict(zip(STATES, ("waiting", "resting", "leased", "spent", "moving"), strict=True))
-_STATES = {place: state for state, place in PLACES.items()}
+PLACES: dict[State, str] = dict(zip(STATES, ("waiting", "resting", "leased", "spent", "moving"), strict=True))
+_STATES: dict[str, State] = {place: state for state, place in PLACES.items()}
 
 S = TypeVar("S", bound=Seen)
 

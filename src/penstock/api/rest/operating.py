@@ -19,7 +19,16 @@ from penstock.core.limits import DURATION_MS_MAX, RETRY_AFTER_MS_MAX
 from penstock.store.interface import Outcome, QueueNotFound
 from penstock.wire import operating as wire
 from penstock.wire.messages import LIST_MAX
-from penstock.wire.operating import Escalate, Escalated, Escalations, Filter, Requeue, Requeued, RedriveTask, RedriveTasks
+from penstock.wire.operating import (
+    Escalate,
+    Escalated,
+    Escalations,
+    Filter,
+    RedriveTask,
+    RedriveTasks,
+    Requeue,
+    Requeued,
+)
 
 _read_escalate = Decoder(Escalate)
 _read_requeue = Decoder(Requeue)
@@ -31,7 +40,7 @@ class AuditQuery(Struct, forbid_unknown_fields=True):
 
 
 async def escalate(call: Call) -> Answer:
-    queue = await call.queue(Role.WRITE)
+    queue = await call.queue(Role.ADMIN)
     asked: Escalate = await call.body(_read_escalate)
     _check_one_of(asked, is_needed=True)
     order = _Escalation(call, queue, asked)
@@ -88,12 +97,14 @@ def _until_ms(call: Call, asked: Escalate) -> int:
 async def escalations(call: Call) -> Answer:
     queue = await call.queue(Role.READ)
     asked: AuditQuery = call.query(AuditQuery)
-    return Answer(Escalations([show_escalation(each) for each in await call.queues.store.audit(queue, most=asked.limit)]))
+    return Answer(
+        Escalations([show_escalation(each) for each in await call.queues.store.audit(queue, most=asked.limit)])
+    )
 
 
 async def requeue(call: Call) -> Answer:
     """Send one dead letter back, or say why it does not go."""
-    queue, message_id = await call.queue(Role.WRITE), call.parameter("message_id")
+    queue, message_id = await call.queue(Role.ADMIN), call.parameter("message_id")
     asked: Requeue = await call.body(_read_requeue, may_be_empty=True)
     into = await _into(call, queue, asked.into)
     result = await call.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
@@ -113,14 +124,16 @@ async def _why_not(call: Call, queue: str, message_id: str, *, is_homeless: bool
     if message.past is None or message.past.queue == queue:
         return Refused("not_dead_letter", f"{message_id!r} was sent to {queue!r} itself; it is no dead letter")
     if message.place not in {"waiting", "resting"}:
-        return Refused("message_in_flight", f"{message_id!r} is {message.place}; it stays until it is released or lapses")
+        return Refused(
+            "message_in_flight", f"{message_id!r} is {message.place}; it stays until it is released or lapses"
+        )
     return Refused(
         "queue_full", f"there is no room where {message_id!r} would go", retry_after_s=RETRY_AFTER_MS_MAX / 1_000
     )
 
 
 async def begin_redrive(call: Call) -> Answer:
-    queue = await call.queue(Role.WRITE)
+    queue = await call.queue(Role.ADMIN)
     call.queues.check_running()
     asked: wire.Redrive = await call.body(_read_redrive, may_be_empty=True)
     _check_one_of(asked, is_needed=False)
@@ -150,7 +163,7 @@ async def get_redrive(call: Call) -> Answer:
 
 
 async def end_redrive(call: Call) -> Answer:
-    queue = await call.queue(Role.WRITE)
+    queue = await call.queue(Role.ADMIN)
     task = call.queues.redrives.find(queue, call.parameter("task_id"))
     await call.queues.redrives.end(task)
     return Answer(_task(task))
