@@ -243,8 +243,8 @@ def _check_columns(frame: SendFrame) -> None:
     """A frame says nothing of limits, so each column is looked at; which row it is only if one is beyond."""
     columns: tuple[tuple[str, Sequence[int] | None, int], ...] = (
         ("priority", frame.tiers, len(PRIORITIES) - 1),
-        ("group", frame.groups and [*map(len, frame.groups)], NAME_BYTES_MAX),
-        ("dedup_id", frame.dedup_ids and [*map(len, frame.dedup_ids)], NAME_BYTES_MAX),
+        ("group", None if frame.groups is None else [*map(len, frame.groups)], NAME_BYTES_MAX),
+        ("dedup_id", None if frame.dedup_ids is None else [*map(len, frame.dedup_ids)], NAME_BYTES_MAX),
         ("max_deliveries", frame.deliveries_max, DELIVERIES_MAX),
     )
     for name, column, most in columns:
