@@ -152,8 +152,13 @@ class EmbeddedStore:
     def watch(self, wake: Callable[[str], None]) -> None:
         self._shards.watch(wake)
 
+    def has_ready(self, queue: str) -> bool:
+        shard = self._shards.find(queue)
+        # Of a queue that is gone, those who wait have to learn it.
+        return shard is None or any(shard.queue(queue).state.ready)
+
     async def wakes_at_ms(self, queue: str) -> int | None:
-        return await asking.wakes_at_ms(await self._shards.at(queue), queue)
+        return asking.wakes_at_ms(await self._shards.at(queue), queue)
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         shard = await self._shards.at(queue)
