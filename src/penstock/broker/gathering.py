@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.limits import GATHERED_BYTES_MAX, GATHERED_MESSAGES_MAX
 from penstock.core.message import Drafts, Tier
+from penstock.frame import size_of
 from penstock.store.interface import QueueStore
 
 _NORMAL = bytes((Tier.NORMAL,))
@@ -54,8 +55,10 @@ class Gathering:
         self.tasks: asyncio.TaskGroup | None = None
 
     async def send(self, queue: str, drafts: Drafts) -> Sequence[str]:
-        size_bytes = sum(map(len, drafts.bodies))
-        if self.tasks is None or len(drafts) > SMALL or size_bytes > GATHERED_BYTES_MAX // 8:
+        if self.tasks is None or len(drafts) > SMALL:
+            return await self._store.send(queue, drafts)
+        size_bytes = size_of(drafts.bodies)
+        if size_bytes > GATHERED_BYTES_MAX // 8:
             return await self._store.send(queue, drafts)
         line = self._lines.get(queue)
         if line is None:

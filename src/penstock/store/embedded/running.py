@@ -30,7 +30,7 @@ class RunningShard:
     def __init__(self, runtime: Runtime, shard: Shard, journal: DiskLog, history_log: DiskLog, upkeep: Upkeep) -> None:
         self._runtime = runtime
         self._log = journal
-        self._history_log = history_log
+        self.history_log = history_log
         self._upkeep = upkeep
         self._tasks: list[asyncio.Task[None]] = []
         self.shard = shard
@@ -66,7 +66,7 @@ class RunningShard:
             if self.shard.history is not None:
                 await self.shard.history.flush()
         finally:
-            await self._history_log.close()
+            await self.history_log.close()
             await self._log.close()
 
     async def _shorten(self, every_ms: int) -> None:
@@ -84,9 +84,9 @@ class RunningShard:
             await self._cares(lambda: history.run_once(self.shard.now_ms()))
             if not history.pending_rows:
                 history.has_rows.clear()
-            if self._history_log.rolled.is_set():
-                self._history_log.rolled.clear()
-                await self._cares(lambda: retain(self._history_log, now_ms=self.shard.now_ms()))
+            if self.history_log.rolled.is_set():
+                self.history_log.rolled.clear()
+                await self._cares(lambda: retain(self.history_log, now_ms=self.shard.now_ms()))
 
     async def _cares(self, care: Callable[[], Awaitable[bool | None]]) -> bool:
         """Do something that may go wrong without harm, because it is tried again."""

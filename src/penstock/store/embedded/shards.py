@@ -108,6 +108,9 @@ class Shards:
             raise QueueNotFound("there is no queue of this id")
         return name
 
+    def running_of(self, shard: Shard) -> RunningShard:
+        return self.running[self.all.index(shard)]
+
     def watch(self, wake: Callable[[str], None]) -> None:
         for shard in self.all:
             shard.watchers.append(wake)
