@@ -110,13 +110,18 @@ class Api:
         *,
         headers: dict[str, str] | None = None,
         query: dict[str, object] | None = None,
+        query_string: bytes | None = None,
         connection: "Connection | None" = None,
+        has_length: bool = True,
     ) -> Response:
         connection = connection or Connection()
         connection.begin(body)
-        await self.application(
-            _scope(method, path, body, headers or {}, query or {}), connection.receive, connection.send
-        )
+        scope = _scope(method, path, headers or {}, query or {})
+        if has_length and body and "content-length" not in (headers or {}):
+            scope["headers"].append((b"content-length", b"%d" % len(body)))
+        if query_string is not None:
+            scope["query_string"] = query_string
+        await self.application(scope, connection.receive, connection.send)
         return connection.response()
 
 
@@ -160,12 +165,7 @@ class Connection:
         return Response(start["status"], headers, body)
 
 
-def _scope(
-    method: str, path: str, body: bytes, headers: dict[str, str], query: dict[str, object]
-) -> MutableMapping[str, Any]:
-    given = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    if body:
-        given.append((b"content-length", b"%d" % len(body)))
+def _scope(method: str, path: str, headers: dict[str, str], query: dict[str, object]) -> MutableMapping[str, Any]:
     return {
         "type": "http",
         "method": method,
@@ -173,7 +173,7 @@ def _scope(
         "raw_path": quote(path).encode(),
         "root_path": "",
         "query_string": urlencode(query).encode(),
-        "headers": given,
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
     }
 
 
