@@ -1,6 +1,7 @@
 """A server killed again and again under an SDK that goes on: nothing acknowledged is lost, nothing is doubled."""
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,21 +22,26 @@ async def test_a_killed_server_costs_a_sender_time_and_nothing_else(tmp_path: Pa
             await client.create_queue("work")
             queue = client.queue("work")
             ids: dict[int, str] = {}
+            kills = [(2 * MESSAGES * each // (KILLS + 1), asyncio.Event()) for each in range(1, KILLS + 1)]
+
+            def keep(numbers: Iterable[int], found: Iterable[str]) -> None:
+                ids.update(zip(numbers, found, strict=True))
+                for count, is_due in kills:
+                    if len(ids) >= count:
+                        is_due.set()
 
             async def send(first: int) -> None:
                 for number in range(first, MESSAGES, 40):
-                    ids[number] = await queue.send(b"%d" % number)
+                    keep([number], [await queue.send(b"%d" % number)])
 
             async def send_batches() -> None:
                 for first in range(MESSAGES, 2 * MESSAGES, 100):
                     numbers = range(first, first + 100)
-                    found = await queue.send_many([b"%d" % number for number in numbers])
-                    ids.update(zip(numbers, found, strict=True))
+                    keep(numbers, await queue.send_many([b"%d" % number for number in numbers]))
 
             async def kill() -> None:
-                for kills in range(1, KILLS + 1):
-                    while len(ids) < 2 * MESSAGES * kills // (KILLS + 1):
-                        await asyncio.sleep(0.001)
+                for _, is_due in kills:
+                    await is_due.wait()
                     server.kill()
                     await asyncio.to_thread(server.start)
 
