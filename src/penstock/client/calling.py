@@ -27,6 +27,8 @@ class Caller:
 
     async def attempt(self, call: Call[T]) -> T:
         """Try once."""
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
         transport = self._transport or self._open()
         try:
             answer = await transport.request(
@@ -57,7 +59,5 @@ class Caller:
             await self._transport.close()
 
     def _open(self) -> Transport:
-        if self._is_closed:
-            raise ClientClosed("the client is closed")
         self._transport = self._open_transport()
         return self._transport

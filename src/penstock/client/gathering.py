@@ -168,11 +168,16 @@ class Gathering:
         # By tier where the queue was full, -1 where it was not; -2 is that of groups.
         self._lanes: dict[int, Lane] = {}
 
-    async def send(self, body: bytes, extras: Extras | None, timeout_s: float) -> str:
-        """Send one message together with others, and return its id."""
-        size = len(body) + MESSAGE_BYTES
-        if not self._room.take(size):
-            await self._room.wait(size)
+    async def wait_for_room(self, body: bytes) -> None:
+        """Wait until there is memory for a message, and take it."""
+        await self._room.wait(len(body) + MESSAGE_BYTES)
+
+    def take_room(self, body: bytes) -> bool:
+        """Take memory for a message, if there is some."""
+        return self._room.take(len(body) + MESSAGE_BYTES)
+
+    def add(self, body: bytes, extras: Extras | None, timeout_s: float) -> "asyncio.Future[str]":
+        """Send one message together with others; its id comes in the end. Room for it was taken before."""
         now_s = self._loop.time()
         key = -1
         if extras is not None and extras.group:
@@ -180,7 +185,7 @@ class Gathering:
         elif now_s - self._delivery.was_full_at_s < _FULL_FOR_S:
             key = NORMAL if extras is None else extras.tier
         lane = self._lanes.get(key) or self._lane(key)
-        return await lane.add(body, extras, now_s + timeout_s)
+        return lane.add(body, extras, now_s + timeout_s)
 
     async def drain(self) -> None:
         for lane in list(self._lanes.values()):

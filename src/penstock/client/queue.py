@@ -67,10 +67,10 @@ class Queue:
                 attributes=attributes,
                 max_deliveries=max_deliveries,
             )
-        outbox = self._outbox
-        return await outbox.gathering(self.name).send(
-            body, extras, outbox.timeout_s if timeout_s is None else timeout_s
-        )
+        gathering = self._outbox.gathering(self.name)
+        if not gathering.take_room(body):
+            await gathering.wait_for_room(body)
+        return await gathering.add(body, extras, self._outbox.timeout_s if timeout_s is None else timeout_s)
 
     async def send_many(self, items: Iterable[object], *, timeout_s: float | None = None) -> Sequence[str]:
         """Send any number of messages, data or drafts, and return their ids in the same order.
