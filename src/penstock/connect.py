@@ -22,8 +22,8 @@ from types import ModuleType
 from typing import Any, cast
 from urllib.parse import unquote
 
-from penstock.client.clients import Client
 from penstock.client.calling import TIMEOUT_S
+from penstock.client.clients import Client
 from penstock.client.http import Address, HttpTransport
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered

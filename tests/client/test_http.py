@@ -1,6 +1,7 @@
 """The transport over sockets, against peers that behave well and badly."""
 
 import asyncio
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,8 @@ from tests.client.peers import OK, Peer, peer, polite, transport_to
 
 pytestmark = pytest.mark.real_time
 
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Reader: TypeAlias = asyncio.StreamReader
+Writer: TypeAlias = asyncio.StreamWriter
 
 
 async def get(transport: HttpTransport, *, timeout_s: float = 5, is_repeatable: bool = True) -> Answer:

@@ -23,13 +23,15 @@ from penstock.core.limits import (
 from penstock.core.message import Drafts, Receipt, Sender, masks
 from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, Queue
-from penstock.core.settings import BadSettings, QueueSettings
+from penstock.core.settings import BadSettings, DedupScope, QueueSettings
 from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import asking, history_pages, operating, peeking
 from penstock.store.embedded.delivering import Handed
+from penstock.store.embedded.digests import with_digests
+from penstock.store.embedded.keeping import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
 from penstock.store.embedded.moves import Moves
 from penstock.store.embedded.naming import ids_of
 from penstock.store.embedded.operating import Wanted
@@ -79,6 +81,7 @@ class EmbeddedStore:
         *,
         shards: int = 1,
         upkeep_ms: int = UPKEEP_MS,
+        keep: Keep = ON_DISK,
     ) -> "EmbeddedStore":
         """Open the store in a folder, or create it, and be what it was.
 
@@ -87,7 +90,7 @@ class EmbeddedStore:
         `JournalHasNoBeginning` and `SnapshotUnknown`. Every ``upkeep_ms`` it looks
         whether the journals can be made shorter.
         """
-        opened = await Shards.open(runtime, folder, settings, count=shards, upkeep_ms=upkeep_ms)
+        opened = await Shards.open(runtime, folder, settings, count=shards, keep=keep, upkeep_ms=upkeep_ms)
         store = cls(runtime, opened)
         try:
             await store._moves.resume()
@@ -95,6 +98,11 @@ class EmbeddedStore:
             await store.close()
             raise
         return store
+
+    @classmethod
+    async def in_memory(cls, runtime: Runtime) -> "EmbeddedStore":
+        """Open a store on a disk that is memory (`runtime/memory.py`): it keeps little that is dead."""
+        return await cls.open(runtime, "memory", IN_MEMORY_JOURNAL, upkeep_ms=IN_MEMORY_UPKEEP_MS, keep=IN_MEMORY)
 
     async def close(self) -> None:
         await self._shards.close()
@@ -322,6 +330,8 @@ class EmbeddedStore:
 def _send(shard: Shard, state: Queue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:
     if not len(drafts):
         return []
+    if state.state.settings.dedup_scope is DedupScope.CONTENT:
+        drafts = with_digests(drafts)
     with shard.log.reserve(_size(drafts)) as space:
         accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
         if accepted.event is not None:
