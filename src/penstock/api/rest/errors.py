@@ -113,6 +113,26 @@ def _named(code: str, field: str) -> Callable[[Exception], Problem]:
     return lambda error: problem(code, str(error), field=field)
 
 
+# What settings are called inside, and here. Times are another matter: they are checked before, in seconds.
+_WORDS = {
+    "deliveries_max": "max_deliveries",
+    "dead_letters": "dead_letter_queue",
+    "size_max": "queue_size",
+    "body_bytes_max": "message_bytes_max",
+    "weights": "tiers.weights",
+    "is_fifo": "fifo",
+}
+_WORD = re.compile(rf"\b({'|'.join(_WORDS)})\b")
+
+
+def _translated(code: str, detail: str, *, field: str | None = None) -> Problem:
+    """Return a problem in the words of REST; the field is the first of them that the text names."""
+    named = _WORD.search(detail)
+    if field is None and named is not None:
+        field = _WORDS[named[1]]
+    return problem(code, _WORD.sub(lambda word: _WORDS[word[1]], detail), field=field)
+
+
 def _full(error: Exception) -> Problem:
     assert isinstance(error, QueueFull)
     return problem("queue_full", str(error), field="queue_size", retry_after_s=error.retry_after_ms / 1_000)
@@ -135,9 +155,9 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     NotLeased: _plain("not_leased"),
     DeadLettersShared: _plain("dead_letters_shared"),
     BadName: _named("bad_field", "queue_name"),
-    BadSettings: _plain("bad_field"),
-    BodyTooLarge: _named("message_too_large", "data"),
-    BadDraft: _plain("bad_field"),
+    BadSettings: lambda error: _translated("bad_field", str(error)),
+    BodyTooLarge: lambda error: _translated("message_too_large", str(error), field="data"),
+    BadDraft: lambda error: _translated("bad_field", str(error)),
     BadSender: _named("bad_field", "sender"),
     SenderFenced: _plain("sender_fenced"),
     SendForgotten: _plain("send_forgotten"),

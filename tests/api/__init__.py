@@ -1,0 +1,1 @@
+"""The front ends, each spoken to in its own words."""
