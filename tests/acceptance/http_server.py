@@ -50,7 +50,7 @@ class RunningServer:
 def running_server(
     folder: Path, *, request_bytes_max: int = 16 * 1024 * 1024, may_note: str | None = None
 ) -> Iterator[RunningServer]:
-    """Start a server and stop it, with an exit code of 0 and nothing noted that needs a look, but ``may_note``."""
+    """Start a server and stop it; fail if it exits with an error, or has noted something without ``may_note`` in it."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = folder / "notes.txt"
     with notes.open("wb") as written:

@@ -38,6 +38,10 @@ class RestApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not spoken here")
+        if b"%" in scope.get("raw_path", b"") and b"%2f" in scope["raw_path"].lower():
+            # No name has a slash in it. Read as one, it would part the path where nobody before us saw it parted.
+            await _send_problem(send, problem("not_found", "a path with an escaped slash leads nowhere"))
+            return
         operation, parameters = _hot(scope)
         if operation is not None:
             await self._answer(operation, parameters, scope, receive, send)
