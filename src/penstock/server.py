@@ -93,6 +93,7 @@ class Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             backlog=BACKLOG,
             timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=int(settings.stop_timeout_s),

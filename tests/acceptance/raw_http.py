@@ -25,7 +25,7 @@ class RawAnswer(NamedTuple):
         return found
 
 
-def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+def request(method: str, path: str, body: bytes = b"", /, **headers: str) -> bytes:
     """Return a request as it should be, with a content type of JSON unless it says another."""
     fields = {"host": "localhost", "content_type": "application/json", "content_length": str(len(body)), **headers}
     head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items() if value)
