@@ -19,7 +19,8 @@ import uvicorn
 import uvloop
 
 from penstock.api.rest.app import RestApplication
-from penstock.api.rest.calling import Service
+from penstock.api.rest.calling import ASGIApplication, Service
+from penstock.api.rest.hosts import LocalOnly
 from penstock.broker.access import Access
 from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
@@ -42,7 +43,9 @@ class Application:
     def __init__(self, queues: Queues, runtime: Runtime, access: Access, settings: ServerSettings) -> None:
         self.queues = queues
         self.runtime = runtime
-        self.asgi = RestApplication(Service(queues, access, settings.request_bytes_max), runtime.note)
+        rest = RestApplication(Service(queues, access, settings.request_bytes_max), runtime.note)
+        is_local = settings.is_on_loopback and not settings.behind_proxy
+        self.asgi: ASGIApplication = LocalOnly(rest) if is_local else rest
 
 
 @asynccontextmanager
