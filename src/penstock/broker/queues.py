@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
-from penstock.broker.waiting import Waiting
+from penstock.broker.waiting import Absence, Waiting
 from penstock.core.message import Drafts, Receipt, Sender
 from penstock.core.names import ID_PREFIX
 from penstock.core.settings import QueueSettings
@@ -109,14 +109,14 @@ class Queues:
         want: int,
         lease_ms: int | None = None,
         wait_ms: int = 0,
-        gone: "asyncio.Future[None] | None" = None,
+        absence: Absence | None = None,
     ) -> Delivery | None:
-        """Lease messages, waiting for the first for up to ``wait_ms``; ``gone`` is done when the client is gone."""
+        """Lease messages, waiting for the first for up to ``wait_ms``, as long as the client is there."""
         if self.waiting.is_stopping:
             self.check_running()
-        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, gone=gone)
+        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, absence=absence)
         if delivery is not None:
-            if gone is not None and gone.done():
+            if absence is not None and absence.is_gone:
                 # Nobody is there to be told: others need not wait for the lease to lapse.
                 await self.store.release(queue, delivery.receipts(), delay_ms=0)
                 return None

@@ -8,7 +8,7 @@ Laws of this file
 -----------------
 1. Nothing is missed: a room counts its wakes, and whoever saw the count change while
    it asked the store asks again before it sits down.
-2. A wake wakes one. Whoever gets messages wakes the next, as there may be more; so one
+2. A wake wakes one. Whoever gets messages wakes the next if there are more; so one
    message does not make a thousand clients ask.
 3. What the clock alone makes visible wakes by one timer for each room, set to what the
    store says. It may be early, never late.
@@ -17,9 +17,10 @@ Laws of this file
 
 import asyncio
 from collections import OrderedDict
+from typing import Protocol
 
 from penstock.runtime.interface import Clock
-from penstock.store.interface import Delivery, QueueNotFound, QueueStore
+from penstock.store.interface import Delivery, QueueStore
 
 # A wake may be early by this much, never late: the timers of the loop are that exact.
 _EARLY_MS = 1
@@ -31,6 +32,17 @@ class TooManyWaiting(Exception):
     def __init__(self, most: int) -> None:
         super().__init__(f"{most} are waiting for messages already")
         self.most = most
+
+
+class Absence(Protocol):
+    """Whether a client is still there. It is asked for only when there is nothing for it yet."""
+
+    def watch(self) -> "asyncio.Future[None]":
+        """Return a future that is done when the client is gone."""
+        ...
+
+    @property
+    def is_gone(self) -> bool: ...
 
 
 class Room:
@@ -74,38 +86,47 @@ class Waiting:
                     place.set_result(False)
 
     async def lease(
-        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, gone: "asyncio.Future[None] | None"
+        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
     ) -> Delivery | None:
-        """Lease, and if there is nothing wait for it; ``gone`` is done when the client is."""
+        """Lease, and if there is nothing wait for it; ``absence`` tells whether the client is still there."""
         if wait_ms <= 0 or self.is_stopping:
             delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
         else:
-            delivery = await self._wait(queue, want, lease_ms, wait_ms, gone)
-        if delivery is not None and queue in self._rooms:
-            await self._leave_for_others(queue)
+            delivery = await self._wait(queue, want, lease_ms, wait_ms, absence)
+        room = self._rooms.get(queue)
+        if delivery is not None and room is not None:
+            # What was taken comes back when the lease lapses, and there may be more for others now.
+            self._set_timer(queue, room, delivery.until_ms)
+            if self._store.has_ready(queue):
+                room.wakes += 1
+                _wake_one(room)
         return delivery
 
     async def _wait(
-        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, gone: "asyncio.Future[None] | None"
+        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
     ) -> Delivery | None:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + wait_ms / 1_000
         room = self._enter(queue)
+        gone: asyncio.Future[None] | None = None
         try:
-            is_first_try = True
             while True:
                 wakes = room.wakes
                 delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
                 if delivery is not None:
                     return delivery
-                is_over = self.is_stopping or loop.time() >= ends_at or (gone is not None and gone.done())
-                if is_over:
+                if self.is_stopping or loop.time() >= ends_at or (gone is not None and gone.done()):
                     return None
+                if room.wakes != wakes:
+                    continue
+                at_ms = await self._store.wakes_at_ms(queue)
+                if at_ms is not None:
+                    self._set_timer(queue, room, at_ms)
+                is_back = gone is not None
+                if gone is None and absence is not None:
+                    gone = absence.watch()
                 if room.wakes == wakes:
-                    await self._set_timer(queue, room)
-                if room.wakes == wakes:
-                    await _sit(room, ends_at, gone, is_first=not is_first_try)
-                is_first_try = False
+                    await _sit(room, ends_at, gone, is_first=is_back)
         except BaseException:
             # Whatever it is, a queue that is gone or a client that is: the next one is to learn it, too.
             _wake_one(room)
@@ -131,26 +152,10 @@ class Waiting:
                 room.timer.cancel()
             del self._rooms[queue]
 
-    async def _leave_for_others(self, queue: str) -> None:
-        """After a lease: there may be more for others, and what was taken comes back when the lease lapses."""
-        room = self._rooms[queue]
-        room.wakes += 1
-        _wake_one(room)
-        try:
-            await self._set_timer(queue, room)
-        except QueueNotFound:
-            # It was deleted meanwhile; those who wait are told when they ask.
-            pass
-
-    async def _set_timer(self, queue: str, room: Room) -> None:
-        at_ms = await self._store.wakes_at_ms(queue)
-        if (
-            at_ms is None
-            or (room.timer is not None and room.timer_at_ms <= at_ms)
-            or self._rooms.get(queue) is not room
-        ):
-            return
+    def _set_timer(self, queue: str, room: Room, at_ms: int) -> None:
         if room.timer is not None:
+            if room.timer_at_ms <= at_ms:
+                return
             room.timer.cancel()
         delay_ms = max(0, at_ms - self._clock.now_ms()) + _EARLY_MS
         room.timer_at_ms = at_ms

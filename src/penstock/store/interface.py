@@ -255,8 +255,17 @@ class QueueStore(Protocol):
         """
         ...
 
+    def has_ready(self, queue: str) -> bool:
+        """Whether something in a queue may be visible: a hint for whoever wakes those who wait.
+
+        A store that does not know says yes.
+        """
+        ...
+
     async def wakes_at_ms(self, queue: str) -> int | None:
         """Return when, by the clock alone, something may become leasable next; None if nothing ever does.
+
+        A hint as well, and not bound to be durable.
 
         A lease lapses, a delay ends, or a resting message wakes. The answer may be too
         early, and never too late, until the next wake or the next lease of the queue:

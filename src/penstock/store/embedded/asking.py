@@ -48,9 +48,8 @@ async def counts(shard: Shard, queue: str) -> Counts:
         return Counts(found.ready, found.leased, found.resting + found.spent + found.moving, oldest)
 
 
-async def wakes_at_ms(shard: Shard, queue: str) -> int | None:
-    async with shard.answer:
-        return wakes_at_ms_of(present(shard, queue).state)
+def wakes_at_ms(shard: Shard, queue: str) -> int | None:
+    return wakes_at_ms_of(present(shard, queue).state)
 
 
 async def describe(shards: Shards, queue: str) -> Description:

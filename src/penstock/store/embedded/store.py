@@ -30,6 +30,7 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import asking, history_pages, operating, peeking
 from penstock.store.embedded.delivering import Handed
+from penstock.store.embedded.keeping import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
 from penstock.store.embedded.moves import Moves
 from penstock.store.embedded.naming import ids_of
 from penstock.store.embedded.operating import Wanted
@@ -79,6 +80,7 @@ class EmbeddedStore:
         *,
         shards: int = 1,
         upkeep_ms: int = UPKEEP_MS,
+        keep: Keep = ON_DISK,
     ) -> "EmbeddedStore":
         """Open the store in a folder, or create it, and be what it was.
 
@@ -87,7 +89,7 @@ class EmbeddedStore:
         `JournalHasNoBeginning` and `SnapshotUnknown`. Every ``upkeep_ms`` it looks
         whether the journals can be made shorter.
         """
-        opened = await Shards.open(runtime, folder, settings, count=shards, upkeep_ms=upkeep_ms)
+        opened = await Shards.open(runtime, folder, settings, count=shards, keep=keep, upkeep_ms=upkeep_ms)
         store = cls(runtime, opened)
         try:
             await store._moves.resume()
@@ -95,6 +97,11 @@ class EmbeddedStore:
             await store.close()
             raise
         return store
+
+    @classmethod
+    async def in_memory(cls, runtime: Runtime) -> "EmbeddedStore":
+        """Open a store on a disk that is memory (`runtime/memory.py`): it keeps little that is dead."""
+        return await cls.open(runtime, "memory", IN_MEMORY_JOURNAL, upkeep_ms=IN_MEMORY_UPKEEP_MS, keep=IN_MEMORY)
 
     async def close(self) -> None:
         await self._shards.close()
@@ -145,8 +152,13 @@ class EmbeddedStore:
     def watch(self, wake: Callable[[str], None]) -> None:
         self._shards.watch(wake)
 
+    def has_ready(self, queue: str) -> bool:
+        shard = self._shards.find(queue)
+        # Of a queue that is gone, those who wait have to learn it.
+        return shard is None or any(shard.queue(queue).state.ready)
+
     async def wakes_at_ms(self, queue: str) -> int | None:
-        return await asking.wakes_at_ms(await self._shards.at(queue), queue)
+        return asking.wakes_at_ms(await self._shards.at(queue), queue)
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         shard = await self._shards.at(queue)
