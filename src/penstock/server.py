@@ -35,6 +35,7 @@ from penstock.metrics.health import Health, Journal, starting
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
 from penstock.runtime.interface import Runtime
+from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
 from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import ServerSettings, check_is_secured
@@ -55,6 +56,10 @@ DISK_THREADS = 4
 LOOK_S = 1.0
 # About what a small send needs: a journal without room for it is full.
 _PROBE_BYTES = 64 * 1_024
+
+
+class NoFolder(Exception):
+    """There is no folder for the data, and none can be made; the message says why."""
 
 
 class Told:
@@ -99,7 +104,11 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
 
 @asynccontextmanager
 async def _open_store(settings: ServerSettings) -> AsyncIterator[tuple[EmbeddedStore, Runtime]]:
-    assert settings.store_folder is not None
+    if settings.store_folder is None:
+        runtime = memory_runtime()
+        async with await EmbeddedStore.in_memory(runtime) as store:
+            yield store, runtime
+        return
     folder = _make_folder(settings.store_folder)
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
@@ -110,14 +119,17 @@ async def _open_store(settings: ServerSettings) -> AsyncIterator[tuple[EmbeddedS
 def _make_folder(folder: Path) -> Path:
     # A path such as `.` has no name of its own.
     folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoFolder(f"cannot make the folder {folder}: {error.strerror}. Choose another with --data.") from error
     return folder
 
 
 def serve(settings: ServerSettings, *, announce: Callable[[str], None]) -> None:
     """Run a server until a signal tells it to stop; ``announce`` is called with its address once it is ready.
 
-    Raises `NotSecured`, `KeysDamaged`, `CannotListen`, `BadCertificate`, and what opening the store raises:
+    Raises `NotSecured`, `KeysDamaged`, `CannotListen`, `BadCertificate`, `NoFolder`, and what opening the store raises:
     `FolderTaken`, `TooFewShards`, `LogCorrupted` and others.
     """
     logging.basicConfig(level=settings.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")

@@ -17,7 +17,7 @@ import uvloop
 
 from penstock.listening.connection import Shared
 from penstock.listening.limits import Patience
-from penstock.listening.listener import listening
+from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import bind
 from penstock.server import Told, run
 from penstock.settings import ServerSettings
@@ -113,6 +113,7 @@ class Running:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop: Callable[[], None] = lambda: None
         self.shared: Shared | None = None
+        self.listener: Listener | None = None
         self.notes: list[tuple[Note, dict[str, object]]] = []
         self.error: BaseException | None = None
 
@@ -172,7 +173,7 @@ def listener(application: Any, patience: Patience = HASTY, *, connections_max: i
         running.stop = told.set
         running.shared = Shared(application, patience, note, connections_max=connections_max)
         doors = bind("127.0.0.1", 0)
-        async with listening(doors, running.shared, None):
+        async with listening(doors, running.shared, None) as running.listener:
             running.address = doors[0].getsockname()[:2]
             running.is_ready.set()
             await told.wait()
