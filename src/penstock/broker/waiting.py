@@ -9,10 +9,12 @@ Laws of this file
 1. Nothing is missed: a room counts its wakes, and whoever saw the count change while
    it asked the store asks again before it sits down.
 2. A wake wakes one. Whoever gets messages wakes the next if there are more; so one
-   message does not make a thousand clients ask.
+   message does not make a thousand clients ask. Whoever is woken and leaves without any,
+   because its time is up or its client is gone, wakes the next.
 3. What the clock alone makes visible wakes by one timer for each room, set to what the
    store says. It may be early, never late.
-4. The longest waiting is first.
+4. The longest waiting is first; whoever was woken in vain keeps its place.
+5. Nothing is leased for a client that is known to be gone: it would count as a delivery.
 """
 
 import asyncio
@@ -20,10 +22,10 @@ from collections import OrderedDict
 from typing import Protocol
 
 from penstock.runtime.interface import Clock
-from penstock.store.interface import Delivery, QueueStore
+from penstock.store.interface import Delivery, QueueNotFound, QueueStore
 
-# A wake may be early by this much, never late: the timers of the loop are that exact.
-_EARLY_MS = 1
+# Timers of the loop are exact to this; a ring that is too early costs another one.
+_TIMER_MS = 1
 
 
 class TooManyWaiting(Exception):
@@ -108,25 +110,24 @@ class Waiting:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + wait_ms / 1_000
         room = self._enter(queue)
+        delivery: Delivery | None = None
         gone: asyncio.Future[None] | None = None
+        was_woken = False
         try:
-            while True:
+            while not _is_done(gone):
                 wakes = room.wakes
                 delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
-                if delivery is not None:
-                    return delivery
-                if self.is_stopping or loop.time() >= ends_at or (gone is not None and gone.done()):
-                    return None
-                if room.wakes != wakes:
-                    continue
-                at_ms = await self._store.wakes_at_ms(queue)
-                if at_ms is not None:
-                    self._set_timer(queue, room, at_ms)
-                is_back = gone is not None
+                if delivery is not None or self.is_stopping or loop.time() >= ends_at:
+                    break
+                if room.wakes == wakes:
+                    await self._look_ahead(queue, room)
                 if gone is None and absence is not None:
                     gone = absence.watch()
                 if room.wakes == wakes:
-                    await _sit(room, ends_at, gone, is_first=is_back)
+                    was_woken = await _sit(room, ends_at, gone, is_first=was_woken)
+            if was_woken:
+                await self._hand_on(queue, room, delivery)
+            return delivery
         except BaseException:
             # Whatever it is, a queue that is gone or a client that is: the next one is to learn it, too.
             _wake_one(room)
@@ -152,12 +153,30 @@ class Waiting:
                 room.timer.cancel()
             del self._rooms[queue]
 
+    async def _hand_on(self, queue: str, room: Room, delivery: Delivery | None) -> None:
+        """Whoever was woken leaves. What woke it may be for later, so somebody is to look when that is."""
+        if delivery is None:
+            _wake_one(room)
+        else:
+            await self._look_ahead(queue, room)
+
+    async def _look_ahead(self, queue: str, room: Room) -> None:
+        try:
+            at_ms = await self._store.wakes_at_ms(queue)
+        except QueueNotFound:
+            # Deleted meanwhile: whoever asks next is told.
+            room.wakes += 1
+            _wake_one(room)
+            return
+        if at_ms is not None:
+            self._set_timer(queue, room, at_ms)
+
     def _set_timer(self, queue: str, room: Room, at_ms: int) -> None:
         if room.timer is not None:
             if room.timer_at_ms <= at_ms:
                 return
             room.timer.cancel()
-        delay_ms = max(0, at_ms - self._clock.now_ms()) + _EARLY_MS
+        delay_ms = max(0, at_ms - self._clock.now_ms()) + _TIMER_MS
         room.timer_at_ms = at_ms
         room.timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring, queue, room)
 
@@ -165,6 +184,10 @@ class Waiting:
         room.timer = None
         if self._rooms.get(queue) is room:
             self.wake(queue)
+
+
+def _is_done(gone: "asyncio.Future[None] | None") -> bool:
+    return gone is not None and gone.done()
 
 
 def _wake_one(room: Room) -> None:
@@ -175,8 +198,8 @@ def _wake_one(room: Room) -> None:
             return
 
 
-async def _sit(room: Room, ends_at: float, gone: "asyncio.Future[None] | None", *, is_first: bool) -> None:
-    """Wait for a wake, the end of the time or of the client; whoever was woken in vain goes back to the front."""
+async def _sit(room: Room, ends_at: float, gone: "asyncio.Future[None] | None", *, is_first: bool) -> bool:
+    """Wait for a wake, the end of the time or of the client, and return whether it was a wake."""
     loop = asyncio.get_running_loop()
     place: asyncio.Future[bool] = loop.create_future()
     room.places[place] = None
@@ -191,7 +214,7 @@ async def _sit(room: Room, ends_at: float, gone: "asyncio.Future[None] | None", 
     if gone is not None:
         gone.add_done_callback(give_up)
     try:
-        await place
+        return await place
     except asyncio.CancelledError:
         # If it had been woken, the wake is for the next.
         if place not in room.places:

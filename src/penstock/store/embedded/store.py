@@ -23,13 +23,14 @@ from penstock.core.limits import (
 from penstock.core.message import Drafts, Receipt, Sender, masks
 from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, Queue
-from penstock.core.settings import BadSettings, QueueSettings
+from penstock.core.settings import BadSettings, DedupScope, QueueSettings
 from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import asking, history_pages, operating, peeking
 from penstock.store.embedded.delivering import Handed
+from penstock.store.embedded.digests import with_digests
 from penstock.store.embedded.keeping import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
 from penstock.store.embedded.moves import Moves
 from penstock.store.embedded.naming import ids_of
@@ -329,6 +330,8 @@ class EmbeddedStore:
 def _send(shard: Shard, state: Queue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:
     if not len(drafts):
         return []
+    if state.state.settings.dedup_scope is DedupScope.CONTENT:
+        drafts = with_digests(drafts)
     with shard.log.reserve(_size(drafts)) as space:
         accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
         if accepted.event is not None:
