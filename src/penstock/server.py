@@ -15,15 +15,17 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 
 import uvloop
+from starlette.routing import Route
 
 from penstock.api.rest.app import RestApplication
 from penstock.api.rest.calling import Service
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.broker.access import Access
-from penstock.broker.keys import Keys, read_keys
+from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
@@ -42,8 +44,6 @@ from penstock.settings import ServerSettings, check_is_secured
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.telemetry import (
-    KEYS_CHANGED,
-    KEYS_DAMAGED,
     SERVER_CUT_OFF,
     SERVER_FILES_LIMITED,
     SERVER_STARTED,
@@ -52,13 +52,13 @@ from penstock.telemetry import (
 )
 
 DISK_THREADS = 4
-# How often keys are looked at, and how far the journals have come.
+# How often it is looked at how far the journals have come.
 LOOK_S = 1.0
 # About what a small send needs: a journal without room for it is full.
 _PROBE_BYTES = 64 * 1_024
 
 
-class NoFolder(Exception):
+class NoFolder(OSError):
     """There is no folder for the data, and none can be made; the message says why."""
 
 
@@ -76,12 +76,22 @@ class Told:
 
 
 class Application:
-    """The store, and the broker on it."""
+    """Everything behind the port."""
 
-    def __init__(self, store: EmbeddedStore, queues: Queues, runtime: Runtime) -> None:
+    def __init__(self, store: EmbeddedStore, queues: Queues, runtime: Runtime, service: Service) -> None:
         self.store = store
         self.queues = queues
         self.runtime = runtime
+        self._service = service
+
+    @cached_property
+    def asgi(self) -> RestApplication:
+        """The REST API alone."""
+        return self.rest([])
+
+    def rest(self, routes: list[Route]) -> RestApplication:
+        """The REST API, and others at the same port."""
+        return RestApplication(self._service, self.runtime.note, routes=routes)
 
     def journals(self) -> list[Journal]:
         return [_journal(place, shard) for place, shard in enumerate(self.store._shards.all)]
@@ -93,13 +103,17 @@ class Application:
 
 
 @asynccontextmanager
-async def open_application(settings: ServerSettings) -> AsyncIterator[Application]:
-    """Open the store and the broker on it; nothing listens yet."""
+async def open_application(settings: ServerSettings, access: Access | None = None) -> AsyncIterator[Application]:
+    """Open the store and whatever stands on it; nothing listens yet.
+
+    Without ``access`` everybody may do everything: whoever can open the folder can do that anyway.
+    """
     async with (
         _open_store(settings) as (store, runtime),
         open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
     ):
-        yield Application(store, queues, runtime)
+        service = Service(queues, access or Access.open(), settings.request_bytes_max)
+        yield Application(store, queues, runtime, service)
 
 
 @asynccontextmanager
@@ -155,18 +169,18 @@ async def run(
 ) -> None:
     """Run a server until it is told to stop; see `serve`."""
     keys = Keys(settings.keys_path)
-    check_is_secured(settings, has_keys=bool(read_keys(settings.keys_path)))
+    check_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors = bind(settings.host, settings.port)
     address = address_of(doors[0], has_tls=settings.has_tls)
     health = Health()
     shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
-    async with listening(doors, shared, tls) as listener:
-        async with open_application(settings) as application:
+    async with listening(doors, shared, tls) as listener, following(keys, write_note):
+        async with open_application(settings, keys.access) as application:
             _connect(application, shared, keys.access, health, settings)
             write_note(SERVER_STARTED, address=address, data=settings.store or settings.data)
             announce(address)
-            await _run_until_told(told, keys, health)
+            await _watch_until_told(told, health)
             write_note(SERVER_STOPPING)
             application.stop()
             await _drain(listener, settings, told)
@@ -180,30 +194,20 @@ def _connect(
     requests = Requests(operation_of)
     metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared))
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
-    service = Service(application.queues, access, settings.request_bytes_max)
-    shared.application = RestApplication(service, application.runtime.note, routes=routes)
+    shared.application = application.rest(routes)
     shared.count = requests.count
     health.look = application.journals
 
 
-async def _run_until_told(told: Told, keys: Keys, health: Health) -> None:
+async def _watch_until_told(told: Told, health: Health) -> None:
     loop = asyncio.get_running_loop()
     while not told.to_stop.is_set():
-        _look_at_keys(keys)
         health.watch(loop.time())
         try:
             await asyncio.wait_for(told.to_stop.wait(), LOOK_S)
         except TimeoutError:
             pass
     health.is_stopping = True
-
-
-def _look_at_keys(keys: Keys) -> None:
-    before = keys.problem
-    if keys.refresh():
-        write_note(KEYS_CHANGED)
-    elif keys.problem and keys.problem != before:
-        write_note(KEYS_DAMAGED, error=keys.problem)
 
 
 async def _drain(listener: Listener, settings: ServerSettings, told: Told) -> None:

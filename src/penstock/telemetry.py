@@ -66,6 +66,10 @@ HISTORY_AHEAD = Note(
 REST_FAILED = Note(
     "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
 )
+KEYS_CHANGED = Note("keys.changed", "info", "The file with the keys was replaced, and other keys are good now.")
+KEYS_DAMAGED = Note(
+    "keys.damaged", "error", "The file with the keys cannot be used; those that were good before still are. Mend it."
+)
 SERVER_STARTED = Note("server.started", "info", "The server listens; says where, and where its data is.")
 SERVER_STOPPING = Note(
     "server.stopping", "info", "No new work is taken; long polls are answered and running requests finished."
@@ -81,10 +85,6 @@ SERVER_FILES_LIMITED = Note(
     "server.files_limited",
     "warning",
     "The system lets this process have fewer files than `connections_max` asks for: fewer connections are accepted.",
-)
-KEYS_CHANGED = Note("keys.changed", "info", "The file of keys has changed; those in it are good now, and no others.")
-KEYS_DAMAGED = Note(
-    "keys.damaged", "error", "The file of keys has changed and cannot be used. The keys from before stay good."
 )
 
 NOTES: tuple[Note, ...] = (
@@ -104,13 +104,13 @@ NOTES: tuple[Note, ...] = (
     HISTORY_RESUMED,
     HISTORY_AHEAD,
     REST_FAILED,
+    KEYS_CHANGED,
+    KEYS_DAMAGED,
     SERVER_STARTED,
     SERVER_STOPPING,
     SERVER_CUT_OFF,
     SERVER_STOPPED,
     SERVER_FILES_LIMITED,
-    KEYS_CHANGED,
-    KEYS_DAMAGED,
 )
 
 

@@ -14,7 +14,7 @@ from penstock.broker.access import Grant, Role
 from penstock.broker.keys import create_key, revoke_key
 from penstock.listening.sockets import BadCertificate, CannotListen, allow_connections, bind
 from penstock.runtime.interface import FolderTaken
-from penstock.server import LOOK_S, NoFolder
+from penstock.server import NoFolder
 from penstock.settings import NotSecured, ServerSettings
 from penstock.store.embedded.shards import TooFewShards
 from tests.server.serving import Client, Running, server
@@ -98,7 +98,7 @@ def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(tmp_path: Path) -
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may listen on any port")
 def test_a_port_that_is_not_permitted_is_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(CannotListen, match="not permitted.*--port 8080"):
+    with pytest.raises(CannotListen, match=r"not permitted.*--port 8080"):
         bind("127.0.0.1", 80)
 
 
@@ -162,11 +162,8 @@ def test_a_server_that_others_reach_does_not_start_without_keys_and_tls(tmp_path
     settings = on_any_port(tmp_path, host="0.0.0.0")
     with pytest.raises(NotSecured, match="penstock key create"), server(settings):
         pass
-    key, _ = create_key(settings.keys_path, "a", [Grant(Role.ADMIN, "*")], queues_max=None, created_at="")
+    create_key(settings.keys_path, "a", [Grant(Role.ADMIN, "*")], queues_max=None, created_at="")
     with pytest.raises(NotSecured, match="--tls-cert"), server(settings):
-        pass
-    revoke_key(settings.keys_path, key.id)
-    with pytest.raises(NotSecured, match="penstock key create"), server(on_any_port(tmp_path, host="0.0.0.0")):
         pass
 
 
@@ -181,7 +178,6 @@ def test_keys_come_and_go_while_the_server_runs(tmp_path: Path) -> None:
         revoke_key(settings.keys_path, key.id)
         while client.ask("GET", "/api/queues", authorization=f"Bearer {text}").status == 200:
             pass
-        assert LOOK_S <= 1
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +213,7 @@ def test_a_server_with_a_certificate_speaks_tls_and_nothing_older_than_1_2(
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
         old.set_ciphers("ALL:@SECLEVEL=0")
-        with pytest.warns(DeprecationWarning):
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
             old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises(OSError), Client(running.address, tls=old):  # noqa: PT011 - an alert or a reset.
             pass
@@ -231,7 +227,7 @@ def test_a_certificate_that_cannot_be_used_is_an_error_that_says_why(
     cert, key = certificate
     for wrong in (cert, str(tmp_path / "not-there")):
         with (
-            pytest.raises(BadCertificate, match="cert.pem"),
+            pytest.raises(BadCertificate, match=r"cert\.pem"),
             server(on_any_port(tmp_path, tls_cert=cert, tls_key=wrong)),
         ):
             pass

@@ -108,14 +108,15 @@ async def listening(
 ) -> AsyncIterator[Listener]:
     """Listen, and answer, until this ends; then nobody is connected any more."""
     listener = Listener(shared)
-    async with asyncio.TaskGroup() as tasks:
-        ticking = tasks.create_task(listener._tick())
-        try:
-            await listener._listen(doors, tls)
-            yield listener
-        finally:
-            ticking.cancel()
-            await listener.drain(0, asyncio.Event())
+    # Not a TaskGroup, which would wrap what a server raises at its start into a group.
+    ticking = asyncio.create_task(listener._tick())  # noqa: TID251 - it is awaited below.
+    try:
+        await listener._listen(doors, tls)
+        yield listener
+    finally:
+        await listener.drain(0, asyncio.Event())
+        ticking.cancel()
+        await asyncio.wait([ticking])
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -18,11 +18,11 @@ _UNHEARD_MS = 60_000
 FILES_KEPT = 512
 
 
-class CannotListen(Exception):
+class CannotListen(OSError):
     """The address cannot be had; the message says why, and what to do."""
 
 
-class BadCertificate(Exception):
+class BadCertificate(OSError):
     """The certificate or its key cannot be used; the message says why."""
 
 
