@@ -50,7 +50,11 @@ class Client:
         plain.settimeout(ANSWER_S)
         if receives:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
-        plain.connect(address)
+        try:
+            plain.connect(address)
+        except OSError:
+            plain.close()
+            raise
         self.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
         self._reader = self.socket.makefile("rb")
 

@@ -74,8 +74,9 @@ def test_a_folder_is_for_one_server_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("not a folder")
-    with pytest.raises(NoFolder, match=r"data: .*--data"), server(on_any_port(tmp_path)):
+    (tmp_path / "file").write_text("not a folder")
+    settings = on_any_port(tmp_path, store=f"file:{tmp_path}/file/store")
+    with pytest.raises(NoFolder, match=r"file/store: .*--data"), server(settings):
         pass
 
 
