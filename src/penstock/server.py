@@ -27,6 +27,7 @@ from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.broker.access import Access
 from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
+from penstock.core.limits import BODY_BYTES_MAX, KIB
 from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
 from penstock.listening.listener import Listener, listening
@@ -54,8 +55,8 @@ from penstock.telemetry import (
 DISK_THREADS = 4
 # How often it is looked at how far the journals have come.
 LOOK_S = 1.0
-# About what a small send needs: a journal without room for it is full.
-_PROBE_BYTES = 64 * 1_024
+# What the largest message needs: a journal without room for it is full.
+_PROBE_BYTES = BODY_BYTES_MAX + 64 * KIB
 
 
 class NoFolder(OSError):
