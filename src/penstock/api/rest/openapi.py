@@ -16,7 +16,6 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from penstock import __version__
 from penstock.api.rest.calling import Operation
 from penstock.api.rest.described import (
     ANSWER_HEADERS,
@@ -36,6 +35,7 @@ from penstock.api.rest.described import (
 from penstock.api.rest.examples import EXAMPLES, LINKS, problem_example
 from penstock.api.rest.formats import ARROW_TYPE
 from penstock.api.rest.operations import OPERATIONS
+from penstock.version import __version__
 from penstock.wire.frames import FRAME_TYPE
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
 

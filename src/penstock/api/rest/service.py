@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from penstock import __version__
 from penstock.api.rest.openapi import document_bytes
+from penstock.version import __version__
 
 PAGES = {
     "/docs": ("docs.html", "text/html; charset=utf-8"),
