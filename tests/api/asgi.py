@@ -91,7 +91,9 @@ class Api:
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         return await self.raw(method, path, body, headers=headers, query=query)
 
-    async def frame(self, method: str, path: str, body: bytes = b"", **query: object) -> Response:
+    async def frame(
+        self, method: str, path: str, body: bytes = b"", *, query: dict[str, object] | None = None
+    ) -> Response:
         """Call with frames both ways."""
         headers = {"content-type": FRAME_TYPE, "accept": FRAME_TYPE}
         return await self.raw(method, path, body, headers=headers, query=query)
@@ -211,8 +213,11 @@ async def send(api: Api, *data: object, queue: str = "orders", **more: object) -
     return [each["message_id"] for each in answer["messages"]]
 
 
-async def receive(api: Api, limit: int = 10, *, queue: str = "orders", **more: object) -> list[dict[str, Any]]:
+async def receive(
+    api: Api, limit: int = 10, *, queue: str = "orders", visibility_timeout: float | None = None
+) -> list[dict[str, Any]]:
     """Receive what is there now."""
+    more = {} if visibility_timeout is None else {"visibility_timeout": visibility_timeout}
     answer = await api.call("GET", f"/api/queues/{queue}/messages", query={"limit": limit, **more})
     assert answer.status == 200, answer
     found: list[dict[str, Any]] = answer["messages"]

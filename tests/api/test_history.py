@@ -4,7 +4,7 @@ import asyncio
 import sys
 from typing import Any
 
-import pyarrow
+import pyarrow  # type: ignore[import-untyped]
 import pytest
 
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send

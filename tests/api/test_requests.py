@@ -19,7 +19,14 @@ from tests.broker.brokers import open_broker
 
 async def test_a_path_that_is_not_there_is_answered_with_404() -> None:
     async with open_api() as api:
-        for path in ("/", "/api", "/api/queue", f"{ORDERS}/nothing", f"{ORDERS}/messages/1-2/nothing", f"{ORDERS}/"):
+        for path in (
+            "/nothing",
+            "/api",
+            "/api/queue",
+            f"{ORDERS}/nothing",
+            f"{ORDERS}/messages/1-2/nothing",
+            f"{ORDERS}/",
+        ):
             assert (await api.get(path)).is_problem(404, "not_found")
 
 
