@@ -214,6 +214,17 @@ async def test_dead_letters_are_requeued_only_into_queues_that_the_caller_may_se
                 await run(call)
 
 
+async def test_dead_letters_go_with_their_queue_only_if_the_caller_may_delete_both() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(b"a")
+        scope = {"headers": [], "query_string": b"with_dead_letters=true"}
+        call = Call(Service(broker.queues, Access.open(), 1_000), scope, None, PARAMETERS)  # type: ignore[arg-type]
+        call.caller = Caller("some", (Grant(Role.ADMIN, "orders"),))
+        with pytest.raises(NotAllowed):
+            await queues.delete(call)
+        assert len(await broker.store.queues()) == 2
+
+
 async def test_a_key_makes_only_so_many_queues() -> None:
     async with open_broker(has_queue=True) as broker:
 

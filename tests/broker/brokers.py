@@ -52,8 +52,10 @@ class Broker:
 
 
 @asynccontextmanager
-async def open_broker(*, waiting_max: int = WAITING_MAX, has_queue: bool = False) -> AsyncIterator[Broker]:
-    machine = Machine(seed=0)
+async def open_broker(
+    *, waiting_max: int = WAITING_MAX, has_queue: bool = False, machine: Machine | None = None
+) -> AsyncIterator[Broker]:
+    machine = machine or Machine(seed=0)
     runtime = machine.start()
     async with (
         await EmbeddedStore.open(runtime, "queues", SMALL) as store,
