@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.connection import Session, asks_server
+from penstock.cli.connection import Session, asks_server, complete_queue
 from penstock.cli.exits import Ending
 from penstock.cli.printing import console, counted, duration, print_json, progress, remark, say, table
 from penstock.cli.receive import Containing, Group, print_seen
@@ -16,7 +16,12 @@ from penstock.wire.messages import MESSAGES_MAX
 from penstock.wire.operating import RedriveTask
 
 POLL_S = 0.2
-DeadIn = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue whose dead letters are meant, or their own.")]
+DeadIn = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE", help="The queue whose dead letters are meant, or their own.", autocompletion=complete_queue
+    ),
+]
 Into = Annotated[str | None, typer.Option(help="The queue they go to; by default the one each came from.")]
 Error = Annotated[str | None, typer.Option("--error", help="Only those with this in their last error.")]
 

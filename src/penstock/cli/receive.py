@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from penstock.cli.connection import Session, asks_server
@@ -12,7 +13,7 @@ from penstock.cli.printing import console, plain, print_json, remark, table
 from penstock.cli.queue import Name
 from penstock.cli.send import Priority
 from penstock.client import SyncBatch, SyncMessage, SyncQueue
-from penstock.wire.messages import MESSAGES_MAX, WAIT_S_MAX, Seen
+from penstock.wire.messages import JSON_CONTENT, MESSAGES_MAX, WAIT_S_MAX, Seen
 
 BODY_CHARACTERS_MAX = 60
 BATCH_MAX = 100
@@ -135,8 +136,6 @@ def shortened(text: str) -> str:
 def _data(message: Seen) -> str:
     if isinstance(message.data_base64, str):
         return f"base64:{message.data_base64}"
-    import msgspec
-
     return message.data if isinstance(message.data, str) else msgspec.json.encode(message.data).decode()
 
 
@@ -149,14 +148,10 @@ def _print_body(body: bytes) -> None:
 
 
 def _about(message: SyncMessage) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = {"data": message.text}
-    except UnicodeDecodeError:
-        data = {"data_base64": message.body}
     return {
         "message_id": message.id,
         "receipt": message.receipt,
-        **data,
+        **_said(message),
         "priority": message.priority,
         "attributes": message.attributes,
         "delivery_count": message.delivery_count,
@@ -165,3 +160,13 @@ def _about(message: SyncMessage) -> dict[str, Any]:
         "group": message.group,
         "last_error": message.last_error,
     }
+
+
+def _said(message: SyncMessage) -> dict[str, Any]:
+    """Return the body as the API shows it: JSON that was sent as such, text, or base64."""
+    try:
+        if message.attributes.get("content_type") == JSON_CONTENT:
+            return {"data": message.json()}
+        return {"data": message.text}
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return {"data_base64": message.body}
