@@ -101,6 +101,17 @@ def test_messages_are_escalated_by_id_or_by_what_they_say(run: Run) -> None:
     assert run("escalate", "urgent", first, "--priority", "HIGH", "--reason", "late").exit_code == 1
 
 
+def test_who_escalated_and_why_can_be_read_back(run: Run) -> None:
+    run("queue", "create", "audited")
+    assert "Nothing in audited was escalated" in run("escalations", "audited").stderr
+    message_id = run("send", "audited", "x").stdout.strip()
+    run("escalate", "audited", message_id, "--priority", "HIGH", "--reason", "they call", "--actor", "ann@desk")
+    row = run("escalations", "audited").stdout.splitlines()[1].split()
+    assert row[1:5] == ["ann@desk", "HIGH", "1", "-"]
+    assert row[5:] == ["they", "call"]
+    assert json.loads(run("escalations", "audited", "--json").stdout)[0]["message_ids"] == [message_id]
+
+
 @pytest.mark.parametrize("words", [(), ("1-1", "--text", "x")])
 def test_an_escalation_names_messages_in_one_way(run: Run, words: tuple[str, ...]) -> None:
     assert run("escalate", "urgent", *words, "--priority", "HIGH", "--reason", "x").exit_code == 2
