@@ -79,6 +79,14 @@ def test_a_peek_shows_messages_and_takes_none(run: Run) -> None:
     assert run("peek", "peeked", "--priority", "LOW").exit_code == 1
 
 
+def test_a_peek_finds_a_message_behind_many_others(run: Run) -> None:
+    run("queue", "create", "haystack")
+    straw = "straw\n" * 3_000
+    run("send", "haystack", "--file", "-", "--raw", stdin=f"{straw}needle\n")
+    found = json.loads(run("peek", "haystack", "--text", "needle", "--json").stdout)
+    assert [each["data"] for each in found["messages"]] == ["needle"]
+
+
 def test_a_message_says_what_it_waits_for(run: Run) -> None:
     run("queue", "create", "explained")
     message_id = run("send", "explained", "x", "--delay", "60").stdout.strip()
