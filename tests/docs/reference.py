@@ -15,6 +15,7 @@ from penstock.telemetry import NOTES
 from tests.docs.commands import commands
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
+from tests.docs.rest_reference import errors_page, rest_page
 
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -146,6 +147,8 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "cli.md": cli_page,
     REFERENCE / "settings.md": settings_page,
     REFERENCE / "queue-settings.md": queue_settings_page,
+    REFERENCE / "rest.md": rest_page,
+    REFERENCE / "errors.md": errors_page,
 }
 
 
