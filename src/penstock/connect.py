@@ -14,8 +14,8 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -28,10 +28,10 @@ from penstock.client.http import Address, HttpTransport
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
-from penstock.settings import ClientSettings, load
+from penstock.settings import ClientSettings, ServerSettings, load
 
 Message = MutableMapping[str, Any]
-Application = Callable[
+AsgiApplication = Callable[
     [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
 ]
 
@@ -67,11 +67,21 @@ def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], T
 
 def _open_application(url: str, folder: str) -> AbstractAsyncContextManager[Any]:
     from penstock.server import open_application  # noqa: PLC0415 - the server is heavy, and most clients need none.
-    from penstock.settings import ServerSettings  # noqa: PLC0415
 
-    if url == "memory:":
-        return open_application(ServerSettings(store="memory:"))
-    return open_application(ServerSettings(data=Path(folder)))
+    return _open_in_memory() if url == "memory:" else open_application(ServerSettings(data=Path(folder)))
+
+
+@asynccontextmanager
+async def _open_in_memory() -> AsyncIterator[Any]:
+    from penstock.broker.access import Access  # noqa: PLC0415 - as above.
+    from penstock.broker.queues import open_queues  # noqa: PLC0415
+    from penstock.runtime.memory import memory_runtime  # noqa: PLC0415
+    from penstock.server import Application  # noqa: PLC0415
+    from penstock.store.embedded.store import EmbeddedStore  # noqa: PLC0415
+
+    runtime = memory_runtime()
+    async with await EmbeddedStore.open(runtime, "data") as store, open_queues(store, runtime) as queues:
+        yield Application(queues, runtime, Access.open(), ServerSettings(store="memory:"))
 
 
 class InProcessTransport:
@@ -81,7 +91,7 @@ class InProcessTransport:
         self._open_application = open_application
         self._headers = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         self._owner: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[Application] | None = None
+        self._opened: asyncio.Future[AsgiApplication] | None = None
         self._closing = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
 
@@ -113,7 +123,7 @@ class InProcessTransport:
             await asyncio.wait([self._owner])
             self._owner.result()
 
-    async def _open(self) -> Application:
+    async def _open(self) -> AsgiApplication:
         if self._closing.is_set():
             raise NotSent("the client is closed")
         if self._opened is None:
@@ -121,7 +131,7 @@ class InProcessTransport:
             self._owner = asyncio.create_task(self._own(self._opened))  # noqa: TID251 - `close` awaits it.
         return await asyncio.shield(self._opened)
 
-    async def _own(self, opened: "asyncio.Future[Application]") -> None:
+    async def _own(self, opened: "asyncio.Future[AsgiApplication]") -> None:
         """Have the application open for as long as the client is."""
         try:
             async with self._open_application() as application:

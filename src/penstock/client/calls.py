@@ -153,9 +153,10 @@ def convert(values: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(msgspec.to_builtins(values), kind)
     except msgspec.ValidationError as error:
-        words, _, place = str(error).rpartition(" - at `$")
-        field = place.strip("`.") or str(error).rpartition("unknown field `")[2].rstrip("`")
-        raise bad_field(field, f"{field}: {words or error}") from None
+        words, _, place = str(error).partition(" - at `$")
+        unknown = words.partition("unknown field `")[2].rstrip("`")
+        field = ".".join(part for part in (place.strip("`."), unknown) if part)
+        raise bad_field(field, f"{field}: {words}") from None
 
 
 def _word(value: str | float | bool) -> str:

@@ -12,8 +12,8 @@ from penstock.client.message import Batch, Delivered, Facts, Message, Receipt, e
 from penstock.client.operating import Instant
 from penstock.client.outbox import Outbox
 from penstock.wire.frames import Held
-from penstock.wire.messages import WAIT_S_MAX, Acked, Explained, Seen, SeenPage
-from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued
+from penstock.wire.messages import WAIT_S_MAX, Acked, Explained, SeenPage
+from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 
 Attributes = Mapping[str, str | int | float | bool]
@@ -215,8 +215,8 @@ class Queue:
         which = {"state": state, "priority": priority, "group": group, "text": text}
         return await self._outbox.caller.perform(operating.peek(self._path, limit=limit, cursor=cursor, **which))
 
-    async def look(self, message_id: str) -> Seen:
-        """Look at one message. Raises `MessageNotFound` if it is not there any more."""
+    async def look(self, message_id: str) -> Story:
+        """Look at one message and its story so far. Raises `MessageNotFound` if it is not there any more."""
         return await self._outbox.caller.perform(operating.look(self._path, message_id))
 
     async def explain(self, message_id: str) -> Explained:
@@ -241,8 +241,8 @@ class Queue:
             operating.escalate(self._path, which, priority=priority, actor=actor, reason=reason, until=until)
         )
 
-    async def escalations(self) -> list[Escalation]:
-        return (await self._outbox.caller.perform(operating.escalations(self._path))).escalations
+    async def escalations(self, *, limit: int = 100) -> list[Escalation]:
+        return (await self._outbox.caller.perform(operating.escalations(self._path, limit))).escalations
 
     async def requeue(self, message_id: str, *, into: str | None = None) -> Requeued:
         """Send one dead letter back, to where it came from or to another queue."""
