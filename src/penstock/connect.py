@@ -24,7 +24,7 @@ from urllib.parse import unquote
 
 from penstock.client.calling import TIMEOUT_S
 from penstock.client.clients import Client
-from penstock.client.http import Address, HttpTransport
+from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
@@ -56,6 +56,7 @@ def connect(
 
 def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], Transport]:
     headers: Headers = (("authorization", f"Bearer {key}"),) if key else ()
+    check_headers(headers)
     if url == "memory:" or url.startswith("file:"):
         folder = url.removeprefix("file:").removeprefix("//")
         if not folder:

@@ -25,6 +25,15 @@ async def post(transport: HttpTransport, body: bytes) -> Answer:
     return await transport.request("POST", "/x", headers=(), body=body, timeout_s=20, is_repeatable=True)
 
 
+async def nothing_idle(transport: HttpTransport) -> None:
+    """Return when the transport has heard that its connections were closed."""
+    async with asyncio.timeout(5):
+        while True:
+            if not transport._idle:
+                return
+            await asyncio.sleep(0)
+
+
 async def test_a_connection_is_used_again_and_again() -> None:
     async with peer(polite) as found, transport_to(found) as transport:
         for _ in range(5):
@@ -45,7 +54,7 @@ async def test_an_idle_connection_that_the_server_closed_is_not_used_again() -> 
     async with peer(closes_after_each) as found, transport_to(found) as transport:
         for _ in range(3):
             assert (await get(transport, is_repeatable=False)).status == 200
-            await asyncio.sleep(0.02)
+            await nothing_idle(transport)
         assert found.connections == 3
 
 
@@ -97,7 +106,6 @@ async def test_an_answer_in_chunks_is_put_together() -> None:
         await found.request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
         await writer.drain()
-        await asyncio.sleep(0.01)
         writer.write(b"4\r\ndefg\r\n0\r\n\r\n")
         await polite(found, reader, writer)
 
@@ -191,7 +199,8 @@ async def test_a_cancelled_request_closes_its_connection_and_nobody_gets_its_ans
 
 async def test_a_large_body_arrives_whole_at_a_slow_reader() -> None:
     async def slow(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
-        await asyncio.sleep(0.05)
+        for _ in range(100):
+            await asyncio.sleep(0)
         await polite(found, reader, writer)
 
     body = bytes(range(256)) * 80_000
@@ -208,12 +217,16 @@ async def test_an_answer_before_the_end_of_the_body_is_an_answer() -> None:
         found.heads.append(head)
         writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         await writer.drain()
-        await asyncio.sleep(0.2)
+        # It has been read when the other side closes.
+        await reader.read(1)
+        await answered.wait()
 
+    answered = asyncio.Event()
     async with peer(refuses) as found, transport_to(found) as transport:
         assert (await post(transport, bytes(30_000_000))).status == 413
         assert (await post(transport, bytes(30_000_000))).status == 413
         assert found.connections == 2
+        answered.set()
 
 
 async def test_there_are_no_more_connections_than_allowed() -> None:
@@ -225,7 +238,8 @@ async def test_there_are_no_more_connections_than_allowed() -> None:
             await found.request(reader)
             busy += 1
             most = max(most, busy)
-            await asyncio.sleep(0.005)
+            for _ in range(20):
+                await asyncio.sleep(0)
             busy -= 1
             writer.write(OK)
 
@@ -239,14 +253,15 @@ async def test_what_a_server_says_unasked_closes_the_connection() -> None:
     async def chatty(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(OK)
-        await writer.drain()
-        await asyncio.sleep(0.01)
+        await heard.wait()
         writer.write(OK)
         await reader.read()
 
+    heard = asyncio.Event()
     async with peer(chatty) as found, transport_to(found) as transport:
         await get(transport)
-        await asyncio.sleep(0.05)
+        heard.set()
+        await nothing_idle(transport)
         await get(transport)
         assert found.connections == 2
 
