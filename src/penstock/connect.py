@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from penstock.client.calling import TIMEOUT_S
@@ -66,29 +66,31 @@ def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], T
     return lambda: HttpTransport(address, headers=headers, tls=tls)
 
 
-def _open_application(url: str, folder: str) -> AbstractAsyncContextManager[Any]:
-    from penstock.server import open_application  # noqa: PLC0415 - the server is heavy, and most clients need none.
-
-    return _open_in_memory() if url == "memory:" else open_application(ServerSettings(data=Path(folder)))
-
-
 @asynccontextmanager
-async def _open_in_memory() -> AsyncIterator[Any]:
-    from penstock.broker.access import Access  # noqa: PLC0415 - as above.
-    from penstock.broker.queues import open_queues  # noqa: PLC0415
-    from penstock.runtime.memory import memory_runtime  # noqa: PLC0415
-    from penstock.server import Application  # noqa: PLC0415
-    from penstock.store.embedded.store import EmbeddedStore  # noqa: PLC0415
+async def _open_application(url: str, folder: str) -> AsyncIterator["Opened"]:
+    from penstock.metrics.health import Health  # noqa: PLC0415 - the server is heavy, and most clients need none.
+    from penstock.server import open_application  # noqa: PLC0415
 
-    runtime = memory_runtime()
-    async with await EmbeddedStore.open(runtime, "data") as store, open_queues(store, runtime) as queues:
-        yield Application(queues, runtime, Access.open(), ServerSettings(store="memory:"))
+    settings = ServerSettings(store=url) if url == "memory:" else ServerSettings(data=Path(folder))
+    async with open_application(settings) as application:
+        health = Health()
+        health.look = application.journals
+        yield Opened(application.rest(health.routes()), application.stop)
+
+
+class Opened(NamedTuple):
+    """An application that is open, and what makes it answer everyone who waits."""
+
+    asgi: AsgiApplication
+    stop: Callable[[], None]
 
 
 class InProcessTransport:
     """Calls an ASGI application. A task of its own opens it and closes it, as what is in it must end where it began."""
 
-    def __init__(self, open_application: Callable[[], AbstractAsyncContextManager[Any]], *, headers: Headers) -> None:
+    def __init__(
+        self, open_application: Callable[[], AbstractAsyncContextManager[Opened]], *, headers: Headers
+    ) -> None:
         self._open_application = open_application
         self._headers = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         self._owner: asyncio.Task[None] | None = None
@@ -139,7 +141,7 @@ class InProcessTransport:
                 opened.set_result(application.asgi)
                 await self._closing.wait()
                 if self._requests:
-                    application.queues.waiting.stop()
+                    application.stop()
                     await asyncio.wait(self._requests)
         except Exception as error:
             if opened.done():

@@ -13,7 +13,7 @@ from tests.client.serving import Server
 pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 
 MESSAGES = 4_000
-KILLS = 3
+KILLS = 2
 
 
 class Progress:

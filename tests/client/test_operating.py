@@ -168,3 +168,8 @@ async def test_a_received_message_is_deleted_by_its_id(url: str, name: str) -> N
         assert (await queue.delete_message(second.id)).deleted
         with pytest.raises(MessageNotFound):
             await queue.delete_message(first.id)
+
+
+async def test_a_server_that_is_ready_says_so(url: str) -> None:
+    async with penstock.connect(url) as client:
+        assert await client.health() == {"status": "ready", "reasons": []}

@@ -69,6 +69,22 @@ async def test_a_busy_server_is_asked_again_when_it_says() -> None:
         assert len(transport.requests) > 3
 
 
+async def test_a_server_that_is_starting_is_waited_for_and_says_so_if_asked() -> None:
+    async def starting(request: Request) -> Answer:
+        body = b'{"title":"The server is starting","status":503,"code":"starting","detail":"wait"}'
+        return Answer(503, {"retry-after": "1"}, body)
+
+    async def not_ready(request: Request) -> Answer:
+        return Answer(503, {}, b'{"status":"not_ready","reasons":["starting"]}')
+
+    async with scripted(starting, sent) as (client, transport):
+        await client.queue("q").send(b"x")
+        assert len(transport.requests) == 2
+    async with scripted(not_ready) as (client, transport):
+        assert (await client.health())["reasons"] == ["starting"]
+        assert len(transport.requests) == 1
+
+
 async def test_a_key_that_is_refused_is_not_tried_again() -> None:
     async with scripted(problem("unauthorized")) as (client, transport):
         for _ in range(2):

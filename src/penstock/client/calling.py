@@ -43,7 +43,7 @@ class Caller:
             failed = ConnectionFailed(str(error))
             failed.is_sent = not isinstance(error, NotSent)
             raise failed from error
-        if answer.status >= 400:
+        if answer.status >= 400 and answer.status != call.also_read:
             raise error_of(answer)
         return call.read(answer)
 

@@ -41,7 +41,7 @@ encode_json = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Call(Generic[T]):
-    """One request. ``wait_s`` is how long the server may take on purpose."""
+    """One request. ``wait_s`` is how long the server may take on purpose; a status of ``also_read`` is no error."""
 
     method: str
     path: str
@@ -50,6 +50,7 @@ class Call(Generic[T]):
     headers: Headers = ()
     body: Buffer = b""
     wait_s: float = 0.0
+    also_read: int = 0
 
 
 def path_of(queue: str) -> str:

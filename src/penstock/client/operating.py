@@ -86,7 +86,8 @@ def history(path: str, *, offset: int | None, since: Instant | None, limit: int)
 
 
 def health() -> Call[dict[str, Any]]:
-    return get("/health", dict[str, Any])
+    """A server that is not ready says so with 503, and why: here that is an answer."""
+    return Call("GET", "/health/ready", read_as(dict[str, Any]), True, also_read=503)
 
 
 def _message(path: str, message_id: str) -> str:
