@@ -136,7 +136,7 @@ def read_as(kind: type[T]) -> Callable[[Answer], T]:
         try:
             return decode(answer.body)
         except msgspec.MsgspecError as error:
-            raise _not_ours(error) from error
+            raise not_ours(error) from error
 
     return read
 
@@ -168,24 +168,26 @@ def _read_sent(answer: Answer) -> Ids:
     try:
         return decode_sent(answer.body)
     except BadFrame as error:
-        raise _not_ours(error) from error
+        raise not_ours(error) from error
 
 
 def _read_leased(answer: Answer) -> LeasedFrame | None:
     if answer.status == 204:
         return None
     try:
-        return decode_leased(answer.body)
+        frame = decode_leased(answer.body)
     except BadFrame as error:
-        raise _not_ours(error) from error
+        raise not_ours(error) from error
+    return frame if len(frame.deliveries) else None
 
 
 def _read_settled(answer: Answer) -> list[int]:
     try:
         return decode_settled(answer.body)
     except BadFrame as error:
-        raise _not_ours(error) from error
+        raise not_ours(error) from error
 
 
-def _not_ours(error: Exception) -> ServerFailed:
+def not_ours(error: Exception | str) -> ServerFailed:
+    """The error for an answer that our server would not give."""
     return ServerFailed(f"the answer cannot be read; is this a Penstock server of another version? {error}")

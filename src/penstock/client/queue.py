@@ -8,9 +8,11 @@ from typing import Any, Literal, overload
 from penstock.client import calls, operating, prefetching
 from penstock.client.drafts import Drafts, milliseconds, plain_row, row
 from penstock.client.errors import bad_field
+from penstock.client.gathering import Gathering
 from penstock.client.message import Batch, Delivered, Facts, Message, Receipt, extend_ms, release_ms
 from penstock.client.operating import Instant
 from penstock.client.outbox import Outbox
+from penstock.client.settling import Settling
 from penstock.wire.frames import Held
 from penstock.wire.messages import WAIT_S_MAX, Acked, Explained, SeenPage
 from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
@@ -26,12 +28,15 @@ _NOTHING = (None,) * 7
 class Queue:
     """A handle: making one asks the server nothing."""
 
-    __slots__ = ("name", "_outbox", "_path")
+    __slots__ = ("name", "_outbox", "_path", "_gathering", "_settling")
 
     def __init__(self, name: str, outbox: Outbox) -> None:
         self.name = name
         self._outbox = outbox
         self._path = calls.path_of(name)
+        # Those of the outbox, once they are needed.
+        self._gathering: Gathering | None = None
+        self._settling: Settling | None = None
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -69,7 +74,9 @@ class Queue:
                 attributes=attributes,
                 max_deliveries=max_deliveries,
             )
-        gathering = self._outbox.gathering(self.name)
+        gathering = self._gathering
+        if gathering is None:
+            gathering = self._gathering = self._outbox.gathering(self.name)
         if not gathering.take_room(body):
             await gathering.wait_for_room(body)
         return await gathering.add(body, extras, self._outbox.timeout_s if timeout_s is None else timeout_s)
@@ -141,7 +148,10 @@ class Queue:
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
     ) -> Awaitable[int]:
         """Settle some messages of one lease, gathered with others; what all of the above are made of."""
-        return self._outbox.settling(self.name).settle(verb, held, facts, time_ms=time_ms, text=text)
+        settling = self._settling
+        if settling is None:
+            settling = self._settling = self._outbox.settling(self.name)
+        return settling.settle(verb, held, facts, time_ms, text)
 
     async def _settle_all(
         self,

@@ -40,7 +40,7 @@ class Settling:
         self._lanes: dict[Words, _Lane] = {}
 
     def settle(
-        self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
+        self, verb: str, held: Held, facts: Facts | None, time_ms: int | None, text: str
     ) -> "asyncio.Future[int]":
         """Settle some messages of a lease; in the end there are the bits of those that were done."""
         words = verb, time_ms, text
@@ -142,6 +142,8 @@ class _Lane:
             leases[lease, token] = leases.get((lease, token), 0) | rows
         held = [Held(lease, token, rows) for (lease, token), rows in leases.items()]
         found, is_repeated = await self._ask(calls.settle(self._path, verb, held, time_ms=time_ms, text=text))
+        if len(found) != len(held):
+            raise calls.not_ours(f"{len(found)} results for {len(held)} leases")
         done = dict(zip(leases, found, strict=True))
         for (lease, token, rows), facts, future in asked:
             if not future.done():
