@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.client.connection import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from penstock.client.http import Address, HttpTransport
-from penstock.client.transport import Answer, NotSent, Unanswered
+from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
 from tests.client.peers import OK, Peer, peer, polite, transport_to
 
 pytestmark = pytest.mark.real_time
@@ -125,24 +125,30 @@ async def test_an_interim_answer_is_not_taken_for_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("answer", "kind", "reason"),
     [
-        (b"HTTP/1.1 200 OK\r\n" + b"x: %s\r\n" % (b"y" * 1000) * (HEADER_BYTES_MAX // 1000 + 1) + b"\r\n", "HEADER_"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1), "BODY_BYTES_MAX"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "not HTTP"),
-        (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", "protocol|HTTP"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort", "closed"),
+        (
+            b"HTTP/1.1 200 OK\r\n" + b"x: %s\r\n" % (b"y" * 1000) * (HEADER_BYTES_MAX // 1000 + 1) + b"\r\n",
+            AnswerTooLarge,
+            "HEADER_",
+        ),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1), AnswerTooLarge, "BODY_BYTES_MAX"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", Unanswered, "not HTTP"),
+        (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", Unanswered, "protocol|HTTP"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort", Unanswered, "closed"),
     ],
     ids=["headers", "length", "another protocol", "upgrade", "cut off"],
 )
-async def test_an_answer_that_is_too_large_or_broken_is_no_answer(answer: bytes, reason: str) -> None:
+async def test_an_answer_that_is_too_large_or_broken_is_no_answer(
+    answer: bytes, kind: type[Exception], reason: str
+) -> None:
     async def says(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(answer)
         await writer.drain()
 
     async with peer(says) as found, transport_to(found) as transport:
-        with pytest.raises(Unanswered, match=reason):
+        with pytest.raises(kind, match=reason):
             await get(transport)
 
 

@@ -17,7 +17,7 @@ from penstock.client import (
     Unauthorized,
 )
 from penstock.client.delivering import WINDOW
-from penstock.client.transport import Answer, NotSent, Unanswered
+from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
 from penstock.wire import frames
 from tests.client.scripted import Request, leased, problem, raises, scripted, sent, settled, settles_all
 
@@ -221,6 +221,14 @@ async def test_an_answer_that_is_not_from_our_server_is_named_so() -> None:
     async with scripted(gateway, sent) as (client, transport):
         await client.queue("q").send(b"x")
         assert len(transport.requests) == 2
+
+
+async def test_messages_in_an_answer_that_is_too_large_are_not_asked_for_again() -> None:
+    async with scripted(raises(AnswerTooLarge("too much"))) as (client, transport):
+        with pytest.raises(ServerFailed, match="too much"):
+            await client.queue("q").receive(limit=1000)
+        # A second try would take what is left, and lose that too.
+        assert len(transport.requests) == 1
 
 
 async def test_a_cancelled_close_abandons_what_is_on_its_way() -> None:

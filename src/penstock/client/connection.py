@@ -21,11 +21,12 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from penstock.client.transport import Answer, Unanswered
+from penstock.client.transport import Answer, AnswerTooLarge, Unanswered
 from penstock.frame import Buffer
 
 HEADER_BYTES_MAX = 65_536
-BODY_BYTES_MAX = 256 * 1024 * 1024
+# A thousand messages of the largest size, with all that can be said about each.
+BODY_BYTES_MAX = 1_280 * 1024 * 1024
 # Up to here one copy is cheaper than a second call of the system.
 _COPIED_BYTES_MAX = 32_768
 # Larger bodies are written in pieces, so that no more than this is copied into the transport's own memory.
@@ -136,7 +137,10 @@ class Connection(asyncio.Protocol):
         except HttpParserUpgrade:
             self._fail("the server changed the protocol")
         except HttpParserError as error:
-            self._fail(self._fault or f"the answer is not HTTP: {error}")
+            if self._fault:
+                self._fail_with(AnswerTooLarge(self._fault))
+            else:
+                self._fail(f"the answer is not HTTP: {error}")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_dropped = self.is_open
@@ -147,8 +151,11 @@ class Connection(asyncio.Protocol):
         self._forget(self)
 
     def _fail(self, reason: str) -> None:
+        self._fail_with(Unanswered(reason))
+
+    def _fail_with(self, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(Unanswered(reason))
+            self._waiter.set_exception(error)
         self._wake_writer()
         self.close()
 
