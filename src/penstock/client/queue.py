@@ -1,6 +1,7 @@
 """A queue, as an asynchronous program sees it: a name, and what can be done with it."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, overload
@@ -9,11 +10,12 @@ from penstock.client import calls, operating, prefetching
 from penstock.client.drafts import Drafts, milliseconds, plain_row, row
 from penstock.client.errors import bad_field
 from penstock.client.gathering import Gathering
+from penstock.client.lease_ends import LeaseEnd, end_by_time_of_day, end_of
 from penstock.client.message import Batch, Delivered, Facts, Message, Receipt, extend_ms, release_ms
 from penstock.client.operating import Instant
 from penstock.client.outbox import Outbox
 from penstock.client.settling import Settling
-from penstock.wire.frames import Held
+from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.messages import WAIT_S_MAX, Acked, Explained, SeenPage
 from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
@@ -118,11 +120,12 @@ class Queue:
         ends_at_s = loop.time() + wait_s
         while True:
             part_s = min(wait_s, WAIT_S_MAX)
+            asked_at_s = time.monotonic()
             call = calls.lease(self._path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
             frame = await caller.perform(call)
             wait_s = ends_at_s - loop.time()
             if frame is not None:
-                return Facts(frame, self.name)
+                return Facts(frame, self.name, _end(frame, visibility_timeout, asked_at_s))
             if wait_s <= 0.001:
                 return None
 
@@ -286,3 +289,9 @@ class Queue:
     ) -> HistoryPage:
         """Read what became of settled messages, from an offset or an instant on."""
         return await self._outbox.caller.perform(operating.history(self._path, offset=offset, since=since, limit=limit))
+
+
+def _end(frame: LeasedFrame, visibility_timeout: float | None, asked_at_s: float) -> LeaseEnd:
+    if visibility_timeout is None:
+        return end_by_time_of_day(frame.until_ms)
+    return end_of(visibility_timeout, asked_at_s)
