@@ -74,6 +74,11 @@ class BadFrame(Exception):
     """These bytes are not a whole, undamaged frame."""
 
 
+def size_of(texts: "Sequence[Buffer]") -> int:
+    """The bytes of all texts together."""
+    return texts.size_bytes if isinstance(texts, Blobs) else sum(map(len, texts))
+
+
 class Blobs(Sequence[memoryview]):
     """A column of byte strings. Row i is ``data`` from ``offsets[i]`` to ``offsets[i + 1]``."""
 
@@ -93,6 +98,11 @@ class Blobs(Sequence[memoryview]):
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def size_bytes(self) -> int:
+        """All of it, without looking at each."""
+        return self.offsets[-1] - self.offsets[0]
 
     @overload
     def __getitem__(self, row: int) -> memoryview: ...

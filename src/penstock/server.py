@@ -21,11 +21,12 @@ import uvloop
 from penstock.api.rest.app import RestApplication
 from penstock.api.rest.calling import Service
 from penstock.broker.access import Access
+from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.runtime.interface import Runtime
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import ServerSettings
+from penstock.settings import ServerSettings, check_is_secured
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.telemetry import SERVER_STARTED, SERVER_STOPPED, SERVER_STOPPING
 
@@ -45,8 +46,11 @@ class Application:
 
 
 @asynccontextmanager
-async def open_application(settings: ServerSettings) -> AsyncIterator[Application]:
-    """Open the store and whatever stands on it; nothing listens yet."""
+async def open_application(settings: ServerSettings, access: Access | None = None) -> AsyncIterator[Application]:
+    """Open the store and whatever stands on it; nothing listens yet.
+
+    Without ``access`` everybody may do everything: whoever can open the folder can do that anyway.
+    """
     folder = settings.store_folder
     assert folder is not None
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +60,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store,
             open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
         ):
-            yield Application(queues, runtime, Access.open(), settings)
+            yield Application(queues, runtime, access or Access.open(), settings)
 
 
 def serve(settings: ServerSettings, *, announce: Callable[[str], None]) -> None:
@@ -66,7 +70,12 @@ def serve(settings: ServerSettings, *, announce: Callable[[str], None]) -> None:
 
 
 async def _serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
-    async with open_application(settings) as application:
+    keys = Keys(settings.keys_path)
+    check_is_secured(settings, has_keys=not keys.access.is_open)
+    async with (
+        open_application(settings, keys.access) as application,
+        following(keys, application.runtime.note),
+    ):
         # What is there now stays: a full collection would look at all of it, and stall everyone meanwhile.
         gc.collect()
         gc.freeze()
@@ -90,6 +99,7 @@ class Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             backlog=BACKLOG,
             timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=int(settings.stop_timeout_s),
@@ -104,9 +114,11 @@ class Server(uvicorn.Server):
             loop.add_signal_handler(each, self._stop)
         self.config.load()
         self.lifespan: Any = self.config.lifespan_class(self.config)
-        await self.startup()
-        if self.should_exit:
-            raise OSError(f"cannot listen on {self.config.host}:{self.config.port}")
+        try:
+            await self.startup()
+        except SystemExit:
+            # It has said why, and would end the process without closing the store.
+            raise OSError(f"cannot listen on {self.config.host}:{self.config.port}") from None
         address = self.address()
         self._application.runtime.note(SERVER_STARTED, address=address)
         announce(address)

@@ -66,6 +66,10 @@ HISTORY_AHEAD = Note(
 REST_FAILED = Note(
     "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
 )
+KEYS_CHANGED = Note("keys.changed", "info", "The file with the keys was replaced, and other keys are good now.")
+KEYS_DAMAGED = Note(
+    "keys.damaged", "error", "The file with the keys cannot be used; those that were good before still are. Mend it."
+)
 SERVER_STARTED = Note("server.started", "info", "The server listens; says where, and where its data is.")
 SERVER_STOPPING = Note(
     "server.stopping", "info", "No new work is taken; long polls are answered and running requests finished."
@@ -89,6 +93,8 @@ NOTES: tuple[Note, ...] = (
     HISTORY_RESUMED,
     HISTORY_AHEAD,
     REST_FAILED,
+    KEYS_CHANGED,
+    KEYS_DAMAGED,
     SERVER_STARTED,
     SERVER_STOPPING,
     SERVER_STOPPED,

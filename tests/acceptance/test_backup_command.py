@@ -65,7 +65,7 @@ def test_a_store_that_has_dropped_its_beginning_is_copied_with_the_snapshot_that
     async def restored() -> list[bytes]:
         async with ThreadWorkers(2, halt) as workers:
             store = await EmbeddedStore.open(system_runtime(tmp_path, workers), "copy", small)
-            seen = await store.peek("orders", most=10)
+            seen = (await store.peek("orders", most=10)).messages
             counts = await store.counts("orders")
             await store.close()
             assert counts.leased == 1

@@ -11,6 +11,7 @@ Time passes only by `advance`; a simulated disk takes its few milliseconds besid
 """
 
 import asyncio
+import copy
 import dataclasses
 import shutil
 from collections.abc import Callable, Coroutine
@@ -23,6 +24,7 @@ from penstock.core.message import Drafts
 from penstock.core.settings import QueueSettings
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
+from penstock.runtime.memory import InThread, MemoryDisk, MemoryLock, memory_runtime
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.store import EmbeddedStore
@@ -125,7 +127,38 @@ class RealDisk:
         await killed.close()
 
 
-async def _play(story: Story, stage: SimulatedDisk | RealDisk) -> None:
+class InMemory:
+    def __init__(self) -> None:
+        self._clock = SimClock()
+        self._runtime = memory_runtime(self._clock)
+
+    async def open(self) -> None:
+        self.store = await EmbeddedStore.in_memory(self._runtime)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    async def advance(self, count_ms: int) -> None:
+        self._clock.advance_ms(count_ms)
+        await asyncio.sleep(0)
+
+    async def reopen(self) -> None:
+        await self.store.close()
+        await self.open()
+
+    async def crash(self) -> None:
+        """Go on with a copy of what is on the disk now, which is all there is."""
+        killed = self.store
+        disk = copy.deepcopy(self._runtime.disk)
+        assert isinstance(disk, MemoryDisk)
+        for folder in ("journal", "history"):
+            MemoryLock(disk._taken, f"memory/{folder}").release()
+        self._runtime = dataclasses.replace(memory_runtime(self._clock), disk=disk, aside=InThread(disk))
+        await self.open()
+        await killed.close()
+
+
+async def _play(story: Story, stage: SimulatedDisk | RealDisk | InMemory) -> None:
     await stage.open()
     await stage.store.create("orders", QueueSettings())
     await story(stage)
@@ -144,11 +177,19 @@ def _on_real_disk(story: Story, folder: Path) -> None:
     asyncio.run(main())
 
 
+def _in_memory(story: Story, _folder: Path) -> None:
+    async def main() -> None:
+        await _play(story, InMemory())
+
+    asyncio.run(main())
+
+
 IMPLEMENTATIONS: dict[str, Run] = {
     "embedded, simulated disk": _on_simulated_disk(seed=0),
     "embedded, simulated disk, shuffled tasks": _on_simulated_disk(seed=1),
     "embedded, three shards": _on_simulated_disk(seed=2, shards=3),
     "embedded, real disk": _on_real_disk,
+    "embedded, in memory": _in_memory,
 }
 
 

@@ -112,7 +112,7 @@ async def test_peeking_shows_what_waits_and_leases_nothing(stage: Stage) -> None
         "orders",
         Drafts(bodies=[b"c", b"a", b"b"], tiers=tiers, attributes=[b"", b"{}", b""], groups=[b"", b"", b"g"]),
     )
-    seen = await stage.store.peek("orders", most=10)
+    seen = (await stage.store.peek("orders", most=10)).messages
     assert [(each.id, bytes(each.body), each.tier) for each in seen] == [
         (ids[1], b"a", Tier.CRITICAL),
         (ids[2], b"b", Tier.NORMAL),
@@ -121,16 +121,18 @@ async def test_peeking_shows_what_waits_and_leases_nothing(stage: Stage) -> None
     assert [bytes(each.attributes) for each in seen] == [b"{}", b"", b""]
     assert [each.group for each in seen] == [b"", b"g", b""]
     assert {(each.place, each.deliveries, each.error, each.past) for each in seen} == {("waiting", 0, "", None)}
-    assert [each.id for each in await stage.store.peek("orders", most=1)] == [ids[1]]
+    assert [each.id for each in (await stage.store.peek("orders", most=1)).messages] == [ids[1]]
     assert len(await lease(stage)) == 3
-    assert await stage.store.peek("orders", most=10) == []
+    assert (await stage.store.peek("orders", most=10, place="waiting")).messages == []
+    leased = (await stage.store.peek("orders", most=10)).messages
+    assert {(each.id, each.place, each.deliveries) for each in leased} == {(each, "leased", 1) for each in ids}
 
 
 @every_store
 async def test_peeking_after_a_restart_finds_the_bodies_in_the_store(stage: Stage) -> None:
     ids = await send(stage, *[b"%d" % number for number in range(300)])
     await stage.crash()
-    seen = await stage.store.peek("orders", most=300)
+    seen = (await stage.store.peek("orders", most=300)).messages
     assert [each.id for each in seen] == ids
     assert [bytes(each.body) for each in seen] == [b"%d" % number for number in range(300)]
 
@@ -246,9 +248,9 @@ async def test_ids_in_one_call_have_a_limit_that_is_named(stage: Stage) -> None:
 @every_store
 async def test_asking_sees_what_time_has_done(stage: Stage) -> None:
     ids = await stage.store.send("orders", Drafts(bodies=[b"x"], visible_at_ms=[stage.now_ms() + 5_000]))
-    assert await stage.store.peek("orders", most=1) == []
+    assert (await stage.store.peek("orders", most=1, place="waiting")).messages == []
     await stage.advance(5_000)
-    assert [each.id for each in await stage.store.peek("orders", most=1)] == ids
+    assert [each.id for each in (await stage.store.peek("orders", most=1)).messages] == ids
     await lease(stage, lease_ms=1_000)
     await stage.advance(1_000)
     found = await stage.store.look("orders", ids[0])

@@ -104,7 +104,7 @@ async def test_a_dead_letter_tells_its_past(stage: Stage) -> None:
         await stage.advance(1_000)
         await stage.store.release("orders", (await lease(stage)).receipts(), delay_ms=0, error=error)
     await stage.store.tidy()
-    (seen,) = await stage.store.peek(GRAVES, most=10)
+    (seen,) = (await stage.store.peek(GRAVES, most=10)).messages
     assert (seen.id, bytes(seen.body), seen.error, seen.deliveries) == (ids[0], b"poison", "second", 0)
     assert seen.sent_at_ms >= sent_ms + 2_000
     past = seen.past
@@ -116,7 +116,7 @@ async def test_a_dead_letter_tells_its_past(stage: Stage) -> None:
     assert await stage.store.look("orders", ids[0]) is None
     await stage.store.delete("orders")
     await stage.crash()
-    (again,) = await stage.store.peek(GRAVES, most=10)
+    (again,) = (await stage.store.peek(GRAVES, most=10)).messages
     assert again.past == past._replace(queue=None)
 
 
@@ -182,7 +182,7 @@ async def test_a_redrive_may_go_elsewhere_and_take_only_some(stage: Stage) -> No
     redriven = await stage.store.redrive(GRAVES, into="repair", most=1)
     assert (redriven.moved, redriven.remaining) == ({"repair": [orders[0]]}, 1)
     assert sorted(await drain(stage, queue="repair")) == [b"1", b"2", b"letter"]
-    assert [each.id for each in await stage.store.peek(GRAVES, most=10)] == orders[2:]
+    assert [each.id for each in (await stage.store.peek(GRAVES, most=10)).messages] == orders[2:]
 
 
 @every_store

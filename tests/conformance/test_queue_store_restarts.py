@@ -110,7 +110,7 @@ async def test_an_answer_that_wrote_nothing_waits_for_what_it_is_based_on(stage:
 async def test_what_is_seen_is_durable(stage: Stage) -> None:
     async with asyncio.TaskGroup() as tasks:
         sent = await begin(tasks, send(stage, b"a"))
-        (seen,) = await stage.store.peek("orders", most=1)
+        (seen,) = (await stage.store.peek("orders", most=1)).messages
         await stage.crash()
     assert sent.result() == [seen.id]
     again = await stage.store.look("orders", seen.id)

@@ -7,9 +7,10 @@ import pkgutil
 import pytest
 
 import penstock.core
+from penstock.core.browsing import Sought, browse
 from penstock.core.explain import Waits, explain
 from penstock.core.message import Tier
-from penstock.core.reading import bounds, counts, holders, oldest_sent_at_ms, peek
+from penstock.core.reading import bounds, counts, holders, oldest_sent_at_ms
 from penstock.core.settings import QueueSettings
 from tests.core.life import START_MS, Life
 
@@ -68,8 +69,8 @@ def test_the_bound_on_waiting_is_told_in_leases_and_in_time() -> None:
 def test_peeking_shows_the_next_messages_and_leases_none() -> None:
     life = Life()
     normal, critical = life.send(2), life.send(1, Tier.CRITICAL, group=b"a")
-    assert [seen.message for seen in peek(life.state, 10)] == [*critical, *normal]
-    assert len(peek(life.state, 1)) == 1
+    assert [seen.message for seen in browse(life.state, Sought(), most=10).seen] == [*critical, *normal]
+    assert len(browse(life.state, Sought(), most=1).seen) == 1
     assert life.state.leased == 0
 
 

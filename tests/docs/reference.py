@@ -7,9 +7,12 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
+from penstock.cli.exits import Ending
 from penstock.core.limits import LIMITS
 from penstock.core.settings import DAY_MS, MINUTE_MS, SECOND_MS, QueueSettings
+from penstock.settings import PREFIX, SECTIONS, ServerSettings
 from penstock.telemetry import NOTES
+from tests.docs.commands import commands
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
 
@@ -49,6 +52,54 @@ def queue_settings_page() -> str:
         "milliseconds. What is out of bounds raises `BadSettings`, which names the setting; names in the bounds are\n"
         "[limits](limits.md). `change` replaces all settings of a queue at once, while it is in use.",
         ["| setting | default | bounds | meaning |", "|---|---|---|---|", *rows, *_choices(settings)],
+    )
+
+
+def cli_page() -> str:
+    endings = [f"| {int(each.default)} | {each.meaning} |" for each in choices_of(Ending)]
+    lines = ["## Exit codes", "", "| code | meaning |", "|---|---|", *endings]
+    for command in commands():
+        lines += ["", f"## `{command.name}`", "", "```text", command.help_text, "```"]
+        if command.parameters:
+            lines += ["", "| argument or option | meaning | default |", "|---|---|---|"]
+            lines += [f"| `{each.names}` | {each.meaning} | {each.default} |" for each in command.parameters]
+    return _page(
+        "The command line",
+        "src/penstock/cli/__init__.py",
+        "Every command says the same with `--help`. Results go to standard output, everything else to standard error.\n"
+        "`--json` prints results for programs. `penstock --install-completion` teaches your shell the commands.",
+        lines,
+    )
+
+
+def settings_page() -> str:
+    lines: list[str] = []
+    bounds = bounds_of(ServerSettings)
+    for section, kind in SECTIONS.items():
+        settings = settings_of(kind)
+        lines += [
+            "",
+            f"## `[{section}]`",
+            "",
+            "| setting | variable | default | bounds | meaning |",
+            "|---|---|---|---|---|",
+        ]
+        for each in settings:
+            default = each.default.value if isinstance(each.default, Enum) else each.default
+            default = "empty" if default == "" else f"`{default}`".replace("`False`", "`false`")
+            bound = bounds.get(each.name, _bounds(each, {}) if isinstance(each.default, Enum) else "")
+            lines.append(f"| `{each.name}` | `{PREFIX}{each.name.upper()}` | {default} | {bound} | {each.meaning} |")
+        lines += _choices(settings)
+    return _page(
+        "Settings",
+        "src/penstock/settings.py",
+        "What a server and its clients can be told. The first of these that says something counts: an option of the\n"
+        "command (`--stop-timeout-s`), a variable of the environment, the file, the default. The file is\n"
+        "`penstock.toml` in the working directory, or the one that `--config` or `PENSTOCK_CONFIG` names. A name or a\n"
+        "value that is not allowed is an error, never a default. `penstock config` shows every value and\n"
+        "where it came from.\n\n"
+        '```text\n[server]\nport = 9000\ndata = "/var/lib/penstock"\n\n[client]\nurl = "http://127.0.0.1:9000"\n```',
+        lines[1:],
     )
 
 
@@ -92,6 +143,8 @@ def _choices(settings: list[Declared]) -> list[str]:
 PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "notes.md": notes_page,
     REFERENCE / "limits.md": limits_page,
+    REFERENCE / "cli.md": cli_page,
+    REFERENCE / "settings.md": settings_page,
     REFERENCE / "queue-settings.md": queue_settings_page,
 }
 

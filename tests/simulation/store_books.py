@@ -72,7 +72,7 @@ class Draft:
 
     @property
     def attributes(self) -> bytes:
-        return b"" if self.send.drafts.attributes is None else self.send.drafts.attributes[self.row]
+        return bytes(b"" if self.send.drafts.attributes is None else self.send.drafts.attributes[self.row])
 
     @property
     def tier(self) -> int:

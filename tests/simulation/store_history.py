@@ -51,7 +51,7 @@ async def read_rows(store: EmbeddedStore) -> list[Row]:
     """Return all rows of all shards; those of each in their order."""
     rows: list[Row] = []
     for running in store._shards.running:
-        log = running._history_log
+        log = running.history_log
         async for _, frame in frames(log, log.start_offset):
             names = frame.names()
             for row in range(frame.head.rows):

@@ -146,7 +146,7 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "store-dropped-beyond-the-snapshot-before",
         BUILDING,
-        "if segment.next_offset <= (order.previous or 0)]",
+        "if segment.next_offset <= order.needed_from]",
         "]",
     ),
     Mutant("store-dropped-without-a-copy", UPKEEP, "            await self._copy(plan)\n", ""),

@@ -18,7 +18,8 @@ from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.history import FrameLimits, History, frames, retain
 from penstock.store.embedded.history_cuts import About
-from penstock.store.embedded.history_frames import BodyState, UnknownFrame, encode
+from penstock.store.embedded.history_frames import UnknownFrame, encode
+from penstock.store.history import BodyState
 from tests.log.small import append
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate

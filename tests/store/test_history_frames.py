@@ -12,13 +12,13 @@ from penstock.frame import BadFrame
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded.history_frames import (
     Bodies,
-    BodyState,
     UnknownFrame,
     decode,
     encode,
     part,
     read_head,
 )
+from penstock.store.history import BodyState
 from tests.store.settled import FULL, Row, body, naive, name, rows_of, settlement, settlements
 
 NAMES = {queue: name(queue) for queue in range(10)}

@@ -136,7 +136,7 @@ async def test_a_queue_stays_where_it_is_when_shards_are_added(machine: Machine)
         assert await store.queues() == sorted(names)
         for name in names:
             await store.create(name, QueueSettings())
-            assert [each.id for each in await store.peek(name, most=9)] == sent[name]
+            assert [each.id for each in (await store.peek(name, most=9)).messages] == sent[name]
     others = [f"other-{number}" for number in range(12)]
     for name in others:
         await store.create(name, QueueSettings())

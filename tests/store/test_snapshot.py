@@ -167,7 +167,8 @@ def test_a_snapshot_of_which_a_part_is_zeros_is_noticed() -> None:
     """So a file looks whose blocks were never written."""
     disk = small_snapshot()
     whole = disk.read_bytes(PATH)
-    for size in range(0, len(whole), 7):
+    # What ends with zeros by itself is not damaged by more of them.
+    for size in range(0, len(whole.rstrip(b"\0")), 7):
         disk.write_bytes(PATH, whole[:size] + bytes(len(whole) - size))
         with pytest.raises(SnapshotDamaged):
             load(disk, "folder", 7)

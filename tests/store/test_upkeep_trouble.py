@@ -157,7 +157,7 @@ async def test_the_history_of_a_deleted_queue_keeps_its_bodies_though_their_segm
     shop.meanwhile = delete
     await shop.upkeep()
     assert shop.log.start_offset > 0
-    told = [frame async for _, frame in frames(shop.running._history_log, 0)]
+    told = [frame async for _, frame in frames(shop.running.history_log, 0)]
     bodies = [bytes(body) for frame in told if frame.body is not None for body in frame.body]
     assert [body for body in bodies if body] == [b"a" * 50, b"b" * 50]
     await shop.close()

@@ -1,7 +1,34 @@
-"""Who may do what: callers, their roles, and the queues those hold for."""
+"""Who may do what: callers, their roles, and the queues those hold for.
 
+    READ     describe, list, peek, look, explain, history
+    WRITE    … and send, lease, ack, release, extend
+    ADMIN    … and create, change, pause, purge, delete, escalate, requeue, redrive
+
+A key is `pk_<id>_<secret>`. The secret has 256 bits of chance, so nobody guesses it
+from its hash, and one round of SHA-256 is the right hash: a slow one protects short
+passwords, and would cost every request a tenth of a second. Hashes are compared in
+a time that does not depend on where they differ.
+
+Nothing here touches a file; `keys` does.
+"""
+
+import hmac
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
+from hashlib import sha256
 from typing import Self
+
+from penstock.core.names import is_dead_letters
+
+KEYS_MAX = 10_000
+GRANTS_MAX = 100
+KEY_NAME_CHARACTERS_MAX = 100
+PATTERN_CHARACTERS_MAX = 100
+
+_BEARER = re.compile(r"(?i:bearer) +pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43}) *", re.ASCII)
+_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+", re.ASCII)
 
 
 class Role(IntEnum):
@@ -25,30 +52,135 @@ class NotAllowed(Exception):
 
 
 class TooManyQueuesMade(Exception):
-    """The key has made as many queues as it may."""
+    """There are as many queues under the key as it may have."""
+
+
+class BadGrant(ValueError):
+    """This is no pattern for the names of queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role on all queues whose names fit a pattern, in which `*` stands for any characters, or none."""
+
+    role: Role
+    pattern: str
+
+    def __post_init__(self) -> None:
+        if len(self.pattern) > PATTERN_CHARACTERS_MAX or not _PATTERN.fullmatch(self.pattern):
+            allowed = f"1 to {PATTERN_CHARACTERS_MAX} of A-Z a-z 0-9 _ - . and *"
+            raise BadGrant(f"{self.pattern!r} is no pattern for names of queues; it has {allowed}")
+
+    def covers(self, queue: str) -> bool:
+        """Whether the pattern fits. It takes time in proportion to the lengths, whatever the pattern."""
+        first, *parts = self.pattern.split("*")
+        if not parts:
+            return queue == first
+        *parts, last = parts
+        end = len(queue) - len(last)
+        if not (queue.startswith(first) and queue.endswith(last) and end >= len(first)):
+            return False
+        place = len(first)
+        for part in parts:
+            place = queue.find(part, place, end)
+            if place < 0:
+                return False
+            place += len(part)
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key as the server knows it: everything but the secret."""
+
+    id: str
+    name: str
+    secret_sha256: bytes
+    # The last characters of the secret, so that a person can tell which key a client has.
+    ending: str
+    grants: tuple[Grant, ...]
+    # How many queues there may be under the key; None for any number.
+    queues_max: int | None
+    created_at: str
 
 
 class Caller:
+    """Somebody who asks for something, and what they may do."""
+
+    __slots__ = ("name", "queues_max", "_grants")
+
+    def __init__(self, name: str, grants: tuple[Grant, ...], queues_max: int | None = None) -> None:
+        self.name = name
+        self.queues_max = queues_max
+        self._grants = grants
+
+    def has(self, role: Role, queue: str) -> bool:
+        return any(grant.role >= role and grant.covers(queue) for grant in self._grants)
+
     def check(self, role: Role, queue: str) -> None:
-        pass
+        if not self.has(role, queue):
+            raise NotAllowed(f"the key {self.name!r} does not have the role {role.name.lower()} on {queue}")
 
     def may_list(self, queue: str) -> bool:
-        return True
+        return self.has(Role.READ, queue)
 
-    def check_may_create(self, queue: str) -> None:
-        pass
+    def check_may_create(self, queue: str, existing: Iterable[str]) -> None:
+        """Check the role, and that there is room for one more queue.
 
-    def created(self, queue: str) -> None:
-        pass
+        Nobody remembers who made a queue. What counts is how many of the queues
+        that exist this key may administer, dead letters not counted; so a limit
+        also holds for queues from before the key, and for several keys together
+        that share a pattern. ``existing`` is looked at only if there is a limit.
+        """
+        self.check(Role.ADMIN, queue)
+        if self.queues_max is None:
+            return
+        names = set(existing)
+        count = sum(self.has(Role.ADMIN, name) for name in names if not is_dead_letters(name))
+        if queue not in names and count >= self.queues_max:
+            raise TooManyQueuesMade(f"the key {self.name!r} may have {self.queues_max} queues, and there are {count}")
 
-    def deleted(self, queue: str) -> None:
-        pass
+
+EVERYBODY = Caller("everybody", (Grant(Role.ADMIN, "*"),))
 
 
 class Access:
-    def authenticate(self, header: str | None) -> Caller:
-        return Caller()
+    """The keys that are good now. Without keys, because there is none yet, everybody may do everything."""
+
+    __slots__ = ("_callers",)
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._callers: dict[str, tuple[bytes, Caller]] | None = None
+        self.replace(keys)
 
     @classmethod
     def open(cls) -> Self:
-        return cls()
+        """Return an access that lets everybody in; for a server that only its own machine can reach."""
+        access = cls(())
+        access._callers = None
+        return access
+
+    @property
+    def is_open(self) -> bool:
+        return self._callers is None
+
+    def replace(self, keys: Iterable[Key]) -> None:
+        """Let in those with these keys, and nobody else from now on."""
+        self._callers = {key.id: (key.secret_sha256, Caller(key.name, key.grants, key.queues_max)) for key in keys}
+
+    def authenticate(self, header: str | None) -> Caller:
+        """Return who sent a request with this `Authorization` header."""
+        if self._callers is None:
+            return EVERYBODY
+        if header is None:
+            raise KeyNeeded("this server needs a key; send the header Authorization: Bearer <key>")
+        found = _BEARER.fullmatch(header)
+        known = self._callers.get(found[1]) if found else None
+        if found is None or known is None or not hmac.compare_digest(hash_of(found[2]), known[0]):
+            # The same words for every reason: a stranger learns nothing about what was nearly right.
+            raise KeyUnknown("the key is not one of this server's; it may have been revoked")
+        return known[1]
+
+
+def hash_of(secret: str) -> bytes:
+    return sha256(secret.encode("ascii")).digest()

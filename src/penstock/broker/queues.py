@@ -5,12 +5,14 @@ verb of a batch is one call of the store. What the store raises passes through.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
-from penstock.broker.waiting import Waiting
+from penstock.broker.waiting import Absence, Waiting
+from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Sender
 from penstock.core.names import ID_PREFIX
 from penstock.core.settings import QueueSettings
@@ -57,8 +59,11 @@ class Queues:
         self.store = store
         self.waiting = Waiting(store, runtime.clock, most=waiting_max)
         self.redrives = Redrives(store, runtime)
+        self.gathering = Gathering(store)
         self.totals: dict[str, Totals] = {}
         self._runtime = runtime
+        # Settings are read, changed and written in turn, so that of two who change some at once neither is lost.
+        self._settings_lock = asyncio.Lock()
 
     def now_ms(self) -> int:
         return self._runtime.clock.now_ms()
@@ -71,21 +76,36 @@ class Queues:
         if self.waiting.is_stopping:
             raise Stopping("the server is stopping")
 
-    async def create(self, queue: str, settings: QueueSettings) -> bool:
-        """Make a queue, and return whether it is new."""
+    async def create(
+        self, queue: str, settings: QueueSettings, *, check: Callable[[Iterable[str]], None] | None = None
+    ) -> bool:
+        """Make a queue, and return whether it is new; ``check`` may refuse it for the queues that are there."""
         self.check_running()
-        try:
-            await self.store.describe(queue)
-            is_new = False
-        except QueueNotFound:
-            is_new = True
-        await self.store.create(queue, settings)
+        async with self._settings_lock:
+            if check is not None:
+                check([name async for name in self._names()])
+            try:
+                await self.store.describe(queue)
+                is_new = False
+            except QueueNotFound:
+                is_new = True
+            await self.store.create(queue, settings)
         return is_new
 
-    async def delete(self, queue: str, *, with_dead_letters: bool) -> Remains:
-        remains = await self.store.delete(queue, with_dead_letters=with_dead_letters)
+    async def change(self, queue: str, change: Callable[[QueueSettings], QueueSettings]) -> None:
+        """Change settings from what they are now to what ``change`` makes of them; nobody else does meanwhile."""
+        async with self._settings_lock:
+            await self.store.change(queue, change((await self.store.describe(queue)).settings))
+
+    async def delete(self, queue: str, *, with_dead_letters: bool) -> tuple[str, Remains]:
+        """Remove a queue, and return the id it had and what becomes of its dead letters."""
+        async with self._settings_lock:
+            queue_id = (await self.store.describe(queue)).id
+            remains = await self.store.delete(queue, with_dead_letters=with_dead_letters)
         self.totals.pop(queue, None)
-        return remains
+        if remains.is_deleted and remains.dead_letters is not None:
+            self.totals.pop(remains.dead_letters, None)
+        return queue_id, remains
 
     async def describe(self, queue: str) -> tuple[Description, Counts]:
         return await self.store.describe(queue), await self.store.counts(queue)
@@ -93,7 +113,10 @@ class Queues:
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         if self.waiting.is_stopping:
             self.check_running()
-        ids = await self.store.send(queue, drafts, sender=sender)
+        if sender is None:
+            ids = await self.gathering.send(queue, drafts)
+        else:
+            ids = await self.store.send(queue, drafts, sender=sender)
         self._total(queue).sent += len(ids)
         return ids
 
@@ -104,14 +127,14 @@ class Queues:
         want: int,
         lease_ms: int | None = None,
         wait_ms: int = 0,
-        gone: "asyncio.Future[None] | None" = None,
+        absence: Absence | None = None,
     ) -> Delivery | None:
-        """Lease messages, waiting for the first for up to ``wait_ms``; ``gone`` is done when the client is gone."""
+        """Lease messages, waiting for the first for up to ``wait_ms``, as long as the client is there."""
         if self.waiting.is_stopping:
             self.check_running()
-        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, gone=gone)
+        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, absence=absence)
         if delivery is not None:
-            if gone is not None and gone.done():
+            if absence is not None and absence.is_gone:
                 # Nobody is there to be told: others need not wait for the lease to lapse.
                 await self.store.release(queue, delivery.receipts(), delay_ms=0)
                 return None
@@ -142,6 +165,13 @@ class Queues:
     async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
         return await self.store.extend(queue, receipts, lease_ms=lease_ms)
 
+    async def _names(self) -> AsyncIterator[str]:
+        after = ""
+        while names := await self.store.queues(after=after, most=PAGE_MAX):
+            for name in names:
+                yield name
+            after = names[-1]
+
     def _total(self, queue: str) -> Totals:
         total = self.totals.get(queue)
         if total is None:
@@ -166,7 +196,7 @@ async def open_queues(store: QueueStore, runtime: Runtime, *, waiting_max: int =
     queues = Queues(store, runtime, waiting_max=waiting_max)
     async with asyncio.TaskGroup() as tasks:
         tidying = tasks.create_task(queues._tidy())
-        queues.redrives.tasks = tasks
+        queues.redrives.tasks = queues.gathering.tasks = tasks
         try:
             yield queues
         finally:

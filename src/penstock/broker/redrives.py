@@ -4,27 +4,34 @@
                  │   └──▶ FAILED      the store refused; what has gone is gone
                  └──stop─▶ STOPPED    by an operator, or because the server stops
 
-Each step is one call of the store with few messages, so others are not held up. A
-task lives in this process: a restart ends it, half way perhaps, and it can be begun
-again, because what has gone back is no dead letter any more.
+Laws of this file
+-----------------
+1. Each step is one call of the store with few messages, so others are not held up.
+2. A step that has begun is finished and counted, also when the task is stopped.
+3. A task lives in this process: a restart ends it, half way perhaps, and it can be
+   begun again, because what has gone back is no dead letter any more.
+4. A dry run moves nothing and looks at a limited number of messages; `remaining` says
+   how many it would leave, those it did not look at among them.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.broker.selecting import Selection, select
-from penstock.core.limits import MOVE_MESSAGES_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
-from penstock.log.interface import LogBusy, LogFull
+from penstock.core.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
+from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.store.interface import QueueNotFound, QueueStore, Redrive
 
 SAMPLE_MAX = 20
 UNBOUNDED = 2**62
-_DRY_RUN_MAX = 1_000
+DRY_RUN_MAX = 10_000
+_BUSY_S = 0.1
+_EVERYTHING = Selection()
 
 
 class TaskNotFound(Exception):
@@ -73,6 +80,7 @@ class Task:
     remaining: int | None = None
     ended_at_ms: int | None = None
     error: str | None = None
+    told_to_stop: asyncio.Event = field(default_factory=asyncio.Event)
     running: "asyncio.Task[None] | None" = None
 
     @property
@@ -89,13 +97,13 @@ class Redrives:
         self.tasks: asyncio.TaskGroup | None = None
 
     async def begin(self, dead_letters: str, order: Order) -> Task:
-        """Begin a redrive. A dry run, and one that is over after its first step, is done on return."""
-        running = [task for task in self._known.values() if task.state is State.RUNNING]
-        if len(running) >= REDRIVES_MAX:
-            raise TooManyRedrives(REDRIVES_MAX)
+        """Begin a redrive; a dry run is over on return. Raises `TooManyRedrives` and `QueueNotFound`."""
         await self._store.describe(dead_letters)
         if order.into is not None:
             await self._store.describe(order.into)
+        running = [task for task in self._known.values() if task.state is State.RUNNING]
+        if len(running) >= REDRIVES_MAX:
+            raise TooManyRedrives(REDRIVES_MAX)
         task = Task(
             id=f"r_{self._runtime.dice.token():x}",
             dead_letters=dead_letters,
@@ -113,7 +121,7 @@ class Redrives:
     def find(self, dead_letters: str, task_id: str) -> Task:
         task = self._known.get(task_id)
         if task is None or task.dead_letters != dead_letters:
-            raise TaskNotFound(f"there is no redrive {task_id!r} of {dead_letters!r}")
+            raise TaskNotFound(f"there is no redrive {task_id[:64]!r} of {dead_letters!r}")
         return task
 
     def of(self, dead_letters: str) -> list[Task]:
@@ -121,16 +129,14 @@ class Redrives:
         return [task for task in reversed(self._known.values()) if task.dead_letters == dead_letters]
 
     async def end(self, task: Task) -> None:
-        """Stop a redrive; the step it is in is finished first or never begun."""
-        if task.running is not None and not task.running.done():
-            task.running.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.shield(task.running)
+        """Stop a redrive, and return when it has: the step it is in is finished first."""
+        task.told_to_stop.set()
+        if task.running is not None:
+            await asyncio.wait([task.running])
 
     def stop(self) -> None:
         for task in self._known.values():
-            if task.running is not None:
-                task.running.cancel()
+            task.told_to_stop.set()
 
     def _remember(self, task: Task) -> None:
         self._known[task.id] = task
@@ -140,63 +146,83 @@ class Redrives:
 
     async def _run(self, task: Task) -> None:
         try:
-            async for step in self._steps(task):
-                _count(task, step)
-                if task.order.rate_per_s is not None and not task.order.is_dry_run:
-                    moved = sum(map(len, step.moved.values()))
-                    await asyncio.sleep(moved / task.order.rate_per_s)
-            task.state = State.DONE
-        except asyncio.CancelledError:
-            task.state = State.STOPPED
-        except (QueueNotFound, LogFull, ValueError) as error:
+            async with aclosing(self._pages(task.dead_letters, task.order)) as pages:
+                async for ids in pages:
+                    await self._page(task, ids)
+                    if task.told_to_stop.is_set():
+                        break
+            task.state = State.STOPPED if task.told_to_stop.is_set() else State.DONE
+        except (QueueNotFound, LogFull, LogClosed, ValueError) as error:
             task.state, task.error = State.FAILED, str(error)
         finally:
+            if task.state is State.RUNNING:
+                task.state = State.STOPPED
             task.ended_at_ms = self._runtime.clock.now_ms()
 
-    async def _steps(self, task: Task) -> AsyncIterator[Redrive]:
-        order = task.order
-        left = UNBOUNDED if order.most is None else order.most
-        async for ids in self._pages(task.dead_letters, order):
-            while left > 0:
-                most = min(left, len(ids) if ids is not None else UNBOUNDED, self._step(order))
-                step = await self._redrive(task, ids, most)
-                yield step
-                moved = sum(map(len, step.moved.values()))
-                left -= moved
-                if not moved or order.is_dry_run:
-                    break
+    async def _page(self, task: Task, ids: list[str] | None) -> None:
+        """Send back some, or all that are there, step by step, until nothing more goes."""
+        order, homeless = task.order, 0
+        while not task.told_to_stop.is_set():
+            left = UNBOUNDED if order.most is None else order.most - task.moved_total
+            step = await self._step(task, ids, min(left, _step_max(order))) if left else None
+            if step is None:
+                break
+            moved = _count(task, step)
+            homeless = max(homeless, len(step.homeless))
+            if not moved or not step.remaining or order.is_dry_run:
+                break
+            if order.rate_per_s is not None:
+                await _rest(task, moved / order.rate_per_s)
+        task.homeless += homeless
 
-    async def _pages(self, dead_letters: str, order: Order) -> AsyncIterator[list[str] | None]:
+    def _pages(self, dead_letters: str, order: Order) -> AsyncGenerator[list[str] | None, None]:
         """The ids that are meant, in pages; None stands for all that are there."""
         if order.ids is not None:
-            yield list(order.ids)
-        elif order.selection is None:
-            yield None
-        else:
-            async for ids in select(self._store, dead_letters, order.selection, most=order.most or UNBOUNDED):
-                yield ids
+            return _only(list(order.ids))
+        if order.selection is None and not order.is_dry_run:
+            return _only(None)
+        most = min(order.most or UNBOUNDED, DRY_RUN_MAX if order.is_dry_run else UNBOUNDED)
+        return select(self._store, dead_letters, order.selection or _EVERYTHING, most=most)
 
-    def _step(self, order: Order) -> int:
-        if order.is_dry_run:
-            return _DRY_RUN_MAX
-        if order.rate_per_s is None:
-            return MOVE_MESSAGES_MAX
-        # About ten steps a second, so that a slow rate is even.
-        return max(1, min(MOVE_MESSAGES_MAX, int(order.rate_per_s / 10)))
-
-    async def _redrive(self, task: Task, ids: list[str] | None, most: int) -> Redrive:
-        while True:
+    async def _step(self, task: Task, ids: list[str] | None, most: int) -> Redrive | None:
+        """Move some, once the disk is not behind; None if it is told to stop before."""
+        order = task.order
+        while not task.told_to_stop.is_set():
             try:
                 return await self._store.redrive(
-                    task.dead_letters, into=task.order.into, most=most, ids=ids, is_dry_run=task.order.is_dry_run
+                    task.dead_letters, into=order.into, most=most, ids=ids, is_dry_run=order.is_dry_run
                 )
             except LogBusy:
-                await asyncio.sleep(0.1)
+                await _rest(task, _BUSY_S)
+        return None
 
 
-def _count(task: Task, step: Redrive) -> None:
+async def _only(ids: list[str] | None) -> AsyncGenerator[list[str] | None, None]:
+    yield ids
+
+
+def _step_max(order: Order) -> int:
+    if order.is_dry_run:
+        return PAGE_MAX
+    if order.rate_per_s is None:
+        return MOVE_MESSAGES_MAX
+    # About ten steps a second, so that a slow rate is even.
+    return max(1, min(MOVE_MESSAGES_MAX, int(order.rate_per_s / 10)))
+
+
+async def _rest(task: Task, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await task.told_to_stop.wait()
+
+
+def _count(task: Task, step: Redrive) -> int:
+    """Add a step to what has gone, and return how many it moved."""
+    before = task.moved_total
     for queue, ids in step.moved.items():
         task.moved[queue] = task.moved.get(queue, 0) + len(ids)
         task.sample += ids[: SAMPLE_MAX - len(task.sample)]
-    task.homeless = max(task.homeless, len(step.homeless))
-    task.remaining = step.remaining
+    moved = task.moved_total - before
+    # A dry run leaves all in their place: what earlier steps of it would have moved is not in the count of this one.
+    task.remaining = step.remaining - before if task.order.is_dry_run else step.remaining
+    return moved

@@ -1,6 +1,6 @@
 """Which messages an operator means: a filter, and the ids of what fits it, page by page."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from penstock.core.limits import PAGE_MAX
@@ -25,7 +25,9 @@ class Selection:
         return self.origin is None or (message.past is not None and self.origin in message.past[:2])
 
 
-async def select(store: QueueStore, queue: str, selection: Selection, *, most: int) -> AsyncIterator[list[str]]:
+async def select(
+    store: QueueStore, queue: str, selection: Selection, *, most: int
+) -> AsyncGenerator[list[str] | None, None]:
     """Yield the ids of at most ``most`` messages, in pages. Between pages the queue moves on."""
     after, left = "", most
     while left > 0:

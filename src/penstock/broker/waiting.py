@@ -8,21 +8,24 @@ Laws of this file
 -----------------
 1. Nothing is missed: a room counts its wakes, and whoever saw the count change while
    it asked the store asks again before it sits down.
-2. A wake wakes one. Whoever gets messages wakes the next, as there may be more; so one
-   message does not make a thousand clients ask.
+2. A wake wakes one. Whoever gets messages wakes the next if there are more; so one
+   message does not make a thousand clients ask. Whoever is woken and leaves without any,
+   because its time is up or its client is gone, wakes the next.
 3. What the clock alone makes visible wakes by one timer for each room, set to what the
    store says. It may be early, never late.
-4. The longest waiting is first.
+4. The longest waiting is first; whoever was woken in vain keeps its place.
+5. Nothing is leased for a client that is known to be gone: it would count as a delivery.
 """
 
 import asyncio
 from collections import OrderedDict
+from typing import Protocol
 
 from penstock.runtime.interface import Clock
 from penstock.store.interface import Delivery, QueueNotFound, QueueStore
 
-# A wake may be early by this much, never late: the timers of the loop are that exact.
-_EARLY_MS = 1
+# Timers of the loop are exact to this; a ring that is too early costs another one.
+_TIMER_MS = 1
 
 
 class TooManyWaiting(Exception):
@@ -31,6 +34,17 @@ class TooManyWaiting(Exception):
     def __init__(self, most: int) -> None:
         super().__init__(f"{most} are waiting for messages already")
         self.most = most
+
+
+class Absence(Protocol):
+    """Whether a client is still there. It is asked for only when there is nothing for it yet."""
+
+    def watch(self) -> "asyncio.Future[None]":
+        """Return a future that is done when the client is gone."""
+        ...
+
+    @property
+    def is_gone(self) -> bool: ...
 
 
 class Room:
@@ -74,44 +88,56 @@ class Waiting:
                     place.set_result(False)
 
     async def lease(
-        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, gone: "asyncio.Future[None] | None"
+        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
     ) -> Delivery | None:
-        """Lease, and if there is nothing wait for it; ``gone`` is done when the client is."""
+        """Lease, and if there is nothing wait for it; ``absence`` tells whether the client is still there."""
         if wait_ms <= 0 or self.is_stopping:
             delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
         else:
-            delivery = await self._wait(queue, want, lease_ms, wait_ms, gone)
-        if delivery is not None and queue in self._rooms:
-            await self._leave_for_others(queue)
+            delivery = await self._wait(queue, want, lease_ms, wait_ms, absence)
+        room = self._rooms.get(queue)
+        if delivery is not None and room is not None:
+            # What was taken comes back when the lease lapses, and there may be more for others now.
+            self._set_timer(queue, room, delivery.until_ms)
+            if self._store.has_ready(queue):
+                room.wakes += 1
+                _wake_one(room)
         return delivery
 
     async def _wait(
-        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, gone: "asyncio.Future[None] | None"
+        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
     ) -> Delivery | None:
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + wait_ms / 1_000
+        ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
         room = self._enter(queue)
+        delivery: Delivery | None = None
+        gone: asyncio.Future[None] | None = None
+        was_woken = False
         try:
-            is_first_try = True
-            while True:
+            while not _is_done(gone):
                 wakes = room.wakes
                 delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
-                if delivery is not None:
-                    return delivery
-                is_over = self.is_stopping or loop.time() >= ends_at or (gone is not None and gone.done())
-                if is_over:
-                    return None
+                if delivery is not None or self._is_over(ends_at):
+                    break
                 if room.wakes == wakes:
-                    await self._set_timer(queue, room)
+                    await self._look_ahead(queue, room)
+                if gone is None and absence is not None:
+                    gone = absence.watch()
                 if room.wakes == wakes:
-                    await _sit(room, ends_at, gone, is_first=not is_first_try)
-                is_first_try = False
+                    was_woken = await _sit(room, ends_at, gone, is_first=was_woken)
+                    if not was_woken:
+                        # Nothing has come, so there is nothing to ask for.
+                        break
+            await self._hand_on(queue, room, delivery, was_woken=was_woken)
+            return delivery
         except BaseException:
             # Whatever it is, a queue that is gone or a client that is: the next one is to learn it, too.
             _wake_one(room)
             raise
         finally:
             self._leave(queue, room)
+
+    def _is_over(self, ends_at: float) -> bool:
+        return self.is_stopping or asyncio.get_running_loop().time() >= ends_at
 
     def _enter(self, queue: str) -> Room:
         if self.count >= self._most:
@@ -131,28 +157,30 @@ class Waiting:
                 room.timer.cancel()
             del self._rooms[queue]
 
-    async def _leave_for_others(self, queue: str) -> None:
-        """After a lease: there may be more for others, and what was taken comes back when the lease lapses."""
-        room = self._rooms[queue]
-        room.wakes += 1
-        _wake_one(room)
-        try:
-            await self._set_timer(queue, room)
-        except QueueNotFound:
-            # It was deleted meanwhile; those who wait are told when they ask.
-            pass
+    async def _hand_on(self, queue: str, room: Room, delivery: Delivery | None, *, was_woken: bool) -> None:
+        """Whoever was woken leaves. What woke it may be for later, so somebody is to look when that is."""
+        if was_woken and delivery is None:
+            _wake_one(room)
+        elif was_woken:
+            await self._look_ahead(queue, room)
 
-    async def _set_timer(self, queue: str, room: Room) -> None:
-        at_ms = await self._store.wakes_at_ms(queue)
-        if (
-            at_ms is None
-            or (room.timer is not None and room.timer_at_ms <= at_ms)
-            or self._rooms.get(queue) is not room
-        ):
+    async def _look_ahead(self, queue: str, room: Room) -> None:
+        try:
+            at_ms = await self._store.wakes_at_ms(queue)
+        except QueueNotFound:
+            # Deleted meanwhile: whoever asks next is told.
+            room.wakes += 1
+            _wake_one(room)
             return
+        if at_ms is not None:
+            self._set_timer(queue, room, at_ms)
+
+    def _set_timer(self, queue: str, room: Room, at_ms: int) -> None:
         if room.timer is not None:
+            if room.timer_at_ms <= at_ms:
+                return
             room.timer.cancel()
-        delay_ms = max(0, at_ms - self._clock.now_ms()) + _EARLY_MS
+        delay_ms = max(0, at_ms - self._clock.now_ms()) + _TIMER_MS
         room.timer_at_ms = at_ms
         room.timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring, queue, room)
 
@@ -160,6 +188,10 @@ class Waiting:
         room.timer = None
         if self._rooms.get(queue) is room:
             self.wake(queue)
+
+
+def _is_done(gone: "asyncio.Future[None] | None") -> bool:
+    return gone is not None and gone.done()
 
 
 def _wake_one(room: Room) -> None:
@@ -170,8 +202,8 @@ def _wake_one(room: Room) -> None:
             return
 
 
-async def _sit(room: Room, ends_at: float, gone: "asyncio.Future[None] | None", *, is_first: bool) -> None:
-    """Wait for a wake, the end of the time or of the client; whoever was woken in vain goes back to the front."""
+async def _sit(room: Room, ends_at: float, gone: "asyncio.Future[None] | None", *, is_first: bool) -> bool:
+    """Wait for a wake, the end of the time or of the client, and return whether it was a wake."""
     loop = asyncio.get_running_loop()
     place: asyncio.Future[bool] = loop.create_future()
     room.places[place] = None
@@ -186,7 +218,7 @@ async def _sit(room: Room, ends_at: float, gone: "asyncio.Future[None] | None", 
     if gone is not None:
         gone.add_done_callback(give_up)
     try:
-        await place
+        return await place
     except asyncio.CancelledError:
         # If it had been woken, the wake is for the next.
         if place not in room.places:

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.core.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
 from penstock.core.message import Drafts
 from penstock.core.settings import TIERS
-from penstock.frame import Buffer
+from penstock.frame import Blobs, Buffer
 
 _TIERS = bytes(range(TIERS))
 
@@ -32,6 +32,9 @@ class BodyTooLarge(BadDraft):
 
 def check_bodies(bodies: Sequence[Buffer], bytes_max: int) -> None:
     """Raise `BodyTooLarge` for the first body that is; the rest of the way is for plain sends too, so it is short."""
+    if isinstance(bodies, Blobs) and bodies.size_bytes <= bytes_max:
+        # All together are not too large, so none is.
+        return
     if bodies and max(map(len, bodies)) > bytes_max:
         row, size_bytes = next((row, len(body)) for row, body in enumerate(bodies) if len(body) > bytes_max)
         raise BodyTooLarge(row, size_bytes=size_bytes, limit_bytes=bytes_max)

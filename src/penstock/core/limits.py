@@ -45,8 +45,12 @@ QUEUES_MADE_MAX = 2**24 - 1
 MOVE_MESSAGES_MAX = 100
 MOVE_BYTES_MAX = 4 * MIB
 PAGE_MAX = 1_000
+GATHERED_MESSAGES_MAX = 1_000
+GATHERED_BYTES_MAX = MIB
 REDRIVES_MAX = 100
 REDRIVES_KEPT_MAX = 1_000
+PEEK_SCANNED_MAX = 10_000
+PEEK_BYTES_MAX = 16 * MIB
 COPY_MESSAGES_MAX = 4_096
 COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
@@ -58,6 +62,7 @@ HISTORY_ROWS_MAX = 65_536
 HISTORY_TEXT_BYTES_MAX = 4 * MIB
 HISTORY_BODY_BYTES_MAX = 4 * MIB
 HISTORY_PENDING_MAX = 1_000_000
+HISTORY_PAGE_BYTES_MAX = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +112,28 @@ LIMITS: tuple[Limit, ...] = (
     Limit("QUEUES_MADE_MAX", QUEUES_MADE_MAX, "queues", "Made in one shard in all its time, those deleted included."),
     Limit("MOVE_MESSAGES_MAX", MOVE_MESSAGES_MAX, "messages", "Buried, or moved to another shard, in one step."),
     Limit("MOVE_BYTES_MAX", MOVE_BYTES_MAX, "bytes", "Of bodies moved in one step to another shard; one always goes."),
-    Limit("PAGE_MAX", PAGE_MAX, "rows", "Queues, messages or escalations in one answer, or moved by one redrive."),
+    Limit("GATHERED_MESSAGES_MAX", GATHERED_MESSAGES_MAX, "messages", "Of small sends that are written together."),
+    Limit("GATHERED_BYTES_MAX", GATHERED_BYTES_MAX, "bytes", "Of bodies of small sends that are written together."),
     Limit("REDRIVES_MAX", REDRIVES_MAX, "redrives", "Running at once."),
     Limit("REDRIVES_KEPT_MAX", REDRIVES_KEPT_MAX, "redrives", "Remembered after they have ended; the oldest go first."),
+    Limit(
+        "PAGE_MAX",
+        PAGE_MAX,
+        "rows",
+        "Queues, messages or escalations in one answer; moved by a redrive; searched by a peek.",
+    ),
+    Limit("PEEK_SCANNED_MAX", PEEK_SCANNED_MAX, "messages", "Looked at for one page of a peek."),
+    Limit("PEEK_BYTES_MAX", PEEK_BYTES_MAX, "bytes", "Of bodies read for one page of a peek; the last may exceed it."),
     Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),
     Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
     Limit("HISTORY_ROWS_MIN", HISTORY_ROWS_MIN, "rows", "Settled messages that a frame of the history waits for."),
     Limit("HISTORY_WAIT_MS", HISTORY_WAIT_MS, "ms", "How long a frame of the history waits for them."),
-    Limit("HISTORY_ROWS_MAX", HISTORY_ROWS_MAX, "rows", "In one frame of the history."),
+    Limit("HISTORY_ROWS_MAX", HISTORY_ROWS_MAX, "rows", "In one frame of the history, or in one page."),
     Limit("HISTORY_TEXT_BYTES_MAX", HISTORY_TEXT_BYTES_MAX, "bytes", "Groups, errors and queue names in one frame."),
     Limit("HISTORY_BODY_BYTES_MAX", HISTORY_BODY_BYTES_MAX, "bytes", "Bodies in one frame; a larger one goes alone."),
+    Limit("HISTORY_PAGE_BYTES_MAX", HISTORY_PAGE_BYTES_MAX, "bytes", "Of frames read for one page of the history."),
     Limit(
         "HISTORY_PENDING_MAX", HISTORY_PENDING_MAX, "settlements", "Waiting for the history; more, and it is behind."
     ),

@@ -1,4 +1,4 @@
-"""What can be asked of a queue: counts, ages, one message, the next messages, the dead letters.
+"""What can be asked of a queue: counts, ages, one message, the dead letters. Pages of messages: `browsing.py`.
 
 Nothing here changes the queue. The caller has moved it to the present.
 """
@@ -173,19 +173,23 @@ def look(state: State, message: int) -> Seen | None:
     lane_tier, number = message & 7, message >> 3
     slot = state.slot_of(lane_tier, number)
     if slot:
-        return _look_at_row(state, slot)
+        return look_at_row(state, slot)
     if lane_tier >= TIERS or not state.lanes[lane_tier].may_have(number):
         return None
-    lane, aging_ms = state.lanes[lane_tier], state.settings.aging_ms
+    lane = state.lanes[lane_tier]
     place, deliveries, lease = _place_of_run(state, lane, number)
-    if not place:
-        return None
+    return seen_in_run(state, lane, number, place, deliveries, lease) if place else None
+
+
+def seen_in_run(state: State, lane: Lane, number: int, place: str, deliveries: int, lease: int = 0) -> Seen:
+    """One message of a run, of which it is known where it is."""
+    aging_ms = state.settings.aging_ms
     tier = lane.tier_at(number, state.now_ms, aging_ms)
     return Seen(
-        message=message,
+        message=key(lane.tier, number),
         place=place,
         tier=tier,
-        sent_tier=lane_tier,
+        sent_tier=lane.tier,
         sent_at_ms=lane.sent_at_ms(number),
         since_ms=lane.since_ms(number, tier, aging_ms),
         deliveries=deliveries,
@@ -243,7 +247,8 @@ def _holders_of_runs(state: State, wanted: Sequence[Sequence[int]]) -> Iterator[
                     yield key(lane, number), (leases.id(slot), bit.bit_length() - 1)
 
 
-def _look_at_row(state: State, slot: int) -> Seen:
+def look_at_row(state: State, slot: int) -> Seen:
+    """One message that is a row."""
     rows = state.rows
     place = STATES[rows.state[slot]]
     return Seen(
@@ -263,27 +268,9 @@ def _look_at_row(state: State, slot: int) -> Seen:
     )
 
 
-def peek(state: State, most: int) -> list[Seen]:
-    """Some of the waiting messages, the most urgent tier first, each tier from its front. Nothing is leased."""
-    return [seen for seen in (look(state, message) for message in islice(_waiting(state), most)) if seen is not None]
-
-
-def _waiting(state: State) -> Iterator[int]:
-    groups, rows = state.groups, state.rows
-    for tier in range(TIERS):
-        for lane in state.lanes[tier:]:
-            for stretch in lane.shelves[tier]:
-                yield from range(stretch[0] << 3 | lane.tier, stretch[1] << 3, 8)
-        for group in [0, *groups.numbers.values()]:
-            is_ordered = groups.is_ordered(group)
-            for slot in groups.listed(group * TIERS + (0 if is_ordered else tier)):
-                if rows.tier[slot] == tier and STATES[rows.state[slot]] == "waiting":
-                    yield key(rows.lane[slot], rows.number[slot])
-
-
 def dead_letters(state: State) -> Iterator[Seen]:
     """The messages that came from other queues, in the order of their coming."""
-    return (_look_at_row(state, slot) for slot in state.rows.origins)
+    return (look_at_row(state, slot) for slot in state.rows.origins)
 
 
 def moving(state: State) -> OnTheirWay | None:

@@ -74,6 +74,35 @@ class MessageIds(Sequence[str]):
         return repr(list(self))
 
 
+class ColumnIds(Sequence[str]):
+    """The ids of messages by columns of what they are made of; each is made only when it is looked at."""
+
+    __slots__ = ("_queues", "_lanes", "_numbers")
+
+    def __init__(self, queues: Sequence[int], lanes: Sequence[int], numbers: Sequence[int]) -> None:
+        self._queues = queues
+        self._lanes = lanes
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return list(ColumnIds(self._queues[row], self._lanes[row], self._numbers[row]))
+        return message_id(self._queues[row], self._numbers[row] << 3 | self._lanes[row])
+
+    def __iter__(self) -> Iterator[str]:
+        columns = zip(self._queues, self._lanes, self._numbers, strict=True)
+        return (f"{queue:x}-{number << 3 | lane:x}" for queue, lane, number in columns)
+
+
 def parse(text: str) -> Identity | None:
     """Return what an id names, or None if no message can have it.
 

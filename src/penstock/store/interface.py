@@ -29,6 +29,7 @@ from penstock.core.explain import Explanation
 from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Receipts, Sender
 from penstock.core.settings import QueueSettings
+from penstock.store.history import HistoryPage
 
 
 class QueueNotFound(Exception):
@@ -165,6 +166,14 @@ class Message:
     is_escalated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some messages, and what to ask for the following ones with; "" when there are none."""
+
+    messages: list[Message]
+    next: str
+
+
 class Explained(NamedTuple):
     """Why a message has not been delivered yet, or that it was."""
 
@@ -246,8 +255,17 @@ class QueueStore(Protocol):
         """
         ...
 
+    def has_ready(self, queue: str) -> bool:
+        """Whether something in a queue may be visible: a hint for whoever wakes those who wait.
+
+        A store that does not know says yes.
+        """
+        ...
+
     async def wakes_at_ms(self, queue: str) -> int | None:
         """Return when, by the clock alone, something may become leasable next; None if nothing ever does.
+
+        A hint as well, and not bound to be durable.
 
         A lease lapses, a delay ends, or a resting message wakes. The answer may be too
         early, and never too late, until the next wake or the next lease of the queue:
@@ -304,8 +322,27 @@ class QueueStore(Protocol):
 
     async def counts(self, queue: str) -> Counts: ...
 
-    async def peek(self, queue: str, *, most: int) -> list[Message]:
-        """Return some of the waiting messages, the most urgent tier first. Nothing is leased."""
+    async def peek(  # noqa: PLR0913 - what is sought, how much of it and from where on.
+        self,
+        queue: str,
+        *,
+        most: int,
+        after: str = "",
+        place: str | None = None,
+        tier: int | None = None,
+        group: bytes | None = None,
+        text: bytes | None = None,
+    ) -> Page:
+        """Return some of the messages, wherever they are: those that wait first, the most urgent tier first.
+
+        Nothing is leased. ``place`` (see `Message`), ``tier`` and ``group`` (b"" for
+        none) keep to some; ``text`` to those with these bytes somewhere in the body.
+        ``after`` is the `next` of the page before, anything else raises `ValueError`.
+
+        One call looks at a limited number of messages and bodies, so a page may be
+        short, even empty, and have a `next`. Messages that change their place between
+        two pages may be seen twice or not at all; those that stay are seen once.
+        """
         ...
 
     async def look(self, queue: str, message_id: str) -> Message | None:
@@ -362,6 +399,22 @@ class QueueStore(Protocol):
         so does what has no room where it would go. What was sent to this queue
         itself is no dead letter. How fast they go is the broker's business, which
         calls with a small ``most``.
+        """
+        ...
+
+    async def history(
+        self, queue: str, *, from_offset: int | None = None, from_ms: int | None = None, most: int
+    ) -> HistoryPage:
+        """Return some rows of settled messages of this queue, and of no earlier queue of its name.
+
+        From an offset on that an earlier page gave, or else from the first that is
+        kept; with ``from_ms``, only of messages settled then or later. An offset below
+        what is kept begins where that begins, and `first_kept_offset` tells; beyond the
+        end there are no rows, and `next_offset` is the offset that was asked for.
+
+        A row comes about a second after its message is settled, and none before it is
+        durable. One call reads a limited amount, so a page may be short, even empty:
+        the end is where `next_offset` is `end_offset`.
         """
         ...
 

@@ -5,7 +5,7 @@ JSON text and marked by the attribute `content_type`. A body that is not UTF-8 i
 `data_base64`. In MessagePack `data` is always bytes on the way out.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -13,6 +13,8 @@ from penstock.wire.queues import Seconds
 
 MESSAGES_MAX = 1_000
 WAIT_S_MAX = 20
+# In one page of a list.
+LIST_MAX = 1_000
 ATTRIBUTES_MAX = 100
 ATTRIBUTES_BYTES_MAX = 65_536
 JSON_CONTENT = "application/json"
@@ -26,6 +28,15 @@ Limit = Annotated[int, Meta(ge=1, le=MESSAGES_MAX)]
 Timeout = Annotated[float, Meta(ge=0, le=43_200)]
 Receipt = Annotated[str, Meta(max_length=64, description="As it came with the message.")]
 MessageId = Annotated[str, Meta(max_length=64)]
+State = Annotated[
+    Literal["ready", "delayed", "in_flight", "spent", "moving"],
+    Meta(
+        description="Where a message is: can be received, rests until its time, is received, has had all its "
+        "deliveries and is about to be buried, or is on its way to another queue."
+    ),
+]
+STATES: tuple[State, ...] = ("ready", "delayed", "in_flight", "spent", "moving")
+Text = Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the body.")]
 
 
 class Draft(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
@@ -144,7 +155,7 @@ class Seen(Struct, kw_only=True):
     message_id: str
     data: Any = UNSET
     data_base64: str | UnsetType = UNSET
-    state: str
+    state: State
     priority: str
     tier: int
     sent_priority: str
@@ -169,7 +180,7 @@ class Explained(Struct, kw_only=True):
     """Why a message was delivered when it was, or what it waits for."""
 
     message_id: str
-    state: str
+    state: State
     waits: Annotated[str, Meta(description="A word for programs, such as `for_its_turn`.")]
     reason: Annotated[str, Meta(description="The same as a sentence.")]
     priority: str

@@ -2,21 +2,24 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.wire.messages import Group, MessageId, Priority
+from penstock.wire.messages import Group, MessageId, Priority, Seen, State, Text
 from penstock.wire.queues import Name
 
 IDS_MAX = 1_000
+# How a message ends, by the number that the history has for it; there is none for 0.
+OUTCOMES = ("", "acked", "buried", "expired", "purged", "redriven", "deleted")
 
 
 class Filter(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """Which messages are meant: those that fit all that is said."""
 
-    state: str | UnsetType = UNSET
+    state: State | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
     group: Group | UnsetType = UNSET
-    text: Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the body.")] | UnsetType = UNSET
+    text: Text | UnsetType = UNSET
     error: Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the last error.")] | UnsetType = UNSET
     origin_queue: Annotated[Name | UnsetType, Meta(description="Was first sent to this queue.")] = UNSET
 
@@ -36,7 +39,10 @@ class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Escalated(Struct):
-    """What moved, what was not waiting any more, and what is unknown."""
+    """What moved, what was not waiting any more, and what is unknown.
+
+    Of a filter up to 1,000 are moved in one decision; each is an entry of the audit trail.
+    """
 
     moved: list[str]
     not_pending: list[str]
@@ -54,6 +60,17 @@ class Escalation(Struct):
 
 class Escalations(Struct):
     escalations: list[Escalation]
+
+
+class Story(Seen, kw_only=True):
+    """One message and its whole story, as far as it has come."""
+
+    waits: Annotated[str, Meta(description="What it waits for: a word for programs, such as `for_its_turn`.")] = ""
+    reason: Annotated[str, Meta(description="The same as a sentence.")] = ""
+    until: Annotated[str | None, Meta(description="When the clock alone changes that.")] = None
+    escalations: Annotated[list[Escalation], Meta(description="Who moved it to another priority; newest first.")] = (
+        msgspec.field(default_factory=list)
+    )
 
 
 class Requeue(Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -112,7 +129,7 @@ class HistoryRow(Struct, kw_only=True):
     last_received_at: str | None
     settled_at: str
     delivery_count: int
-    outcome: Annotated[str, Meta(description="acked, buried, expired, purged or moved")]
+    outcome: Annotated[str, Meta(description="acked, buried, expired, purged, redriven or deleted")]
     group: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
     data: Any = UNSET
@@ -123,4 +140,5 @@ class HistoryRow(Struct, kw_only=True):
 class HistoryPage(Struct):
     rows: list[HistoryRow]
     next_offset: Annotated[int, Meta(description="Give it as `offset` to go on.")]
-    first_kept_offset: int
+    first_kept_offset: Annotated[int, Meta(description="What is older is not kept any more.")]
+    end_offset: Annotated[int, Meta(description="Where it ends for now. A page before may be short, even empty.")]

@@ -68,6 +68,15 @@ CODES: dict[str, Code] = {
             False,
             "Requeue takes messages from a dead-letter queue.",
         ),
+        Code("message_in_flight", 409, "Somebody has the message", False, "Wait until it is released or timed out."),
+        Code("origin_gone", 409, "The queue it came from is gone", False, "Say in `into` where it is to go."),
+        Code(
+            "key_reused",
+            409,
+            "The key was used for another send",
+            False,
+            "Use a new Idempotency-Key for each new send.",
+        ),
         Code("dead_letters_shared", 409, "Others bury in the same queue", False, "Delete without the dead letters."),
         Code(
             "sender_fenced", 409, "A newer sender has taken over", False, "Stop: another process sends under this id."
@@ -91,6 +100,7 @@ CODES: dict[str, Code] = {
         Code("unsupported_media_type", 415, "A format that is not spoken here", False, "Send application/json."),
         Code("queue_full", 429, "The queue is full", True, "Wait for `Retry-After` seconds and send again."),
         Code("too_many_waiting", 429, "Too many are waiting", True, "Wait for `Retry-After` seconds and ask again."),
+        Code("too_many_redrives", 429, "Too many redrives are running", True, "Wait until one of them has ended."),
         Code("internal", 500, "The server made a mistake", False, "Report it, with the notes of the server."),
         Code("busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
         Code("stopping", 503, "The server is stopping", True, "Try again: another one may be up soon."),

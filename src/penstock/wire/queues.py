@@ -134,7 +134,7 @@ class QueueView(Struct, kw_only=True):
     queue_size: int
     visibility_timeout: float
     max_deliveries: int
-    dead_letter_queue: str
+    dead_letter_queue: Annotated[str | None, Meta(description="Null for dead letters, which are not buried again.")]
     retention_s: float
     delay_s: float
     fifo: bool

@@ -60,6 +60,7 @@ class RestApplication:
         try:
             call = Call(self._service, scope, receive, parameters)
             answer = await operation.run(call)
+            body, content_type = _encoded(answer, call)
         except Gone:
             return
         except Exception as error:
@@ -69,7 +70,7 @@ class RestApplication:
                 found = problem("internal", "the server made a mistake; its notes say which")
             await _send_problem(send, found)
             return
-        await _send_answer(send, answer, call)
+        await _send_answer(send, answer, body, content_type)
 
 
 class _Endpoint:
@@ -97,12 +98,14 @@ def _paths(operations: tuple[Operation, ...]) -> list[str]:
     return sorted(dict.fromkeys(each.path for each in operations), key=lambda path: path.count("{"))
 
 
-async def _send_answer(send: Send, answer: Answer, call: Call) -> None:
+def _encoded(answer: Answer, call: Call) -> tuple[bytes, bytes]:
     if answer.content_type is not None:
         assert isinstance(answer.value, bytes)
-        body, content_type = answer.value, answer.content_type
-    else:
-        body, content_type = encode(answer.value, call.form)
+        return answer.value, answer.content_type
+    return encode(answer.value, call.form)
+
+
+async def _send_answer(send: Send, answer: Answer, body: bytes, content_type: bytes) -> None:
     headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *answer.headers]
     if answer.status == 204:
         headers, body = list(answer.headers), b""

@@ -106,17 +106,39 @@ class Call:
     async def bytes(self) -> bytes:
         return await read_body(self.headers, self._receive, self.service.request_bytes_max)
 
-    def watch_gone(self) -> "tuple[asyncio.Future[None], asyncio.Task[None]]":
-        """Return a future that is done when the client is gone, and the task that does it, to be cancelled."""
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        return gone, asyncio.create_task(_watch(self._receive, gone))  # noqa: TID251 - the caller awaits it.
+    def absence(self) -> "Departure":
+        return Departure(self._receive)
 
 
-async def _watch(receive: Receive, gone: "asyncio.Future[None]") -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    if not gone.done():
+class Departure:
+    """Watches whether a client that waits is still there; satisfies `broker.waiting.Absence`."""
+
+    __slots__ = ("_receive", "_gone", "_watching")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._gone: asyncio.Future[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        return self._gone is not None and self._gone.done()
+
+    def watch(self) -> "asyncio.Future[None]":
+        if self._gone is None:
+            self._gone = asyncio.get_running_loop().create_future()
+            self._watching = asyncio.create_task(self._watch(self._gone))  # noqa: TID251 - `end` awaits it.
+        return self._gone
+
+    async def _watch(self, gone: "asyncio.Future[None]") -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
         gone.set_result(None)
+
+    async def end(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: int) -> bytes:

@@ -11,6 +11,7 @@ from penstock.broker.queues import MessageNotFound, NotLeased, Stopping
 from penstock.broker.redrives import TaskNotFound, TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
 from penstock.core.drafts import BadDraft, BodyTooLarge
+from penstock.core.limits import BATCH_BYTES_MAX, QUEUE_NAME_CHARACTERS_MAX
 from penstock.core.names import BadName
 from penstock.core.queue import QueueFull
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
@@ -113,14 +114,62 @@ def _named(code: str, field: str) -> Callable[[Exception], Problem]:
     return lambda error: problem(code, str(error), field=field)
 
 
+def _setting(error: Exception) -> Problem:
+    """The core begins with the name of the setting; here it has another."""
+    name, _, rest = str(error).partition(" ")
+    field = _SETTINGS.get(name)
+    return problem("bad_field", f"{field or name} {rest}", field=field)
+
+
+def _name(error: Exception) -> Problem:
+    field = "dead_letter_queue" if str(error).startswith("dead_letters ") else "queue_name"
+    return problem("bad_field", str(error), field=field, limit=QUEUE_NAME_CHARACTERS_MAX)
+
+
+def _draft(error: Exception) -> Problem:
+    """What a front end cannot check before, as it depends on the queue and the store."""
+    text = str(error)
+    if "BATCH_BYTES_MAX" in text:
+        return problem("body_too_large", text, field="messages", limit=BATCH_BYTES_MAX)
+    if "size_max" in text:
+        return problem("bad_field", text.replace("size_max", "queue_size"), field="messages")
+    return problem("bad_field", text, field="messages")
+
+
+def _too_large(error: Exception) -> Problem:
+    assert isinstance(error, BodyTooLarge)
+    detail = f"{error.size_bytes} bytes; message_bytes_max of the queue is {error.limit_bytes}"
+    return problem("message_too_large", detail, field=f"messages[{error.row}].data", limit=error.limit_bytes)
+
+
 def _full(error: Exception) -> Problem:
     assert isinstance(error, QueueFull)
     return problem("queue_full", str(error), field="queue_size", retry_after_s=error.retry_after_ms / 1_000)
 
 
-def _waiting(error: Exception) -> Problem:
-    assert isinstance(error, TooManyWaiting | TooManyRedrives)
-    return problem("too_many_waiting", str(error), limit=error.most, retry_after_s=_WAITING_S)
+def _too_many(code: str) -> Callable[[Exception], Problem]:
+    def make(error: Exception) -> Problem:
+        assert isinstance(error, TooManyWaiting | TooManyRedrives)
+        return problem(code, str(error), limit=error.most, retry_after_s=_WAITING_S)
+
+    return make
+
+
+# What the core calls the settings of a queue, and REST.
+_SETTINGS = {
+    "lease_ms": "visibility_timeout",
+    "delay_ms": "delay_s",
+    "retention_ms": "retention_s",
+    "deliveries_max": "max_deliveries",
+    "backoff_ms_base": "retry.base_s",
+    "backoff_ms_max": "retry.cap_s",
+    "dead_letters": "dead_letter_queue",
+    "dedup_window_ms": "dedup_window_s",
+    "weights": "tiers.weights",
+    "aging_ms": "tiers.aging_s",
+    "size_max": "queue_size",
+    "body_bytes_max": "message_bytes_max",
+}
 
 
 _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
@@ -134,16 +183,16 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     QueueExists: _plain("queue_exists"),
     NotLeased: _plain("not_leased"),
     DeadLettersShared: _plain("dead_letters_shared"),
-    BadName: _named("bad_field", "queue_name"),
-    BadSettings: _plain("bad_field"),
-    BodyTooLarge: _named("message_too_large", "data"),
-    BadDraft: _plain("bad_field"),
+    BadName: _name,
+    BadSettings: _setting,
+    BodyTooLarge: _too_large,
+    BadDraft: _draft,
     BadSender: _named("bad_field", "sender"),
     SenderFenced: _plain("sender_fenced"),
     SendForgotten: _plain("send_forgotten"),
     QueueFull: _full,
-    TooManyWaiting: _waiting,
-    TooManyRedrives: _waiting,
+    TooManyWaiting: _too_many("too_many_waiting"),
+    TooManyRedrives: _too_many("too_many_redrives"),
     KeyNeeded: _plain("unauthorized"),
     KeyUnknown: _plain("unauthorized"),
     NotAllowed: _plain("forbidden"),

@@ -1,6 +1,5 @@
 """Leasing: columns from the store become messages in JSON, MessagePack, or a frame."""
 
-import asyncio
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
@@ -59,12 +58,11 @@ async def _lease(call: Call, asked: Lease) -> Answer:
 
 
 async def _wait(call: Call, queue: str, want: int, length_ms: int | None, wait_ms: int) -> Delivery | None:
-    gone, watching = call.watch_gone()
+    absence = call.absence()
     try:
-        return await call.queues.lease(queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, gone=gone)
+        return await call.queues.lease(queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, absence=absence)
     finally:
-        watching.cancel()
-        await asyncio.wait([watching])
+        await absence.end()
 
 
 def _frame(delivery: Delivery | None) -> Answer:

@@ -1,17 +1,21 @@
 """Queues as a resource: made, listed, described, changed, deleted, purged."""
 
+import asyncio
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.errors import Refused
 from penstock.api.rest.formats import Decoder
 from penstock.api.rest.settings import settings_of, view_of
 from penstock.api.rest.times import maybe_instant
 from penstock.broker.access import Role
 from penstock.broker.queues import Totals
 from penstock.core.limits import PAGE_MAX
-from penstock.store.interface import Counts, Description
+from penstock.core.settings import QueueSettings
+from penstock.store.interface import Counts, Description, QueueExists, QueueNotFound
 from penstock.wire import queues as wire
 from penstock.wire.queues import PRIORITIES, CreateQueue, QueueList, QueueName, QueueView, Settings, TierView
 
@@ -33,10 +37,13 @@ async def create(call: Call) -> Answer:
     asked: CreateQueue = await call.body(_read_create)
     name = asked.queue_name
     call.caller.check(Role.ADMIN, name)
-    call.caller.check_may_create(name)
-    is_new = await call.queues.create(name, settings_of(asked, name))
-    if is_new:
-        call.caller.created(name)
+    settings = settings_of(asked, name)
+    # To count the queues that are there is not for every create.
+    check = None if call.caller.queues_max is None else partial(call.caller.check_may_create, name)
+    try:
+        is_new = await call.queues.create(name, settings, check=check)
+    except QueueExists:
+        raise await _exists(call, name, settings) from None
     view = await _view(call, name)
     headers = ((b"location", f"/api/queues/{view.queue_id}".encode()),)
     return Answer(view, status=201 if is_new else 200, headers=headers)
@@ -45,8 +52,11 @@ async def create(call: Call) -> Answer:
 async def list_queues(call: Call) -> Answer:
     asked: ListQuery = call.query(ListQuery)
     names = await call.queues.store.queues(prefix=asked.prefix, after=asked.cursor, most=asked.limit)
-    rows = [await _row(call, name) for name in names if call.caller.may_list(name)]
-    return Answer(QueueList(rows, names[-1] if len(names) == asked.limit else None))
+    # All at once, so that they wait for the disk together.
+    async with asyncio.TaskGroup() as tasks:
+        rows = [tasks.create_task(_row(call, name)) for name in names if call.caller.may_list(name)]
+    found = [row for task in rows if (row := task.result()) is not None]
+    return Answer(QueueList(found, names[-1] if len(names) == asked.limit else None))
 
 
 async def describe(call: Call) -> Answer:
@@ -56,20 +66,21 @@ async def describe(call: Call) -> Answer:
 async def change(call: Call) -> Answer:
     queue = await call.queue(Role.ADMIN)
     asked: Settings = await call.body(_read_change)
-    description = await call.queues.store.describe(queue)
-    await call.queues.store.change(queue, settings_of(asked, queue, description.settings))
+    # Of two who change a queue at once, each changes what it names; the later one wins where both name the same.
+    await call.queues.change(queue, partial(settings_of, asked, queue))
     return Answer(await _view(call, queue))
 
 
 async def delete(call: Call) -> Answer:
     queue = await call.queue(Role.ADMIN)
     asked: DeleteQuery = call.query(DeleteQuery)
-    description = await call.queues.store.describe(queue)
-    remains = await call.queues.delete(queue, with_dead_letters=asked.with_dead_letters)
-    call.caller.deleted(queue)
+    if asked.with_dead_letters:
+        grave = (await call.queues.store.describe(queue)).dead_letters
+        call.caller.check(Role.ADMIN, grave or queue)
+    queue_id, remains = await call.queues.delete(queue, with_dead_letters=asked.with_dead_letters)
     return Answer(
         wire.Deleted(
-            queue_id=description.id,
+            queue_id=queue_id,
             queue_name=queue,
             deleted=True,
             dead_letter_queue=remains.dead_letters,
@@ -100,8 +111,12 @@ async def _view(call: Call, queue: str) -> QueueView:
     )
 
 
-async def _row(call: Call, queue: str) -> QueueName:
-    description, counts = await call.queues.describe(queue)
+async def _row(call: Call, queue: str) -> QueueName | None:
+    try:
+        description, counts = await call.queues.describe(queue)
+    except QueueNotFound:
+        # Deleted since it was listed.
+        return None
     oldest = min((at_ms for at_ms in counts.oldest_sent_at_ms if at_ms is not None), default=None)
     return QueueName(
         queue_id=description.id,
@@ -120,7 +135,22 @@ async def _row(call: Call, queue: str) -> QueueName:
 async def _grave(call: Call, description: Description) -> str | None:
     if description.dead_letters is None:
         return None
-    return (await call.queues.store.describe(description.dead_letters)).id
+    try:
+        return (await call.queues.store.describe(description.dead_letters)).id
+    except QueueNotFound:
+        # Deleted since.
+        return None
+
+
+async def _exists(call: Call, queue: str, settings: QueueSettings) -> Refused:
+    """Return what is wrong with making a queue that is there already: which settings are others."""
+    there = view_of((await call.queues.store.describe(queue)).settings, queue)
+    different = [name for name, value in view_of(settings, queue).items() if value != there[name]]
+    return Refused(
+        "queue_exists",
+        f"there is a queue {queue!r} with other settings; {', '.join(different)} differ",
+        field=different[0] if different else None,
+    )
 
 
 def _tiers(description: Description, counts: Counts, now_ms: int) -> list[TierView]:

@@ -14,8 +14,10 @@ from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.formats import Decoder, Format, sent_format
 from penstock.api.rest.times import milliseconds, read_instant
 from penstock.broker.access import Role
-from penstock.core.limits import DURATION_MS_MAX
+from penstock.core.drafts import BodyTooLarge
+from penstock.core.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
 from penstock.core.message import Drafts, Sender
+from penstock.core.queue import QueueFull
 from penstock.store.ids import MessageIds
 from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, Ids, SendFrame
@@ -47,9 +49,29 @@ async def send(call: Call) -> Answer:
     asked: OneOrMany = _read.decode(raw, form)
     is_many = not isinstance(asked.messages, UnsetType)
     drafts = drafts_of(_many(asked) if is_many else [asked], call.queues.now_ms, is_many=is_many)
-    ids = await call.queues.send(queue, drafts, sender=_sender_of_key(call))
+    ids = await _send(call, queue, drafts, _sender_of_key(call), is_many=is_many)
     value: object = messages.SentMany([Sent(each) for each in ids]) if is_many else Sent(ids[0])
     return Answer(value, status=201)
+
+
+async def _send(call: Call, queue: str, drafts: Drafts, sender: Sender | None, *, is_many: bool) -> Sequence[str]:
+    try:
+        ids = await call.queues.send(queue, drafts, sender=sender)
+    except BodyTooLarge as error:
+        detail = f"{error.size_bytes} bytes; message_bytes_max of the queue is {error.limit_bytes}"
+        field = f"messages[{error.row}].data" if is_many else "data"
+        raise Refused("message_too_large", detail, field=field, limit=error.limit_bytes) from None
+    except QueueFull as error:
+        size_max = (await call.queues.store.describe(queue)).settings.size_max
+        retry_after_s = error.retry_after_ms / 1_000
+        raise Refused(
+            "queue_full", str(error), field="queue_size", limit=size_max, retry_after_s=retry_after_s
+        ) from None
+    if len(ids) != len(drafts):
+        # What was sent is not kept beside the key, so this much can be known.
+        detail = f"the key was used for a send of {len(ids)} messages; this one has {len(drafts)}"
+        raise Refused("key_reused", detail, field="Idempotency-Key")
+    return ids
 
 
 def _many(asked: OneOrMany) -> list[Draft]:
@@ -135,7 +157,11 @@ class _Row:
             return bytes(data), False
         if data is None or data is UNSET:
             raise bad_field("a message needs data: text or any other JSON value but null", self._place + "data")
-        return _json(data), True
+        try:
+            return _json(data), True
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            # MessagePack has what JSON has not.
+            raise bad_field(f"data has no JSON text: {error}", self._place + "data") from None
 
     def visible_at_ms(self, now_ms: Callable[[], int]) -> int:
         delay_s, scheduled_at = self._draft.delay_s, self._draft.scheduled_at
@@ -170,8 +196,8 @@ def _text(text: str, place: str) -> bytes:
         found = text.encode()
     except UnicodeEncodeError:
         raise bad_field("a lone surrogate is not text", place) from None
-    if len(found) > 128:
-        raise bad_field(f"{len(found)} bytes; the limit is 128", place, 128)
+    if len(found) > NAME_BYTES_MAX:
+        raise bad_field(f"{len(found)} bytes; the limit is {NAME_BYTES_MAX}", place, NAME_BYTES_MAX)
     return found
 
 
@@ -194,13 +220,14 @@ async def _send_frame(call: Call, queue: str, raw: bytes) -> Answer:
     if not 1 <= len(frame.bodies) <= MESSAGES_MAX:
         raise bad_field(f"{len(frame.bodies)} messages; a send has 1 to {MESSAGES_MAX}", "messages", MESSAGES_MAX)
     sender = _sender_of_key(call) if frame.sender is None else Sender(*frame.sender)
-    ids = await call.queues.send(queue, _drafts_of_frame(frame, call.queues.now_ms), sender=sender)
+    ids = await _send(call, queue, _drafts_of_frame(frame, call.queues.now_ms), sender, is_many=True)
     return Answer(frames.encode_sent(ids_frame(ids)), status=201, content_type=FRAME_TYPE.encode())
 
 
 def _drafts_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Drafts:
     if frame.attributes is not None:
         _check_attributes(frame.attributes)
+    _check_columns(frame)
     return Drafts(
         bodies=frame.bodies,
         tiers=frame.tiers,
@@ -210,6 +237,20 @@ def _drafts_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Drafts:
         attributes=frame.attributes,
         deliveries_max=frame.deliveries_max,
     )
+
+
+def _check_columns(frame: SendFrame) -> None:
+    """A frame says nothing of limits, so each column is looked at; which row it is only if one is beyond."""
+    columns: tuple[tuple[str, Sequence[int] | None, int], ...] = (
+        ("priority", frame.tiers, len(PRIORITIES) - 1),
+        ("group", None if frame.groups is None else [*map(len, frame.groups)], NAME_BYTES_MAX),
+        ("dedup_id", None if frame.dedup_ids is None else [*map(len, frame.dedup_ids)], NAME_BYTES_MAX),
+        ("max_deliveries", frame.deliveries_max, DELIVERIES_MAX),
+    )
+    for name, column, most in columns:
+        if column is not None and max(column) > most:
+            row, value = next((row, value) for row, value in enumerate(column) if value > most)
+            raise bad_field(f"{value}; the limit is {most}", f"messages[{row}].{name}", most)
 
 
 def _times_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Sequence[int] | None:

@@ -27,7 +27,7 @@ def settings_of(asked: Settings, queue: str, old: QueueSettings | None = None) -
         if found.get("is_fifo", old.is_fifo) is not old.is_fifo:
             raise bad_field("fifo is chosen when a queue is created, and stays", "fifo")
         return replace(old, **found)
-    if is_dead_letters(queue) and "dead_letters" not in found:
+    if is_dead_letters(queue) and not found.get("dead_letters"):
         # What is in the dead letters has nowhere to go.
         found.setdefault("deliveries_max", 0)
     return QueueSettings(**found)
@@ -68,7 +68,7 @@ def view_of(settings: QueueSettings, queue: str) -> dict[str, Any]:
         "queue_size": settings.size_max,
         "visibility_timeout": seconds(settings.lease_ms),
         "max_deliveries": settings.deliveries_max,
-        "dead_letter_queue": settings.dead_letters or dead_letters_of(queue),
+        "dead_letter_queue": settings.dead_letters or (None if is_dead_letters(queue) else dead_letters_of(queue)),
         "retention_s": seconds(settings.retention_ms),
         "delay_s": seconds(settings.delay_ms),
         "fifo": settings.is_fifo,

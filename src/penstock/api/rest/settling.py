@@ -12,7 +12,7 @@ from penstock.api.rest.settings import lease_ms
 from penstock.api.rest.times import milliseconds
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
-from penstock.core.limits import LEASE_MESSAGES_MAX
+from penstock.core.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
 from penstock.core.message import Receipt, Receipts
 from penstock.store.interface import Outcome
 from penstock.wire import frames
@@ -45,6 +45,7 @@ async def release(call: Call) -> Answer:
     raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
     if form is Format.FRAME:
         settle = _read_frame(raw)
+        _check_time(settle, DURATION_MS_MAX)
         wanted = _receipts_of(settle)
         outcomes = await call.queues.release(
             queue, wanted, delay_ms=settle.time_ms, error=settle.text, is_rejected=settle.is_rejected
@@ -64,6 +65,7 @@ async def extend(call: Call) -> Answer:
         settle = _read_frame(raw)
         if settle.time_ms is None:
             raise bad_field("an extension needs its length", "time_ms")
+        _check_time(settle, LEASE_MS_MAX)
         wanted = _receipts_of(settle)
         return _settled_frame(settle, wanted, await call.queues.extend(queue, wanted, lease_ms=settle.time_ms or 1))
     asked: Extensions = _read_extensions.decode(raw, form)
@@ -106,6 +108,11 @@ def _read_frame(raw: bytes) -> SettleFrame:
     if not 1 <= rows <= LEASE_MESSAGES_MAX or max(held.rows.bit_length() for held in settle.held) > LEASE_MESSAGES_MAX:
         raise bad_field(f"{rows} messages; there may be 1 to {LEASE_MESSAGES_MAX}", "rows", LEASE_MESSAGES_MAX)
     return settle
+
+
+def _check_time(settle: SettleFrame, ms_max: int) -> None:
+    if settle.time_ms is not None and settle.time_ms > ms_max:
+        raise bad_field(f"{settle.time_ms} ms; the limit is {ms_max}", "time_ms", ms_max)
 
 
 def _receipts_of(settle: SettleFrame) -> Sequence[Receipt]:

@@ -10,15 +10,13 @@ from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Receipt, Run
 from penstock.core.names import dead_letters_of
 from penstock.core.queue import Queue
-from penstock.core.reading import Seen
 from penstock.core.state import State
 from penstock.core.waking import wakes_at_ms as wakes_at_ms_of
-from penstock.store.embedded.bodies import Span
-from penstock.store.embedded.naming import NameOf, check_ids, id_of, ids_of, key_of, past_of
+from penstock.store.embedded.naming import check_ids, id_of, key_of
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.ids import queue_id
-from penstock.store.interface import Bound, Counts, Description, Escalation, Explained, Message
+from penstock.store.interface import Bound, Counts, Description, Escalation, Explained
 
 UNBOUNDED = 2**40
 
@@ -50,9 +48,8 @@ async def counts(shard: Shard, queue: str) -> Counts:
         return Counts(found.ready, found.leased, found.resting + found.spent + found.moving, oldest)
 
 
-async def wakes_at_ms(shard: Shard, queue: str) -> int | None:
-    async with shard.answer:
-        return wakes_at_ms_of(present(shard, queue).state)
+def wakes_at_ms(shard: Shard, queue: str) -> int | None:
+    return wakes_at_ms_of(present(shard, queue).state)
 
 
 async def describe(shards: Shards, queue: str) -> Description:
@@ -78,59 +75,6 @@ def room_of(target: Queue) -> int:
     """Return how many messages may be moved into a queue."""
     size_max = target.state.settings.size_max
     return max(0, size_max - target.state.live) if size_max else UNBOUNDED
-
-
-async def peek(shard: Shard, queue: str, *, most: int, name_of: NameOf) -> list[Message]:
-    check_most(most)
-    with shard.readers.begin():
-        async with shard.answer:
-            state = present(shard, queue).state
-            found = _Found(shard, state, reading.peek(state, most), name_of)
-        return await found.messages()
-
-
-async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) -> Message | None:
-    with shard.readers.begin():
-        async with shard.answer:
-            state = present(shard, queue).state
-            message = key_of(state, message_id)
-            seen = None if message is None else reading.look(state, message)
-            found = _Found(shard, state, [] if seen is None else [seen], name_of)
-        return next(iter(await found.messages()), None)
-
-
-class _Found:
-    """Messages as they were at one moment, whose bodies are still to be read."""
-
-    def __init__(self, shard: Shard, state: State, seen: Sequence[Seen], name_of: NameOf) -> None:
-        self._shard = shard
-        self._seen = seen
-        self._ids = ids_of(state, [each.message for each in seen])
-        self._pasts = [past_of(each.origin, name_of) for each in seen]
-        places = shard.memory.places[state.queue]
-        self._spans: list[Span] = [places.span(each.message & 7, each.message >> 3) for each in seen]
-
-    async def messages(self) -> list[Message]:
-        bodies, attributes = await self._shard.bodies(self._spans)
-        empty = memoryview(b"")
-        return [
-            Message(
-                id=self._ids[row],
-                body=bodies[row],
-                attributes=empty if attributes is None else attributes[row],
-                place=seen.place,
-                tier=seen.tier,
-                sent_tier=seen.sent_tier,
-                sent_at_ms=seen.sent_at_ms,
-                deliveries=seen.deliveries,
-                visible_at_ms=seen.visible_at_ms or None,
-                group=seen.group,
-                error=seen.error,
-                past=self._pasts[row],
-                is_escalated=seen.is_escalated,
-            )
-            for row, seen in enumerate(self._seen)
-        ]
 
 
 async def explain(shard: Shard, queue: str, message_id: str) -> Explained | None:

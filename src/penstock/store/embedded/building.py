@@ -50,6 +50,13 @@ class Order(msgspec.Struct, frozen=True):
     previous: int | None
     # All closed segments, in order; those before the previous snapshot too, as far as they are still there.
     segments: list[ClosedSegment]
+    # How many will be kept, the one to be built among them.
+    snapshots_kept: int = 2
+
+    @property
+    def needed_from(self) -> int:
+        """From where on the journal is needed: the oldest snapshot that is kept must still lead to the end."""
+        return self.segments[-1].next_offset if self.snapshots_kept == 1 else self.previous or 0
 
 
 class Forgotten(msgspec.Struct, frozen=True):
@@ -131,13 +138,13 @@ def _forget(lane: Lane, runs: Sequence[Stretch]) -> Forgotten:
 
 
 def _front(order: Order, memory: Memory, runs: dict[int, list[list[Stretch]]]) -> int:
-    """Choose up to where the journal may go: never beyond the previous snapshot, which must still lead to the end."""
-    segments = [segment for segment in order.segments if segment.next_offset <= (order.previous or 0)]
+    """Choose up to where the journal may go."""
+    segments = [segment for segment in order.segments if segment.next_offset <= order.needed_from]
     bases = [segment.base_offset for segment in segments]
     live = [0] * len(segments)
     for number, lanes in runs.items():
         for lane, found in zip(memory.places[number].lanes, lanes, strict=True):
-            for first, record, count in _below(lane, found, order.previous or 0):
+            for first, record, count in _below(lane, found, order.needed_from):
                 live[max(0, bisect_right(bases, record) - 1)] += count * (lane.mean_bytes(first) + ROW_BYTES)
     chosen = 0
     sizes = accumulate(segment.size_bytes for segment in segments)

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.core.limits import (
-    GIB,
     HISTORY_BODY_BYTES_MAX,
     HISTORY_PENDING_MAX,
     HISTORY_ROWS_MAX,
@@ -48,13 +47,11 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.history_cuts import About, Taken, Unwritten, read_bodies, take
 from penstock.store.embedded.history_frames import Bodies, Head, HistoryFrame, decode, encode, read_head
+from penstock.store.embedded.keeping import ON_DISK
 from penstock.telemetry import HISTORY_AHEAD, HISTORY_RESUMED, HISTORY_STALLED
 
 T = TypeVar("T")
 
-# How long, and how much of it, history is kept: whole segments go when either is exceeded.
-KEEP_MS = 7 * DAY_MS
-KEEP_BYTES = 10 * GIB
 # Small segments, so that retention is exact to a day. No spare: nothing in a history makes room.
 LOG_SETTINGS = LogSettings(segment_bytes_max=64 * MIB, segment_age_ms_max=DAY_MS, spare_bytes=0)
 
@@ -312,7 +309,9 @@ async def frames(log: Log, from_offset: int) -> AsyncIterator[tuple[int, History
             offset = header.next_offset
 
 
-async def retain(log: DiskLog, *, now_ms: int, keep_ms: int = KEEP_MS, keep_bytes: int = KEEP_BYTES) -> None:
+async def retain(
+    log: DiskLog, *, now_ms: int, keep_ms: int = ON_DISK.history_ms, keep_bytes: int = ON_DISK.history_bytes
+) -> None:
     """Let go of the oldest segments of a history that are too old, or too much."""
     await log.drop_before(first_kept_offset(log.segments, now_ms=now_ms, age_ms_max=keep_ms, bytes_max=keep_bytes))
 

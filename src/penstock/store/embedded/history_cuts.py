@@ -24,7 +24,8 @@ from typing import NamedTuple, TypeAlias
 from penstock.core.limits import BATCH_BYTES_MAX, KIB
 from penstock.core.settling import Settlement
 from penstock.runtime.interface import Buffer
-from penstock.store.embedded.history_frames import Bodies, BodyState, part
+from penstock.store.embedded.history_frames import Bodies, part
+from penstock.store.history import BodyState
 
 # Bodies, and attributes if there are any.
 Contents: TypeAlias = tuple[Sequence[Buffer], Sequence[Buffer] | None]

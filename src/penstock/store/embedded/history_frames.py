@@ -34,7 +34,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import chain
 from operator import add, itemgetter, mul, sub
 from typing import NamedTuple
@@ -42,6 +41,7 @@ from typing import NamedTuple
 from penstock.core.settling import Settlement
 from penstock.frame import BadFrame, Blobs, Column, Numbers, pack, unpack
 from penstock.runtime.interface import Buffer
+from penstock.store.history import Coded
 
 KIND = 1
 VERSION = 1
@@ -54,15 +54,6 @@ _ALWAYS = "IIBQBqqqqIB"
 
 class UnknownFrame(Exception):
     """The history holds a frame of a kind or version that this code does not know."""
-
-
-class BodyState(IntEnum):
-    """Whether the body of a row is in the frame."""
-
-    NOT_KEPT = 0
-    KEPT = 1
-    # It leaves no room in a record for what the history says about it.
-    TOO_LARGE = 2
 
 
 class Head(NamedTuple):
@@ -86,17 +77,6 @@ class Bodies(NamedTuple):
     bodies: list[Buffer]
     # Empty strings where a message has none.
     attributes: list[Buffer]
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """A column of words that repeat: row i is ``words[codes[i]]``."""
-
-    codes: memoryview
-    words: Blobs
-
-    def __getitem__(self, row: int) -> memoryview:
-        return self.words[self.codes[row]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history as histories
 from penstock.store.embedded.history import History, retain
+from penstock.store.embedded.keeping import Keep
 from penstock.store.embedded.recall import recall
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.upkeep import Folders, Upkeep
@@ -27,16 +28,21 @@ __all__ = ["JOURNAL_SETTINGS", "UPKEEP_MS", "Folders", "RunningShard"]
 
 
 class RunningShard:
-    def __init__(self, runtime: Runtime, shard: Shard, journal: DiskLog, history_log: DiskLog, upkeep: Upkeep) -> None:
+    def __init__(
+        self, runtime: Runtime, shard: Shard, journal: DiskLog, history_log: DiskLog, *, keep: Keep, upkeep: Upkeep
+    ) -> None:
         self._runtime = runtime
+        self._keep = keep
         self._log = journal
-        self._history_log = history_log
+        self.history_log = history_log
         self._upkeep = upkeep
         self._tasks: list[asyncio.Task[None]] = []
         self.shard = shard
 
     @classmethod
-    async def open(cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, upkeep_ms: int) -> "RunningShard":
+    async def open(
+        cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, keep: Keep, upkeep_ms: int
+    ) -> "RunningShard":
         journal = await DiskLog.open(runtime, folders.journal, settings)
         try:
             history_log = await DiskLog.open(runtime, folders.history, _history_settings(settings))
@@ -45,14 +51,15 @@ class RunningShard:
             raise
         try:
             recalled = await recall(runtime, folders.snapshots, journal)
-            shard = Shard(runtime, journal, recalled.memory)
+            shard = Shard(runtime, journal, recalled.memory, keep)
             shard.history = await History.open(runtime, history_log, journal=journal, about=shard.about)
             await shard.replay(recalled.offset)
         except BaseException:
             await journal.close()
             await history_log.close()
             raise
-        running = cls(runtime, shard, journal, history_log, Upkeep(runtime, folders, journal, shard))
+        upkeep = Upkeep(runtime, folders, journal, shard, keep)
+        running = cls(runtime, shard, journal, history_log, keep=keep, upkeep=upkeep)
         for care in (running._shorten(upkeep_ms), running._write_history(shard.history)):
             # Not a TaskGroup's: they live from here to `close`, which awaits them.
             running._tasks.append(asyncio.create_task(care))  # noqa: TID251
@@ -66,7 +73,7 @@ class RunningShard:
             if self.shard.history is not None:
                 await self.shard.history.flush()
         finally:
-            await self._history_log.close()
+            await self.history_log.close()
             await self._log.close()
 
     async def _shorten(self, every_ms: int) -> None:
@@ -84,9 +91,13 @@ class RunningShard:
             await self._cares(lambda: history.run_once(self.shard.now_ms()))
             if not history.pending_rows:
                 history.has_rows.clear()
-            if self._history_log.rolled.is_set():
-                self._history_log.rolled.clear()
-                await self._cares(lambda: retain(self._history_log, now_ms=self.shard.now_ms()))
+            if self.history_log.rolled.is_set():
+                self.history_log.rolled.clear()
+                await self._cares(self._retain_history)
+
+    async def _retain_history(self) -> None:
+        keep, now_ms = self._keep, self.shard.now_ms()
+        await retain(self.history_log, now_ms=now_ms, keep_ms=keep.history_ms, keep_bytes=keep.history_bytes)
 
     async def _cares(self, care: Callable[[], Awaitable[bool | None]]) -> bool:
         """Do something that may go wrong without harm, because it is tried again."""

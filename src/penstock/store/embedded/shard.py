@@ -36,13 +36,13 @@ from penstock.store.embedded.bodies import Hot, Span, Stored, pick
 from penstock.store.embedded.codec import encode
 from penstock.store.embedded.history import History
 from penstock.store.embedded.history_cuts import About, Contents
+from penstock.store.embedded.keeping import ON_DISK, Keep
 from penstock.store.embedded.memory import Memory
 from penstock.store.embedded.readers import Readers
 from penstock.store.embedded.replay import entries, stored, tiers_of
 from penstock.store.interface import QueueNotFound
 
 READ_BYTES = 4 * MIB
-HOT_BYTES_MAX = 64 * MIB
 
 
 class Answer:
@@ -75,13 +75,13 @@ class Fact(NamedTuple):
 
 
 class Shard:
-    def __init__(self, runtime: Runtime, log: Log, memory: Memory) -> None:
+    def __init__(self, runtime: Runtime, log: Log, memory: Memory, keep: Keep = ON_DISK) -> None:
         self._runtime = runtime
         self.log = log
         self.answer = Answer(log)
         self.memory = memory
         self.history: History | None = None
-        self.hot = Hot(HOT_BYTES_MAX)
+        self.hot = Hot(keep.hot_bytes)
         self.readers = Readers()
         # Told the names of queues in which something may be leasable now.
         self.watchers: list[Callable[[str], None]] = []

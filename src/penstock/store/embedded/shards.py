@@ -26,6 +26,7 @@ from penstock.core.settings import QueueSettings
 from penstock.log.jobs import off_loop
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Disk, Runtime
+from penstock.store.embedded.keeping import Keep
 from penstock.store.embedded.running import Folders, RunningShard
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.interface import QueueNotFound
@@ -57,7 +58,7 @@ class Shards:
 
     @classmethod
     async def open(
-        cls, runtime: Runtime, folder: str, settings: LogSettings, *, count: int, upkeep_ms: int
+        cls, runtime: Runtime, folder: str, settings: LogSettings, *, count: int, keep: Keep, upkeep_ms: int
     ) -> "Shards":
         if not 1 <= count <= SHARDS_MAX:
             raise ValueError(f"shards is {count}; it must be from 1 to SHARDS_MAX ({SHARDS_MAX})")
@@ -67,7 +68,8 @@ class Shards:
         running: list[RunningShard] = []
         try:
             for index in range(count):
-                each = await RunningShard.open(runtime, folders_of(folder, index), settings, upkeep_ms=upkeep_ms)
+                folders = folders_of(folder, index)
+                each = await RunningShard.open(runtime, folders, settings, keep=keep, upkeep_ms=upkeep_ms)
                 running.append(each)
                 memory = each.shard.memory
                 memory.next_queue = max(memory.next_queue, index << SHARD_SHIFT | 1)
@@ -101,12 +103,18 @@ class Shards:
         return shard
 
     async def named(self, number: int | None) -> str:
-        """Return the name of the queue of this number, durably; raises `QueueNotFound`."""
-        async with self.answer:
-            name = None if number is None else self.name_of(number)
+        """Return the name of the queue of this number, at once; raise `QueueNotFound` when it is sure that there is none.
+
+        What is then asked of the queue waits until it is durable.
+        """
+        name = None if number is None else self.name_of(number)
         if name is None:
+            await self.settled()
             raise QueueNotFound("there is no queue of this id")
         return name
+
+    def running_of(self, shard: Shard) -> RunningShard:
+        return self.running[self.all.index(shard)]
 
     def watch(self, wake: Callable[[str], None]) -> None:
         for shard in self.all:

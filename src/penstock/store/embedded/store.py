@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from penstock.core.browsing import Sought
 from penstock.core.drafts import BadDraft, fault
 from penstock.core.events import Event
 from penstock.core.limits import (
@@ -22,13 +23,15 @@ from penstock.core.limits import (
 from penstock.core.message import Drafts, Receipt, Sender, masks
 from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, Queue
-from penstock.core.settings import BadSettings, QueueSettings
-from penstock.frame import Blobs
+from penstock.core.settings import BadSettings, DedupScope, QueueSettings
+from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import asking, operating
+from penstock.store.embedded import asking, history_pages, operating, peeking
 from penstock.store.embedded.delivering import Handed
+from penstock.store.embedded.digests import with_digests
+from penstock.store.embedded.keeping import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
 from penstock.store.embedded.moves import Moves
 from penstock.store.embedded.naming import ids_of
 from penstock.store.embedded.operating import Wanted
@@ -36,6 +39,7 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.embedded.tidying import Tidying
+from penstock.store.history import HistoryPage
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     Counts,
@@ -45,6 +49,7 @@ from penstock.store.interface import (
     Explained,
     Message,
     Outcome,
+    Page,
     QueueExists,
     Redrive,
     Remains,
@@ -76,6 +81,7 @@ class EmbeddedStore:
         *,
         shards: int = 1,
         upkeep_ms: int = UPKEEP_MS,
+        keep: Keep = ON_DISK,
     ) -> "EmbeddedStore":
         """Open the store in a folder, or create it, and be what it was.
 
@@ -84,7 +90,7 @@ class EmbeddedStore:
         `JournalHasNoBeginning` and `SnapshotUnknown`. Every ``upkeep_ms`` it looks
         whether the journals can be made shorter.
         """
-        opened = await Shards.open(runtime, folder, settings, count=shards, upkeep_ms=upkeep_ms)
+        opened = await Shards.open(runtime, folder, settings, count=shards, keep=keep, upkeep_ms=upkeep_ms)
         store = cls(runtime, opened)
         try:
             await store._moves.resume()
@@ -92,6 +98,11 @@ class EmbeddedStore:
             await store.close()
             raise
         return store
+
+    @classmethod
+    async def in_memory(cls, runtime: Runtime) -> "EmbeddedStore":
+        """Open a store on a disk that is memory (`runtime/memory.py`): it keeps little that is dead."""
+        return await cls.open(runtime, "memory", IN_MEMORY_JOURNAL, upkeep_ms=IN_MEMORY_UPKEEP_MS, keep=IN_MEMORY)
 
     async def close(self) -> None:
         await self._shards.close()
@@ -142,8 +153,13 @@ class EmbeddedStore:
     def watch(self, wake: Callable[[str], None]) -> None:
         self._shards.watch(wake)
 
+    def has_ready(self, queue: str) -> bool:
+        shard = self._shards.find(queue)
+        # Of a queue that is gone, those who wait have to learn it.
+        return shard is None or any(shard.queue(queue).state.ready)
+
     async def wakes_at_ms(self, queue: str) -> int | None:
-        return await asking.wakes_at_ms(await self._shards.at(queue), queue)
+        return asking.wakes_at_ms(await self._shards.at(queue), queue)
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         shard = await self._shards.at(queue)
@@ -265,11 +281,23 @@ class EmbeddedStore:
     async def counts(self, queue: str) -> Counts:
         return await asking.counts(await self._shards.at(queue), queue)
 
-    async def peek(self, queue: str, *, most: int) -> list[Message]:
-        return await asking.peek(await self._shards.at(queue), queue, most=most, name_of=self._shards.name_of)
+    async def peek(  # noqa: PLR0913 - as the interface says.
+        self,
+        queue: str,
+        *,
+        most: int,
+        after: str = "",
+        place: str | None = None,
+        tier: int | None = None,
+        group: bytes | None = None,
+        text: bytes | None = None,
+    ) -> Page:
+        shard, sought = await self._shards.at(queue), Sought(place, tier, group)
+        name_of = self._shards.name_of
+        return await peeking.peek(shard, queue, sought, most=most, after=after, text=text, name_of=name_of)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
-        return await asking.look(await self._shards.at(queue), queue, message_id, name_of=self._shards.name_of)
+        return await peeking.look(await self._shards.at(queue), queue, message_id, name_of=self._shards.name_of)
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
         return await asking.explain(await self._shards.at(queue), queue, message_id)
@@ -299,6 +327,17 @@ class EmbeddedStore:
         wanted = Wanted(most=most, into=into, origin=origin, ids=ids)
         return await operating.redrive(self._shards, self._moves, dead_letters, wanted, is_dry_run=is_dry_run)
 
+    async def history(
+        self, queue: str, *, from_offset: int | None = None, from_ms: int | None = None, most: int
+    ) -> HistoryPage:
+        history_pages.check(from_offset, most)
+        shard = await self._shards.at(queue)
+        async with shard.answer:
+            number = shard.queue(queue).state.queue
+        sought = history_pages.Sought(number, from_ms, most)
+        log = self._shards.running_of(shard).history_log
+        return await history_pages.read_page(self._runtime, log, sought, from_offset)
+
     async def tidy(self) -> None:
         await self._tidying.tidy()
 
@@ -306,6 +345,8 @@ class EmbeddedStore:
 def _send(shard: Shard, state: Queue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:
     if not len(drafts):
         return []
+    if state.state.settings.dedup_scope is DedupScope.CONTENT:
+        drafts = with_digests(drafts)
     with shard.log.reserve(_size(drafts)) as space:
         accepted = state.send(drafts, now_ms=shard.now_ms(), sender=sender)
         if accepted.event is not None:
@@ -320,7 +361,12 @@ def _sent(state: Queue, drafts: Drafts, accepted: Accepted) -> Fact:
         rows = _fresh(state, accepted)
         bodies = [bodies[row] for row in rows]
         attributes = None if attributes is None else [attributes[row] for row in rows]
-    return Fact(accepted.event, Blobs.of(bodies), None if attributes is None else Blobs.of(attributes))
+    return Fact(accepted.event, _blobs(bodies), None if attributes is None else _blobs(attributes))
+
+
+def _blobs(texts: Sequence[Buffer]) -> Blobs:
+    """A column as it is, if it came as one: then nothing is copied until it is written."""
+    return texts if isinstance(texts, Blobs) and texts.size_bytes == len(texts.data) else Blobs.of(texts)
 
 
 def _fresh(state: Queue, accepted: Accepted) -> list[int]:
@@ -337,7 +383,7 @@ def _fresh(state: Queue, accepted: Accepted) -> list[int]:
 
 def _size(drafts: Drafts) -> int:
     columns = [drafts.bodies, *(column for column in (drafts.groups, drafts.dedup_ids, drafts.attributes) if column)]
-    size = EVENT_BYTES + ROW_BYTES * len(drafts) + sum(sum(map(len, column)) for column in columns)
+    size = EVENT_BYTES + ROW_BYTES * len(drafts) + sum(map(size_of, columns))
     if size > BATCH_BYTES_MAX:
         raise BadDraft(f"a send of {size} bytes in the journal; BATCH_BYTES_MAX is {BATCH_BYTES_MAX}")
     return size

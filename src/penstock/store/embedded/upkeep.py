@@ -33,16 +33,14 @@ from penstock.log.jobs import off_loop
 from penstock.runtime.interface import AsideFailed, Runtime
 from penstock.store.embedded.bodies import Span, pick
 from penstock.store.embedded.building import ClosedSegment, Order, Plan, build
+from penstock.store.embedded.keeping import ON_DISK, Keep
 from penstock.store.embedded.replay import stored
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_SNAPSHOT_FAILED, STORE_SNAPSHOT_MADE
 
-# A snapshot may take a tenth of the time of one processor.
-REST_FACTOR = 9
 # How often it is said that there is nothing to build on.
 LOST_MS = 60_000
-SNAPSHOTS_KEPT = 2
 # What a copy takes besides its bodies: for each, for each run, and for headers and the key.
 BODY_BYTES = 16
 RUN_BYTES = 32
@@ -58,7 +56,8 @@ class Folders(NamedTuple):
 
 
 class Upkeep:
-    def __init__(self, runtime: Runtime, folders: Folders, log: DiskLog, shard: Shard) -> None:
+    def __init__(self, runtime: Runtime, folders: Folders, log: DiskLog, shard: Shard, keep: Keep = ON_DISK) -> None:
+        self._keep = keep
         self._runtime = runtime
         self._journal, self._snapshots, _ = folders
         self._log = log
@@ -101,9 +100,9 @@ class Upkeep:
             self._not_before_ms = now_ms + LOST_MS
             self._runtime.note(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error="no snapshot leads to the journal")
             return
-        plan = await self._build(Order(self._journal, self._snapshots, previous, segments))
+        plan = await self._build(Order(self._journal, self._snapshots, previous, segments, self._keep.snapshots))
         took_ms = self._runtime.clock.now_ms() - now_ms
-        self._not_before_ms = self._runtime.clock.now_ms() + REST_FACTOR * took_ms
+        self._not_before_ms = self._runtime.clock.now_ms() + self._keep.rest_factor * took_ms
         if plan is not None:
             self._runtime.note(
                 STORE_SNAPSHOT_MADE, folder=self._snapshots, offset=plan.offset, size_bytes=plan.size_bytes
@@ -206,7 +205,7 @@ class Upkeep:
         return pick(frame.bodies, rows), None if frame.attributes is None else pick(frame.attributes, rows)
 
     def _remove_old(self) -> None:
-        for offset in snapshot_offsets(self._runtime.disk, self._snapshots)[:-SNAPSHOTS_KEPT]:
+        for offset in snapshot_offsets(self._runtime.disk, self._snapshots)[: -self._keep.snapshots]:
             self._runtime.disk.remove(f"{self._snapshots}/{snapshot_name(offset)}")
 
 

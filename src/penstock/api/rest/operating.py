@@ -1,0 +1,221 @@
+"""What operators do: escalate messages, send dead letters back, and look after both."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Annotated
+
+from msgspec import Meta, Struct, UnsetType
+
+from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.errors import Refused, bad_field
+from penstock.api.rest.formats import Decoder
+from penstock.api.rest.looking import PLACES, missing, show_escalation
+from penstock.api.rest.sending import read_priority
+from penstock.api.rest.times import instant, maybe_instant, read_instant
+from penstock.broker.access import Role
+from penstock.broker.redrives import Order, Task
+from penstock.broker.selecting import Selection, select
+from penstock.core.limits import DURATION_MS_MAX, RETRY_AFTER_MS_MAX
+from penstock.store.interface import Outcome, QueueNotFound
+from penstock.wire import operating as wire
+from penstock.wire.messages import LIST_MAX
+from penstock.wire.operating import (
+    Escalate,
+    Escalated,
+    Escalations,
+    Filter,
+    RedriveTask,
+    RedriveTasks,
+    Requeue,
+    Requeued,
+)
+
+_read_escalate = Decoder(Escalate)
+_read_requeue = Decoder(Requeue)
+_read_redrive = Decoder(wire.Redrive)
+
+
+class AuditQuery(Struct, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
+
+
+async def escalate(call: Call) -> Answer:
+    queue = await call.queue(Role.ADMIN)
+    asked: Escalate = await call.body(_read_escalate)
+    _check_one_of(asked, is_needed=True)
+    order = _Escalation(call, queue, asked)
+    if not isinstance(asked.message_ids, UnsetType):
+        await order.move(asked.message_ids)
+    elif not isinstance(asked.filter, UnsetType):
+        found = select(call.queues.store, queue, selection_of(asked.filter), most=asked.limit)
+        async with aclosing(found) as pages:
+            async for ids in pages:
+                await order.move(ids or ())
+    return Answer(order.result)
+
+
+class _Escalation:
+    """One escalation, page by page; each page is a decision of its own, and an entry of the audit trail."""
+
+    def __init__(self, call: Call, queue: str, asked: Escalate) -> None:
+        self._store = call.queues.store
+        self._queue = queue
+        self._asked = asked
+        self._tier = read_priority(asked.priority, "priority")
+        self._until_ms = _until_ms(call, asked)
+        self.result = Escalated([], [], [])
+
+    async def move(self, ids: Sequence[str]) -> None:
+        outcomes = await self._store.escalate(
+            self._queue,
+            ids,
+            self._tier,
+            actor=self._asked.actor,
+            reason=self._asked.reason,
+            until_ms=self._until_ms,
+        )
+        places = {
+            Outcome.DONE: self.result.moved,
+            Outcome.NOT_PENDING: self.result.not_pending,
+            Outcome.UNKNOWN: self.result.unknown,
+        }
+        for message_id, outcome in zip(ids, outcomes, strict=True):
+            places[outcome].append(message_id)
+
+
+def _until_ms(call: Call, asked: Escalate) -> int:
+    if isinstance(asked.until, UnsetType):
+        return 0
+    until_ms, now_ms = read_instant(asked.until, "until"), call.queues.now_ms()
+    if until_ms <= now_ms:
+        raise bad_field(f"until is over; it is {instant(now_ms)} now", "until", instant(now_ms))
+    if until_ms > now_ms + DURATION_MS_MAX:
+        raise bad_field("that is more than 366 days from now", "until", instant(now_ms + DURATION_MS_MAX))
+    return until_ms
+
+
+async def escalations(call: Call) -> Answer:
+    queue = await call.queue(Role.READ)
+    asked: AuditQuery = call.query(AuditQuery)
+    return Answer(
+        Escalations([show_escalation(each) for each in await call.queues.store.audit(queue, most=asked.limit)])
+    )
+
+
+async def requeue(call: Call) -> Answer:
+    """Send one dead letter back, or say why it does not go."""
+    queue, message_id = await call.queue(Role.ADMIN), call.parameter("message_id")
+    asked: Requeue = await call.body(_read_requeue, may_be_empty=True)
+    into = await _into(call, queue, asked.into)
+    result = await call.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
+    if result.moved:
+        return Answer(Requeued(message_id, next(iter(result.moved))))
+    raise await _why_not(call, queue, message_id, is_homeless=message_id in result.homeless)
+
+
+async def _why_not(call: Call, queue: str, message_id: str, *, is_homeless: bool) -> Exception:
+    if is_homeless:
+        return Refused(
+            "origin_gone", f"the queue that {message_id!r} came from is gone; say in `into` where it goes", field="into"
+        )
+    message = await call.queues.store.look(queue, message_id)
+    if message is None:
+        return await missing(call, queue, message_id)
+    if message.past is None or message.past.queue == queue:
+        return Refused("not_dead_letter", f"{message_id!r} was sent to {queue!r} itself; it is no dead letter")
+    if message.place not in {"waiting", "resting"}:
+        return Refused(
+            "message_in_flight", f"{message_id!r} is {message.place}; it stays until it is released or lapses"
+        )
+    return Refused(
+        "queue_full", f"there is no room where {message_id!r} would go", retry_after_s=RETRY_AFTER_MS_MAX / 1_000
+    )
+
+
+async def begin_redrive(call: Call) -> Answer:
+    queue = await call.queue(Role.ADMIN)
+    call.queues.check_running()
+    asked: wire.Redrive = await call.body(_read_redrive, may_be_empty=True)
+    _check_one_of(asked, is_needed=False)
+    order = Order(
+        into=await _into(call, queue, asked.into),
+        ids=None if isinstance(asked.message_ids, UnsetType) else tuple(asked.message_ids),
+        selection=None if isinstance(asked.filter, UnsetType) else selection_of(asked.filter),
+        most=None if isinstance(asked.limit, UnsetType) else asked.limit,
+        rate_per_s=None if isinstance(asked.rate_per_s, UnsetType) else asked.rate_per_s,
+        is_dry_run=asked.dry_run,
+    )
+    task = await call.queues.redrives.begin(queue, order)
+    headers = ((b"location", f"/api/queues/{queue}/redrive/{task.id}".encode()),)
+    return Answer(_task(task), status=200 if asked.dry_run else 202, headers=headers)
+
+
+async def list_redrives(call: Call) -> Answer:
+    queue = await call.queue(Role.READ)
+    # Only to learn whether there is such a queue.
+    await call.queues.store.describe(queue)
+    return Answer(RedriveTasks([_task(task) for task in call.queues.redrives.of(queue)]))
+
+
+async def get_redrive(call: Call) -> Answer:
+    queue = await call.queue(Role.READ)
+    return Answer(_task(call.queues.redrives.find(queue, call.parameter("task_id"))))
+
+
+async def end_redrive(call: Call) -> Answer:
+    queue = await call.queue(Role.ADMIN)
+    task = call.queues.redrives.find(queue, call.parameter("task_id"))
+    await call.queues.redrives.end(task)
+    return Answer(_task(task))
+
+
+def selection_of(asked: Filter) -> Selection:
+    return Selection(
+        place=None if isinstance(asked.state, UnsetType) else PLACES[asked.state],
+        tier=None if isinstance(asked.priority, UnsetType) else read_priority(asked.priority, "filter.priority"),
+        group=None if isinstance(asked.group, UnsetType) else asked.group.encode(),
+        text=None if isinstance(asked.text, UnsetType) else asked.text.encode(),
+        error=None if isinstance(asked.error, UnsetType) else asked.error,
+        origin=None if isinstance(asked.origin_queue, UnsetType) else asked.origin_queue,
+    )
+
+
+def _check_one_of(asked: Escalate | wire.Redrive, *, is_needed: bool) -> None:
+    """Whoever gives both means something that cannot be guessed."""
+    has_ids, has_filter = not isinstance(asked.message_ids, UnsetType), not isinstance(asked.filter, UnsetType)
+    if has_ids and has_filter:
+        raise bad_field("message_ids and filter are both there; give one of them", "filter")
+    if is_needed and not (has_ids or has_filter):
+        raise bad_field("which messages? give message_ids, or a filter; an empty filter is all", "message_ids")
+
+
+async def _into(call: Call, queue: str, into: str | UnsetType) -> str | None:
+    """Return the name of the queue that dead letters are to go to, if it is said and the caller may send there."""
+    if isinstance(into, UnsetType):
+        return None
+    try:
+        name = await call.queues.name(into)
+        call.caller.check(Role.WRITE, name)
+        await call.queues.store.describe(name)
+    except QueueNotFound as error:
+        raise Refused("queue_not_found", str(error), field="into") from None
+    if name == queue:
+        raise bad_field(f"into is {name!r}; that is where they are", "into")
+    return name
+
+
+def _task(task: Task) -> RedriveTask:
+    return RedriveTask(
+        task_id=task.id,
+        state=task.state.value,
+        dead_letter_queue=task.dead_letters,
+        dry_run=task.order.is_dry_run,
+        moved=dict(task.moved),
+        moved_total=task.moved_total,
+        homeless=task.homeless,
+        remaining=task.remaining,
+        started_at=instant(task.started_at_ms),
+        ended_at=maybe_instant(task.ended_at_ms),
+        error=task.error,
+        sample_ids=list(task.sample),
+    )

@@ -1,0 +1,154 @@
+"""Small sends of many clients, gathered: one decision, one event and one record for all of a turn.
+
+    send ─┐
+    send ─┼─▶ waiting for the turn ──▶ one send of the store ──▶ each gets its own ids
+    send ─┘        (while the one before is on its way to the disk, the next gathers)
+
+A send of one message costs the store almost what a send of a hundred does, and so do
+the events and the records that it leaves behind.
+
+Laws of this file
+-----------------
+1. A send is gathered whole: its messages are neighbours, in their order.
+2. Nobody suffers for a neighbour: if what was gathered is refused, each is sent alone
+   and gets its own answer.
+3. What has a sender is not gathered: that is remembered for each send by itself.
+4. Nobody waits for a clock: what has gathered goes when the one before is durable.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple
+
+from penstock.core.limits import GATHERED_BYTES_MAX, GATHERED_MESSAGES_MAX
+from penstock.core.message import Drafts, Tier
+from penstock.frame import size_of
+from penstock.store.interface import QueueStore
+
+_NORMAL = bytes((Tier.NORMAL,))
+# Larger sends gain nothing by company.
+SMALL = 64
+
+
+class Waiting(NamedTuple):
+    drafts: Drafts
+    answer: "asyncio.Future[Sequence[str]]"
+
+
+@dataclass(slots=True)
+class Line:
+    """The sends to one queue: those that gather, and whether others are on their way."""
+
+    waiting: list[Waiting] = field(default_factory=list)
+    messages: int = 0
+    size_bytes: int = 0
+    is_sending: bool = False
+
+
+class Gathering:
+    def __init__(self, store: QueueStore) -> None:
+        self._store = store
+        self._lines: dict[str, Line] = {}
+        # Whoever runs the broker owns the tasks.
+        self.tasks: asyncio.TaskGroup | None = None
+
+    async def send(self, queue: str, drafts: Drafts) -> Sequence[str]:
+        if self.tasks is None or len(drafts) > SMALL:
+            return await self._store.send(queue, drafts)
+        size_bytes = size_of(drafts.bodies)
+        if size_bytes > GATHERED_BYTES_MAX // 8:
+            return await self._store.send(queue, drafts)
+        line = self._lines.get(queue)
+        if line is None:
+            line = self._lines[queue] = Line()
+        if line.messages + len(drafts) > GATHERED_MESSAGES_MAX or line.size_bytes + size_bytes > GATHERED_BYTES_MAX:
+            return await self._store.send(queue, drafts)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Sequence[str]] = loop.create_future()
+        line.waiting.append(Waiting(drafts, answer))
+        line.messages += len(drafts)
+        line.size_bytes += size_bytes
+        if not line.is_sending:
+            line.is_sending = True
+            # In the next turn, so that all requests of this one are in it.
+            loop.call_soon(self._begin, queue, line)
+        return await answer
+
+    def _begin(self, queue: str, line: Line) -> None:
+        assert self.tasks is not None
+        self.tasks.create_task(self._send_gathered(queue, line))
+
+    async def _send_gathered(self, queue: str, line: Line) -> None:
+        try:
+            while line.waiting:
+                together = [each for each in line.waiting if not each.answer.done()]
+                line.waiting, line.messages, line.size_bytes = [], 0, 0
+                if together:
+                    await self._send_all(queue, together)
+        finally:
+            line.is_sending = False
+            if not line.waiting:
+                self._lines.pop(queue, None)
+            for each in line.waiting:
+                each.answer.cancel()
+
+    async def _send_all(self, queue: str, together: list[Waiting]) -> None:
+        if len(together) == 1:
+            await self._send_alone(queue, together[0])
+            return
+        try:
+            ids = await self._store.send(queue, merge([each.drafts for each in together]))
+        except Exception:
+            # One of them may be why; the others are not to know.
+            for each in together:
+                await self._send_alone(queue, each)
+            return
+        start = 0
+        for drafts, answer in together:
+            end = start + len(drafts)
+            if not answer.done():
+                answer.set_result(ids[start:end])
+            start = end
+
+    async def _send_alone(self, queue: str, waiting: Waiting) -> None:
+        answer = waiting.answer
+        try:
+            ids = await self._store.send(queue, waiting.drafts)
+        except Exception as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if not answer.done():
+                answer.set_result(ids)
+
+
+def merge(together: Sequence[Drafts]) -> Drafts:
+    """Return all drafts as one; a column that some have is filled with what says nothing for the others.
+
+    >>> merge([Drafts(bodies=[b"a"]), Drafts(bodies=[b"b"], groups=[b"g"])]).groups
+    [b'', b'g']
+    """
+    tiers = None
+    if any(drafts.tiers is not None for drafts in together):
+        tiers = b"".join(drafts.tiers or _NORMAL * len(drafts) for drafts in together)
+    return Drafts(
+        bodies=list(chain.from_iterable(drafts.bodies for drafts in together)),
+        tiers=tiers,
+        visible_at_ms=_column(together, lambda drafts: drafts.visible_at_ms, 0),
+        groups=_column(together, lambda drafts: drafts.groups, b""),
+        dedup_ids=_column(together, lambda drafts: drafts.dedup_ids, b""),
+        attributes=_column(together, lambda drafts: drafts.attributes, b""),
+        deliveries_max=_column(together, lambda drafts: drafts.deliveries_max, 0),
+    )
+
+
+def _column(together: Sequence[Drafts], of: Callable[[Drafts], Any], nothing: object) -> list[Any] | None:
+    columns = [of(drafts) for drafts in together]
+    if all(column is None for column in columns):
+        return None
+    found: list[Any] = []
+    for drafts, column in zip(together, columns, strict=True):
+        found += [nothing] * len(drafts) if column is None else column
+    return found

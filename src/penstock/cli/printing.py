@@ -1,0 +1,114 @@
+"""What people see: tables and progress on a terminal, plain text in a pipe, JSON for programs.
+
+What was asked for goes to standard output, everything else to standard error, so
+that a pipe gets the one without the other.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+# In a pipe a row of a table is one line, however long.
+PIPE_COLUMNS = 10_000
+
+
+def _made(*, is_error: bool) -> Console:
+    stream = sys.stderr if is_error else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    return Console(stderr=is_error, highlight=False, width=width)
+
+
+console = _made(is_error=False)
+errors = _made(is_error=True)
+
+
+def say(sentence: str) -> None:
+    """Print a line as it is: nothing in it is markup, and nothing wraps it."""
+    console.print(sentence, soft_wrap=True, markup=False)
+
+
+def remark(sentence: str) -> None:
+    """Say something beside the result."""
+    errors.print(sentence, soft_wrap=True, markup=False)
+
+
+def print_json(value: Any, *, is_error: bool = False) -> None:
+    """Print one line of JSON."""
+    typer.echo(msgspec.json.encode(value).decode(), err=is_error)
+
+
+def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
+    """Return an empty table; ``numbers`` names the columns that stand to the right."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    right = set(numbers)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return a table of names and values, for one thing with many sides."""
+    made = Table(box=None, pad_edge=False, show_header=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(escape(name), plain(value))
+    return made
+
+
+def plain(text: str) -> Text:
+    """Return text of strangers: no markup in it, and no control character that would move the cursor."""
+    return Text("".join(character if character.isprintable() else "�" for character in text))
+
+
+def progress() -> "Progress":
+    """Return a bar that is on the terminal while there is one, and gone afterwards."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """Return a span of time as a person says it.
+
+    >>> [duration(span) for span in (None, 0.4, 59, 61, 3_700, 200_000)]
+    ['-', '0.4 s', '59 s', '1 min 1 s', '1 h 1 min', '2 d 7 h']
+    """
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    whole = int(seconds)
+    for size, unit, small, small_unit in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // small
+            return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
+    return f"{whole} s"
+
+
+def counted(count: int, singular: str) -> str:
+    """Return a number and its noun.
+
+    >>> counted(1, "message"), counted(2_000, "queue")
+    ('1 message', '2,000 queues')
+    """
+    return f"1 {singular}" if count == 1 else f"{count:,} {singular}s"

@@ -1,0 +1,133 @@
+"""`penstock repair`: looks for damage in a log, and mends it if told how."""
+
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from penstock.cli.exits import Ending, refuse
+from penstock.cli.printing import console, counted, errors, print_json, remark, say, table
+from penstock.log.manifest import UnknownFormat
+from penstock.log.repair import DAMAGED, Way, repair
+from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey
+from penstock.runtime.disk import SystemDisk
+from penstock.runtime.interface import FolderTaken
+
+
+class WayOut(Enum):
+    skip = "skip"
+    cut = "cut"
+
+
+def repair_command(
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder of one log.")],
+    *,
+    apply: Annotated[WayOut | None, typer.Option(help="Mend the log by this way; see above.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before changing anything.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON, for programs.")] = False,
+) -> None:
+    """Look for damage in the log in a folder, and mend it if told how.
+
+    Without --apply every byte is read and nothing is changed. The server, or
+    whatever else uses the log, must be stopped.
+
+    skip   what is damaged becomes a hole: its records are gone, everything
+           before and after it stays
+    cut    the log ends before the first damage: everything after it goes
+
+    Files that are replaced are kept beside the log, with the ending `.damaged`.
+    The exit code is 0 if the log is sound (or has been mended), 1 if it is not,
+    and 2 if it could not be read.
+
+    [bold]Examples:[/]
+
+    penstock repair ./penstock-data/journal
+    penstock repair ./penstock-data/journal --apply cut
+    """
+    root, name = folder.resolve().parent, folder.resolve().name
+    disk = SystemDisk(root)
+    try:
+        # Before the lock, which would leave a file behind in a folder that is none of ours.
+        check_is_log(disk, name)
+        lock = disk.lock(name)
+    except (NothingToRead, FolderTaken, OSError) as error:
+        refuse(str(error))
+    try:
+        found = _survey(disk, name, is_quiet=as_json)
+        _print_json(found) if as_json else _print_survey(found, folder, is_asking=apply is None)
+        if not found.is_sound:
+            _mend_if_asked(disk, found, None if apply is None else apply.value, yes=yes)
+    finally:
+        lock.release()
+
+
+def _survey(disk: SystemDisk, name: str, *, is_quiet: bool) -> Survey:
+    try:
+        if is_quiet:
+            return survey(disk, name)
+        with errors.status(f"Reading every byte of {name} …"):
+            return survey(disk, name)
+    except (NothingToRead, UnknownFormat, OSError) as error:
+        refuse(str(error))
+
+
+def _mend_if_asked(disk: SystemDisk, found: Survey, way: Way | None, *, yes: bool) -> None:
+    if way is None:
+        raise typer.Exit(Ending.NOTHING)
+    if not yes and not typer.confirm(f"Mend {found.folder} by way of '{way}'?", err=True):
+        raise typer.Exit(Ending.NOTHING)
+    repair(disk, found, way)
+    remark(f"Mended. What was replaced is kept as *{DAMAGED} beside the log.")
+
+
+def _print_survey(found: Survey, folder: Path, *, is_asking: bool) -> None:
+    total = sum(segment.size_bytes for segment in found.segments)
+    start = found.manifest.start_offset
+    end = found.segments[-1].next_offset if found.segments else start
+    offsets = "no records" if end == start else f"offset {start:,}"
+    if end > start + 1:
+        offsets = f"offsets {start:,} to {end - 1:,}"
+    say(f"{folder}: {counted(len(found.segments), 'segment')}, {total:,} bytes, {offsets}")
+    if not found.damages:
+        console.print("[green]Sound.[/] Every batch is whole and where it belongs.")
+        return
+    console.print(_damage_table(found.damages))
+    if found.is_sound:
+        console.print("[green]Sound.[/] A torn tail was never acknowledged; opening the log cuts it off by itself.")
+    elif is_asking:
+        say("To mend it, choose what to lose, and run this again with one of:")
+        say(f"  --apply skip   {_cost_of_skipping(found)}")
+        say(f"  --apply cut    {_cost_of_cutting(found, end)}")
+
+
+def _damage_table(damages: list[Damage]) -> Table:
+    rows = table("file", "byte", "size", "offsets", "what is wrong")
+    for damage in damages:
+        until = "end" if damage.next_offset is None else f"{damage.next_offset - 1:,}"
+        offsets = "none" if damage.lost_offsets == 0 else f"{damage.first_offset:,} to {until}"
+        reason = f"{damage.reason} (torn tail)" if damage.is_torn else damage.reason
+        rows.add_row(Path(damage.file).name, f"{damage.position:,}", f"{damage.size_bytes:,}", offsets, reason)
+    return rows
+
+
+def _cost_of_skipping(found: Survey) -> str:
+    known = sum(damage.lost_offsets or 0 for damage in found.damages)
+    unknown = any(damage.lost_offsets is None for damage in found.damages)
+    return f"{_records(known)} lost" + (", and those after the last whole one" if unknown else "")
+
+
+def _cost_of_cutting(found: Survey, end: int) -> str:
+    first = next((damage.first_offset for damage in found.damages if damage.lost_offsets != 0), end)
+    return f"the log ends at offset {first - 1:,}: {_records(end - first)} lost, and whatever is damaged"
+
+
+def _records(count: int) -> str:
+    return "1 record is" if count == 1 else f"{count:,} records are"
+
+
+def _print_json(found: Survey) -> None:
+    damages = [{**asdict(damage), "lost_offsets": damage.lost_offsets} for damage in found.damages]
+    print_json({"folder": found.folder, "is_sound": found.is_sound, "damages": damages})

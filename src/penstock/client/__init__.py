@@ -1,0 +1,63 @@
+"""The SDK: queues for programs, over HTTP or in the process itself.
+
+It imports nothing of the server, only what both say to each other (`penstock.wire`). `penstock.connect` makes clients.
+
+    queue ──► drafts ──► gathering ──► delivering ─┐
+      │                                            ├──► calling ──► transport: http, or the application in process
+      └─────► settling, leases, other calls ───────┘
+
+The synchronous face is a thread that runs the asynchronous one.
+"""
+
+from penstock.client.clients import Client, SyncClient
+from penstock.client.errors import (
+    BadRequest,
+    ClientClosed,
+    ConnectionFailed,
+    Forbidden,
+    MessageNotFound,
+    NotFound,
+    PenstockError,
+    QueueExists,
+    QueueFull,
+    QueueNotFound,
+    ServerBusy,
+    ServerFailed,
+    StaleReceipt,
+    TaskNotFound,
+    TooLarge,
+    Unauthorized,
+)
+from penstock.client.message import Batch, Message
+from penstock.client.queue import Queue
+from penstock.client.sync_message import SyncBatch, SyncMessage
+from penstock.client.sync_queue import SyncQueue
+from penstock.wire.messages import Draft
+
+__all__ = [
+    "BadRequest",
+    "Batch",
+    "Client",
+    "ClientClosed",
+    "ConnectionFailed",
+    "Draft",
+    "Forbidden",
+    "Message",
+    "MessageNotFound",
+    "NotFound",
+    "PenstockError",
+    "Queue",
+    "QueueExists",
+    "QueueFull",
+    "QueueNotFound",
+    "ServerBusy",
+    "ServerFailed",
+    "StaleReceipt",
+    "SyncBatch",
+    "SyncClient",
+    "SyncMessage",
+    "SyncQueue",
+    "TaskNotFound",
+    "TooLarge",
+    "Unauthorized",
+]

@@ -1,0 +1,155 @@
+"""The client, as programs see it: one face for those that have an event loop, one for those that have none.
+
+The synchronous face is a thread with an event loop, and the asynchronous client in it. Nothing is decided there: every
+method runs its counterpart to the end. Threads may share a client, and what they send at the same time travels
+together. In a forked process the first call makes a new client, with a thread, connections and a sender of its own.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from penstock.client import calls, operating
+from penstock.client.background import Background
+from penstock.client.calling import TIMEOUT_S, Caller
+from penstock.client.outbox import PENDING_BYTES_MAX, Outbox
+from penstock.client.queue import Queue
+from penstock.client.sync_queue import SyncQueue
+from penstock.client.transport import Transport
+from penstock.wire.queues import QueueName, QueueView
+
+T = TypeVar("T")
+
+
+class Client:
+    """Speaks to one server. Nothing happens before the first call, and everything in the event loop that makes it.
+
+    `async with` it, or call `close` in the end. `with` gives the synchronous face, and so does `sync`.
+    """
+
+    def __init__(
+        self,
+        open_transport: Callable[[], Transport],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+    ) -> None:
+        self._open_transport = open_transport
+        self._timeout_s = timeout_s
+        self._pending_bytes_max = pending_bytes_max
+        self._caller = Caller(open_transport, timeout_s=timeout_s)
+        self._outbox = Outbox(self._caller, secrets.randbits(63), pending_bytes_max=pending_bytes_max)
+        self._sync: SyncClient | None = None
+
+    def queue(self, name: str) -> Queue:
+        """A handle of a queue; it need not exist yet."""
+        return Queue(name, self._outbox)
+
+    async def create_queue(self, name: str, **settings: Any) -> QueueView:
+        """Make a queue; again with equal settings changes nothing. Settings are those of `wire.queues.Settings`."""
+        return await self._caller.perform(calls.create_queue(name, settings))
+
+    async def queues(self, prefix: str = "") -> AsyncIterator[QueueName]:
+        """Every queue, sorted by name; asked for in pages."""
+        cursor = ""
+        while True:
+            page = await self._caller.perform(calls.list_queues(prefix, cursor))
+            for each in page.queues:
+                yield each
+            if page.next is None:
+                return
+            cursor = page.next
+
+    async def health(self) -> dict[str, Any]:
+        return await self._caller.perform(operating.health())
+
+    async def close(self) -> None:
+        """Wait for what is on its way, and close the connections."""
+        try:
+            await self._outbox.close()
+        finally:
+            await self._caller.close()
+
+    def anew(self) -> "Client":
+        """A client of the same server that shares nothing with this one."""
+        return Client(self._open_transport, timeout_s=self._timeout_s, pending_bytes_max=self._pending_bytes_max)
+
+    def sync(self) -> "SyncClient":
+        """The synchronous face: the same methods without `await`, and a thread that runs them."""
+        return SyncClient(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> "SyncClient":
+        self._sync = self.sync()
+        return self._sync
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._sync is not None
+        self._sync.close()
+
+
+class SyncClient:
+    """Speaks to one server. Close it in the end, or use it in a `with`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._background = Background()
+
+    def queue(self, name: str) -> SyncQueue:
+        """A handle of a queue; it need not exist yet."""
+        return SyncQueue(name, self)
+
+    def create_queue(self, name: str, **settings: Any) -> QueueView:
+        """Make a queue; again with equal settings changes nothing."""
+        return self.run(self._current().create_queue(name, **settings))
+
+    def queues(self, prefix: str = "") -> Iterator[QueueName]:
+        """Every queue, sorted by name; asked for in pages."""
+        found = self._current().queues(prefix)
+        while (each := self.run(next_of(found))) is not None:
+            yield each
+
+    def health(self) -> dict[str, Any]:
+        return self.run(self._current().health())
+
+    def close(self) -> None:
+        """Wait for what is on its way, close the connections and end the thread."""
+        if self._background.is_forked():
+            # Nothing of the parent's is ours to close.
+            self._background.start_anew()
+        self._background.close(self._client.close())
+
+    def asynchronous(self, queue: str) -> Queue:
+        return self._current().queue(queue)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the thread of this client, and return what it returns."""
+        return self._background.run(work)
+
+    def _current(self) -> Client:
+        if self._background.is_forked():
+            self._background.start_anew()
+            self._client = self._client.anew()
+        return self._client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def next_of(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)

@@ -1,0 +1,160 @@
+"""What can go wrong for a caller, each with a name of its own.
+
+The server's errors are RFC 9457 problems with a code; `wire/problems.py` has the table. A code has a class here if
+programs are likely to catch it; all others are a `PenstockError` with their `code`.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from penstock.client.transport import Answer
+from penstock.wire.problems import Problem
+
+
+class PenstockError(Exception):
+    """Something the server refused or could not do; ``code`` says what, for programs."""
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        code: str = "",
+        status: int = 0,
+        field: str | None = None,
+        limit: float | str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code
+        # 0 if no server said so.
+        self.status = status
+        self.field = field
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        # Of a `send_many` that failed: the ids of what was sent, None for the rest.
+        self.sent: Sequence[str | None] = ()
+
+
+class BadRequest(PenstockError):
+    """A field is wrong, or the request is; ``field`` names it."""
+
+
+class TooLarge(PenstockError):
+    """A message or a request is larger than the server, or the queue, takes."""
+
+
+class Unauthorized(PenstockError):
+    """A key is needed, and a good one."""
+
+
+class Forbidden(PenstockError):
+    """The key may not do this."""
+
+
+class NotFound(PenstockError):
+    """There is nothing of this name."""
+
+
+class QueueNotFound(NotFound):
+    """There is no such queue."""
+
+
+class MessageNotFound(NotFound):
+    """There is no such message in the queue: it was settled, or is elsewhere."""
+
+
+class TaskNotFound(NotFound):
+    """There is no such redrive."""
+
+
+class QueueExists(PenstockError):
+    """There is a queue of this name, with other settings."""
+
+
+class StaleReceipt(PenstockError):
+    """The lease has ended: somebody else may have the message."""
+
+
+class QueueFull(PenstockError):
+    """The queue has no room; ``retry_after_s`` says when to try again."""
+
+
+class ServerBusy(PenstockError):
+    """The server cannot do it now and may soon."""
+
+
+class ServerFailed(PenstockError):
+    """The server made a mistake, or what answered is not our server."""
+
+
+class ConnectionFailed(PenstockError):
+    """There was no answer. Whether the request was carried out is not known, unless ``is_sent`` is false."""
+
+    is_sent = True
+
+
+class ClientClosed(PenstockError):
+    """The client was closed before this was done."""
+
+
+_BY_CODE: dict[str, type[PenstockError]] = {
+    "bad_request": BadRequest,
+    "bad_field": BadRequest,
+    "unauthorized": Unauthorized,
+    "forbidden": Forbidden,
+    "too_many_queues": Forbidden,
+    "not_found": NotFound,
+    "queue_not_found": QueueNotFound,
+    "message_not_found": MessageNotFound,
+    "task_not_found": TaskNotFound,
+    "request_timeout": ServerBusy,
+    "queue_exists": QueueExists,
+    "stale_receipt": StaleReceipt,
+    "body_too_large": TooLarge,
+    "message_too_large": TooLarge,
+    "queue_full": QueueFull,
+    "too_many_waiting": ServerBusy,
+    "busy": ServerBusy,
+    "stopping": ServerBusy,
+    "storage_full": ServerBusy,
+    "internal": ServerFailed,
+}
+
+_problems = msgspec.json.Decoder(Problem)
+
+
+def error_of(answer: Answer) -> PenstockError:
+    """Return what an answer of 400 and above says, also if it is no problem of ours."""
+    try:
+        problem = _problems.decode(answer.body)
+    except msgspec.MsgspecError:
+        return _unknown(answer)
+    kind = _BY_CODE.get(problem.code, PenstockError)
+    retry_after_s = _seconds(answer) if problem.retry_after_s is UNSET else problem.retry_after_s
+    return kind(
+        problem.detail,
+        code=problem.code,
+        status=answer.status,
+        field=None if problem.field is UNSET else problem.field,
+        limit=None if problem.limit is UNSET else problem.limit,
+        retry_after_s=retry_after_s,
+    )
+
+
+def bad_field(field: str, detail: str, *, limit: float | str | None = None) -> BadRequest:
+    """An error that is seen before anything is sent."""
+    return BadRequest(detail, code="bad_field", status=400, field=field, limit=limit)
+
+
+def _unknown(answer: Answer) -> PenstockError:
+    """A proxy that has lost its server answers in its own words."""
+    kind = ServerBusy if answer.status in (502, 503, 504) else ServerFailed
+    return kind(f"an answer of status {answer.status} that is no problem of a Penstock server", status=answer.status)
+
+
+def _seconds(answer: Answer) -> float | None:
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isdecimal() else None

@@ -1,0 +1,369 @@
+"""What was received: a batch as columns, and a message of it that is made when somebody looks at it.
+
+A batch is the frame that came, and one lease with a bit for each message. A `Message` is a batch and a row. Whoever
+only needs bodies iterates `batch.bodies` and makes no messages at all.
+
+`Delivered` holds the facts, and `Message` adds the verbs of the asynchronous face; the synchronous one has a class of
+its own with the same facts (`sync_message.py`). That is a superclass with code in it, against the rule: the other way
+is to write fifteen properties twice.
+"""
+
+import time
+from collections.abc import Awaitable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
+
+import msgspec
+
+from penstock.client.drafts import DELAY_S_MAX, LEASE_S_MAX, milliseconds
+from penstock.client.errors import StaleReceipt, bad_field
+from penstock.frame import Blobs, Buffer
+from penstock.wire.frames import Held, LeasedFrame
+from penstock.wire.queues import PRIORITIES
+
+T = TypeVar("T")
+
+_read_attributes = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Receipt(NamedTuple):
+    """The right to settle one message; as text it is what the REST API calls a receipt."""
+
+    lease: int
+    token: int
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.lease:x}-{self.token:x}-{self.row:x}"
+
+    @classmethod
+    def of(cls, text: str) -> "Receipt":
+        """
+        >>> Receipt.of("3-ff-1")
+        Receipt(lease=3, token=255, row=1)
+        """
+        try:
+            lease, token, row = (int(part, 16) for part in text.split("-"))
+        except ValueError:
+            raise bad_field(
+                "receipt", f"{text[:64]!r} is not a receipt; give back what came with the message"
+            ) from None
+        if not (0 <= lease < 2**64 and 0 <= token < 2**64 and 0 <= row < 10_000):
+            raise bad_field("receipt", f"{text[:64]!r} is not a receipt; give back what came with the message")
+        return cls(lease, token, row)
+
+
+class Bodies(Sequence[bytes]):
+    """The bodies of a batch; each is made when it is asked for."""
+
+    __slots__ = ("_offsets", "_data")
+
+    def __init__(self, column: Sequence[Buffer]) -> None:
+        assert isinstance(column, Blobs)
+        self._offsets = column.offsets
+        # One copy of all: then a body is a slice of bytes, which costs half of bytes from a slice of a view.
+        self._data = bytes(column.data)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @overload
+    def __getitem__(self, row: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[bytes]: ...
+
+    def __getitem__(self, row: int | slice) -> bytes | list[bytes]:
+        if isinstance(row, slice):
+            return [self[each] for each in range(len(self))[row]]
+        row = range(len(self))[row]
+        return self._data[self._offsets[row] : self._offsets[row + 1]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        data = self._data
+        return (data[start:end] for start, end in pairwise(self._offsets))
+
+
+class Facts:
+    """The columns of one lease, and when it ends by what is known here."""
+
+    __slots__ = ("frame", "queue", "_until_ms", "_bodies")
+
+    def __init__(self, frame: LeasedFrame, queue: str) -> None:
+        self.frame = frame
+        # The name of the queue it was received from.
+        self.queue = queue
+        # Of the rows that were extended, when their lease ends now.
+        self._until_ms: dict[int, int] = {}
+        self._bodies: Bodies | None = None
+
+    def __len__(self) -> int:
+        return len(self.frame.deliveries)
+
+    @property
+    def bodies(self) -> Bodies:
+        if self._bodies is None:
+            self._bodies = Bodies(self.frame.bodies)
+        return self._bodies
+
+    def ids(self) -> list[str]:
+        return [self.frame.ids[row] for row in range(len(self))]
+
+    def held(self, rows: int) -> Held:
+        """Some of its messages, for settling: bit i of ``rows`` is message i."""
+        return Held(self.frame.lease, self.frame.token, rows)
+
+    def held_all(self) -> Held:
+        return self.held((1 << len(self)) - 1)
+
+    def until_ms(self, row: int) -> int:
+        return self._until_ms.get(row, self.frame.until_ms)
+
+    def extended(self, rows: int, lease_ms: int) -> None:
+        """Remember that the lease of some rows was made longer just now."""
+        until_ms = int(time.time() * 1_000) + lease_ms
+        self._until_ms.update((row, until_ms) for row in range(len(self)) if rows >> row & 1)
+
+    def has_lapsed(self, row: int) -> bool:
+        """Whether the lease of a row has ended, by the clock of this machine."""
+        return time.time() * 1_000 >= self.until_ms(row)
+
+
+class Delivered:
+    """A message that was received: what is known about it."""
+
+    __slots__ = ("facts", "row")
+
+    def __init__(self, facts: Facts, row: int) -> None:
+        self.facts = facts
+        self.row = row
+
+    @property
+    def id(self) -> str:
+        return self.facts.frame.ids[self.row]
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue it was received from."""
+        return self.facts.queue
+
+    @property
+    def body(self) -> bytes:
+        return self.facts.bodies[self.row]
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body, decoded as JSON."""
+        return msgspec.json.decode(self.body)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        text = _cell(self.facts.frame.attributes, self.row)
+        return _read_attributes(text) if text else {}
+
+    @property
+    def tier(self) -> int:
+        """0 is CRITICAL, 4 is BACKGROUND."""
+        return self.facts.frame.tiers[self.row]
+
+    @property
+    def priority(self) -> str:
+        return PRIORITIES[self.tier]
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was handed out, this time included."""
+        return self.facts.frame.deliveries[self.row]
+
+    @property
+    def sent_at(self) -> datetime:
+        return _instant(self.facts.frame.sent_at_ms[self.row])
+
+    @property
+    def invisible_until(self) -> datetime:
+        """When the lease ends and others may receive it; later if it was extended."""
+        return _instant(self.facts.until_ms(self.row))
+
+    @property
+    def group(self) -> str | None:
+        return _cell(self.facts.frame.groups, self.row).decode(errors="replace") or None
+
+    @property
+    def last_error(self) -> str | None:
+        """What its last release said."""
+        return _cell(self.facts.frame.errors, self.row).decode(errors="replace") or None
+
+    @property
+    def origin_queue(self) -> str | None:
+        """Of a dead letter, and of one that came back: the queue it was first sent to, if that is still there."""
+        origins = self.facts.frame.origins
+        return None if origins is None else _cell(origins[0], self.row).decode() or None
+
+    @property
+    def receipt(self) -> str:
+        return str(Receipt(self.facts.frame.lease, self.facts.frame.token, self.row))
+
+    def held(self) -> Held:
+        """This message, for settling."""
+        frame = self.facts.frame
+        return Held(frame.lease, frame.token, 1 << self.row)
+
+    def __repr__(self) -> str:
+        body = self.body
+        shown = repr(body[:40]) + ("…" if len(body) > 40 else "")
+        return f"<{type(self).__name__} {self.id} of {self.queue!r}: {shown}>"
+
+
+class Settler(Protocol):
+    """Settles rows of a lease and returns which of them were done; the queue of the asynchronous face is one."""
+
+    def settle(
+        self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
+    ) -> Awaitable[int]: ...
+
+
+class Message(Delivered):
+    """A message, to be acked, released or extended. `async with message:` acks it, or releases it on an exception."""
+
+    __slots__ = ("_settler",)
+
+    def __init__(self, facts: Facts, row: int, settler: Settler) -> None:
+        super().__init__(facts, row)
+        self._settler = settler
+
+    async def ack(self) -> None:
+        """Settle it for good. Raises `StaleReceipt` if the lease has ended."""
+        check_done(await self._settler.settle("ack", self.held(), self.facts), self)
+
+    async def release(self, error: str = "", *, delay_s: float | None = None) -> None:
+        """Give it back, to rest for ``delay_s`` or for the queue's own backoff."""
+        time_ms = release_ms(delay_s)
+        done = await self._settler.settle("release", self.held(), self.facts, time_ms=time_ms, text=error)
+        check_done(done, self)
+
+    async def extend(self, visibility_timeout: float) -> None:
+        """Hold it for so many seconds from now on."""
+        time_ms = extend_ms(visibility_timeout)
+        check_done(await self._settler.settle("extend", self.held(), self.facts, time_ms=time_ms), self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.ack()
+        else:
+            await give_back(self, error)
+
+
+class Batch(Sequence[Message]):
+    """Messages of one lease; each is made when it is looked at."""
+
+    __slots__ = ("facts", "_settler")
+
+    def __init__(self, facts: Facts | None, settler: Settler) -> None:
+        # None if nothing was received.
+        self.facts = facts
+        self._settler = settler
+
+    def __len__(self) -> int:
+        return 0 if self.facts is None else len(self.facts)
+
+    @overload
+    def __getitem__(self, row: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Message]: ...
+
+    def __getitem__(self, row: int | slice) -> Message | list[Message]:
+        rows = range(len(self))[row]
+        assert self.facts is not None or not rows
+        facts = self.facts
+        if isinstance(rows, int):
+            assert facts is not None
+            return Message(facts, rows, self._settler)
+        return [Message(facts, each, self._settler) for each in rows if facts is not None]
+
+    def __iter__(self) -> Iterator[Message]:
+        facts, settler = self.facts, self._settler
+        return (Message(facts, row, settler) for row in range(len(self)) if facts is not None)
+
+    @property
+    def bodies(self) -> Sequence[bytes]:
+        return () if self.facts is None else self.facts.bodies
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return () if self.facts is None else self.facts.ids()
+
+    async def ack(self) -> list[bool]:
+        """Ack all of it in one request, and say for each whether it was done: False if the lease had ended."""
+        return await self._settle("ack")
+
+    async def release(self, error: str = "", *, delay_s: float | None = None) -> list[bool]:
+        return await self._settle("release", time_ms=release_ms(delay_s), text=error)
+
+    async def extend(self, visibility_timeout: float) -> list[bool]:
+        return await self._settle("extend", time_ms=extend_ms(visibility_timeout))
+
+    async def _settle(self, verb: str, *, time_ms: int | None = None, text: str = "") -> list[bool]:
+        if self.facts is None:
+            return []
+        done = await self._settler.settle(verb, self.facts.held_all(), self.facts, time_ms=time_ms, text=text)
+        return flags(done, len(self))
+
+
+async def give_back(message: Message, error: BaseException) -> None:
+    """Release a message whose work has failed. If that fails too, the lease ends by itself."""
+    try:
+        await message.release(describe(error))
+    except StaleReceipt:
+        pass
+
+
+def describe(error: BaseException) -> str:
+    """What is kept of an error: its name and its words."""
+    words = str(error)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def check_done(done: int, message: Delivered) -> None:
+    if not done:
+        raise StaleReceipt(
+            f"the lease of message {message.id} in {message.queue!r} has ended", code="stale_receipt", status=409
+        )
+
+
+def flags(done: int, count: int) -> list[bool]:
+    """Bits as a list.
+
+    >>> flags(0b101, 3)
+    [True, False, True]
+    """
+    if done == (1 << count) - 1:
+        return [True] * count
+    return [bool(done >> row & 1) for row in range(count)]
+
+
+def release_ms(delay_s: float | None) -> int | None:
+    return None if delay_s is None else milliseconds(delay_s, field="delay_s", seconds_max=DELAY_S_MAX)
+
+
+def extend_ms(visibility_timeout: float) -> int:
+    return milliseconds(visibility_timeout, field="visibility_timeout", seconds_max=LEASE_S_MAX)
+
+
+def _cell(column: Sequence[Buffer] | None, row: int) -> bytes:
+    return b"" if column is None else bytes(column[row])
+
+
+def _instant(at_ms: int) -> datetime:
+    seconds, ms = divmod(at_ms, 1_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=ms * 1_000)

@@ -1,0 +1,105 @@
+"""What operators ask, as calls: looking at messages, escalating, requeueing, redriving, reading the history."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from penstock.client.calls import Call, convert, get, given, post, query_of, read_as
+from penstock.client.drafts import instant_ms
+from penstock.wire.messages import Acked, Explained, Seen, SeenPage
+from penstock.wire.operating import (
+    Escalate,
+    Escalated,
+    Escalations,
+    Filter,
+    HistoryPage,
+    Redrive,
+    RedriveTask,
+    RedriveTasks,
+    Requeue,
+    Requeued,
+)
+
+Instant = str | float | datetime
+
+
+def peek(path: str, *, limit: int, cursor: str | None, **which: str | int | None) -> Call[SeenPage]:
+    return get(f"{path}/peek" + query_of(limit=limit, cursor=cursor, **which), SeenPage)
+
+
+def look(path: str, message_id: str) -> Call[Seen]:
+    return get(_message(path, message_id), Seen)
+
+
+def explain(path: str, message_id: str) -> Call[Explained]:
+    return get(_message(path, message_id) + "/explain", Explained)
+
+
+def delete_message(path: str, message_id: str, receipt: str | None) -> Call[Acked]:
+    return Call("DELETE", _message(path, message_id) + query_of(receipt=receipt), read_as(Acked), False)
+
+
+def escalate(
+    path: str,
+    which: Sequence[str] | Filter | dict[str, Any],
+    *,
+    priority: str | int,
+    actor: str,
+    reason: str,
+    until: Instant | None,
+) -> Call[Escalated]:
+    """Escalating twice is escalating once, but for the second entry in the list of escalations."""
+    said = given(priority=priority, actor=actor, reason=reason, until=None if until is None else _text(until))
+    said["filter" if isinstance(which, Filter | dict) else "message_ids"] = _which(which)
+    return post(f"{path}/escalate", convert(said, Escalate), Escalated)
+
+
+def escalations(path: str) -> Call[Escalations]:
+    return get(f"{path}/escalations", Escalations)
+
+
+def requeue(path: str, message_id: str, into: str | None) -> Call[Requeued]:
+    return post(_message(path, message_id) + "/requeue", convert(given(into=into), Requeue), Requeued)
+
+
+def redrive(path: str, **said: Any) -> Call[RedriveTask]:
+    return post(f"{path}/redrive", convert(given(**said), Redrive), RedriveTask)
+
+
+def redrive_tasks(path: str) -> Call[RedriveTasks]:
+    return get(f"{path}/redrive", RedriveTasks)
+
+
+def redrive_task(path: str, task_id: str) -> Call[RedriveTask]:
+    return get(_task(path, task_id), RedriveTask)
+
+
+def stop_redrive(path: str, task_id: str) -> Call[RedriveTask]:
+    return Call("DELETE", _task(path, task_id), read_as(RedriveTask), True)
+
+
+def history(path: str, *, offset: int | None, since: Instant | None, limit: int) -> Call[HistoryPage]:
+    said = None if since is None else _text(since)
+    return get(f"{path}/history" + query_of(offset=offset, since=said, limit=limit), HistoryPage)
+
+
+def health() -> Call[dict[str, Any]]:
+    return get("/health", dict[str, Any])
+
+
+def _message(path: str, message_id: str) -> str:
+    return f"{path}/messages/{quote(message_id, safe='')}"
+
+
+def _task(path: str, task_id: str) -> str:
+    return f"{path}/redrive/{quote(task_id, safe='')}"
+
+
+def _which(which: Sequence[str] | Filter | dict[str, Any]) -> object:
+    return which if isinstance(which, Filter | dict) else list(which)
+
+
+def _text(instant: Instant) -> str:
+    at_ms = instant_ms(instant, field="until")
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds")

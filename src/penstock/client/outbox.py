@@ -1,0 +1,114 @@
+"""What of a client is on its way: for each queue the sends and the settlements, under one bound of memory."""
+
+import asyncio
+from collections.abc import Iterator
+
+from penstock.client.calling import Caller
+from penstock.client.delivering import Delivery, ListedParcel, SentIds
+from penstock.client.drafts import Drafts
+from penstock.client.errors import ClientClosed
+from penstock.client.gathering import IN_FLIGHT_MAX, Gathering
+from penstock.client.room import Room
+from penstock.client.settling import Settling
+from penstock.wire.messages import MESSAGES_MAX
+
+PENDING_BYTES_MAX = 64 * 1024 * 1024
+REQUEST_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Outbox:
+    """Belongs to one client and one event loop. ``sender_id`` is what the server knows its sends by."""
+
+    def __init__(self, caller: Caller, sender_id: int, *, pending_bytes_max: int = PENDING_BYTES_MAX) -> None:
+        self.caller = caller
+        self.timeout_s = caller.timeout_s
+        self._sender_id = sender_id
+        self._room = Room(pending_bytes_max)
+        self._deliveries: dict[str, Delivery] = {}
+        self._gatherings: dict[str, Gathering] = {}
+        self._settlings: dict[str, Settling] = {}
+        self._is_closed = False
+
+    def gathering(self, queue: str) -> Gathering:
+        """Where the single sends to a queue are gathered."""
+        found = self._gatherings.get(queue)
+        if found is None:
+            found = self._gatherings[queue] = Gathering(self._delivery(queue), self._room)
+        return found
+
+    def settling(self, queue: str) -> Settling:
+        found = self._settlings.get(queue)
+        if found is None:
+            self._check_open()
+            found = self._settlings[queue] = Settling(self.caller, queue)
+        return found
+
+    async def send_many(self, queue: str, drafts: Drafts, timeout_s: float | None) -> SentIds:
+        """Send drafts in as many requests as they need; several at once if their order does not matter."""
+        delivery = self._delivery(queue)
+        time_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline_s = asyncio.get_running_loop().time() + time_s
+        parcels = [ListedParcel(part, deadline_s) for part in _parts(drafts)]
+        if len(parcels) == 1:
+            await delivery.deliver(parcels[0])
+        else:
+            waiting = iter(parcels)
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(1 if drafts.has_groups else IN_FLIGHT_MAX):
+                    tasks.create_task(_deliver_each(delivery, waiting))
+        return _result(parcels)
+
+    async def close(self) -> None:
+        """Wait for what is on its way; whoever is cancelled here abandons it."""
+        self._is_closed = True
+        try:
+            for gathering in self._gatherings.values():
+                await gathering.drain()
+            for settling in self._settlings.values():
+                await settling.drain()
+        finally:
+            for gathering in self._gatherings.values():
+                await gathering.abandon()
+            for settling in self._settlings.values():
+                await settling.abandon()
+
+    def _delivery(self, queue: str) -> Delivery:
+        self._check_open()
+        found = self._deliveries.get(queue)
+        if found is None:
+            found = self._deliveries[queue] = Delivery(self.caller, queue, self._sender_id)
+        return found
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+
+
+async def _deliver_each(delivery: Delivery, waiting: Iterator[ListedParcel]) -> None:
+    for parcel in waiting:
+        await delivery.deliver(parcel)
+        if parcel.error is not None:
+            # What comes after is not sent: the others of this send find nothing left.
+            for _ in waiting:
+                pass
+
+
+def _parts(drafts: Drafts) -> list[Drafts]:
+    """Cut drafts where a request is full."""
+    if len(drafts) <= MESSAGES_MAX and sum(map(len, drafts.bodies)) <= REQUEST_BYTES_MAX:
+        return [drafts]
+    parts, start, size = [], 0, 0
+    for position, body in enumerate(drafts.bodies):
+        if position - start == MESSAGES_MAX or (size + len(body) > REQUEST_BYTES_MAX and position > start):
+            parts.append(drafts.part(start, position))
+            start, size = position, 0
+        size += len(body)
+    return [*parts, drafts.part(start, len(drafts))]
+
+
+def _result(parcels: list[ListedParcel]) -> SentIds:
+    error = next((parcel.error for parcel in parcels if parcel.error is not None), None)
+    if error is not None:
+        error.sent = [known for parcel in parcels for known in parcel.known_ids()]
+        raise error
+    return SentIds([ids for parcel in parcels for ids in parcel.ids()])

@@ -1,0 +1,278 @@
+"""A queue, as an asynchronous program sees it: a name, and what can be done with it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, overload
+
+from penstock.client import calls, operating, prefetching
+from penstock.client.drafts import Drafts, milliseconds, plain_row, row
+from penstock.client.errors import bad_field
+from penstock.client.message import Batch, Delivered, Facts, Message, Receipt, extend_ms, release_ms
+from penstock.client.operating import Instant
+from penstock.client.outbox import Outbox
+from penstock.wire.frames import Held
+from penstock.wire.messages import WAIT_S_MAX, Acked, Explained, Seen, SeenPage
+from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued
+from penstock.wire.queues import Deleted, QueueView
+
+Attributes = Mapping[str, str | int | float | bool]
+# Messages, or receipts.
+What = Iterable[Delivered] | Iterable[str] | Iterable[Delivered | str] | Delivered | str
+PREFETCH = 16
+_NOTHING = (None,) * 7
+
+
+class Queue:
+    """A handle: making one asks the server nothing."""
+
+    __slots__ = ("name", "_outbox", "_path")
+
+    def __init__(self, name: str, outbox: Outbox) -> None:
+        self.name = name
+        self._outbox = outbox
+        self._path = calls.path_of(name)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    # Messages.
+
+    async def send(  # noqa: PLR0913 - what can be said about a message is many things.
+        self,
+        data: object,
+        *,
+        priority: str | int | None = None,
+        delay_s: float | None = None,
+        scheduled_at: str | float | datetime | None = None,
+        dedup_id: str | None = None,
+        group: str | None = None,
+        attributes: Attributes | None = None,
+        max_deliveries: int | None = None,
+        timeout_s: float | None = None,
+    ) -> str:
+        """Send one message and return its id, once it is stored. Calls at the same time travel together.
+
+        If the queue is full it waits for up to ``timeout_s``; with 0 it raises `QueueFull` at once.
+        """
+        said = (priority, delay_s, scheduled_at, dedup_id, group, attributes, max_deliveries)
+        if said == _NOTHING:
+            body, extras = plain_row(data)
+        else:
+            body, extras = row(
+                data,
+                priority=priority,
+                delay_s=delay_s,
+                scheduled_at=scheduled_at,
+                dedup_id=dedup_id,
+                group=group,
+                attributes=attributes,
+                max_deliveries=max_deliveries,
+            )
+        gathering = self._outbox.gathering(self.name)
+        if not gathering.take_room(body):
+            await gathering.wait_for_room(body)
+        return await gathering.add(body, extras, self._outbox.timeout_s if timeout_s is None else timeout_s)
+
+    async def send_many(self, items: Iterable[object], *, timeout_s: float | None = None) -> Sequence[str]:
+        """Send any number of messages, data or drafts, and return their ids in the same order.
+
+        They travel up to 1,000 at once. If some cannot be sent the error has the ids of the others in ``sent``.
+        Messages with groups keep their order.
+        """
+        drafts = Drafts.of(items if isinstance(items, list | tuple) else list(items))
+        return await self._outbox.send_many(self.name, drafts, timeout_s)
+
+    @overload
+    async def receive(
+        self, *, limit: None = None, wait_s: float = 0, visibility_timeout: float | None = None
+    ) -> Message | None: ...
+
+    @overload
+    async def receive(self, *, limit: int, wait_s: float = 0, visibility_timeout: float | None = None) -> Batch: ...
+
+    async def receive(
+        self, *, limit: int | None = None, wait_s: float = 0, visibility_timeout: float | None = None
+    ) -> Message | Batch | None:
+        """Receive one message, or with ``limit`` a batch; wait for the first for up to ``wait_s``."""
+        facts = await self.lease(
+            limit=1 if limit is None else limit, wait_s=wait_s, visibility_timeout=visibility_timeout
+        )
+        if limit is not None:
+            return Batch(facts, self)
+        return None if facts is None else Message(facts, 0, self)
+
+    async def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> Facts | None:
+        """Receive messages as columns; what `receive` and the synchronous face are made of."""
+        if visibility_timeout is not None:
+            extend_ms(visibility_timeout)
+        milliseconds(wait_s, field="wait_s", seconds_max=86_400)
+        caller, loop = self._outbox.caller, asyncio.get_running_loop()
+        ends_at_s = loop.time() + wait_s
+        while True:
+            part_s = min(wait_s, WAIT_S_MAX)
+            call = calls.lease(self._path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
+            frame = await caller.perform(call)
+            wait_s = ends_at_s - loop.time()
+            if frame is not None:
+                return Facts(frame, self.name)
+            if wait_s <= 0.001:
+                return None
+
+    def messages(
+        self, *, prefetch: int = PREFETCH, wait_s: float = 20, visibility_timeout: float | None = None
+    ) -> AsyncGenerator[Message, None]:
+        """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end."""
+        return prefetching.messages(self, prefetch=prefetch, wait_s=wait_s, visibility_timeout=visibility_timeout)
+
+    async def ack(self, what: What) -> list[bool]:
+        """Ack messages, or receipts, in one request; False for those whose lease had ended."""
+        return await self._settle_all("ack", what)
+
+    async def release(self, what: What, *, error: str = "", delay_s: float | None = None) -> list[bool]:
+        """Give messages back, to rest for ``delay_s`` or for the queue's own backoff."""
+        return await self._settle_all("release", what, time_ms=release_ms(delay_s), text=error)
+
+    async def extend(self, what: What, *, visibility_timeout: float) -> list[bool]:
+        """Hold messages for so many seconds from now on."""
+        return await self._settle_all("extend", what, time_ms=extend_ms(visibility_timeout))
+
+    def settle(
+        self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
+    ) -> Awaitable[int]:
+        """Settle some messages of one lease, gathered with others; what all of the above are made of."""
+        return self._outbox.settling(self.name).settle(verb, held, facts, time_ms=time_ms, text=text)
+
+    async def _settle_all(
+        self,
+        verb: Literal["ack", "release", "extend"],
+        what: What,
+        *,
+        time_ms: int | None = None,
+        text: str = "",
+    ) -> list[bool]:
+        items = [what] if isinstance(what, Delivered | str) else list(what)
+        receipts = [self._receipt(item) for item in items]
+        rows: dict[tuple[int, int], int] = {}
+        facts: dict[tuple[int, int], Facts] = {}
+        for item, (lease, token, position) in zip(items, receipts, strict=True):
+            rows[lease, token] = rows.get((lease, token), 0) | 1 << position
+            if isinstance(item, Delivered):
+                facts[lease, token] = item.facts
+        done = await asyncio.gather(
+            *(
+                self.settle(verb, Held(*key, mask), facts.get(key), time_ms=time_ms, text=text)
+                for key, mask in rows.items()
+            )
+        )
+        found = dict(zip(rows, done, strict=True))
+        return [bool(found[lease, token] >> position & 1) for lease, token, position in receipts]
+
+    def _receipt(self, item: Delivered | str) -> Receipt:
+        if isinstance(item, str):
+            return Receipt.of(item)
+        if item.queue != self.name:
+            raise bad_field("messages", f"message {item.id} was received from {item.queue!r}, not from {self.name!r}")
+        return Receipt(item.facts.frame.lease, item.facts.frame.token, item.row)
+
+    # The queue itself.
+
+    async def describe(self) -> QueueView:
+        return await self._outbox.caller.perform(calls.describe(self._path))
+
+    async def change(self, **settings: Any) -> QueueView:
+        """Change settings, by the names they have in `create_queue`; what is left out stays."""
+        return await self._outbox.caller.perform(calls.change(self._path, settings))
+
+    async def pause(self) -> QueueView:
+        """Hand nothing out until `resume`. Sends go on."""
+        return await self.change(paused=True)
+
+    async def resume(self) -> QueueView:
+        return await self.change(paused=False)
+
+    async def purge(self) -> int:
+        """Delete every message in it, received or not, and return how many."""
+        return (await self._outbox.caller.perform(calls.purge(self._path))).purged
+
+    async def delete(self, *, with_dead_letters: bool = False) -> Deleted:
+        call = calls.delete(self._path, with_dead_letters=with_dead_letters)
+        return await self._outbox.caller.perform(call)
+
+    # What operators do.
+
+    async def peek(
+        self,
+        *,
+        limit: int = 10,
+        cursor: str | None = None,
+        state: str | None = None,
+        priority: str | int | None = None,
+        group: str | None = None,
+        text: str | None = None,
+    ) -> SeenPage:
+        """Look at messages without receiving them."""
+        which = {"state": state, "priority": priority, "group": group, "text": text}
+        return await self._outbox.caller.perform(operating.peek(self._path, limit=limit, cursor=cursor, **which))
+
+    async def look(self, message_id: str) -> Seen:
+        """Look at one message. Raises `MessageNotFound` if it is not there any more."""
+        return await self._outbox.caller.perform(operating.look(self._path, message_id))
+
+    async def explain(self, message_id: str) -> Explained:
+        """Say what a message waits for."""
+        return await self._outbox.caller.perform(operating.explain(self._path, message_id))
+
+    async def delete_message(self, message_id: str, *, receipt: str | None = None) -> Acked:
+        """Ack a message that somebody has received, by its id."""
+        return await self._outbox.caller.perform(operating.delete_message(self._path, message_id, receipt))
+
+    async def escalate(
+        self,
+        which: Sequence[str] | Filter | dict[str, Any],
+        *,
+        priority: str | int,
+        actor: str,
+        reason: str,
+        until: Instant | None = None,
+    ) -> Escalated:
+        """Move messages to another priority: some by id, or those that fit a filter."""
+        return await self._outbox.caller.perform(
+            operating.escalate(self._path, which, priority=priority, actor=actor, reason=reason, until=until)
+        )
+
+    async def escalations(self) -> list[Escalation]:
+        return (await self._outbox.caller.perform(operating.escalations(self._path))).escalations
+
+    async def requeue(self, message_id: str, *, into: str | None = None) -> Requeued:
+        """Send one dead letter back, to where it came from or to another queue."""
+        return await self._outbox.caller.perform(operating.requeue(self._path, message_id, into))
+
+    async def redrive(
+        self,
+        *,
+        into: str | None = None,
+        message_ids: Sequence[str] | None = None,
+        filter: Filter | dict[str, Any] | None = None,  # noqa: A002 - the word of the REST API.
+        limit: int | None = None,
+        rate_per_s: float | None = None,
+        dry_run: bool = False,
+    ) -> RedriveTask:
+        """Send dead letters back, in the background; `redrive_task` says how far it is."""
+        said = {"into": into, "message_ids": message_ids, "filter": filter, "limit": limit, "rate_per_s": rate_per_s}
+        return await self._outbox.caller.perform(operating.redrive(self._path, dry_run=dry_run or None, **said))
+
+    async def redrive_task(self, task_id: str) -> RedriveTask:
+        return await self._outbox.caller.perform(operating.redrive_task(self._path, task_id))
+
+    async def stop_redrive(self, task_id: str) -> RedriveTask:
+        return await self._outbox.caller.perform(operating.stop_redrive(self._path, task_id))
+
+    async def redrive_tasks(self) -> list[RedriveTask]:
+        return (await self._outbox.caller.perform(operating.redrive_tasks(self._path))).tasks
+
+    async def history(
+        self, *, offset: int | None = None, since: Instant | None = None, limit: int = 1_000
+    ) -> HistoryPage:
+        """Read what became of settled messages, from an offset or an instant on."""
+        return await self._outbox.caller.perform(operating.history(self._path, offset=offset, since=since, limit=limit))

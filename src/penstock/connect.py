@@ -1,0 +1,198 @@
+"""`penstock.connect`: a client of a server, or of queues in this very process.
+
+    http://host:port, https://…    a server
+    file:PATH                      a store in a folder, opened by this process alone
+    memory:                        a store that is gone with the client, for tests
+
+The last two compose what a server is made of, without a port, and call its application directly: the same requests,
+the same answers. The application is opened by the first call and closed with the client, in the client's event loop.
+
+Importing this brings in nothing of the server; only a client that needs it does.
+"""
+
+import asyncio
+import os
+import ssl
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+from urllib.parse import unquote
+
+from penstock.client.calling import TIMEOUT_S
+from penstock.client.clients import Client
+from penstock.client.http import Address, HttpTransport
+from penstock.client.outbox import PENDING_BYTES_MAX
+from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
+from penstock.frame import Buffer
+from penstock.settings import ClientSettings, load
+
+Message = MutableMapping[str, Any]
+Application = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
+]
+
+
+def connect(
+    url: str | None = None,
+    *,
+    key: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    pending_bytes_max: int = PENDING_BYTES_MAX,
+    tls: ssl.SSLContext | None = None,
+) -> Client:
+    """Return a client. Nothing is opened before its first call.
+
+    Without ``url`` or ``key`` the variables PENSTOCK_URL and PENSTOCK_KEY count. ``timeout_s`` is how long a call is
+    tried for, ``pending_bytes_max`` how much may wait to be sent, and ``tls`` says whom to trust over https.
+    """
+    options = {"url": url, "key": key}
+    settings = load(ClientSettings, options=options, environment=os.environ, file=None).settings
+    return Client(_transport(settings.url, settings.key, tls), timeout_s=timeout_s, pending_bytes_max=pending_bytes_max)
+
+
+def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], Transport]:
+    headers: Headers = (("authorization", f"Bearer {key}"),) if key else ()
+    if url == "memory:" or url.startswith("file:"):
+        folder = url.removeprefix("file:").removeprefix("//")
+        if not folder:
+            raise ValueError(f"url is {url!r}; it must name a folder, such as file:./data")
+        return lambda: InProcessTransport(partial(_open_application, url, folder), headers=headers)
+    address = Address.of(url)
+    return lambda: HttpTransport(address, headers=headers, tls=tls)
+
+
+def _open_application(url: str, folder: str) -> AbstractAsyncContextManager[Any]:
+    from penstock.server import open_application  # noqa: PLC0415 - the server is heavy, and most clients need none.
+    from penstock.settings import ServerSettings  # noqa: PLC0415
+
+    if url == "memory:":
+        return open_application(ServerSettings(store="memory:"))
+    return open_application(ServerSettings(data=Path(folder)))
+
+
+class InProcessTransport:
+    """Calls an ASGI application. A task of its own opens it and closes it, as what is in it must end where it began."""
+
+    def __init__(self, open_application: Callable[[], AbstractAsyncContextManager[Any]], *, headers: Headers) -> None:
+        self._open_application = open_application
+        self._headers = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        self._owner: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[Application] | None = None
+        self._closing = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+
+    async def request(
+        self, method: str, path: str, *, headers: Headers, body: Buffer, timeout_s: float, is_repeatable: bool
+    ) -> Answer:
+        del is_repeatable
+        application = await self._open()
+        exchange = Exchange(body)
+        call = application(self._scope(method, path, headers, len(body)), exchange.receive, exchange.send)
+        # As with a server, who is cancelled leaves and the request goes on: so it is a task of its own.
+        task = asyncio.create_task(cast("Any", call))  # noqa: TID251 - `close` awaits it.
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        try:
+            await asyncio.wait([task], timeout=timeout_s)
+        finally:
+            exchange.leave()
+        if not task.done():
+            raise Unanswered(f"no answer within {timeout_s:g} s")
+        if task.cancelled():
+            raise Unanswered("the client was closed")
+        task.result()
+        return exchange.answer()
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._owner is not None:
+            await asyncio.wait([self._owner])
+            self._owner.result()
+
+    async def _open(self) -> Application:
+        if self._closing.is_set():
+            raise NotSent("the client is closed")
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            self._owner = asyncio.create_task(self._own(self._opened))  # noqa: TID251 - `close` awaits it.
+        return await asyncio.shield(self._opened)
+
+    async def _own(self, opened: "asyncio.Future[Application]") -> None:
+        """Have the application open for as long as the client is."""
+        try:
+            async with self._open_application() as application:
+                opened.set_result(application.asgi)
+                await self._closing.wait()
+                if self._requests:
+                    application.queues.waiting.stop()
+                    await asyncio.wait(self._requests)
+        except Exception as error:
+            if opened.done():
+                raise
+            # Whoever asks is told; nobody else is here to be.
+            opened.set_exception(error)
+            opened.exception()
+
+    def _scope(self, method: str, path: str, headers: Headers, length: int) -> Message:
+        path, _, query = path.partition("?")
+        sent = [(name.encode(), value.encode()) for name, value in headers]
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [*self._headers, *sent, (b"content-length", b"%d" % length)],
+            "client": None,
+            "server": None,
+        }
+
+
+class Exchange:
+    """One request and its answer, in the words of ASGI."""
+
+    def __init__(self, body: Buffer) -> None:
+        self._body: Buffer | None = body
+        self._is_left = asyncio.Event()
+        self._start: Message = {}
+        self._parts: list[bytes] = []
+
+    def leave(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._is_left.set()
+
+    async def receive(self) -> Message:
+        if self._body is None:
+            await self._is_left.wait()
+            return {"type": "http.disconnect"}
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+        else:
+            self._parts.append(message.get("body", b""))
+
+    def answer(self) -> Answer:
+        if not self._start:
+            raise Unanswered("the application gave no answer")
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._start["headers"]}
+        return Answer(self._start["status"], headers, b"".join(self._parts))
+
+
+class _CallableModule(ModuleType):
+    """`penstock.connect` is this module once somebody has imported it, and the function before: both can be called."""
+
+    __call__ = staticmethod(connect)
+
+
+sys.modules[__name__].__class__ = _CallableModule

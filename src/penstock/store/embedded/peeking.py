@@ -1,0 +1,95 @@
+"""Messages as they are now, with their bodies: one by its id, or a page of those that are sought.
+
+What is where is found out at one moment; the bodies are read after it, one record
+after the other, until a page is full or as large as one may be. Whatever is dropped
+from the journal meanwhile waits for the reading (`readers.py`).
+"""
+
+from collections.abc import Sequence
+
+from penstock.core import reading
+from penstock.core.browsing import PLACES, Sought, browse, from_text, to_text
+from penstock.core.limits import PAGE_MAX, PEEK_BYTES_MAX
+from penstock.core.reading import Seen
+from penstock.core.settings import TIERS
+from penstock.core.state import State
+from penstock.store.embedded.asking import check_most, present
+from penstock.store.embedded.bodies import Span
+from penstock.store.embedded.naming import NameOf, ids_of, key_of, past_of
+from penstock.store.embedded.shard import Shard
+from penstock.store.interface import Message, Page
+
+_EMPTY = memoryview(b"")
+
+
+def check_sought(sought: Sought) -> None:
+    if sought.place is not None and sought.place not in PLACES:
+        raise ValueError(f"place is {sought.place!r}; it is one of {', '.join(PLACES)}")
+    if sought.tier is not None and not 0 <= sought.tier < TIERS:
+        raise ValueError(f"tier is {sought.tier}; it must be from 0 to {TIERS - 1}")
+
+
+async def peek(  # noqa: PLR0913 - where, what, how much and from where on.
+    shard: Shard, queue: str, sought: Sought, *, most: int, after: str, text: bytes | None, name_of: NameOf
+) -> Page:
+    check_most(most)
+    check_sought(sought)
+    position = from_text(after)
+    with shard.readers.begin():
+        async with shard.answer:
+            state = present(shard, queue).state
+            # A search looks into more bodies than it returns.
+            found = browse(state, sought, after=position, most=PAGE_MAX if text else most)
+            unread = _Unread(shard, state, found.seen, name_of)
+        messages: list[Message] = []
+        size_bytes = 0
+        for row, where in enumerate(found.positions):
+            message = await unread.message(row)
+            size_bytes += len(message.body) + len(message.attributes)
+            if text is None or text in bytes(message.body):
+                messages.append(message)
+            is_full = len(messages) == most or size_bytes >= PEEK_BYTES_MAX
+            if is_full and row + 1 < len(found.positions):
+                return Page(messages, to_text(where))
+        return Page(messages, to_text(found.after))
+
+
+async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) -> Message | None:
+    with shard.readers.begin():
+        async with shard.answer:
+            state = present(shard, queue).state
+            message = key_of(state, message_id)
+            seen = None if message is None else reading.look(state, message)
+            unread = None if seen is None else _Unread(shard, state, [seen], name_of)
+        return None if unread is None else await unread.message(0)
+
+
+class _Unread:
+    """Messages as they were at one moment, whose bodies are still to be read."""
+
+    def __init__(self, shard: Shard, state: State, seen: Sequence[Seen], name_of: NameOf) -> None:
+        self._shard = shard
+        self._seen = seen
+        self._ids = ids_of(state, [each.message for each in seen])
+        self._pasts = [past_of(each.origin, name_of) for each in seen]
+        places = shard.memory.places[state.queue]
+        self._spans: list[Span] = [places.span(each.message & 7, each.message >> 3) for each in seen]
+
+    async def message(self, row: int) -> Message:
+        (body,), attributes = await self._shard.bodies([self._spans[row]])
+        seen = self._seen[row]
+        return Message(
+            id=self._ids[row],
+            body=body,
+            attributes=_EMPTY if attributes is None else attributes[0],
+            place=seen.place,
+            tier=seen.tier,
+            sent_tier=seen.sent_tier,
+            sent_at_ms=seen.sent_at_ms,
+            deliveries=seen.deliveries,
+            visible_at_ms=seen.visible_at_ms or None,
+            group=seen.group,
+            error=seen.error,
+            past=self._pasts[row],
+            is_escalated=seen.is_escalated,
+        )

@@ -1,0 +1,78 @@
+"""The history of a queue as it is read: settled messages in columns, one row for each.
+
+    page = await store.history("orders", most=10_000)
+    while page.next_offset < page.end_offset: …   again with from_offset=page.next_offset
+
+No row is an object. A column is a view of numbers, as wide as its kind says, and has
+the layout of an Arrow array; words that repeat are coded, as Arrow's dictionaries are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from penstock.frame import Blobs
+from penstock.store.ids import ColumnIds
+
+
+class BodyState(IntEnum):
+    """Whether the body of a row is in the history. The numbers are written to disk."""
+
+    NOT_KEPT = 0
+    KEPT = 1
+    # It leaves no room in a record for what the history says about it.
+    TOO_LARGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column of words that repeat: row i is ``words[codes[i]]``. Code 0 is the empty word."""
+
+    codes: memoryview
+    words: Blobs
+
+    def __getitem__(self, row: int) -> memoryview:
+        return self.words[self.codes[row]]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Some rows in the order they were settled, or nearly. A column that is None has nothing in any row."""
+
+    # Where the page begins, and where to go on: asking from there gives exactly what follows. Offsets rise, in steps
+    # that mean nothing.
+    offset: int
+    next_offset: int
+    # What is kept begins and, for now, ends here. A page may be short, even empty, before the end.
+    first_kept_offset: int
+    end_offset: int
+
+    # Of the queue each message was first sent to, I; the tier it was sent at, B; its number there, Q.
+    home: memoryview
+    sent_tier: memoryview
+    number: memoryview
+    # The tier it was served at last, or waited in if it never was: B.
+    tier: memoryview
+    # Of the first send; in this queue, 0 if it never was leased here; each q.
+    sent_at_ms: memoryview
+    first_leased_ms: memoryview
+    last_leased_ms: memoryview
+    settled_at_ms: memoryview
+    # With those before a move: I.
+    deliveries: memoryview
+    # The numbers of `core.settling.Ending`: B.
+    ending: memoryview
+    group: Coded | None = None
+    # In UTF-8.
+    error: Coded | None = None
+    # The numbers of `BodyState`, B, and what a queue with `full` history keeps.
+    body_state: memoryview | None = None
+    body: Blobs | None = None
+    attributes: Blobs | None = None
+
+    def __len__(self) -> int:
+        return len(self.ending)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return ColumnIds(self.home, self.sent_tier, self.number)

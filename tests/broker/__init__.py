@@ -1,0 +1,1 @@
+"""The broker: whoever waits, whoever may, and what is counted."""

@@ -1,0 +1,172 @@
+"""Who may do what, without a file in sight."""
+
+import fnmatch
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.broker.access import (
+    EVERYBODY,
+    Access,
+    BadGrant,
+    Caller,
+    Grant,
+    Key,
+    KeyNeeded,
+    KeyUnknown,
+    NotAllowed,
+    Role,
+    TooManyQueuesMade,
+    hash_of,
+)
+
+SECRET = "s" * 43
+ID = "0123456789ab"
+GOOD = f"Bearer pk_{ID}_{SECRET}"
+
+
+def key(*grants: Grant, key_id: str = ID, secret: str = SECRET, queues_max: int | None = None) -> Key:
+    return Key(
+        id=key_id,
+        name="shop",
+        secret_sha256=hash_of(secret),
+        ending=secret[-4:],
+        grants=grants or (Grant(Role.READ, "*"),),
+        queues_max=queues_max,
+        created_at="2026-11-16T00:00:00Z",
+    )
+
+
+def refused(access: Access, header: str | None) -> type[Exception] | None:
+    try:
+        access.authenticate(header)
+    except (KeyNeeded, KeyUnknown) as error:
+        return type(error)
+    return None
+
+
+def test_without_keys_everybody_may_do_everything() -> None:
+    access = Access.open()
+    for header in (None, GOOD, "nonsense"):
+        assert access.authenticate(header) is EVERYBODY
+    EVERYBODY.check(Role.ADMIN, "orders")
+    assert EVERYBODY.may_list("orders.dead")
+    EVERYBODY.check_may_create("orders", [f"queue-{number}" for number in range(1_000)])
+
+
+def test_no_keys_is_not_the_same_as_an_empty_list_of_keys() -> None:
+    assert Access.open().is_open
+    assert not Access(()).is_open
+    assert refused(Access(()), GOOD) is KeyUnknown
+    assert refused(Access(()), None) is KeyNeeded
+
+
+def test_a_good_key_lets_its_holder_in() -> None:
+    access = Access([key(Grant(Role.WRITE, "orders*"))])
+    for header in (GOOD, GOOD.replace("Bearer", "bEARER"), GOOD.replace(" ", "   "), f"{GOOD}  "):
+        assert access.authenticate(header).name == "shop"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Basic pk_{ID}_{SECRET}",
+        f"pk_{ID}_{SECRET}",
+        f"Bearer pk_{ID}_{SECRET[:-1]}t",
+        f"Bearer pk_{ID}_{SECRET[:-1]}",
+        f"Bearer pk_{ID}_{SECRET}s",
+        f"Bearer pk_{ID[:-1]}c_{SECRET}",
+        f"Bearer pk_{ID.upper()}_{SECRET}",
+        f"Bearer\tpk_{ID}_{SECRET}",
+        f"Bearer pk_{ID}_{SECRET}\n",
+        f"Bearer pk_{ID}_{SECRET}, Bearer pk_{ID}_{SECRET}",
+        f"Bearer pk_{ID}_{'ſ' * 43}",
+        f"Bearer {hash_of(SECRET).hex()}",
+    ],
+)
+def test_what_is_nearly_a_key_lets_nobody_in(header: str) -> None:
+    assert refused(Access([key()]), header) is KeyUnknown
+
+
+@given(st.one_of(st.text(), st.text().map(lambda text: f"Bearer {text}"), st.text().map(lambda text: GOOD + text)))
+@example(GOOD)
+def test_only_the_key_itself_opens(header: str) -> None:
+    is_good = header.strip(" ") == GOOD and not header.startswith(" ")
+    assert refused(Access([key()]), header) is (None if is_good else KeyUnknown)
+
+
+def test_a_refusal_does_not_repeat_the_key() -> None:
+    wrong = f"Bearer pk_{ID}_{SECRET[:-1]}t"
+    with pytest.raises(KeyUnknown) as caught:
+        Access([key()]).authenticate(wrong)
+    assert "sss" not in str(caught.value)
+
+
+def test_replaced_keys_are_good_at_once_and_the_old_ones_are_not() -> None:
+    access = Access([key()])
+    other = key(key_id="ba9876543210", secret="t" * 43)
+    access.replace([other])
+    assert refused(access, GOOD) is KeyUnknown
+    assert refused(access, f"Bearer pk_ba9876543210_{'t' * 43}") is None
+
+
+@pytest.mark.parametrize("held", list(Role))
+@pytest.mark.parametrize("asked", list(Role))
+def test_a_role_includes_those_below_it(held: Role, asked: Role) -> None:
+    assert Caller("shop", (Grant(held, "orders"),)).has(asked, "orders") == (asked <= held)
+
+
+def test_roles_hold_for_the_queues_of_their_pattern() -> None:
+    caller = Caller("shop", (Grant(Role.WRITE, "orders*"), Grant(Role.READ, "*")))
+    caller.check(Role.WRITE, "orders")
+    caller.check(Role.WRITE, "orders.dead")
+    caller.check(Role.READ, "mails")
+    with pytest.raises(NotAllowed, match="'shop' does not have the role write on mails"):
+        caller.check(Role.WRITE, "mails")
+    with pytest.raises(NotAllowed):
+        caller.check(Role.ADMIN, "orders")
+
+
+def test_a_caller_sees_only_queues_it_may_read() -> None:
+    caller = Caller("shop", (Grant(Role.WRITE, "orders"),))
+    assert caller.may_list("orders")
+    assert not caller.may_list("orders.dead")
+    assert not caller.may_list("orders2")
+
+
+@given(st.text("ab.*", min_size=1, max_size=8), st.text("ab.", max_size=12))
+@example("a*a", "a")
+@example("*ab*ab", "ab")
+def test_a_star_stands_for_any_characters_or_none(pattern: str, queue: str) -> None:
+    assert Grant(Role.READ, pattern).covers(queue) == bool(re.fullmatch(fnmatch.translate(pattern), queue))
+
+
+@pytest.mark.parametrize("pattern", ["", "a b", "q/../x", "[a]", "ä", "a\n", "a" * 101])
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(BadGrant):
+        Grant(Role.READ, pattern)
+
+
+def test_a_pattern_of_many_stars_takes_no_time() -> None:
+    assert not Grant(Role.READ, "*a" * 49 + "*b").covers("a" * 85)
+
+
+def test_a_limit_counts_the_queues_that_are_there_under_the_key() -> None:
+    caller = Caller("shop", (Grant(Role.ADMIN, "shop-*"), Grant(Role.READ, "*")), queues_max=2)
+    caller.check_may_create("shop-b", ["shop-a", "mails", "shop-a.dead"])
+    with pytest.raises(TooManyQueuesMade, match="may have 2 queues, and there are 2"):
+        caller.check_may_create("shop-c", ["shop-a", "shop-b"])
+
+
+def test_making_a_queue_that_is_there_already_needs_no_room() -> None:
+    Caller("shop", (Grant(Role.ADMIN, "*"),), queues_max=1).check_may_create("orders", ["orders"])
+
+
+def test_the_limit_does_not_stand_in_for_the_role() -> None:
+    with pytest.raises(NotAllowed):
+        Caller("shop", (Grant(Role.WRITE, "*"),), queues_max=10).check_may_create("orders", [])

@@ -1,0 +1,1 @@
+"""The command line: what it prints, what it asks for, and how it ends."""

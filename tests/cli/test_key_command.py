@@ -1,0 +1,89 @@
+"""`penstock key`: what it prints, and what is in the folder afterwards."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock.broker.access import Role
+from penstock.broker.keys import Keys, read_keys
+from penstock.cli import app
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("PENSTOCK_DATA", "PENSTOCK_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "penstock-data" / "keys.json"
+
+
+def key(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["key", *arguments])
+
+
+def test_the_key_alone_is_printed_so_that_a_script_can_take_it(here: Path) -> None:
+    done = key("create", "--name", "ops", "--role", "admin")
+    assert done.exit_code == 0
+    caller = Keys(here).access.authenticate(f"Bearer {done.stdout.strip()}")
+    caller.check(Role.ADMIN, "any-queue")
+    assert "not shown again" in done.stderr
+
+
+def test_a_key_is_for_the_queues_it_was_made_for(here: Path) -> None:
+    done = key("create", "--name", "shop", "--role", "write", "--queue", "orders*", "--queue", "mails", "--json")
+    made = json.loads(done.stdout)
+    assert made["grants"] == [{"role": "write", "queue": "orders*"}, {"role": "write", "queue": "mails"}]
+    caller = Keys(here).access.authenticate(f"Bearer {made['key']}")
+    assert caller.has(Role.WRITE, "orders.dead")
+    assert not caller.has(Role.WRITE, "bills")
+
+
+def test_keys_are_listed_without_their_secrets() -> None:
+    secret = key("create", "--name", "shop", "--role", "read", "--queues-max", "3").stdout.strip()
+    shown = key("list").stdout
+    assert "shop" in shown
+    assert "read *" in shown
+    assert secret not in shown
+    assert secret[-4:] in shown
+    assert [each["queues_max"] for each in json.loads(key("list", "--json").stdout)] == [3]
+
+
+def test_a_revoked_key_is_gone(here: Path) -> None:
+    key_id = key("create", "--name", "shop", "--role", "read").stdout.split("_")[1]
+    assert key("revoke", key_id).exit_code == 0
+    assert read_keys(here) == []
+    assert key("revoke", key_id).exit_code == 66
+
+
+def test_the_folder_can_be_named(tmp_path: Path) -> None:
+    assert key("create", "--name", "shop", "--role", "read", "--data", "elsewhere").exit_code == 0
+    assert len(read_keys(tmp_path / "elsewhere" / "keys.json")) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--name", "shop"),
+        ("--role", "read"),
+        ("--name", "shop", "--role", "root"),
+        ("--name", "shop", "--role", "read", "--queue", "a b"),
+        ("--name", "", "--role", "read"),
+        ("--name", "shop", "--role", "read", "--queues-max", "-1"),
+    ],
+)
+def test_a_key_that_cannot_be_is_not_made(here: Path, arguments: tuple[str, ...]) -> None:
+    assert key("create", *arguments).exit_code == 2
+    assert not here.exists()
+
+
+def test_a_damaged_file_is_named_and_left_alone(here: Path) -> None:
+    here.parent.mkdir()
+    here.write_text("{")
+    for arguments in (("list",), ("revoke", "x"), ("create", "--name", "shop", "--role", "read")):
+        done = key(*arguments)
+        assert done.exit_code == 74
+        assert "keys.json is not a file of keys" in done.stderr
+    assert here.read_text() == "{"

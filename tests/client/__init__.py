@@ -1,0 +1,1 @@
+"""The SDK: its transport against scripted peers, its faces against real applications."""

@@ -1,0 +1,286 @@
+"""The transport over sockets, against peers that behave well and badly."""
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.connection import BODY_BYTES_MAX, HEADER_BYTES_MAX
+from penstock.client.http import Address, HttpTransport
+from penstock.client.transport import Answer, NotSent, Unanswered
+from tests.client.peers import OK, Peer, peer, polite, transport_to
+
+pytestmark = pytest.mark.real_time
+
+
+async def get(transport: HttpTransport, *, timeout_s: float = 5, is_repeatable: bool = True) -> Answer:
+    return await transport.request(
+        "GET", "/x", headers=(("accept", "a/b"),), body=b"", timeout_s=timeout_s, is_repeatable=is_repeatable
+    )
+
+
+async def post(transport: HttpTransport, body: bytes) -> Answer:
+    return await transport.request("POST", "/x", headers=(), body=body, timeout_s=20, is_repeatable=True)
+
+
+async def test_a_connection_is_used_again_and_again() -> None:
+    async with peer(polite) as found, transport_to(found) as transport:
+        for _ in range(5):
+            assert (await get(transport)).body == b"ok"
+        assert found.connections == 1
+        assert found.heads[0].startswith(b"GET /x HTTP/1.1\r\n")
+        assert b"accept: a/b\r\n" in found.heads[0]
+        assert b"host: 127.0.0.1:%d\r\n" % found.address.port in found.heads[0]
+
+
+async def closes_after_each(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+    await found.request(reader)
+    writer.write(OK)
+    await writer.drain()
+
+
+async def test_an_idle_connection_that_the_server_closed_is_not_used_again() -> None:
+    async with peer(closes_after_each) as found, transport_to(found) as transport:
+        for _ in range(3):
+            assert (await get(transport, is_repeatable=False)).status == 200
+            await asyncio.sleep(0.02)
+        assert found.connections == 3
+
+
+async def closes_on_the_second(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+    await found.request(reader)
+    writer.write(OK)
+    if found.connections == 1:
+        await found.request(reader)
+        return
+    await polite(found, reader, writer)
+
+
+async def test_a_repeatable_request_goes_again_if_a_used_connection_was_closed_under_it() -> None:
+    async with peer(closes_on_the_second) as found, transport_to(found) as transport:
+        await get(transport)
+        assert (await get(transport)).body == b"ok"
+        assert (found.connections, len(found.heads)) == (2, 3)
+
+
+async def test_a_request_that_may_not_be_repeated_is_not() -> None:
+    async with peer(closes_on_the_second) as found, transport_to(found) as transport:
+        await get(transport)
+        with pytest.raises(Unanswered) as caught:
+            await get(transport, is_repeatable=False)
+        assert not isinstance(caught.value, NotSent)
+        assert len(found.heads) == 2
+
+
+async def test_a_fresh_connection_that_is_closed_leaves_the_request_unanswered() -> None:
+    async def hangs_up(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+
+    async with peer(hangs_up) as found, transport_to(found) as transport:
+        with pytest.raises(Unanswered, match="closed"):
+            await get(transport)
+        assert found.connections == 1
+
+
+async def test_nobody_listening_means_that_nothing_was_sent() -> None:
+    async with peer(polite) as found:
+        pass
+    async with transport_to(found) as transport:
+        with pytest.raises(NotSent):
+            await get(transport)
+
+
+async def test_an_answer_in_chunks_is_put_together() -> None:
+    async def chunked(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+        writer.write(b"4\r\ndefg\r\n0\r\n\r\n")
+        await polite(found, reader, writer)
+
+    async with peer(chunked) as found, transport_to(found) as transport:
+        assert (await get(transport)).body == b"abcdefg"
+        assert (await get(transport)).body == b"ok"
+
+
+async def test_an_interim_answer_is_not_taken_for_the_answer() -> None:
+    async def interim(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+        writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + OK)
+        await polite(found, reader, writer)
+
+    async with peer(interim) as found, transport_to(found) as transport:
+        assert await get(transport) == Answer(200, {"content-length": "2"}, b"ok")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 200 OK\r\n" + b"x: %s\r\n" % (b"y" * 1000) * (HEADER_BYTES_MAX // 1000 + 1) + b"\r\n", "HEADER_"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1), "BODY_BYTES_MAX"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "not HTTP"),
+        (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", "protocol|HTTP"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort", "closed"),
+    ],
+    ids=["headers", "length", "another protocol", "upgrade", "cut off"],
+)
+async def test_an_answer_that_is_too_large_or_broken_is_no_answer(answer: bytes, reason: str) -> None:
+    async def says(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+        writer.write(answer)
+        await writer.drain()
+
+    async with peer(says) as found, transport_to(found) as transport:
+        with pytest.raises(Unanswered, match=reason):
+            await get(transport)
+
+
+@given(noise=st.binary(min_size=1, max_size=200))
+def test_no_noise_from_a_server_is_more_than_an_unanswered_request(noise: bytes) -> None:
+    async def noisy(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n" + noise)
+        await writer.drain()
+
+    async def ask() -> None:
+        async with peer(noisy) as found, transport_to(found) as transport:
+            try:
+                answer = await get(transport, timeout_s=1)
+                assert (answer.status, len(answer.body)) == (200, 3)
+            except Unanswered:
+                pass
+
+    asyncio.run(ask())
+
+
+async def test_time_runs_out_for_an_answer_that_does_not_come() -> None:
+    async def silent(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+        await reader.read()
+
+    async with peer(silent) as found, transport_to(found) as transport:
+        with pytest.raises(Unanswered, match=r"within 0\.05 s"):
+            await get(transport, timeout_s=0.05)
+        # A try that took all of its time is not tried again by itself.
+        assert len(found.heads) == 1
+
+
+async def test_a_cancelled_request_closes_its_connection_and_nobody_gets_its_answer() -> None:
+    release = asyncio.Event()
+
+    async def slow(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+        if found.connections == 1:
+            await release.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate")
+            return
+        writer.write(OK)
+        await polite(found, reader, writer)
+
+    async with peer(slow) as found, transport_to(found) as transport:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await get(transport)
+        release.set()
+        assert (await get(transport)).body == b"ok"
+        assert found.connections == 2
+
+
+async def test_a_large_body_arrives_whole_at_a_slow_reader() -> None:
+    async def slow(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await asyncio.sleep(0.05)
+        await polite(found, reader, writer)
+
+    body = bytes(range(256)) * 80_000
+    async with peer(slow) as found, transport_to(found) as transport:
+        assert (await post(transport, body)).status == 200
+        assert found.bodies == [body]
+        assert (await post(transport, b"small")).status == 200
+        assert found.connections == 1
+
+
+async def test_an_answer_before_the_end_of_the_body_is_an_answer() -> None:
+    async def refuses(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        found.heads.append(head)
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.2)
+
+    async with peer(refuses) as found, transport_to(found) as transport:
+        assert (await post(transport, bytes(30_000_000))).status == 413
+        assert (await post(transport, bytes(30_000_000))).status == 413
+        assert found.connections == 2
+
+
+async def test_there_are_no_more_connections_than_allowed() -> None:
+    busy = most = 0
+
+    async def counts(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        nonlocal busy, most
+        while True:
+            await found.request(reader)
+            busy += 1
+            most = max(most, busy)
+            await asyncio.sleep(0.005)
+            busy -= 1
+            writer.write(OK)
+
+    async with peer(counts) as found, transport_to(found, connections_max=3) as transport:
+        answers = await asyncio.gather(*(get(transport) for _ in range(30)))
+        assert {answer.body for answer in answers} == {b"ok"}
+        assert (most, found.connections) == (3, 3)
+
+
+async def test_what_a_server_says_unasked_closes_the_connection() -> None:
+    async def chatty(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+        writer.write(OK)
+        await writer.drain()
+        await asyncio.sleep(0.01)
+        writer.write(OK)
+        await reader.read()
+
+    async with peer(chatty) as found, transport_to(found) as transport:
+        await get(transport)
+        await asyncio.sleep(0.05)
+        await get(transport)
+        assert found.connections == 2
+
+
+async def test_a_closed_transport_sends_nothing_any_more() -> None:
+    async with peer(polite) as found:
+        async with transport_to(found) as transport:
+            await get(transport)
+        with pytest.raises(NotSent):
+            await get(transport)
+
+
+@pytest.mark.parametrize("key", ["a\r\nx: y", "ключ", "a\0"])
+async def test_a_header_cannot_carry_another_one_along(key: str) -> None:
+    with pytest.raises(ValueError, match="authorization"):
+        HttpTransport(Address("127.0.0.1", 1, False), headers=(("authorization", key),))
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "port"),
+    [
+        ("http://localhost", "localhost", 80),
+        ("http://127.0.0.1:8080/", "127.0.0.1:8080", 8080),
+        ("https://queue.example.org", "queue.example.org", 443),
+        ("https://[::1]:8443/behind/a/proxy", "[::1]:8443", 8443),
+    ],
+)
+def test_a_url_says_where_a_server_is(url: str, authority: str, port: int) -> None:
+    address = Address.of(url)
+    assert (address.authority, address.port, address.is_secure) == (authority, port, url.startswith("https"))
+    assert address.prefix == ("/behind/a/proxy" if "proxy" in url else "")
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://", "http://u:p@x", "http://x/?a=b"])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="url is"):
+        Address.of(url)

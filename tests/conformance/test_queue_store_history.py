@@ -1,0 +1,199 @@
+"""What every store promises about the history of a queue: a row for each settled message, in pages that join."""
+
+import asyncio
+from typing import NamedTuple
+
+import pytest
+
+from penstock.core.limits import HISTORY_ROWS_MAX
+from penstock.core.message import Drafts
+from penstock.core.settings import History, QueueSettings
+from penstock.core.settling import Ending
+from penstock.store.history import BodyState, Coded, HistoryPage
+from penstock.store.interface import QueueNotFound
+from tests.conformance.stores import Stage, drain, every_store, lease, send
+
+
+class Row(NamedTuple):
+    id: str
+    ending: Ending
+    tier: int
+    sent_tier: int
+    deliveries: int
+    group: bytes
+    error: bytes
+    body: bytes | None
+
+
+def rows(page: HistoryPage) -> list[Row]:
+    found = []
+    for row, name in enumerate(page.ids):
+        is_kept = page.body_state is not None and page.body_state[row] == BodyState.KEPT
+        found.append(
+            Row(
+                name,
+                Ending(page.ending[row]),
+                page.tier[row],
+                page.sent_tier[row],
+                page.deliveries[row],
+                _word(page.group, row),
+                _word(page.error, row),
+                bytes(page.body[row]) if is_kept and page.body is not None else None,
+            )
+        )
+    return found
+
+
+def _word(column: Coded | None, row: int) -> bytes:
+    return b"" if column is None else bytes(column[row])
+
+
+async def told(stage: Stage, queue: str = "orders", *, most: int = 1_000) -> list[Row]:
+    """Return all rows of a queue, page by page, once the history has told everything."""
+    await stage.reopen()
+    page = await stage.store.history(queue, most=most)
+    found = rows(page)
+    while page.next_offset < page.end_offset:
+        assert len(page) <= most
+        page = await stage.store.history(queue, most=most, from_offset=page.next_offset)
+        found += rows(page)
+    return found
+
+
+async def ack_one(stage: Stage, queue: str = "orders") -> None:
+    await stage.store.ack(queue, (await lease(stage, 1, queue=queue)).receipts())
+
+
+@every_store
+async def test_a_settled_message_is_a_row_of_its_queue(stage: Stage) -> None:
+    before_ms = stage.now_ms()
+    drafts = Drafts(bodies=[b"a", b"b"], tiers=bytes([1, 4]), groups=[b"g", b""])
+    ids = await stage.store.send("orders", drafts)
+    await stage.advance(1_000)
+    delivery = await lease(stage)
+    await stage.store.ack("orders", [receipt for receipt in delivery.receipts() if receipt.row == 0])
+    failed = [receipt for receipt in delivery.receipts() if receipt.row == 1]
+    await stage.store.release("orders", failed, delay_ms=0, error="boom")
+    await ack_one(stage)
+    found = await told(stage)
+    assert sorted(found) == sorted(
+        [
+            Row(ids[0], Ending.ACKED, 1, 1, 1, b"g", b"", None),
+            Row(ids[1], Ending.ACKED, 4, 4, 2, b"", b"boom", None),
+        ]
+    )
+    page = await stage.store.history("orders", most=10)
+    assert all(before_ms <= at_ms <= before_ms + 999 for at_ms in page.sent_at_ms)
+    for first_ms, last_ms, settled_ms in zip(
+        page.first_leased_ms, page.last_leased_ms, page.settled_at_ms, strict=True
+    ):
+        assert before_ms + 1_000 <= first_ms <= last_ms <= settled_ms <= stage.now_ms()
+
+
+@every_store
+async def test_pages_of_any_size_join_without_a_gap(stage: Stage) -> None:
+    await stage.store.create("mail", QueueSettings())
+    sent = []
+    for _ in range(4):
+        for _ in range(5):
+            sent += await send(stage, b"a", b"b")
+            await send(stage, b"c", queue="mail")
+        for queue in ("orders", "mail"):
+            await drain(stage, queue=queue, want=3)
+        await stage.reopen()
+    whole = await told(stage)
+    assert sorted(row.id for row in whole) == sorted(sent)
+    for most in (1, 3, 7, 39, 40, 41):
+        assert await told(stage, most=most) == whole
+    assert len(await told(stage, "mail", most=3)) == 20
+
+
+@every_store
+async def test_a_row_comes_soon_after_its_message_is_settled(stage: Stage) -> None:
+    await send(stage, b"a")
+    await ack_one(stage)
+    assert len(await stage.store.history("orders", most=10)) == 0
+    await stage.advance(2_000)
+    for _ in range(200):
+        if len(await stage.store.history("orders", most=10)):
+            return
+        # The store looks at its history by its own clock, and a real one takes real time.
+        await asyncio.sleep(0.02)
+    pytest.fail("the history has not told of a message after four seconds")
+
+
+@every_store
+async def test_whoever_asks_at_the_end_is_told_to_ask_there_again(stage: Stage) -> None:
+    empty = await stage.store.history("orders", most=10)
+    assert (len(empty), empty.next_offset, empty.group, empty.body) == (0, empty.offset, None, None)
+    await send(stage, b"a", b"b")
+    await ack_one(stage)
+    await stage.reopen()
+    first = await stage.store.history("orders", most=10)
+    end = await stage.store.history("orders", most=10, from_offset=first.next_offset)
+    assert (len(end), end.next_offset, end.end_offset) == (0, first.next_offset, first.next_offset)
+    far = await stage.store.history("orders", most=10, from_offset=first.next_offset + 2**60)
+    assert (len(far), far.next_offset) == (0, first.next_offset + 2**60)
+    await ack_one(stage)
+    await stage.reopen()
+    assert len(await stage.store.history("orders", most=10, from_offset=first.next_offset)) == 1
+    assert len(await stage.store.history("orders", most=10, from_offset=first.first_kept_offset)) == 2
+
+
+@every_store
+async def test_the_history_may_be_read_from_a_time_on(stage: Stage) -> None:
+    times = []
+    for _ in range(5):
+        for _ in range(2):
+            await send(stage, b"a")
+            await stage.advance(1_000)
+            times.append(stage.now_ms())
+            await ack_one(stage)
+        await stage.reopen()
+    for first, at_ms in enumerate(times):
+        for most in (1, 100):
+            page = await stage.store.history("orders", most=most, from_ms=at_ms)
+            found = page.settled_at_ms.tolist()
+            while page.next_offset < page.end_offset:
+                page = await stage.store.history("orders", most=most, from_ms=at_ms, from_offset=page.next_offset)
+                found += page.settled_at_ms.tolist()
+            assert len(found) == len(times) - first
+            assert min(found) >= at_ms
+    assert len(await stage.store.history("orders", most=10, from_ms=stage.now_ms() + 1_000_000)) == 0
+
+
+@every_store
+async def test_a_queue_with_full_history_keeps_bodies_and_attributes(stage: Stage) -> None:
+    await stage.store.create("full", QueueSettings(history=History.FULL))
+    await send(stage, b"elsewhere")
+    await ack_one(stage)
+    await stage.store.send("full", Drafts(bodies=[b"one", b"two"], attributes=[b"{}", b""]))
+    await drain(stage, queue="full")
+    assert sorted(row.body or b"" for row in await told(stage, "full")) == [b"one", b"two"]
+    page = await stage.store.history("full", most=10)
+    assert page.attributes is not None
+    assert sorted(map(bytes, page.attributes)) == [b"", b"{}"]
+    await stage.store.change("full", QueueSettings(history=History.FACTS))
+    await send(stage, b"three", queue="full")
+    await drain(stage, queue="full")
+    assert sorted(str(row.body) for row in await told(stage, "full")) == ["None", "b'one'", "b'two'"]
+
+
+@every_store
+async def test_a_queue_tells_nothing_of_an_earlier_queue_of_its_name(stage: Stage) -> None:
+    await send(stage, b"a")
+    await drain(stage)
+    await stage.store.delete("orders")
+    await stage.store.create("orders", QueueSettings())
+    assert await told(stage) == []
+    with pytest.raises(QueueNotFound):
+        await stage.store.history("nowhere", most=1)
+
+
+@every_store
+async def test_a_page_of_the_history_has_limits_that_are_named(stage: Stage) -> None:
+    for most in (0, HISTORY_ROWS_MAX + 1):
+        with pytest.raises(ValueError, match="HISTORY_ROWS_MAX"):
+            await stage.store.history("orders", most=most)
+    with pytest.raises(ValueError, match="from_offset"):
+        await stage.store.history("orders", most=1, from_offset=-1)

@@ -1,0 +1,133 @@
+"""Pages of the history of one queue, out of frames of many: every row once, however the pages are cut."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.settling import Settlement
+from penstock.log import record
+from penstock.runtime.interface import Runtime
+from penstock.store.embedded import history_pages
+from penstock.store.embedded.history import retain
+from penstock.store.embedded.history_pages import ROW_BITS, Sought, read_page
+from penstock.store.history import BodyState, HistoryPage
+from tests.simulation.loop import simulate
+from tests.simulation.world import Machine
+from tests.store.settled import FULL, Books, Row, name, settlement, settlements
+
+AT_MS = 5_000
+
+
+def rows_of(page: HistoryPage, queue: int) -> list[Row]:
+    """Read a page the slow way, a row at a time."""
+    return [
+        Row(
+            name(queue),
+            page.home[row],
+            page.sent_tier[row],
+            page.number[row],
+            page.tier[row],
+            page.sent_at_ms[row],
+            page.first_leased_ms[row],
+            page.last_leased_ms[row],
+            page.settled_at_ms[row],
+            page.deliveries[row],
+            page.ending[row],
+            b"" if page.group is None else bytes(page.group[row]),
+            "" if page.error is None else bytes(page.error[row]).decode(),
+            None
+            if page.body is None or page.body_state is None or page.body_state[row] != BodyState.KEPT
+            else bytes(page.body[row]),
+        )
+        for row in range(len(page))
+    ]
+
+
+async def all_rows(runtime: Runtime, books: Books, queue: int, *, most: int, from_ms: int | None = None) -> list[Row]:
+    sought = Sought(queue, from_ms, most)
+    page = await read_page(runtime, books.log, sought, None)
+    found = rows_of(page, queue)
+    while page.next_offset < page.end_offset:
+        before, page = page, await read_page(runtime, books.log, sought, page.next_offset)
+        assert page.offset == before.next_offset < page.next_offset
+        found += rows_of(page, queue)
+    return found
+
+
+@given(
+    events=st.lists(st.lists(settlements(), min_size=1, max_size=4), max_size=6),
+    most=st.sampled_from([1, 3, 20, 1_000]),
+    queue=st.sampled_from([1, 2, FULL]),
+    from_ms=st.none() | st.integers(0, 10**13),
+)
+def test_pages_hold_what_the_frames_say_of_a_queue(
+    events: list[list[Settlement]], most: int, queue: int, from_ms: int | None
+) -> None:
+    async def story() -> None:
+        runtime = Machine().start()
+        books = await Books.open(runtime)
+        for event in events:
+            await books.settle(*event)
+            await books.history.flush()
+        expected = [row for row in await books.rows() if row.queue == name(queue)]
+        expected = [row for row in expected if from_ms is None or row.settled_at_ms >= from_ms]
+        # The log is searched by time, and here messages are not settled in the order of time.
+        found = await all_rows(runtime, books, queue, most=most)
+        assert [row for row in found if from_ms is None or row.settled_at_ms >= from_ms] == expected
+        if from_ms is not None:
+            assert set(await all_rows(runtime, books, queue, most=most, from_ms=from_ms)) <= set(expected)
+
+    simulate(story, seed=0)
+
+
+async def test_whoever_comes_too_late_begins_with_what_is_kept(machine: Machine) -> None:
+    runtime = machine.start()
+    books = await Books.open(runtime)
+    for number in range(100):
+        await books.settle(settlement(number, 20, at_ms=AT_MS + number))
+        await books.history.flush()
+    await retain(books.log, now_ms=AT_MS + 1_050, keep_ms=1_000)
+    kept = books.log.start_offset
+    page = await read_page(runtime, books.log, Sought(1, None, 10), 3 << ROW_BITS | 7)
+    assert page.offset == page.first_kept_offset == kept << ROW_BITS > 0
+    assert page.number.tolist() == list(range(kept, kept + 10))
+
+
+async def test_a_time_is_found_without_reading_all_before_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = machine.start()
+    books = await Books.open(runtime)
+    for number in range(100):
+        await books.settle(settlement(number, 20, at_ms=AT_MS + number))
+        await books.history.flush()
+    # So little that a page which began at the beginning would end long before.
+    monkeypatch.setattr(history_pages, "HISTORY_PAGE_BYTES_MAX", 1)
+    monkeypatch.setattr(history_pages, "READ_BYTES", 1)
+    page = await read_page(runtime, books.log, Sought(1, AT_MS + 60, 10), None)
+    assert page.settled_at_ms.tolist() == [AT_MS + 60] * 10
+    other = await read_page(runtime, books.log, Sought(2, None, 10), None)
+    assert (len(other), other.next_offset) == (0, 1 << ROW_BITS)
+
+
+async def test_rows_lost_to_damage_are_passed_over(machine: Machine) -> None:
+    runtime = machine.start()
+    books = await Books.open(runtime)
+    for number in range(3):
+        await books.settle(settlement(number))
+        await books.history.flush()
+    with books.log.reserve(record.HEADER_BYTES) as space:
+        await books.log.truncate(1)
+        books.log.append(record.hole(1, 3, epoch=0), space)
+    await books.log.wait_durable(3)
+    page = await read_page(runtime, books.log, Sought(1, None, 10), None)
+    assert (page.number.tolist(), page.next_offset) == ([0], 3 << ROW_BITS)
+
+
+async def test_a_page_of_whole_frames_of_one_queue_copies_nothing(machine: Machine) -> None:
+    runtime = machine.start()
+    books = await Books.open(runtime)
+    await books.settle(settlement(0, 20))
+    await books.history.flush()
+    (frame,) = await books.frames()
+    page = await read_page(runtime, books.log, Sought(1, None, 10), None)
+    assert memoryview(page.number.obj).nbytes > 10 * 8
+    assert page.number.tolist() == frame.number.tolist()[:10]
