@@ -1,1 +1,1 @@
-"""The REST API, called in process and in virtual time: every endpoint, every answer, every error."""
+"""Tests of the front ends: the applications are called in process, without a network."""

@@ -103,7 +103,7 @@ class Shards:
         return shard
 
     async def named(self, number: int | None) -> str:
-        """Return the name of the queue of this number, at once; raise `QueueNotFound` when it is sure that there is none.
+        """Return the name of the queue of this number, at once; raises `QueueNotFound` when that is durable.
 
         What is then asked of the queue waits until it is durable.
         """
