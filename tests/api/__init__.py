@@ -1,1 +1,1 @@
-"""The front ends, each spoken to in its own words."""
+"""Tests of the front ends: the applications are called in process, without a network."""
