@@ -142,6 +142,11 @@ MENDED: dict[object, tuple[Callable[[object], bool], Callable[[], Any]]] = {
     "since": (lambda value: isinstance(value, str) and len(value) <= 64, _an_hour_from_now),
     "group": (_is_text_of_many_bytes, lambda: "group"),
     "dedup_id": (_is_text_of_many_bytes, lambda: "id"),
+    # One that is not there would be a 404, which looks like that of the queue in the path.
+    "into": (
+        lambda value: isinstance(value, str) and re.fullmatch(QUEUE_PATTERN, value) is not None,
+        lambda: KNOWN_QUEUE,
+    ),
     "queue_size": (lambda value: _is_between(value, 1, 1_000), lambda: 1_000),
 }
 
