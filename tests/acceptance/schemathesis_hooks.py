@@ -47,7 +47,7 @@ def before_call(context: HookContext, case: "Case[Any]", kwargs: dict[str, Any])
             _mend(place)
     # In a chain of requests it matters that the next is about what the one before has made.
     is_in_chain = case.meta is not None and case.meta.phase.name is TestPhase.STATEFUL
-    if not is_in_chain:
+    if case.path_parameters and not is_in_chain:
         _aim(case)
     if isinstance(case.query, dict):
         _mend_query(case.path, case.query)
@@ -122,7 +122,7 @@ def _number(value: object) -> object:
 
 
 def _are_weights(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 5 and all(_is_between(each, 0.001, 1_000) for each in value)
+    return isinstance(value, list) and len(value) == 5 and all(_is_between(each, 5e-324, 1_000) for each in value)
 
 
 def _is_text_of_many_bytes(value: object) -> bool:
@@ -142,6 +142,11 @@ MENDED: dict[object, tuple[Callable[[object], bool], Callable[[], Any]]] = {
     "since": (lambda value: isinstance(value, str) and len(value) <= 64, _an_hour_from_now),
     "group": (_is_text_of_many_bytes, lambda: "group"),
     "dedup_id": (_is_text_of_many_bytes, lambda: "id"),
+    # One that is not there would be a 404, which looks like that of the queue in the path.
+    "into": (
+        lambda value: isinstance(value, str) and re.fullmatch(QUEUE_PATTERN, value) is not None,
+        lambda: KNOWN_QUEUE,
+    ),
     "queue_size": (lambda value: _is_between(value, 1, 1_000), lambda: 1_000),
 }
 

@@ -100,6 +100,10 @@ PRIORITY: list[Schema] = [
     {"type": "integer", "minimum": 0, "maximum": 4},
 ]
 
+# How the name of a queue looks, by its type and by all its rules: "q_" begins an id, and a last ".dead" is not counted.
+NAME_CHARACTERS = r"^[A-Za-z0-9_.-]+$"
+NAME_PATTERN = r"^(?!q_)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}(\.dead)?$"
+
 # What is true of a type, and its fields one by one do not say.
 TYPES: dict[str, Schema] = {
     "Draft": {

@@ -24,6 +24,8 @@ from penstock.api.rest.described import (
     FRAMED,
     HEADERS,
     LEASES,
+    NAME_CHARACTERS,
+    NAME_PATTERN,
     PATH_PARAMETERS,
     PRIORITY,
     QUERY_PARAMETERS,
@@ -39,9 +41,6 @@ from penstock.api.rest.operations import OPERATIONS
 from penstock.version import __version__
 from penstock.wire.frames import FRAME_TYPE
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
-
-# Not from the package itself, which stands above everything in it.
-VERSION = __version__
 
 _REFERENCE = "#/components/schemas/{name}"
 _BOTH_FORMATS = ("application/json", "application/msgpack")
@@ -71,7 +70,7 @@ def document(operations: Iterable[Operation] = OPERATIONS) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Penstock",
-            "version": VERSION,
+            "version": __version__,
             "summary": "Queues over HTTP",
             "description": _INTRODUCTION,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
@@ -139,10 +138,11 @@ def _mend(name: str, schema: Schema) -> None:
     for field, each in schema.get("properties", {}).items():
         if field == "priority" and "anyOf" in each:
             each["anyOf"] = PRIORITY
-        if _INSTANT.search(field):
-            for option in each.get("anyOf", [each]):
-                if option.get("type") == "string":
-                    option["format"] = "date-time"
+        for option in each.get("anyOf", [each]):
+            if option.get("type") == "string" and _INSTANT.search(field):
+                option["format"] = "date-time"
+            if option.get("pattern") == NAME_CHARACTERS:
+                option["pattern"] = NAME_PATTERN
     schema.update(TYPES.get(name, {}))
 
 

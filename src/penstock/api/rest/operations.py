@@ -276,7 +276,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="How far a redrive has come.",
         run=operating.get_redrive,
         answers={200: operators.RedriveTask},
-        problems=("task_not_found",),
+        problems=("queue_not_found", "task_not_found"),
         tag="operating",
     ),
     Operation(
@@ -287,7 +287,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Stop a redrive. What has gone back stays there; the answer is the task as it ended.",
         run=operating.end_redrive,
         answers={200: operators.RedriveTask},
-        problems=("task_not_found",),
+        problems=("queue_not_found", "task_not_found"),
         tag="operating",
     ),
     Operation(
