@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from penstock.api.rest.app import RestApplication
 from penstock.api.rest.calling import Service
+from penstock.api.rest.hosts import LocalOnly
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.broker.access import Access
 from penstock.broker.keys import Keys, following
@@ -199,7 +200,9 @@ def _connect(
     requests = Requests(operation_of)
     metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared))
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
-    shared.application = application.rest(routes)
+    rest = application.rest(routes)
+    is_local = settings.is_on_loopback and not settings.behind_proxy
+    shared.application = LocalOnly(rest) if is_local else rest
     shared.count = requests.count
     health.look = application.journals
 

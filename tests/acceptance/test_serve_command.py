@@ -1,6 +1,7 @@
 """`penstock serve` as a process: it says where it is, stops when told, and refuses what it cannot be."""
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -130,3 +131,22 @@ def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert refused.returncode == 78
     assert "no.pem" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate")
+def test_a_server_with_keys_and_tls_serves_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cert, private, folder = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "data"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    named = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(private), "-out", str(cert)]
+    subprocess.run([*made, *named], check=True, capture_output=True)
+    key = penstock("key", "create", "--name", "ops", "--role", "admin", "--data", folder).stdout.strip()
+    with Served(folder, "--host", "0.0.0.0", "--tls-cert", str(cert), "--tls-key", str(private)) as server:
+        assert server.url.startswith("https://")
+        near = f"https://localhost:{server.url.rpartition(':')[2]}"
+        stranger = penstock("queue", "create", "orders", "--timeout", "0", key=key, url=near)
+        assert stranger.exit_code == 69
+        monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+        assert penstock("queue", "create", "orders", key=key, url=near).exit_code == 0
+        assert penstock("queue", "list", url=near).exit_code == 77
+        plain = penstock("queue", "list", "--timeout", "0", key=key, url=near.replace("https", "http"))
+        assert plain.exit_code == 69

@@ -144,7 +144,7 @@ def dead_letters_of(session: Session, name: str) -> SyncQueue:
     if view.dlq_id is None:
         remark(f"Nothing of {name} has been buried.")
         raise typer.Exit(Ending.NOTHING)
-    return session.client.queue(view.dead_letter_queue)
+    return session.client.queue(view.dead_letter_queue or view.dlq_id)
 
 
 def _watched(queue: SyncQueue, task: RedriveTask) -> RedriveTask:

@@ -1,6 +1,7 @@
 """`penstock work`: runs the worker of an application."""
 
 import importlib
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,28 +9,29 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.exits import Ending, refuse
+from penstock.settings import LogLevel
 
 
 def work(
     target: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the worker is, as in app:worker.")],
     *,
     folder: Annotated[Path, typer.Option(help="Where modules are looked for first.", exists=True)] = Path(),
+    log_level: Annotated[LogLevel, typer.Option(help="The least important notes that are written.")] = LogLevel.INFO,
 ) -> None:
     """Run a worker until Ctrl-C or SIGTERM; it finishes what it has begun.
 
     The module is looked for in the working directory, then where Python looks. The
-    name is that of a penstock.Worker in it.
+    name is that of a penstock.Worker in it; which server it asks is said there, or by
+    PENSTOCK_URL and PENSTOCK_KEY. Told twice to stop, it leaves what it has begun.
 
     [bold]Examples:[/]
 
     penstock work app:worker
     penstock work shop.orders:worker --folder ./src
     """
-    found = find_worker(target, folder)
-    try:
-        found.run()
-    except KeyboardInterrupt:
-        raise typer.Exit(Ending.INTERRUPTED) from None
+    worker = find_worker(target, folder)
+    logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    worker.run_sync()
 
 
 def find_worker(target: str, folder: Path) -> Any:
@@ -48,6 +50,6 @@ def find_worker(target: str, folder: Path) -> Any:
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
-    if not callable(getattr(found, "run", None)):
+    if not callable(getattr(found, "run_sync", None)):
         refuse(f"{module_name} has no worker called {name}; make one: {name} = penstock.Worker(…)", Ending.NOT_FOUND)
     return found
