@@ -241,6 +241,13 @@ class QueueStore(Protocol):
         """Return the name of the queue with this id; whatever is no such id raises `QueueNotFound`."""
         ...
 
+    def now_ms(self) -> int:
+        """Return the time of the store, by which leases lapse and delays end: the clock's, or ahead of it.
+
+        Time in a store never goes back, also when the clock of its machine was set back.
+        """
+        ...
+
     def watch(self, wake: Callable[[str], None]) -> None:
         """From now on, call ``wake`` with the name of a queue when an event may have made something in it leasable.
 
@@ -284,7 +291,8 @@ class QueueStore(Protocol):
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         """Hand out at most ``want`` visible messages, hidden from others for ``lease_ms`` or the queue's own time.
 
-        Returns at once, with None if nothing is visible.
+        Fewer, if their bodies would be more than LEASE_BYTES_MAX. Returns at once, with
+        None if nothing is visible.
         """
         ...
 
