@@ -252,3 +252,16 @@ async def test_a_rejection_is_remembered_after_a_restart(stage: Stage) -> None:
     await stage.crash()
     assert await is_empty_handed(stage)
     assert await drain(stage, queue=GRAVES) == [b"poison"]
+
+
+@every_store
+async def test_what_is_given_back_untouched_has_all_its_deliveries_still(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=1, dead_letters=GRAVES))
+    await send(stage, b"a", b"b")
+    for _ in range(3):
+        held = await lease(stage, 2)
+        assert await stage.store.release("orders", held.receipts(), is_untouched=True) == [DONE] * 2
+    await stage.crash()
+    held = await lease(stage, 2)
+    assert list(held.deliveries) == [1, 1]
+    assert sorted(bodies(held)) == [b"a", b"b"]

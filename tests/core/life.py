@@ -101,6 +101,10 @@ class Life:
         )
         return self.happen(event)
 
+    def give_back(self, lease: Lease, mask: int | None = None) -> bool:
+        bits = lease.everything if mask is None else mask
+        return self.happen(self.queue.give_back(lease.id, lease.token, bits, now_ms=self.now_ms))
+
     def extend(self, lease: Lease, lease_ms: int, mask: int | None = None) -> bool:
         bits = lease.everything if mask is None else mask
         return self.happen(self.queue.extend(lease.id, lease.token, bits, now_ms=self.now_ms, lease_ms=lease_ms))

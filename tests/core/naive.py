@@ -236,6 +236,26 @@ class Naive:
             else:
                 message.place, message.since = WAITING, self.now
 
+    def release(self, messages: list[Message], times: tuple[int, ...], *, is_rejected: bool) -> None:
+        for message, visible_at in zip(messages, times, strict=True):
+            message.lease, message.error, message.is_rejected = 0, "boom", message.is_rejected or is_rejected
+            if self.is_spent(message):
+                message.place = SPENT
+            elif visible_at > self.now:
+                message.place, message.visible_at = RESTING, visible_at
+            else:
+                message.place, message.since = WAITING, self.now
+
+    def give_back(self, messages: list[Message]) -> None:
+        """Nobody has worked on them: as if they had not been delivered."""
+        for message in messages:
+            message.deliveries -= 1
+            message.lease = 0
+            if not message.deliveries:
+                message.first_leased = message.last_leased = 0
+                message.served_tier = None
+            message.place, message.since = SPENT if self.is_spent(message) else WAITING, self.now
+
     def settle(self, messages: list[Message], fact: str) -> None:
         for message in messages:
             assert message.place in LIVE, "a message is settled once"

@@ -269,3 +269,28 @@ def test_a_rejected_message_of_a_fifo_group_lets_the_next_one_go_once_it_is_buri
     life.happen(life.queue.bury(into=DEAD, room=1, now_ms=life.now_ms))
     assert life.place(first) is None
     assert life.leased().messages == [second]
+
+
+def test_a_message_that_is_given_back_untouched_was_never_delivered() -> None:
+    life = Life(QueueSettings(deliveries_max=1))
+    plain, grouped = [*life.send(1), *life.send(1, group=b"a")]
+    for _ in range(3):
+        life.give_back(life.leased(2))
+        assert [life.place(message) for message in (plain, grouped)] == ["waiting", "waiting"]
+    lease = life.leased(2)
+    assert lease.deliveries == [1, 1]
+    life.release(lease)
+    assert [life.place(message) for message in (plain, grouped)] == ["spent", "spent"]
+
+
+def test_a_group_that_is_given_back_keeps_its_order() -> None:
+    life = Life(QueueSettings(deliveries_max=2, is_fifo=True))
+    messages = life.send(4, group=b"a")
+    lease = life.leased(4)
+    life.give_back(lease, 0b1110)
+    assert life.lease() is None
+    life.release(lease, 0b0001, delay_ms=10)
+    assert life.lease() is None
+    life.wait(10)
+    again = life.leased(4)
+    assert (again.messages, again.deliveries) == (messages, [2, 1, 1, 1])

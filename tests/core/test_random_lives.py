@@ -216,15 +216,19 @@ class RandomLife(RuleBasedStateMachine):
         times = (0,) * len(good) if is_last else event.visible_at_ms
         if not is_last:
             self.check_backoffs(event, good, delay)
-        for message, visible_at in zip(good, times, strict=True):
-            message.lease, message.error, message.is_rejected = 0, "boom", message.is_rejected or is_last
-            if self.naive.is_spent(message):
-                message.place = SPENT
-            elif visible_at > self.now:
-                message.place, message.visible_at = RESTING, visible_at
-            else:
-                message.place, message.since = WAITING, self.now
+        self.naive.release(good, times, is_rejected=is_last)
         self.happen(event)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), bits=st.integers(0, 2**12 - 1))
+    def return_untouched(self, data: st.DataObject, bits: int) -> None:
+        lease, token, keys = data.draw(st.sampled_from(self.leases[-4:]))
+        good = self.held(lease, keys, bits)
+        event = self.queue.give_back(lease, token, bits, now_ms=self.now)
+        assert (event.mask.bit_count() if event else 0) == len(good)
+        self.naive.give_back(good)
+        if event is not None:
+            self.happen(event)
 
     def check_backoffs(self, event: Released, good: list[Message], delay: int | None) -> None:
         for message, visible_at in zip(good, event.visible_at_ms, strict=True):

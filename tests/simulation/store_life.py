@@ -386,6 +386,7 @@ class Client:
     async def release(self, store: EmbeddedStore) -> None:
         queue, some = self._take()
         delay_ms, error = self._dice.choice([None, 0, 100]), self._dice.choice(["", "it failed"])
+        # None is given back untouched: the books take a delivery count that stays for a message delivered twice.
         is_rejected = self._dice.random() < 0.1
         good = [self._books.is_good(held) for held in some]
         for held in some:

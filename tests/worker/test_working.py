@@ -215,7 +215,7 @@ async def test_messages_of_a_fifo_group_are_worked_on_one_after_the_other() -> N
 
 
 async def test_when_one_of_a_fifo_group_fails_those_after_it_wait_for_it() -> None:
-    async with staged(fifo=True, max_deliveries=0) as stage:
+    async with staged(fifo=True, max_deliveries=3) as stage:
         await stage.queue.send_many([Draft(data=f"{number}", group="a") for number in range(5)])
         worked: list[str] = []
 

@@ -136,7 +136,7 @@ class Queues:
         if delivery is not None:
             if absence is not None and absence.is_gone:
                 # Nobody is there to be told: others need not wait for the lease to lapse.
-                await self.store.release(queue, delivery.receipts(), delay_ms=0)
+                await self.store.release(queue, delivery.receipts(), is_untouched=True)
                 return None
             self._total(queue).received += len(delivery)
         return delivery
@@ -156,9 +156,10 @@ class Queues:
         raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
 
     async def release(
-        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None, error: str, is_rejected: bool = False
+        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None, error: str, **kind: bool
     ) -> list[Outcome]:
-        outcomes = await self.store.release(queue, receipts, delay_ms=delay_ms, error=error, is_rejected=is_rejected)
+        """Give messages back; ``kind`` is what `QueueStore.release` knows beside delay and error."""
+        outcomes = await self.store.release(queue, receipts, delay_ms=delay_ms, error=error, **kind)
         self._total(queue).released += outcomes.count(Outcome.DONE)
         return outcomes
 

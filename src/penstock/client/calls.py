@@ -75,11 +75,12 @@ def lease(path: str, *, limit: int, wait_s: float, visibility_timeout: float | N
 def settle(path: str, verb: str, held: list[Held], *, time_ms: int | None, text: str) -> Call[list[int]]:
     """Ack, release, reject or extend. Whoever repeats it has to know that it is a repeat: `settling.py` says why.
 
-    A rejection is a release that says so.
+    To reject and to give back are releases that say so.
     """
-    is_rejected = verb == "reject"
-    frame = encode_settle(SettleFrame(held, time_ms, text, is_rejected))
-    return Call("POST", f"{path}/{'release' if is_rejected else verb}", _read_settled, False, _FRAMES, frame)
+    frame = encode_settle(SettleFrame(held, time_ms, text, verb == "reject", verb == "give_back"))
+    return Call(
+        "POST", f"{path}/{'release' if verb in ('reject', 'give_back') else verb}", _read_settled, False, _FRAMES, frame
+    )
 
 
 def create_queue(name: str, settings: dict[str, Any]) -> Call[QueueView]:

@@ -112,6 +112,16 @@ class Released:
 
 
 @dataclass(slots=True)
+class Returned:
+    """Messages of a lease go back at once, and this delivery of theirs does not count: nobody has worked on them."""
+
+    queue: int
+    at_ms: int
+    lease: int
+    mask: int
+
+
+@dataclass(slots=True)
 class Extended:
     queue: int
     at_ms: int
@@ -243,6 +253,7 @@ Event: TypeAlias = (
     | Leased
     | Acked
     | Released
+    | Returned
     | Extended
     | Buried
     | Expired

@@ -51,6 +51,7 @@ from penstock.core.events import (
     QueueCreated,
     Redriven,
     Released,
+    Returned,
     Sent,
 )
 from penstock.core.limits import (
@@ -253,6 +254,11 @@ class Queue:
         else:
             times = (now_ms + delay_ms,) * held.bit_count()
         return Released(self.state.queue, now_ms, lease, held, times, error[:ERROR_CHARACTERS_MAX])
+
+    def give_back(self, lease: int, token: int, mask: int, *, now_ms: int) -> Returned | None:
+        """Return messages that nobody has worked on, as if they had not been delivered."""
+        held = self._held(lease, token, mask, now_ms)
+        return Returned(self.state.queue, now_ms, lease, held) if held else None
 
     def _backoffs(self, lease: int, mask: int, roll: float) -> Iterable[int]:
         settings, leases = self.state.settings, self.state.leases

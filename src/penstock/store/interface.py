@@ -312,11 +312,13 @@ class QueueStore(Protocol):
         delay_ms: int | None = None,
         error: str = "",
         is_rejected: bool = False,
+        is_untouched: bool = False,
     ) -> list[Outcome]:
         """Give messages back, to rest for ``delay_ms`` or, if that is None, for the queue's backoff.
 
         Those ``is_rejected`` have had their last delivery and are buried soon, whatever is left to
-        them; in a queue that never buries they are released like any others.
+        them; in a queue that never buries they are released like any others. Those ``is_untouched``
+        go back at once, and their delivery does not count.
         """
         ...
 

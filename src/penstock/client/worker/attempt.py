@@ -47,8 +47,10 @@ class Ending:
 
 DONE = Ending(Outcome.DONE, "ack")
 SEEN = Ending(Outcome.SEEN, "ack")
-# Nothing was done with it, or nothing that counts: anybody may have it at once.
-GIVEN_BACK = Ending(Outcome.GIVEN_BACK, "release", 0)
+# Nothing was done with it: anybody may have it at once, and the delivery does not count.
+GIVEN_BACK = Ending(Outcome.GIVEN_BACK, "give_back")
+# Its work was cancelled, and may have done something: the delivery counts.
+CANCELLED = Ending(Outcome.GIVEN_BACK, "release", 0, "the work was cancelled, because the worker stopped")
 
 
 class Work:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from penstock.client.errors import Forbidden, PenstockError
 from penstock.client.message import Facts, Message
 from penstock.client.queue import Queue
-from penstock.client.worker.attempt import GIVEN_BACK, Attempts, Ending, Work
+from penstock.client.worker.attempt import CANCELLED, GIVEN_BACK, Attempts, Ending, Work
 from penstock.client.worker.halt import Halt
 from penstock.client.worker.held import HeldLease, HeldLeases
 from penstock.client.worker.notes import LEASE_LOST, SEEN_FAILED, SERVER_FOUND, SERVER_LOST, SETTLING_FAILED, note
@@ -241,7 +241,7 @@ class Consumer:
             return await self._attempts.attempt(work, self._lease_s)
         except asyncio.CancelledError:
             # Drained for too long, or its lease was lost.
-            self._begin(self._settle(message, GIVEN_BACK))
+            self._begin(self._settle(message, CANCELLED))
             raise
         finally:
             self._works.discard(work)

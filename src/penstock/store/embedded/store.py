@@ -217,6 +217,7 @@ class EmbeddedStore:
         delay_ms: int | None = None,
         error: str = "",
         is_rejected: bool = False,
+        is_untouched: bool = False,
     ) -> list[Outcome]:
         if delay_ms is not None and not 0 <= delay_ms <= DURATION_MS_MAX:
             raise ValueError(f"delay_ms is {delay_ms}; it must be from 0 to DURATION_MS_MAX ({DURATION_MS_MAX})")
@@ -226,6 +227,8 @@ class EmbeddedStore:
         error = error.encode(errors="replace").decode()
 
         def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
+            if is_untouched:
+                return state.give_back(lease, token, mask, now_ms=now_ms)
             # A roll for each lease: one for all would bring many leases of one message back as a herd.
             roll = self._runtime.dice.roll()
             return state.release(
