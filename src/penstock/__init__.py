@@ -5,10 +5,10 @@ Importing this package imports nothing else: what it offers is fetched when it i
 
 from importlib import import_module
 
+from penstock.version import __version__ as __version__
+
 # As `typing` has it, which would be most of the price of this import.
 TYPE_CHECKING = False
-
-__version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from penstock.client import Batch as Batch

@@ -1,10 +1,12 @@
 """The composition root: builds the parts, starts them, stops them; the one place that knows every class.
 
-    store ◀── broker ◀── REST ◀── uvicorn
+    store ◀── broker ◀── REST, health, metrics ◀── listener
 
-Stopping goes from the front to the back: no new connections and no new work, long
-polls are answered, running requests are finished, then the broker ends its tasks and
-the store syncs and marks its journal clean.
+Starting goes from the front to the back: keys and address are checked and the door is
+open before the store is, so that whoever asks after the server's health is answered
+while a long journal is read. Stopping goes the same way: no new connections and no
+new work, long polls are answered, running requests are finished, then the broker ends
+its tasks and the store syncs and marks its journal clean.
 """
 
 import asyncio
@@ -13,117 +15,264 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import cached_property
+from pathlib import Path
 
-import uvicorn
 import uvloop
+from starlette.routing import Route
 
 from penstock.api.rest.app import RestApplication
 from penstock.api.rest.calling import Service
+from penstock.api.rest.hosts import LocalOnly
+from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.broker.access import Access
+from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
+from penstock.core.limits import BODY_BYTES_MAX, KIB
+from penstock.listening.connection import Shared
+from penstock.listening.limits import PATIENT, Patience
+from penstock.listening.listener import Listener, listening
+from penstock.listening.sockets import address_of, allow_connections, bind, tls_context
+from penstock.log.disk_log import DiskLog
+from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.metrics.health import Health, Journal, starting
+from penstock.metrics.prometheus import Connections, Prometheus
+from penstock.metrics.requests import Requests, Scope
 from penstock.runtime.interface import Runtime
-from penstock.runtime.system import halt, system_runtime
+from penstock.runtime.memory import memory_runtime
+from penstock.runtime.system import halt, system_runtime, write_note
 from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import ServerSettings
+from penstock.settings import ServerSettings, check_is_secured
+from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.telemetry import SERVER_STARTED, SERVER_STOPPED, SERVER_STOPPING
+from penstock.telemetry import (
+    SERVER_CUT_OFF,
+    SERVER_FILES_LIMITED,
+    SERVER_STARTED,
+    SERVER_STOPPED,
+    SERVER_STOPPING,
+)
 
 DISK_THREADS = 4
-# A client that keeps a connection for longer than this without a request has to open another.
-IDLE_S = 75
-BACKLOG = 2_048
+# How often it is looked at how far the journals have come.
+LOOK_S = 1.0
+# What the largest message needs: a journal without room for it is full.
+_PROBE_BYTES = BODY_BYTES_MAX + 64 * KIB
+
+
+class NoFolder(OSError):
+    """There is no folder for the data, and none can be made; the message says why."""
+
+
+class Told:
+    """What a server was told from outside: to stop and, the second time, to hurry."""
+
+    def __init__(self) -> None:
+        self.to_stop = asyncio.Event()
+        self.to_hurry = asyncio.Event()
+
+    def stop(self) -> None:
+        if self.to_stop.is_set():
+            self.to_hurry.set()
+        self.to_stop.set()
 
 
 class Application:
     """Everything behind the port."""
 
-    def __init__(self, queues: Queues, runtime: Runtime, access: Access, settings: ServerSettings) -> None:
+    def __init__(self, store: EmbeddedStore, queues: Queues, runtime: Runtime, service: Service) -> None:
+        self.store = store
         self.queues = queues
         self.runtime = runtime
-        self.asgi = RestApplication(Service(queues, access, settings.request_bytes_max), runtime.note)
+        self._service = service
+
+    @cached_property
+    def asgi(self) -> RestApplication:
+        """The REST API alone."""
+        return self.rest([])
+
+    def rest(self, routes: list[Route]) -> RestApplication:
+        """The REST API, and others at the same port."""
+        return RestApplication(self._service, self.runtime.note, routes=routes)
+
+    def journals(self) -> list[Journal]:
+        return [_journal(place, shard) for place, shard in enumerate(self.store._shards.all)]
+
+    def stop(self) -> None:
+        """Take no new work: long polls are answered, sends refused, redrives ended where they are."""
+        self.queues.waiting.stop()
+        self.queues.redrives.stop()
 
 
 @asynccontextmanager
-async def open_application(settings: ServerSettings) -> AsyncIterator[Application]:
-    """Open the store and whatever stands on it; nothing listens yet."""
-    folder = settings.store_folder
-    assert folder is not None
-    folder.mkdir(parents=True, exist_ok=True)
+async def open_application(settings: ServerSettings, access: Access | None = None) -> AsyncIterator[Application]:
+    """Open the store and whatever stands on it; nothing listens yet.
+
+    Without ``access`` everybody may do everything: whoever can open the folder can do that anyway.
+    """
+    async with (
+        _open_store(settings) as (store, runtime),
+        open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
+    ):
+        service = Service(queues, access or Access.open(), settings.request_bytes_max)
+        yield Application(store, queues, runtime, service)
+
+
+@asynccontextmanager
+async def _open_store(settings: ServerSettings) -> AsyncIterator[tuple[EmbeddedStore, Runtime]]:
+    if settings.store_folder is None:
+        runtime = memory_runtime()
+        async with await EmbeddedStore.in_memory(runtime) as store:
+            yield store, runtime
+        return
+    folder = _make_folder(settings.store_folder)
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
-        async with (
-            await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store,
-            open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
-        ):
-            yield Application(queues, runtime, Access.open(), settings)
+        async with await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store:
+            yield store, runtime
+
+
+def _make_folder(folder: Path) -> Path:
+    # A path such as `.` has no name of its own.
+    folder = folder.resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoFolder(f"cannot make the folder {folder}: {error.strerror}. Choose another with --data.") from error
+    return folder
 
 
 def serve(settings: ServerSettings, *, announce: Callable[[str], None]) -> None:
-    """Run a server until it is told to stop; ``announce`` is called with its address once it listens."""
+    """Run a server until a signal tells it to stop; ``announce`` is called with its address once it is ready.
+
+    Raises `NotSecured`, `KeysDamaged`, `CannotListen`, `BadCertificate`, `NoFolder`, and what opening the store raises:
+    `FolderTaken`, `TooFewShards`, `LogCorrupted` and others.
+    """
     logging.basicConfig(level=settings.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    uvloop.run(_serve(settings, announce))
 
-
-async def _serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
-    async with open_application(settings) as application:
+    def freeze_and_announce(address: str) -> None:
         # What is there now stays: a full collection would look at all of it, and stall everyone meanwhile.
         gc.collect()
         gc.freeze()
-        server = Server(application, settings)
-        await server.run(announce)
-        application.runtime.note(SERVER_STOPPED)
+        announce(address)
 
-
-class Server(uvicorn.Server):
-    """A server that stops from the front to the back."""
-
-    def __init__(self, application: Application, settings: ServerSettings) -> None:
-        self._application = application
-        config = uvicorn.Config(
-            application.asgi,
-            host=settings.host,
-            port=settings.port,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=IDLE_S,
-            timeout_graceful_shutdown=int(settings.stop_timeout_s),
-            ssl_certfile=settings.tls_cert or None,
-            ssl_keyfile=settings.tls_key or None,
-        )
-        super().__init__(config)
-
-    async def run(self, announce: Callable[[str], None]) -> None:  # type: ignore[override]
+    async def run_until_told() -> None:
+        told = Told()
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(each, self._stop)
-        self.config.load()
-        self.lifespan: Any = self.config.lifespan_class(self.config)
-        await self.startup()
-        if self.should_exit:
-            raise OSError(f"cannot listen on {self.config.host}:{self.config.port}")
-        address = self.address()
-        self._application.runtime.note(SERVER_STARTED, address=address)
-        announce(address)
-        await self.main_loop()
-        await self.shutdown()
+            loop.add_signal_handler(each, told.stop)
+        await run(settings, told, announce=freeze_and_announce)
 
-    def address(self) -> str:
-        host, port = self.servers[0].sockets[0].getsockname()[:2]
-        scheme = "https" if self.config.ssl_certfile else "http"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    uvloop.run(run_until_told())
 
-    def _stop(self) -> None:
-        if self.should_exit:
-            # Told twice: those who are still at work are left alone.
-            self.force_exit = True
-        else:
-            self._application.runtime.note(SERVER_STOPPING)
-            self._application.queues.waiting.stop()
-        self.should_exit = True
+
+async def run(
+    settings: ServerSettings, told: Told, *, announce: Callable[[str], None], patience: Patience = PATIENT
+) -> None:
+    """Run a server until it is told to stop; see `serve`."""
+    keys = Keys(settings.keys_path)
+    check_is_secured(settings, has_keys=not keys.access.is_open)
+    tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
+    doors = bind(settings.host, settings.port)
+    address = address_of(doors[0], has_tls=settings.has_tls)
+    health = Health()
+    shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
+    async with listening(doors, shared, tls) as listener, following(keys, write_note):
+        async with open_application(settings, keys.access) as application:
+            _connect(application, shared, keys.access, health, settings)
+            write_note(SERVER_STARTED, address=address, data=settings.store or settings.data)
+            announce(address)
+            await _watch_until_told(told, health)
+            write_note(SERVER_STOPPING)
+            application.stop()
+            await _drain(listener, settings, told)
+        write_note(SERVER_STOPPED)
+
+
+def _connect(
+    application: Application, shared: Shared, access: Access, health: Health, settings: ServerSettings
+) -> None:
+    """Give requests to the application from now on."""
+    requests = Requests(operation_of)
+    metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared))
+    routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
+    rest = application.rest(routes)
+    is_local = settings.is_on_loopback and not settings.behind_proxy
+    shared.application = LocalOnly(rest) if is_local else rest
+    shared.count = requests.count
+    health.look = application.journals
+
+
+async def _watch_until_told(told: Told, health: Health) -> None:
+    loop = asyncio.get_running_loop()
+    while not told.to_stop.is_set():
+        health.watch(loop.time())
+        try:
+            await asyncio.wait_for(told.to_stop.wait(), LOOK_S)
+        except TimeoutError:
+            pass
+    health.is_stopping = True
+
+
+async def _drain(listener: Listener, settings: ServerSettings, told: Told) -> None:
+    cut_off = await listener.drain(settings.stop_timeout_s, told.to_hurry)
+    if cut_off:
+        write_note(SERVER_CUT_OFF, requests=cut_off)
+
+
+def _connections_max(settings: ServerSettings) -> int:
+    possible = allow_connections(settings.connections_max)
+    if possible < settings.connections_max:
+        write_note(SERVER_FILES_LIMITED, connections_max=settings.connections_max, possible=possible)
+    return possible
+
+
+def _connections(shared: Shared) -> Connections:
+    return Connections(
+        now=len(shared.connections),
+        accepted=shared.accepted,
+        refused=shared.turned_away,
+        timed_out=shared.timed_out,
+    )
+
+
+def _journal(place: int, shard: Shard) -> Journal:
+    log = shard.log
+    assert isinstance(log, DiskLog)
+    is_full = False
+    try:
+        log.reserve(_PROBE_BYTES).__exit__(None, None, None)
+    except LogFull:
+        is_full = True
+    except (LogBusy, LogClosed):
+        pass
+    return Journal(
+        name=str(place),
+        size_bytes=sum(segment.size_bytes for segment in log.segments),
+        end_offset=log.end_offset,
+        durable_offset=log.durable_offset,
+        is_full=is_full,
+        is_history_behind=shard.history is not None and shard.history.is_behind,
+    )
+
+
+_FRONT = "/api/queues/"
+_HOT_NAMES = {key: operation.name for key, operation in HOT.items()}
+_NAMES = {
+    **{(operation.method, operation.path): operation.name for operation in OPERATIONS},
+    ("GET", "/health/live"): "health",
+    ("GET", "/health/ready"): "health",
+    ("GET", "/metrics"): "metrics",
+}
+
+
+def operation_of(scope: Scope) -> str:
+    """Return the name of the operation a request was for, as the OpenAPI document has it; `other` for no such."""
+    route = scope.get("route")
+    if route is not None:
+        return _NAMES.get((scope["method"], route.path), "other")
+    # The hot way is not routed by Starlette.
+    path: str = scope["path"]
+    if not path.startswith(_FRONT):
+        return "other"
+    return _HOT_NAMES.get((scope["method"], path[len(_FRONT) :].partition("/")[2]), "other")

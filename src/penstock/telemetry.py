@@ -1,8 +1,8 @@
-"""The name of every note the system writes about itself; no I/O.
+"""The name of every note the system writes about itself, and of every metric it shows; no I/O.
 
 A note is an event with fields, not a sentence with holes: `log.tail_cut` with a
 file, a position and a count of bytes can be searched, counted and alerted on.
-Nothing may be noted that is not declared here, so this file is the reference.
+Nothing may be noted or shown that is not declared here, so this file is the reference.
 """
 
 from dataclasses import dataclass
@@ -66,11 +66,26 @@ HISTORY_AHEAD = Note(
 REST_FAILED = Note(
     "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
 )
+KEYS_CHANGED = Note("keys.changed", "info", "The file with the keys was replaced, and other keys are good now.")
+KEYS_DAMAGED = Note(
+    "keys.damaged", "error", "The file with the keys cannot be used; those that were good before still are. Mend it."
+)
 SERVER_STARTED = Note("server.started", "info", "The server listens; says where, and where its data is.")
 SERVER_STOPPING = Note(
     "server.stopping", "info", "No new work is taken; long polls are answered and running requests finished."
 )
+SERVER_CUT_OFF = Note(
+    "server.cut_off",
+    "warning",
+    "Requests were still running when the time for stopping was over, or somebody was in a hurry; they were not "
+    "answered. What they asked for may have been done.",
+)
 SERVER_STOPPED = Note("server.stopped", "info", "Everything is closed and the journal is clean.")
+SERVER_FILES_LIMITED = Note(
+    "server.files_limited",
+    "warning",
+    "The system lets this process have fewer files than `connections_max` asks for: fewer connections are accepted.",
+)
 
 NOTES: tuple[Note, ...] = (
     LOG_OPENED,
@@ -89,7 +104,103 @@ NOTES: tuple[Note, ...] = (
     HISTORY_RESUMED,
     HISTORY_AHEAD,
     REST_FAILED,
+    KEYS_CHANGED,
+    KEYS_DAMAGED,
     SERVER_STARTED,
     SERVER_STOPPING,
+    SERVER_CUT_OFF,
     SERVER_STOPPED,
+    SERVER_FILES_LIMITED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One family of numbers: its name, kind and labels, and what it tells an operator."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    labels: tuple[str, ...]
+    meaning: str
+
+
+QUEUE_MESSAGES = Metric(
+    "penstock_queue_messages",
+    "gauge",
+    ("queue", "state", "tier"),
+    "Messages in a queue: `ready` by tier; `leased` and `delayed` have no tier.",
+)
+QUEUE_OLDEST_AGE = Metric(
+    "penstock_queue_oldest_age_seconds",
+    "gauge",
+    ("queue", "tier"),
+    "How long ago the oldest ready message of a tier was sent; not there for a tier without any.",
+)
+QUEUE_WORST_WAIT = Metric(
+    "penstock_queue_worst_wait_seconds",
+    "gauge",
+    ("queue", "tier"),
+    "How long a message sent now waits at the worst, if leasing goes on at its rate; not there while that is unknown.",
+)
+QUEUE_SENT = Metric("penstock_queue_sent_total", "counter", ("queue",), "Messages sent since the server started.")
+QUEUE_RECEIVED = Metric("penstock_queue_received_total", "counter", ("queue",), "Messages leased, each time counted.")
+QUEUE_ACKED = Metric("penstock_queue_acked_total", "counter", ("queue",), "Messages acked.")
+QUEUE_RELEASED = Metric("penstock_queue_released_total", "counter", ("queue",), "Messages given back by their workers.")
+QUEUES = Metric("penstock_queues", "gauge", (), "Queues there are.")
+QUEUES_LEFT_OUT = Metric(
+    "penstock_queues_left_out",
+    "gauge",
+    (),
+    "Queues without numbers of their own here, because there are too many: the last ones by name.",
+)
+REQUESTS = Metric(
+    "penstock_requests_total",
+    "counter",
+    ("operation", "status"),
+    "Requests answered; status 499 for those whose client did not wait for the answer.",
+)
+REQUEST_SECONDS = Metric(
+    "penstock_request_duration_seconds",
+    "histogram",
+    ("operation",),
+    "From the head of a request to the end of its answer; long polls include their waiting.",
+)
+LONG_POLLS = Metric("penstock_long_polls_waiting", "gauge", (), "Requests that wait for messages.")
+CONNECTIONS = Metric("penstock_connections", "gauge", (), "Connections that are open.")
+CONNECTIONS_ACCEPTED = Metric("penstock_connections_accepted_total", "counter", (), "Connections that were opened.")
+CONNECTIONS_REFUSED = Metric(
+    "penstock_connections_refused_total", "counter", (), "Connections turned away, because too many were open."
+)
+CONNECTIONS_TIMED_OUT = Metric(
+    "penstock_connections_timed_out_total",
+    "counter",
+    (),
+    "Connections ended because the client did not send a request, or read an answer, in time.",
+)
+JOURNAL_BYTES = Metric("penstock_journal_bytes", "gauge", ("journal",), "Size of a journal on the disk.")
+JOURNAL_RECORDS = Metric("penstock_journal_records_total", "counter", ("journal",), "Records ever appended.")
+JOURNAL_LAG = Metric("penstock_journal_lag_records", "gauge", ("journal",), "Records appended and not on the disk yet.")
+READY = Metric("penstock_ready", "gauge", (), "1 if `/health/ready` says so, else 0.")
+
+METRICS: tuple[Metric, ...] = (
+    QUEUE_MESSAGES,
+    QUEUE_OLDEST_AGE,
+    QUEUE_WORST_WAIT,
+    QUEUE_SENT,
+    QUEUE_RECEIVED,
+    QUEUE_ACKED,
+    QUEUE_RELEASED,
+    QUEUES,
+    QUEUES_LEFT_OUT,
+    REQUESTS,
+    REQUEST_SECONDS,
+    LONG_POLLS,
+    CONNECTIONS,
+    CONNECTIONS_ACCEPTED,
+    CONNECTIONS_REFUSED,
+    CONNECTIONS_TIMED_OUT,
+    JOURNAL_BYTES,
+    JOURNAL_RECORDS,
+    JOURNAL_LAG,
+    READY,
 )

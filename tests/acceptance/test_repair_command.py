@@ -127,9 +127,3 @@ def test_help_teaches_the_ways_out() -> None:
     done = penstock("repair", "--help")
     assert done.returncode == 0
     assert "skip   what is damaged becomes a hole" in done.stdout
-
-
-def test_serving_says_that_it_is_not_there_yet() -> None:
-    done = penstock("serve")
-    assert done.returncode == 69
-    assert "not in this version yet" in done.stderr

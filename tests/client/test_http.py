@@ -1,7 +1,7 @@
 """The transport over sockets, against peers that behave well and badly."""
 
 import asyncio
-from typing import TypeAlias
+from asyncio import StreamReader, StreamWriter
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,6 @@ from penstock.client.transport import Answer, NotSent, Unanswered
 from tests.client.peers import OK, Peer, peer, polite, transport_to
 
 pytestmark = pytest.mark.real_time
-
-Reader: TypeAlias = asyncio.StreamReader
-Writer: TypeAlias = asyncio.StreamWriter
 
 
 async def get(transport: HttpTransport, *, timeout_s: float = 5, is_repeatable: bool = True) -> Answer:
@@ -38,7 +35,7 @@ async def test_a_connection_is_used_again_and_again() -> None:
         assert b"host: 127.0.0.1:%d\r\n" % found.address.port in found.heads[0]
 
 
-async def closes_after_each(found: Peer, reader: Reader, writer: Writer) -> None:
+async def closes_after_each(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
     await found.request(reader)
     writer.write(OK)
     await writer.drain()
@@ -52,7 +49,7 @@ async def test_an_idle_connection_that_the_server_closed_is_not_used_again() -> 
         assert found.connections == 3
 
 
-async def closes_on_the_second(found: Peer, reader: Reader, writer: Writer) -> None:
+async def closes_on_the_second(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
     await found.request(reader)
     writer.write(OK)
     if found.connections == 1:
@@ -78,7 +75,7 @@ async def test_a_request_that_may_not_be_repeated_is_not() -> None:
 
 
 async def test_a_fresh_connection_that_is_closed_leaves_the_request_unanswered() -> None:
-    async def hangs_up(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def hangs_up(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
 
     async with peer(hangs_up) as found, transport_to(found) as transport:
@@ -96,7 +93,7 @@ async def test_nobody_listening_means_that_nothing_was_sent() -> None:
 
 
 async def test_an_answer_in_chunks_is_put_together() -> None:
-    async def chunked(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def chunked(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
         await writer.drain()
@@ -110,7 +107,7 @@ async def test_an_answer_in_chunks_is_put_together() -> None:
 
 
 async def test_an_interim_answer_is_not_taken_for_the_answer() -> None:
-    async def interim(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def interim(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + OK)
         await polite(found, reader, writer)
@@ -131,7 +128,7 @@ async def test_an_interim_answer_is_not_taken_for_the_answer() -> None:
     ids=["headers", "length", "another protocol", "upgrade", "cut off"],
 )
 async def test_an_answer_that_is_too_large_or_broken_is_no_answer(answer: bytes, reason: str) -> None:
-    async def says(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def says(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(answer)
         await writer.drain()
@@ -143,7 +140,7 @@ async def test_an_answer_that_is_too_large_or_broken_is_no_answer(answer: bytes,
 
 @given(noise=st.binary(min_size=1, max_size=200))
 def test_no_noise_from_a_server_is_more_than_an_unanswered_request(noise: bytes) -> None:
-    async def noisy(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def noisy(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n" + noise)
         await writer.drain()
@@ -160,7 +157,7 @@ def test_no_noise_from_a_server_is_more_than_an_unanswered_request(noise: bytes)
 
 
 async def test_time_runs_out_for_an_answer_that_does_not_come() -> None:
-    async def silent(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def silent(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         await reader.read()
 
@@ -174,7 +171,7 @@ async def test_time_runs_out_for_an_answer_that_does_not_come() -> None:
 async def test_a_cancelled_request_closes_its_connection_and_nobody_gets_its_answer() -> None:
     release = asyncio.Event()
 
-    async def slow(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def slow(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         if found.connections == 1:
             await release.wait()
@@ -193,7 +190,7 @@ async def test_a_cancelled_request_closes_its_connection_and_nobody_gets_its_ans
 
 
 async def test_a_large_body_arrives_whole_at_a_slow_reader() -> None:
-    async def slow(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def slow(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await asyncio.sleep(0.05)
         await polite(found, reader, writer)
 
@@ -206,7 +203,7 @@ async def test_a_large_body_arrives_whole_at_a_slow_reader() -> None:
 
 
 async def test_an_answer_before_the_end_of_the_body_is_an_answer() -> None:
-    async def refuses(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def refuses(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         found.heads.append(head)
         writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
@@ -222,7 +219,7 @@ async def test_an_answer_before_the_end_of_the_body_is_an_answer() -> None:
 async def test_there_are_no_more_connections_than_allowed() -> None:
     busy = most = 0
 
-    async def counts(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def counts(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         nonlocal busy, most
         while True:
             await found.request(reader)
@@ -239,7 +236,7 @@ async def test_there_are_no_more_connections_than_allowed() -> None:
 
 
 async def test_what_a_server_says_unasked_closes_the_connection() -> None:
-    async def chatty(found: Peer, reader: Reader, writer: Writer) -> None:
+    async def chatty(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(OK)
         await writer.drain()

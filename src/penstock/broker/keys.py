@@ -16,11 +16,12 @@ The laws of the file:
   the last key was revoked, or the file is gone or damaged.
 """
 
+import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -38,7 +39,9 @@ from penstock.broker.access import (
     Role,
     hash_of,
 )
+from penstock.telemetry import KEYS_CHANGED, KEYS_DAMAGED
 
+LOOK_S = 1.0
 ENDING_CHARACTERS = 4
 SECRET_BYTES = 32
 FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -105,6 +108,28 @@ class Keys:
             return False
         self.problem = ""
         return True
+
+
+@asynccontextmanager
+async def following(keys: Keys, note: Callable[..., None]) -> AsyncIterator[None]:
+    """Look at the file every second for as long as this is entered."""
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            problem = keys.problem
+            if keys.refresh():
+                note(KEYS_CHANGED)
+            elif keys.problem != problem:
+                note(KEYS_DAMAGED, reason=keys.problem)
+
+    # Not a TaskGroup, which would wrap what the server raises into a group.
+    looking = asyncio.create_task(look())  # noqa: TID251 - It is awaited below.
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.wait([looking])
 
 
 def read_keys(path: Path) -> list[Key]:
@@ -179,6 +204,7 @@ def _write(path: Path, keys: list[Key]) -> None:
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as new:
+        _give_to_owner(descriptor, path.parent)
         new.write(data)
         new.flush()
         os.fsync(new.fileno())
@@ -195,10 +221,18 @@ def _locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        _give_to_owner(descriptor, path.parent)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _give_to_owner(descriptor: int, folder: Path) -> None:
+    """Let a file belong to whom the folder does: root makes keys for a server that is not root."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def _stamp(path: Path) -> Stamp | None:

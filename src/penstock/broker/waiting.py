@@ -107,8 +107,7 @@ class Waiting:
     async def _wait(
         self, queue: str, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
     ) -> Delivery | None:
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + wait_ms / 1_000
+        ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
         room = self._enter(queue)
         delivery: Delivery | None = None
         gone: asyncio.Future[None] | None = None
@@ -117,7 +116,7 @@ class Waiting:
             while not _is_done(gone):
                 wakes = room.wakes
                 delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
-                if delivery is not None or self.is_stopping or loop.time() >= ends_at:
+                if delivery is not None or self._is_over(ends_at):
                     break
                 if room.wakes == wakes:
                     await self._look_ahead(queue, room)
@@ -125,8 +124,10 @@ class Waiting:
                     gone = absence.watch()
                 if room.wakes == wakes:
                     was_woken = await _sit(room, ends_at, gone, is_first=was_woken)
-            if was_woken:
-                await self._hand_on(queue, room, delivery)
+                    if not was_woken:
+                        # Nothing has come, so there is nothing to ask for.
+                        break
+            await self._hand_on(queue, room, delivery, was_woken=was_woken)
             return delivery
         except BaseException:
             # Whatever it is, a queue that is gone or a client that is: the next one is to learn it, too.
@@ -134,6 +135,9 @@ class Waiting:
             raise
         finally:
             self._leave(queue, room)
+
+    def _is_over(self, ends_at: float) -> bool:
+        return self.is_stopping or asyncio.get_running_loop().time() >= ends_at
 
     def _enter(self, queue: str) -> Room:
         if self.count >= self._most:
@@ -153,11 +157,11 @@ class Waiting:
                 room.timer.cancel()
             del self._rooms[queue]
 
-    async def _hand_on(self, queue: str, room: Room, delivery: Delivery | None) -> None:
+    async def _hand_on(self, queue: str, room: Room, delivery: Delivery | None, *, was_woken: bool) -> None:
         """Whoever was woken leaves. What woke it may be for later, so somebody is to look when that is."""
-        if delivery is None:
+        if was_woken and delivery is None:
             _wake_one(room)
-        else:
+        elif was_woken:
             await self._look_ahead(queue, room)
 
     async def _look_ahead(self, queue: str, room: Room) -> None:

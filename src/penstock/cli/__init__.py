@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import backup, configuration, key, repair, serve
+from penstock.cli import (
+    backup,
+    configuration,
+    dead_letters,
+    escalate,
+    key,
+    queue,
+    receive,
+    repair,
+    send,
+    serve,
+    top,
+    work,
+)
 from penstock.cli.printing import say
 
 app = typer.Typer(
@@ -40,16 +53,30 @@ def about(
 
     [bold]Try:[/]
 
-    penstock repair ./data/orders                look for damage, change nothing
-    penstock backup ./data ./copy                copy a store while it is in use
+    penstock serve                               run a server, on this machine only
+    penstock queue create orders                 make a queue
+    penstock send orders "two teapots"           send a message
+    penstock receive orders                      receive it, print it, ack it
+    penstock top                                 see what is going on
     """
 
 
-app.command("serve")(serve.serve)
-app.add_typer(key.app, name="key")
-app.command("config")(configuration.config_command)
-app.command("repair")(repair.repair_command)
-app.command("backup")(backup.backup_command)
+SERVER, MESSAGES, FOLDERS = "Run", "Queues and messages", "Folders"
+
+app.command("serve", rich_help_panel=SERVER)(serve.serve)
+app.command("work", rich_help_panel=SERVER)(work.work)
+app.command("config", rich_help_panel=SERVER)(configuration.config_command)
+app.add_typer(key.app, name="key", rich_help_panel=SERVER)
+app.add_typer(queue.app, name="queue", rich_help_panel=MESSAGES)
+app.command("send", rich_help_panel=MESSAGES)(send.send)
+app.command("receive", rich_help_panel=MESSAGES)(receive.receive)
+app.command("peek", rich_help_panel=MESSAGES)(receive.peek)
+app.command("top", rich_help_panel=MESSAGES)(top.top)
+app.command("explain", rich_help_panel=MESSAGES)(escalate.explain)
+app.command("escalate", rich_help_panel=MESSAGES)(escalate.escalate)
+app.add_typer(dead_letters.app, name="dlq", rich_help_panel=MESSAGES)
+app.command("backup", rich_help_panel=FOLDERS)(backup.backup_command)
+app.command("repair", rich_help_panel=FOLDERS)(repair.repair_command)
 
 
 def main() -> None:

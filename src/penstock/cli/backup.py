@@ -1,19 +1,15 @@
 """`penstock backup`: copies a store or a log while somebody uses it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress
 
 from penstock.cli.exits import refuse
 from penstock.cli.printing import counted, errors, print_json, say
-from penstock.log.backup import Copied, Folder, LogMovesTooFast, TargetNotEmpty, backup
-from penstock.log.manifest import UnknownFormat
-from penstock.log.survey import NothingToRead
-from penstock.runtime.disk import SystemDisk
-from penstock.runtime.interface import FolderTaken
-from penstock.store.embedded.backup import backup_store, is_store
+
+if TYPE_CHECKING:
+    from penstock.log.backup import Copied
 
 
 def backup_command(
@@ -33,6 +29,11 @@ def backup_command(
     penstock backup ./penstock-data ./copies/monday
     penstock backup ./penstock-data/history ./copies/history
     """
+    from penstock.log.backup import LogMovesTooFast, TargetNotEmpty
+    from penstock.log.manifest import UnknownFormat
+    from penstock.log.survey import NothingToRead
+    from penstock.runtime.interface import FolderTaken
+
     try:
         done = _copy_with_progress(folder.resolve(), target.resolve())
     except (NothingToRead, TargetNotEmpty, LogMovesTooFast, UnknownFormat, FolderTaken, OSError) as error:
@@ -43,7 +44,13 @@ def backup_command(
         say(f"Copied {counted(done.segments, 'segment')}, {done.size_bytes:,} bytes, to {target}")
 
 
-def _copy_with_progress(source: Path, copy: Path) -> Copied:
+def _copy_with_progress(source: Path, copy: Path) -> "Copied":
+    from rich.progress import Progress
+
+    from penstock.log.backup import Folder, backup
+    from penstock.runtime.disk import SystemDisk
+    from penstock.store.embedded.backup import backup_store, is_store
+
     old, new = Folder(SystemDisk(source.parent), source.name), Folder(SystemDisk(copy.parent), copy.name)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(f"Copying {source.name}", total=None)

@@ -48,7 +48,10 @@ def config_command(*, config: Config = None, as_json: Json = False) -> None:
     rows = table("section", "setting", "value", "from")
     for section, settings in shown.items():
         for name, each in settings.items():
-            rows.add_row(section, name, plain(str(each["value"])), plain(each["from"]))
+            value = str(each["value"])
+            # As it is written in a file.
+            value = value.lower() if isinstance(each["value"], bool) else value
+            rows.add_row(section, name, plain(value), plain(each["from"]))
     console.print(rows)
     if find_file(config, os.environ, Path()) is None:
         remark("There is no penstock.toml here. With one, its sections are [server] and [client].")

@@ -4,19 +4,33 @@ What was asked for goes to standard output, everything else to standard error, s
 that a pipe gets the one without the other.
 """
 
+import os
+import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+# In a pipe a row of a table is one line, however long.
+PIPE_COLUMNS = 10_000
+
+
+def _made(*, is_error: bool) -> Console:
+    stream = sys.stderr if is_error else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    return Console(stderr=is_error, highlight=False, width=width)
+
+
+console = _made(is_error=False)
+errors = _made(is_error=True)
 
 
 def say(sentence: str) -> None:
@@ -29,9 +43,9 @@ def remark(sentence: str) -> None:
     errors.print(sentence, soft_wrap=True, markup=False)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, *, is_error: bool = False) -> None:
     """Print one line of JSON."""
-    typer.echo(msgspec.json.encode(value).decode())
+    typer.echo(msgspec.json.encode(value).decode(), err=is_error)
 
 
 def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
@@ -58,8 +72,10 @@ def plain(text: str) -> Text:
     return Text("".join(character if character.isprintable() else "�" for character in text))
 
 
-def progress() -> Progress:
+def progress() -> "Progress":
     """Return a bar that is on the terminal while there is one, and gone afterwards."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

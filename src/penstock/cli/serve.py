@@ -1,17 +1,133 @@
-"""`penstock serve`."""
+"""`penstock serve`: runs the server until it is told to stop."""
 
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.configuration import Config, loaded
 from penstock.cli.exits import Ending, refuse
+from penstock.cli.printing import say
+from penstock.settings import BadSetting, LogLevel, NotSecured, ServerSettings
+
+Secured = "Keys and TLS"
+Limited = "Limits"
 
 
-def serve() -> None:
-    """Run the server (not in this version yet).
+def serve(
+    *,
+    host: Annotated[str | None, typer.Option(help="The address to listen on. Default: this machine only.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port for HTTP; 0 takes any that is free.")] = None,
+    kafka_port: Annotated[int | None, typer.Option(help="For a later version: nothing listens on it yet.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder for messages and keys.", file_okay=False)] = None,
+    store: Annotated[str | None, typer.Option(help="file:PATH for another folder for messages, or memory:")] = None,
+    shards: Annotated[int | None, typer.Option(help="How many journals share the queues.")] = None,
+    tls_cert: Annotated[str | None, typer.Option(help="The certificate, in PEM.", rich_help_panel=Secured)] = None,
+    tls_key: Annotated[str | None, typer.Option(help="Its private key, in PEM.", rich_help_panel=Secured)] = None,
+    behind_proxy: Annotated[
+        bool | None,
+        typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
+    ] = None,
+    connections_max: Annotated[
+        int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
+    ] = None,
+    waiting_max: Annotated[
+        int | None, typer.Option(help="Requests that may wait for messages.", rich_help_panel=Limited)
+    ] = None,
+    request_bytes_max: Annotated[
+        int | None, typer.Option(help="The largest request, in bytes.", rich_help_panel=Limited)
+    ] = None,
+    stop_timeout_s: Annotated[
+        float | None, typer.Option(help="How long running requests may take at the end.", rich_help_panel=Limited)
+    ] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="The least important notes that are written.")] = None,
+    config: Config = None,
+) -> None:
+    """Run the server. Ctrl-C, or SIGTERM, stops it in good order.
 
-    [bold]Example:[/]
+    Everything is in one folder; without --data it is ./penstock-data. Bound to this
+    machine it needs nothing else. Where others can reach it, it starts only with keys
+    (penstock key create) and TLS.
+
+    [bold]Examples:[/]
 
     penstock serve
+    penstock serve --port 9000 --data /var/lib/penstock
+    penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
-    refuse(
-        "The server is not in this version yet: it holds the queues that the server will serve.\n"
-        "What works today is in the README: queues from Python, penstock backup, penstock repair.",
-        Ending.UNREACHABLE,
-    )
+    options = {name: value for name, value in locals().items() if name != "config"}
+    settings = loaded(ServerSettings, options, config).settings
+    _check_certificate(settings)
+    with _refusals(settings):
+        # Only this command needs the whole server.
+        from penstock.server import serve as run
+
+        run(settings, announce=lambda address: _greet(address, settings))
+
+
+def _check_certificate(settings: ServerSettings) -> None:
+    """End the command if the certificate cannot be used, before anything is opened."""
+    if not settings.has_tls:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (ssl.SSLError, OSError) as error:
+        files = f"{settings.tls_cert} and {settings.tls_key}"
+        refuse(f"tls_cert and tls_key: {files} cannot be used: {error}", Ending.BAD_SETTINGS)
+
+
+def _greet(address: str, settings: ServerSettings) -> None:
+    """Say where everything is, once requests are taken."""
+    kept = "in memory only: gone when it stops" if settings.store_folder is None else str(settings.store_folder)
+    keys = "needed" if settings.keys_path.exists() else "not needed: only this machine reaches it"
+    say(f"Penstock listens on {address}")
+    say(f"  messages  {kept}")
+    say(f"  keys      {keys}")
+    say(f"  docs      {address}/docs")
+
+
+@contextmanager
+def _refusals(settings: ServerSettings) -> Iterator[None]:
+    """Turn what keeps a server from starting into a sentence and an exit code."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException = error
+        # Whoever stood between it and us may have been a group of tasks.
+        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+            cause = cause.exceptions[0]
+        for kinds, ending, advice in _reasons(settings):
+            if isinstance(cause, kinds):
+                refuse(f"{cause}{advice}", ending)
+        raise
+
+
+Reason = tuple[tuple[type[BaseException], ...], Ending, str]
+
+
+def _reasons(settings: ServerSettings) -> list[Reason]:
+    from penstock.broker.keys import KeysDamaged
+    from penstock.log.manifest import UnknownFormat
+    from penstock.log.recovery import LogCorrupted
+    from penstock.runtime.interface import FolderTaken
+    from penstock.store.embedded.codec import UnknownEvent
+    from penstock.store.embedded.recall import JournalHasNoBeginning
+    from penstock.store.embedded.replay import JournalHasHole
+    from penstock.store.embedded.shards import TooFewShards
+    from penstock.store.embedded.snapshot import SnapshotUnknown
+
+    damages = (LogCorrupted, UnknownFormat, UnknownEvent, JournalHasHole, JournalHasNoBeginning, SnapshotUnknown)
+    place = f"{settings.host}:{settings.port}, {settings.data}"
+    return [
+        ((NotSecured, BadSetting, TooFewShards), Ending.BAD_SETTINGS, ""),
+        ((FolderTaken,), Ending.CONFLICT, "\nOr give this server a folder of its own: --data."),
+        ((*damages, KeysDamaged), Ending.STORAGE_FAILED, ""),
+        (
+            (OSError,),
+            Ending.CONFLICT,
+            f"\nThe server cannot start here ({place}). Say another --port, --host or --data.",
+        ),
+    ]

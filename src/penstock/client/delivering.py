@@ -6,7 +6,7 @@ doubled.
 
 What is refused as a whole may be wanted in parts. If a queue is full, or a message is refused that travels with those
 of others, half as many are tried, down to a single one: that one is at fault, or has to wait until there is room. What
-succeeds doubles the next part.
+succeeds doubles the next part. A queue that is too small for all of a `send_many` takes it in parts, too.
 
     1000 ──429──► 500 ──429──► 250 ──201──► 500 ──429──► … 1 ──429──► wait for `Retry-After`, and on
 
@@ -117,7 +117,7 @@ class Delivery:
                 else:
                     await self._wait_for_room(parcel, position, full)
             except (BadRequest, TooLarge) as error:
-                if parcel.is_mixed and stop - position > 1:
+                if stop - position > 1 and (parcel.is_mixed or isinstance(error, BadRequest)):
                     most = (stop - position) // 2
                 else:
                     parcel.fail(position, stop, error)
@@ -180,13 +180,13 @@ class ListedParcel:
     def answer(self, start: int, stop: int, ids: Ids) -> None:
         self._parts.append((start, stop, ids))
 
-    def fail(self, start: int, stop: int, error: PenstockError) -> None:  # noqa: ARG002 - what has no id has failed.
+    def fail(self, start: int, stop: int, error: PenstockError) -> None:  # noqa: ARG002 - what follows is not sent.
         self.error = self.error or error
+        self._length = start
 
     def expire(self, start: int, now_s: float, error: PenstockError) -> bool:
         if now_s >= self._deadline_s:
-            self.error = self.error or error
-            self._length = start
+            self.fail(start, self._length, error)
         return now_s < self._deadline_s
 
     def drop_done(self, start: int) -> None:

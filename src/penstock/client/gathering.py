@@ -77,6 +77,9 @@ class GatheredParcel:
                     is_awaited = True
         return is_awaited
 
+    def is_awaited(self) -> bool:
+        return not all(row[2].done() for row in self._rows)
+
     def drop_done(self, start: int) -> None:
         self._rows[start:] = [row for row in self._rows[start:] if not row[2].done()]
 
@@ -92,7 +95,7 @@ class Lane:
         self._in_flight_max = in_flight_max
         self._loop = asyncio.get_running_loop()
         self._rows: list[Waiting] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], GatheredParcel] = {}
         self._is_due = False
 
     def add(self, body: bytes, extras: Extras | None, deadline_s: float) -> "asyncio.Future[str]":
@@ -108,6 +111,9 @@ class Lane:
         """Return when everything has an answer."""
         while self._tasks or self._rows:
             self._start()
+            for task, parcel in self._tasks.items():
+                if not parcel.is_awaited():
+                    task.cancel()
             await asyncio.wait(self._tasks)
 
     async def abandon(self) -> None:
@@ -124,8 +130,8 @@ class Lane:
         self._is_due = False
         while self._rows and (not self._tasks or (len(self._tasks) < self._in_flight_max and len(self._rows) >= EAGER)):
             rows, size = self._take()
-            task = self._loop.create_task(self._carry(rows, size))
-            self._tasks.add(task)
+            parcel = GatheredParcel(rows)
+            self._tasks[self._loop.create_task(self._carry(parcel, size))] = parcel
 
     def _take(self) -> tuple[list[Waiting], int]:
         """Take as many as fit into a request, and return how much room they have."""
@@ -136,8 +142,7 @@ class Lane:
         del self._rows[: len(rows)]
         return rows, size + MESSAGE_BYTES * len(rows)
 
-    async def _carry(self, rows: list[Waiting], size: int) -> None:
-        parcel = GatheredParcel(rows)
+    async def _carry(self, parcel: GatheredParcel, size: int) -> None:
         parcel.drop_done(0)
         try:
             await self._delivery.deliver(parcel)
@@ -152,7 +157,7 @@ class Lane:
             self._room.give(size)
             task = asyncio.current_task()
             assert task is not None
-            self._tasks.discard(task)
+            self._tasks.pop(task, None)
             self._start()
 
 

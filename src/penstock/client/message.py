@@ -9,7 +9,7 @@ is to write fifteen properties twice.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from types import TracebackType
@@ -209,7 +209,9 @@ class Delivered:
         return str(Receipt(self.facts.frame.lease, self.facts.frame.token, self.row))
 
     def held(self) -> Held:
-        return self.facts.held(1 << self.row)
+        """This message, for settling."""
+        frame = self.facts.frame
+        return Held(frame.lease, frame.token, 1 << self.row)
 
     def __repr__(self) -> str:
         body = self.body
@@ -220,9 +222,9 @@ class Delivered:
 class Settler(Protocol):
     """Settles rows of a lease and returns which of them were done; the queue of the asynchronous face is one."""
 
-    async def settle(
+    def settle(
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
-    ) -> int: ...
+    ) -> Awaitable[int]: ...
 
 
 class Message(Delivered):
@@ -288,6 +290,10 @@ class Batch(Sequence[Message]):
             assert facts is not None
             return Message(facts, rows, self._settler)
         return [Message(facts, each, self._settler) for each in rows if facts is not None]
+
+    def __iter__(self) -> Iterator[Message]:
+        facts, settler = self.facts, self._settler
+        return (Message(facts, row, settler) for row in range(len(self)) if facts is not None)
 
     @property
     def bodies(self) -> Sequence[bytes]:

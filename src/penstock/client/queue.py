@@ -1,7 +1,7 @@
 """A queue, as an asynchronous program sees it: a name, and what can be done with it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, overload
 
@@ -17,6 +17,8 @@ from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, 
 from penstock.wire.queues import Deleted, QueueView
 
 Attributes = Mapping[str, str | int | float | bool]
+# Messages, or receipts.
+What = Iterable[Delivered] | Iterable[str] | Iterable[Delivered | str] | Delivered | str
 PREFETCH = 16
 _NOTHING = (None,) * 7
 
@@ -123,32 +125,28 @@ class Queue:
         """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end."""
         return prefetching.messages(self, prefetch=prefetch, wait_s=wait_s, visibility_timeout=visibility_timeout)
 
-    async def ack(self, what: Iterable[Delivered | str] | Delivered | str) -> list[bool]:
+    async def ack(self, what: What) -> list[bool]:
         """Ack messages, or receipts, in one request; False for those whose lease had ended."""
         return await self._settle_all("ack", what)
 
-    async def release(
-        self, what: Iterable[Delivered | str] | Delivered | str, *, error: str = "", delay_s: float | None = None
-    ) -> list[bool]:
+    async def release(self, what: What, *, error: str = "", delay_s: float | None = None) -> list[bool]:
         """Give messages back, to rest for ``delay_s`` or for the queue's own backoff."""
         return await self._settle_all("release", what, time_ms=release_ms(delay_s), text=error)
 
-    async def extend(
-        self, what: Iterable[Delivered | str] | Delivered | str, *, visibility_timeout: float
-    ) -> list[bool]:
+    async def extend(self, what: What, *, visibility_timeout: float) -> list[bool]:
         """Hold messages for so many seconds from now on."""
         return await self._settle_all("extend", what, time_ms=extend_ms(visibility_timeout))
 
-    async def settle(
+    def settle(
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
-    ) -> int:
-        """Settle some messages of one lease; what all of the above are made of."""
-        return await self._outbox.settling(self.name).settle(verb, held, facts, time_ms=time_ms, text=text)
+    ) -> Awaitable[int]:
+        """Settle some messages of one lease, gathered with others; what all of the above are made of."""
+        return self._outbox.settling(self.name).settle(verb, held, facts, time_ms=time_ms, text=text)
 
     async def _settle_all(
         self,
         verb: Literal["ack", "release", "extend"],
-        what: Iterable[Delivered | str] | Delivered | str,
+        what: What,
         *,
         time_ms: int | None = None,
         text: str = "",

@@ -39,18 +39,15 @@ class Settling:
         self._path = calls.path_of(queue)
         self._lanes: dict[Words, _Lane] = {}
 
-    async def settle(
+    def settle(
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
-    ) -> int:
-        """Settle some messages of a lease, and return the bits of those that were done."""
+    ) -> "asyncio.Future[int]":
+        """Settle some messages of a lease; in the end there are the bits of those that were done."""
         words = verb, time_ms, text
         lane = self._lanes.get(words)
         if lane is None:
             lane = self._lanes[words] = _Lane(self._caller, self._path, words, self._lanes)
-        done = await lane.add(held, facts)
-        if facts is not None and time_ms is not None and verb == "extend" and done:
-            facts.extended(done, time_ms)
-        return done
+        return lane.add(held, facts)
 
     async def drain(self) -> None:
         for lane in list(self._lanes.values()):
@@ -149,8 +146,11 @@ class _Lane:
         for (lease, token, rows), facts, future in asked:
             if not future.done():
                 rows_done = done[lease, token] & rows
-                if is_repeated and facts is not None and verb != "extend" and rows_done != rows:
-                    rows_done |= _not_lapsed(facts, rows)
+                if facts is not None:
+                    if verb == "extend":
+                        facts.extended(rows_done, time_ms or 0)
+                    elif is_repeated and rows_done != rows:
+                        rows_done |= _not_lapsed(facts, rows)
                 future.set_result(rows_done)
 
     async def _ask(self, call: calls.Call[list[int]]) -> tuple[list[int], bool]:

@@ -4,9 +4,9 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar, overload
 
-from penstock.client.message import Delivered, Facts
+from penstock.client.message import Facts
 from penstock.client.operating import Instant
-from penstock.client.queue import PREFETCH, Attributes, Queue
+from penstock.client.queue import PREFETCH, Attributes, Queue, What
 from penstock.client.sync_message import SyncBatch, SyncMessage
 from penstock.wire.frames import Held
 from penstock.wire.messages import Acked, Explained, Seen, SeenPage
@@ -14,7 +14,6 @@ from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, 
 from penstock.wire.queues import Deleted, QueueView
 
 T = TypeVar("T")
-What = Iterable[Delivered | str] | Delivered | str
 
 
 class Runner(Protocol):
@@ -115,7 +114,7 @@ class SyncQueue:
         return self._runner.run(self._queue.extend(what, visibility_timeout=visibility_timeout))
 
     def settle(self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = "") -> int:
-        return self._runner.run(self._queue.settle(verb, held, facts, time_ms=time_ms, text=text))
+        return self._runner.run(_settled(self._queue, verb, held, facts, time_ms, text))
 
     def describe(self) -> QueueView:
         return self._runner.run(self._queue.describe())
@@ -207,3 +206,7 @@ class SyncQueue:
 
     def history(self, *, offset: int | None = None, since: Instant | None = None, limit: int = 1_000) -> HistoryPage:
         return self._runner.run(self._queue.history(offset=offset, since=since, limit=limit))
+
+
+async def _settled(queue: Queue, verb: str, held: Held, facts: Facts | None, time_ms: int | None, text: str) -> int:
+    return await queue.settle(verb, held, facts, time_ms=time_ms, text=text)

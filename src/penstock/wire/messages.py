@@ -24,9 +24,25 @@ Group = Annotated[str, Meta(min_length=1, max_length=128)]
 Priority = Annotated[
     str | int, Meta(description="CRITICAL, HIGH, NORMAL (the default), LOW or BACKGROUND, or a number from 0 to 4.")
 ]
+Base64 = Annotated[
+    str,
+    Meta(
+        extra_json_schema={
+            "contentEncoding": "base64",
+            "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+        }
+    ),
+]
 Limit = Annotated[int, Meta(ge=1, le=MESSAGES_MAX)]
 Timeout = Annotated[float, Meta(ge=0, le=43_200)]
-Receipt = Annotated[str, Meta(max_length=64, description="As it came with the message.")]
+Receipt = Annotated[
+    str,
+    Meta(
+        max_length=64,
+        description="As it came with the message. What is in it may change.",
+        extra_json_schema={"pattern": "^[0-9a-f]{1,16}-[0-9a-f]{1,16}-[0-9a-f]{1,4}$"},
+    ),
+]
 MessageId = Annotated[str, Meta(max_length=64)]
 State = Annotated[
     Literal["ready", "delayed", "in_flight", "spent", "moving"],
@@ -42,8 +58,10 @@ Text = Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in th
 class Draft(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """A message to be sent: `data`, or `data_base64` for bytes that are no text."""
 
-    data: Annotated[Any, Meta(description="Text, or any JSON value but null.")] = UNSET
-    data_base64: str | UnsetType = UNSET
+    data: Annotated[
+        Any, Meta(description="Text, or any JSON value but null.", extra_json_schema={"not": {"type": "null"}})
+    ] = UNSET
+    data_base64: Base64 | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
     delay_s: Seconds | UnsetType = UNSET
     scheduled_at: Annotated[

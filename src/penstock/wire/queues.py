@@ -13,8 +13,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
 
 Seconds = Annotated[float, Meta(ge=0, le=366 * 86_400)]
-Name = Annotated[str, Meta(min_length=1, max_length=85, pattern=r"^[A-Za-z0-9_.-]+$")]
-Weight = Annotated[float, Meta(gt=0, le=1_000)]
+# As in core/names.py: "q_" begins an id, and a last ".dead" is not counted.
+Name = Annotated[str, Meta(min_length=1, max_length=85, pattern=r"^(?!q_)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}(\.dead)?$")]
+Weight = Annotated[float, Meta(ge=0.001, le=1_000)]
 
 
 class Tiers(Struct, omit_defaults=True, forbid_unknown_fields=True):

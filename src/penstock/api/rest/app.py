@@ -17,6 +17,7 @@ from penstock.api.rest.calling import Answer, Call, Gone, Operation, Receive, Sc
 from penstock.api.rest.errors import encode_problem, problem, problem_of
 from penstock.api.rest.formats import encode
 from penstock.api.rest.operations import HOT, OPERATIONS
+from penstock.api.rest.service import routes as service_routes
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import REST_FAILED
 from penstock.wire.problems import Problem
@@ -30,11 +31,17 @@ class RestApplication:
     def __init__(self, service: Service, note: NoteWriter, *, routes: list[Route] | None = None) -> None:
         self._service = service
         self._note = note
-        self._router = Router([*map(self._route, _paths(OPERATIONS)), *(routes or [])], redirect_slashes=False)
+        self._router = Router(
+            [*map(self._route, _paths(OPERATIONS)), *service_routes(), *(routes or [])], redirect_slashes=False
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not spoken here")
+        if b"%" in scope.get("raw_path", b"") and b"%2f" in scope["raw_path"].lower():
+            # No name has a slash in it. Read as one, it would part the path where nobody before us saw it parted.
+            await _send_problem(send, problem("not_found", "a path with an escaped slash leads nowhere"))
+            return
         operation, parameters = _hot(scope)
         if operation is not None:
             await self._answer(operation, parameters, scope, receive, send)

@@ -20,6 +20,7 @@ from penstock.broker.queues import Queues
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Gone(Exception):
@@ -143,9 +144,7 @@ class Departure:
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: int) -> bytes:
     """Return the whole body; what is too large is refused before it is read, or as soon as it shows."""
-    length = headers.get(b"content-length")
-    if length is not None and int(length) > bytes_max:
-        raise _too_large(int(length), bytes_max)
+    _check_length(headers, bytes_max)
     message = await receive()
     if message["type"] == "http.disconnect":
         raise Gone
@@ -166,6 +165,17 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: in
             raise _too_large(size, bytes_max)
         parts.append(part)
     return b"".join(parts)
+
+
+def _check_length(headers: dict[bytes, bytes], bytes_max: int) -> None:
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        # What is small on the way could be huge here.
+        name = headers[b"content-encoding"][:100].decode("latin-1")
+        detail = f"Content-Encoding is {name!r}; bodies are taken as they are, not compressed"
+        raise Refused("unsupported_media_type", detail, field="Content-Encoding")
+    length = headers.get(b"content-length")
+    if length is not None and int(length) > bytes_max:
+        raise _too_large(int(length), bytes_max)
 
 
 def _too_large(size: int, bytes_max: int) -> Refused:

@@ -27,6 +27,8 @@ _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _LIMIT = re.compile(r"(?:<=|>=|<|>) ([0-9.]+)")
 _BUSY_S = 0.2
 _WAITING_S = 1.0
+# What a client sent is in it, and need not come back whole.
+_DETAIL_CHARACTERS_MAX = 1_000
 
 
 class Refused(Exception):
@@ -58,7 +60,7 @@ def problem(
         title=known.title,
         status=known.status,
         code=code,
-        detail=detail,
+        detail=detail if len(detail) <= _DETAIL_CHARACTERS_MAX else f"{detail[:_DETAIL_CHARACTERS_MAX]}…",
         field=msgspec.UNSET if field is None else field,
         limit=msgspec.UNSET if limit is None else limit,
         retry_after_s=msgspec.UNSET if retry_after_s is None else retry_after_s,

@@ -4,6 +4,7 @@ from array import array
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -131,6 +132,8 @@ class _Row:
         self.group = b"" if isinstance(draft.group, UnsetType) else _text(draft.group, place + "group")
         self.dedup_id = b"" if isinstance(draft.dedup_id, UnsetType) else _text(draft.dedup_id, place + "dedup_id")
         attributes = {} if isinstance(draft.attributes, UnsetType) else draft.attributes
+        if not _is_finite(attributes):
+            raise bad_field("an attribute is a number that is not finite, and JSON has none", place + "attributes")
         if is_json:
             attributes = {"content_type": JSON_CONTENT, **attributes}
         self.attributes = _json(attributes) if attributes else b""
@@ -157,11 +160,18 @@ class _Row:
             return bytes(data), False
         if data is None or data is UNSET:
             raise bad_field("a message needs data: text or any other JSON value but null", self._place + "data")
+        return self._encode(data), True
+
+    def _encode(self, data: Any) -> bytes:
+        """Return a value as JSON; MessagePack has values that JSON has not."""
         try:
-            return _json(data), True
+            found = _json(data)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            # MessagePack has what JSON has not.
             raise bad_field(f"data has no JSON text: {error}", self._place + "data") from None
+        if b"null" in found and not _is_finite(data):
+            # It would be null for whoever receives it.
+            raise bad_field("data has a number that is not finite, and JSON has none", self._place + "data")
+        return found
 
     def visible_at_ms(self, now_ms: Callable[[], int]) -> int:
         delay_s, scheduled_at = self._draft.delay_s, self._draft.scheduled_at
@@ -171,6 +181,20 @@ class _Row:
             raise bad_field("delay_s and scheduled_at are both there; send one of them", self._place + "scheduled_at")
         at_ms = read_instant(scheduled_at, self._place + "scheduled_at")
         return _check_near(at_ms, now_ms(), self._place + "scheduled_at")
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether all numbers in a value are finite."""
+    pending = [value]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, float) and not isfinite(found):
+            return False
+        if isinstance(found, dict):
+            pending.extend(found.values())
+        elif isinstance(found, list):
+            pending.extend(found)
+    return True
 
 
 def _check_near(at_ms: int, now_ms: int, place: str) -> int:

@@ -15,7 +15,7 @@ from penstock.broker.queues import MessageNotFound
 from penstock.core.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
 from penstock.core.message import Receipt, Receipts
 from penstock.store.interface import Outcome
-from penstock.wire import frames
+from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, SettleFrame
 from penstock.wire.messages import MESSAGES_MAX, Acked, Acks, Extensions, Releases, Settled, SettledMany
 
@@ -26,7 +26,7 @@ _LEASES_MAX = MESSAGES_MAX
 
 
 class AckQuery(Struct, forbid_unknown_fields=True):
-    receipt: str | UnsetType = UNSET
+    receipt: messages.Receipt | UnsetType = UNSET
 
 
 async def ack(call: Call) -> Answer:

@@ -103,10 +103,13 @@ class Shards:
         return shard
 
     async def named(self, number: int | None) -> str:
-        """Return the name of the queue of this number, durably; raises `QueueNotFound`."""
-        async with self.answer:
-            name = None if number is None else self.name_of(number)
+        """Return the name of the queue of this number, at once; raises `QueueNotFound` when that is durable.
+
+        What is then asked of the queue waits until it is durable.
+        """
+        name = None if number is None else self.name_of(number)
         if name is None:
+            await self.settled()
             raise QueueNotFound("there is no queue of this id")
         return name
 

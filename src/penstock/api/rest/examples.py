@@ -1,0 +1,190 @@
+"""What requests and answers look like: the examples of the OpenAPI document and of `/docs`.
+
+They tell one story, in the order of this file: a queue is made, messages are sent,
+received and settled. A test plays it on a fresh server and compares every answer, so
+an example cannot become untrue. Times and receipts differ from run to run.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.wire.problems import CODES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One request and its answer."""
+
+    # What stands in the path and in the query.
+    parameters: dict[str, str] = field(default_factory=lambda: {"queue": "orders"})
+    query: dict[str, Any] = field(default_factory=dict)
+    body: Any = None
+    status: int = 200
+    answer: Any = None
+
+
+class Link(NamedTuple):
+    """What can be asked next, and where in this answer its parameters are."""
+
+    target: str
+    parameters: dict[str, str]
+
+
+_RECEIPT = "100000000-7faecdafdc0416b-0"
+_TIERS = ("CRITICAL", 7), ("HIGH", 9), ("NORMAL", 13), ("LOW", 21), ("BACKGROUND", 36)
+_QUEUE = {
+    "queue_id": "q_1",
+    "queue_name": "orders",
+    "created_at": "2027-01-31T12:00:00.000Z",
+    "queue_size": 100_000,
+    "visibility_timeout": 60,
+    "max_deliveries": 5,
+    "dead_letter_queue": "orders.dead",
+    "retention_s": 345_600,
+    "delay_s": 0,
+    "fifo": False,
+    "dedup": "window",
+    "dedup_window_s": 300,
+    "tiers": {"mode": "weighted", "weights": [16, 8, 4, 2, 1], "aging_s": [0, 0, 0, 1_800, 3_600]},
+    "retry": {"base_s": 1, "cap_s": 900, "jitter": True},
+    "message_bytes_max": 1_048_576,
+    "history": "facts",
+    "paused": False,
+    "current_message_count": 0,
+    "ready": 0,
+    "in_flight": 0,
+    "delayed": 0,
+    "by_tier": [
+        {
+            "priority": priority,
+            "ready": 0,
+            "oldest_age_s": None,
+            "worst_wait_messages": messages,
+            "worst_wait_s": None,
+        }
+        for priority, messages in _TIERS
+    ],
+    "totals": {"sent": 0, "received": 0, "acked": 0, "released": 0},
+    "dlq_id": None,
+}
+_RECEIVED = {
+    "message_id": "1-1",
+    "receipt": _RECEIPT,
+    "data": {"order": 7, "total": 19.9},
+    "priority": "HIGH",
+    "tier": 1,
+    "attributes": {"content_type": "application/json", "source": "shop"},
+    "delivery_count": 1,
+    "sent_at": "2027-01-31T12:00:01.000Z",
+    "invisible_until": "2027-01-31T12:01:02.000Z",
+}
+
+EXAMPLES: dict[str, Example] = {
+    "create_queue": Example(
+        parameters={},
+        body={"queue_name": "orders", "visibility_timeout": 60, "queue_size": 100_000},
+        status=201,
+        answer=_QUEUE,
+    ),
+    "list_queues": Example(
+        parameters={},
+        query={"prefix": "ord", "limit": 10},
+        answer={
+            "queues": [
+                {
+                    "queue_id": "q_1",
+                    "queue_name": "orders",
+                    "current_message_count": 0,
+                    "ready": 0,
+                    "in_flight": 0,
+                    "delayed": 0,
+                    "paused": False,
+                    "oldest_age_s": None,
+                    "totals": {"sent": 0, "received": 0, "acked": 0, "released": 0},
+                    "dlq_id": None,
+                }
+            ],
+            "next": None,
+        },
+    ),
+    "get_queue": Example(answer=_QUEUE),
+    "change_queue": Example(
+        body={"max_deliveries": 8, "retry": {"base_s": 2}},
+        answer={**_QUEUE, "max_deliveries": 8, "retry": {"base_s": 2, "cap_s": 900, "jitter": True}},
+    ),
+    "send_messages": Example(
+        body={"data": {"order": 7, "total": 19.9}, "priority": "HIGH", "attributes": {"source": "shop"}},
+        status=201,
+        answer={"message_id": "1-1"},
+    ),
+    "receive_messages": Example(query={"wait_s": 20, "visibility_timeout": 60}, answer=_RECEIVED),
+    "extend_messages": Example(
+        body={"receipts": [_RECEIPT], "visibility_timeout": 120},
+        answer={"done": 1, "results": [{"receipt": _RECEIPT, "status": "extended"}]},
+    ),
+    "release_messages": Example(
+        body={"receipts": [_RECEIPT], "error": "the payment service is down", "delay_s": 0},
+        answer={"done": 1, "results": [{"receipt": _RECEIPT, "status": "released"}]},
+    ),
+    "lease_messages": Example(
+        body={"limit": 10, "wait_s": 20},
+        answer={"messages": [{**_RECEIVED, "delivery_count": 2, "last_error": "the payment service is down"}]},
+    ),
+    "ack_messages": Example(
+        body={"receipts": [_RECEIPT]},
+        answer={"done": 1, "results": [{"receipt": _RECEIPT, "status": "acked"}]},
+    ),
+    "ack_message": Example(
+        parameters={"queue": "orders", "message_id": "1-1"},
+        query={"receipt": _RECEIPT},
+        answer={"message_id": "1-1", "deleted": True},
+    ),
+    "purge_queue": Example(answer={"purged": 0}),
+    "delete_queue": Example(
+        query={"with_dead_letters": True},
+        answer={
+            "queue_id": "q_1",
+            "queue_name": "orders",
+            "deleted": True,
+            "dead_letter_queue": None,
+            "dead_letters": 0,
+            "dead_letters_deleted": False,
+        },
+    ),
+}
+
+_MADE = {"queue": "$response.body#/queue_name"}
+_SAME = {"queue": "$request.path.queue"}
+_MESSAGE = {**_SAME, "message_id": "$response.body#/message_id"}
+_CREATED = tuple(Link(name, _MADE) for name in ("get_queue", "send_messages", "receive_messages", "delete_queue"))
+
+# By operation and status.
+LINKS: dict[tuple[str, int], tuple[Link, ...]] = {
+    ("create_queue", 201): _CREATED,
+    ("create_queue", 200): _CREATED,
+    ("send_messages", 201): (Link("receive_messages", _SAME), Link("ack_message", _MESSAGE)),
+    ("receive_messages", 200): (Link("ack_message", {**_MESSAGE, "receipt": "$response.body#/receipt"}),),
+}
+
+_DETAILS = {
+    "bad_field": "Expected `int` <= 1000 - at `$.limit`",
+    "queue_not_found": "there is no queue 'orders'",
+    "queue_full": "queue 'orders' is full",
+}
+_MORE: dict[str, dict[str, Any]] = {
+    "bad_field": {"field": "limit", "limit": 1_000},
+    "queue_full": {"field": "queue_size", "retry_after_s": 1.5},
+    "body_too_large": {"limit": 16_777_216},
+}
+
+
+def problem_example(code: str) -> dict[str, Any]:
+    known = CODES[code]
+    return {
+        "type": "about:blank",
+        "title": known.title,
+        "status": known.status,
+        "code": code,
+        "detail": _DETAILS.get(code, known.title[0].lower() + known.title[1:]),
+        **_MORE.get(code, {}),
+    }

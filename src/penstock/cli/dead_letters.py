@@ -1,0 +1,180 @@
+"""`penstock dlq`: dead letters, looked at and sent back."""
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.connection import Session, asks_server, complete_queue
+from penstock.cli.exits import Ending
+from penstock.cli.printing import console, counted, duration, print_json, progress, remark, say, table
+from penstock.cli.receive import Containing, Group, print_seen
+from penstock.cli.send import Priority
+from penstock.client import SyncQueue
+from penstock.core.names import is_dead_letters
+from penstock.wire.messages import MESSAGES_MAX
+from penstock.wire.operating import RedriveTask
+
+POLL_S = 0.2
+DeadIn = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE", help="The queue whose dead letters are meant, or their own.", autocompletion=complete_queue
+    ),
+]
+Into = Annotated[str | None, typer.Option(help="The queue they go to; by default the one each came from.")]
+Error = Annotated[str | None, typer.Option("--error", help="Only those with this in their last error.")]
+
+app = typer.Typer(no_args_is_help=True, help="Dead letters: look at them, send them back.")
+
+
+@app.command("list")
+@asks_server
+def list_dead(session: Session) -> None:
+    """List the queues that have dead letters, and how many.
+
+    [bold]Example:[/]
+
+    penstock dlq list
+    """
+    rows = list(session.client.queues())
+    names = {row.queue_id: row.queue_name for row in rows}
+    buried_in = {names[row.dlq_id]: row.queue_name for row in rows if row.dlq_id in names}
+    dead = [row for row in rows if row.queue_name in buried_in or is_dead_letters(row.queue_name)]
+    if session.is_json:
+        print_json([{"queue": buried_in.get(row.queue_name), "dead_letters": row} for row in dead])
+        return
+    shown = table("queue", "dead letters in", "count", "oldest", numbers=["count", "oldest"])
+    for row in dead:
+        count = f"{row.current_message_count:,}"
+        shown.add_row(buried_in.get(row.queue_name, "-"), row.queue_name, count, duration(row.oldest_age_s))
+    console.print(shown)
+    if not dead:
+        remark("Nothing has been buried.")
+
+
+@app.command("show")
+@asks_server
+def show(
+    session: Session,
+    name: DeadIn,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=MESSAGES_MAX, help="How many at most.")] = 10,
+    text: Containing = None,
+    cursor: Annotated[str | None, typer.Option(help="Where the last answer ended.")] = None,
+) -> None:
+    """Show dead letters: what they say, and the error they failed with.
+
+    [bold]Examples:[/]
+
+    penstock dlq show orders
+    penstock dlq show orders --limit 100 --json
+    """
+    page = dead_letters_of(session, name).peek(limit=limit, cursor=cursor, text=text)
+    if session.is_json:
+        print_json(page)
+    else:
+        print_seen(page.messages, with_error=True)
+        if page.next:
+            remark(f"There are more. Go on with: --cursor {page.next}")
+    if not page.messages:
+        raise typer.Exit(Ending.NOTHING)
+
+
+@app.command("requeue")
+@asks_server
+def requeue(
+    session: Session,
+    name: DeadIn,
+    message_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="The ids of dead letters.")],
+    *,
+    into: Into = None,
+) -> None:
+    """Send some dead letters back, one by one. Their deliveries are counted anew.
+
+    [bold]Example:[/]
+
+    penstock dlq requeue orders 4k2m9x
+    """
+    queue = dead_letters_of(session, name)
+    for message_id in message_ids:
+        done = queue.requeue(message_id, into=into)
+        print_json(done) if session.is_json else say(f"{done.message_id} went to {done.requeued_to}")
+
+
+@app.command("redrive")
+@asks_server
+def redrive(
+    session: Session,
+    name: DeadIn,
+    *,
+    into: Into = None,
+    error: Error = None,
+    text: Containing = None,
+    group: Group = None,
+    priority: Priority = None,
+    origin: Annotated[str | None, typer.Option(help="Only those first sent to this queue.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many at most.")] = None,
+    rate: Annotated[float | None, typer.Option(help="How many in a second at most.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and move nothing.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait: the server goes on by itself.")] = False,
+) -> None:
+    """Send dead letters back, all of them or those that fit. Ctrl-C stops it at the server too.
+
+    [bold]Examples:[/]
+
+    penstock dlq redrive orders --dry-run
+    penstock dlq redrive orders --error "connection refused" --rate 50
+    penstock dlq redrive orders --limit 10 --into orders-test
+    """
+    said = {"error": error, "text": text, "group": group, "priority": priority, "origin_queue": origin}
+    chosen: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    queue = dead_letters_of(session, name)
+    task = queue.redrive(into=into, filter=chosen or None, limit=limit, rate_per_s=rate, dry_run=dry_run)
+    if not detach:
+        task = _watched(queue, task)
+    print_json(task) if session.is_json else _print_task(task)
+    if task.state == "failed" or (task.moved_total == 0 and task.state == "done"):
+        raise typer.Exit(Ending.NOTHING)
+
+
+def dead_letters_of(session: Session, name: str) -> SyncQueue:
+    """Return the queue with the dead letters of this one; of one that is for dead letters, itself.
+
+    It is made when the first message is buried: before that there is nothing to do.
+    """
+    if is_dead_letters(name):
+        return session.client.queue(name)
+    view = session.client.queue(name).describe()
+    if view.dlq_id is None:
+        remark(f"Nothing of {name} has been buried.")
+        raise typer.Exit(Ending.NOTHING)
+    return session.client.queue(view.dead_letter_queue or view.dlq_id)
+
+
+def _watched(queue: SyncQueue, task: RedriveTask) -> RedriveTask:
+    """Show how far a redrive is until it ends."""
+    with progress() as bar:
+        shown = bar.add_task("Sending back", total=None)
+        try:
+            while task.state == "running":
+                total = None if task.remaining is None else task.moved_total + task.remaining
+                bar.update(shown, completed=task.moved_total, total=total)
+                time.sleep(POLL_S)
+                task = queue.redrive_task(task.task_id)
+        except KeyboardInterrupt:
+            return queue.stop_redrive(task.task_id)
+    return task
+
+
+def _print_task(task: RedriveTask) -> None:
+    verb = "Would send" if task.dry_run else "Sent"
+    say(f"{verb} {counted(task.moved_total, 'message')} back from {task.dead_letter_queue}: {task.state}.")
+    for queue, count in task.moved.items():
+        say(f"  {count:,} to {queue}")
+    if task.homeless:
+        remark(f"{counted(task.homeless, 'message')} stay: the queue they came from is gone. Say --into.")
+    if task.error:
+        remark(task.error)
+    if task.state == "running":
+        remark(f"It goes on at the server as task {task.task_id}.")

@@ -1,0 +1,87 @@
+"""`penstock escalate` moves messages to another priority, `penstock explain` says why one waits."""
+
+import getpass
+import socket
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.cli.connection import Session, asks_server
+from penstock.cli.exits import Ending
+from penstock.cli.printing import console, counted, duration, pairs, print_json, remark, say
+from penstock.cli.queue import Name
+from penstock.cli.receive import Containing, Group
+from penstock.cli.send import complete_priority
+
+
+@asks_server
+def escalate(
+    session: Session,
+    name: Name,
+    message_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Which messages.")] = None,
+    *,
+    priority: Annotated[str, typer.Option(help="Where they go.", autocompletion=complete_priority)],
+    reason: Annotated[str, typer.Option(help="Why; it is kept.")],
+    actor: Annotated[str | None, typer.Option(help="Who says so; by default you, on this machine.")] = None,
+    until: Annotated[str | None, typer.Option(help="When they fall back: RFC 3339.")] = None,
+    text: Containing = None,
+    group: Group = None,
+    from_priority: Annotated[
+        str | None, typer.Option(help="Only those of this priority.", autocompletion=complete_priority)
+    ] = None,
+) -> None:
+    """Move messages that wait to another priority: some by id, or those that fit.
+
+    Who did it, when and why is kept with the queue.
+
+    [bold]Examples:[/]
+
+    penstock escalate orders 4k2m9x --priority CRITICAL --reason "the customer calls"
+    penstock escalate orders --text teapot --priority HIGH --reason recall
+    """
+    said = {"text": text, "group": group, "priority": from_priority}
+    chosen: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if bool(message_ids) == bool(chosen):
+        raise typer.BadParameter("say ids, or what the messages have in common: --text, --group, --from-priority")
+    done = session.client.queue(name).escalate(
+        message_ids or chosen,
+        priority=priority,
+        actor=actor or f"{getpass.getuser()}@{socket.gethostname()}",
+        reason=reason,
+        until=until,
+    )
+    if session.is_json:
+        print_json(done)
+    else:
+        say(f"Moved {counted(len(done.moved), 'message')} to {priority.upper()}.")
+        if done.not_pending:
+            remark(f"Did not wait any more: {', '.join(done.not_pending)}")
+        if done.unknown:
+            remark(f"Unknown here: {', '.join(done.unknown)}")
+    if not done.moved:
+        raise typer.Exit(Ending.NOTHING)
+
+
+@asks_server
+def explain(
+    session: Session,
+    name: Name,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a message.")],
+) -> None:
+    """Say why a message was delivered when it was, or what it waits for.
+
+    [bold]Example:[/]
+
+    penstock explain orders 4k2m9x
+    """
+    found = session.client.queue(name).explain(message_id)
+    if session.is_json:
+        print_json(found)
+        return
+    say(found.reason)
+    rows: list[tuple[str, str]] = []
+    for field, value in msgspec.to_builtins(found).items():
+        if field != "reason" and value is not None:
+            rows.append((field, duration(value) if field == "worst_wait_s" else str(value)))
+    console.print(pairs(rows))

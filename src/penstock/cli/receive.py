@@ -1,0 +1,172 @@
+"""`penstock receive` takes messages out of a queue, `penstock peek` only looks."""
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.cli.connection import Session, asks_server
+from penstock.cli.exits import Ending
+from penstock.cli.printing import console, plain, print_json, remark, table
+from penstock.cli.queue import Name
+from penstock.cli.send import Priority
+from penstock.client import SyncBatch, SyncMessage, SyncQueue
+from penstock.wire.messages import JSON_CONTENT, MESSAGES_MAX, WAIT_S_MAX, Seen
+
+BODY_CHARACTERS_MAX = 60
+BATCH_MAX = 100
+
+State = Annotated[str | None, typer.Option(help="Only those that are ready, leased, delayed or blocked.")]
+Group = Annotated[str | None, typer.Option(help="Only those of this group.")]
+Containing = Annotated[str | None, typer.Option("--text", help="Only those with this in their body.")]
+
+
+@asks_server
+def receive(
+    session: Session,
+    name: Name,
+    *,
+    count: Annotated[int, typer.Option(min=1, help="How many messages at most.")] = 1,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait if there is none.")] = 0,
+    ack: Annotated[bool, typer.Option(help="Whether each is settled once it is printed.")] = True,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
+    visibility_timeout: Annotated[
+        float | None, typer.Option(help="Seconds for which they are hidden from others.")
+    ] = None,
+) -> None:
+    """Receive messages and print them, one on a line; then ack them.
+
+    With --no-ack they come back when their visibility timeout has passed, and the
+    delivery is counted. --json prints everything about each, with its receipt. The
+    exit code is 1 if there was nothing.
+
+    [bold]Examples:[/]
+
+    penstock receive orders
+    penstock receive orders --count 100 --wait 20 --json
+    penstock receive orders --follow
+    penstock receive orders --no-ack --visibility-timeout 5
+    """
+    queue = session.client.queue(name)
+    seen = 0
+    for batch in _received(queue, count, wait, visibility_timeout, is_following=follow):
+        for message in batch:
+            print_json(_about(message)) if session.is_json else _print_body(message.body)
+        # What was not seen by anybody must not be settled.
+        sys.stdout.flush()
+        if ack and not all(done := batch.ack()):
+            remark(f"{done.count(False)} came too late to be acked: they will be delivered again.")
+        seen += len(batch)
+    if not seen:
+        if not session.is_json:
+            remark(f"There was nothing to receive in {name}.")
+        raise typer.Exit(Ending.NOTHING)
+
+
+def _received(
+    queue: SyncQueue, count: int, wait_s: float, visibility_timeout: float | None, *, is_following: bool
+) -> Iterator[SyncBatch]:
+    left, left_s = count, wait_s
+    while is_following or left > 0:
+        limit = BATCH_MAX if is_following else min(left, MESSAGES_MAX)
+        poll_s = float(WAIT_S_MAX) if is_following else min(left_s, WAIT_S_MAX)
+        batch = queue.receive(limit=limit, wait_s=poll_s, visibility_timeout=visibility_timeout)
+        if batch:
+            yield batch
+            left -= len(batch)
+        elif not is_following:
+            left_s -= poll_s
+            if left_s <= 0:
+                return
+
+
+@asks_server
+def peek(
+    session: Session,
+    name: Name,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=MESSAGES_MAX, help="How many at most.")] = 10,
+    state: State = None,
+    priority: Priority = None,
+    group: Group = None,
+    text: Containing = None,
+    cursor: Annotated[str | None, typer.Option(help="Where the last answer ended.")] = None,
+) -> None:
+    """Look at messages without receiving them: nothing is hidden, nothing is counted.
+
+    [bold]Examples:[/]
+
+    penstock peek orders
+    penstock peek orders --priority CRITICAL --text teapot --limit 100
+    penstock peek orders --state delayed --json
+    """
+    page = session.client.queue(name).peek(
+        limit=limit, cursor=cursor, state=state, priority=priority, group=group, text=text
+    )
+    if session.is_json:
+        print_json(page)
+    else:
+        print_seen(page.messages)
+        if page.next:
+            remark(f"There are more. Go on with: --cursor {page.next}")
+    if not page.messages:
+        raise typer.Exit(Ending.NOTHING)
+
+
+def print_seen(messages: list[Seen], *, with_error: bool = False) -> None:
+    """Print messages that were looked at, one on a row."""
+    columns = ["id", "state", "priority", "deliveries", "sent", "data"]
+    if with_error:
+        columns.insert(5, "last error")
+    rows = table(*columns, numbers=["deliveries"])
+    for each in messages:
+        cells: list[Any] = [each.message_id, each.state, each.priority, f"{each.delivery_count:,}", each.sent_at]
+        if with_error:
+            cells.append(plain(shortened(each.last_error if isinstance(each.last_error, str) else "")))
+        rows.add_row(*cells, plain(shortened(_data(each))))
+    console.print(rows)
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= BODY_CHARACTERS_MAX else f"{text[: BODY_CHARACTERS_MAX - 1]}…"
+
+
+def _data(message: Seen) -> str:
+    if isinstance(message.data_base64, str):
+        return f"base64:{message.data_base64}"
+    return message.data if isinstance(message.data, str) else msgspec.json.encode(message.data).decode()
+
+
+def _print_body(body: bytes) -> None:
+    """Print a body as it is into a pipe; on a terminal without what could move the cursor."""
+    if console.is_terminal:
+        console.print(plain(body.decode(errors="replace")), soft_wrap=True)
+    else:
+        typer.echo(body)
+
+
+def _about(message: SyncMessage) -> dict[str, Any]:
+    return {
+        "message_id": message.id,
+        "receipt": message.receipt,
+        **_said(message),
+        "priority": message.priority,
+        "attributes": message.attributes,
+        "delivery_count": message.delivery_count,
+        "sent_at": message.sent_at,
+        "invisible_until": message.invisible_until,
+        "group": message.group,
+        "last_error": message.last_error,
+    }
+
+
+def _said(message: SyncMessage) -> dict[str, Any]:
+    """Return the body as the API shows it: JSON that was sent as such, text, or base64."""
+    try:
+        if message.attributes.get("content_type") == JSON_CONTENT:
+            return {"data": message.json()}
+        return {"data": message.text}
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return {"data_base64": message.body}

@@ -1,0 +1,174 @@
+"""`penstock send`: one message from the command line or standard input, or a file of them."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from penstock.cli.connection import Session, asks_server, complain, ending_of
+from penstock.cli.exits import Ending
+from penstock.cli.lines import BadLine, Lines, batches
+from penstock.cli.printing import counted, print_json, progress, remark, say
+from penstock.cli.queue import Name
+from penstock.client.errors import ConnectionFailed, PenstockError
+from penstock.wire.queues import PRIORITIES
+
+OfFile = "Many messages"
+# A file may fill a queue: then it goes on as fast as others empty it, if they do.
+FILE_TIMEOUT_S = 60.0
+
+
+def complete_priority(incomplete: str) -> list[str]:
+    return [name for name in PRIORITIES if name.startswith(incomplete.upper())]
+
+
+Priority = Annotated[
+    str | None,
+    typer.Option(help="CRITICAL, HIGH, NORMAL, LOW or BACKGROUND.", autocompletion=complete_priority),
+]
+
+
+Data = Annotated[str | None, typer.Argument(help="The message; by default standard input, without a last newline.")]
+Delay = Annotated[float | None, typer.Option(help="Seconds before it can be received.")]
+At = Annotated[str | None, typer.Option(help="When it can be received: RFC 3339, as 2030-01-01T08:00:00Z.")]
+DedupId = Annotated[str | None, typer.Option(help="Sent twice with one id, it is sent once.")]
+InGroup = Annotated[str | None, typer.Option(help="Messages of one group stay in order in a FIFO queue.")]
+Attribute = Annotated[list[str] | None, typer.Option(help="NAME=VALUE to go with it; may be repeated.")]
+MaxDeliveries = Annotated[int | None, typer.Option(help="Deliveries before it is a dead letter.")]
+File = Annotated[
+    Path | None, typer.Option(help="Send each line of this file; - is standard input.", rich_help_panel=OfFile)
+]
+Raw = Annotated[bool, typer.Option("--raw", help="A line is the message itself, not JSON.", rich_help_panel=OfFile)]
+FromLine = Annotated[
+    int, typer.Option(min=1, help="Begin with this line, to go on after a stop.", rich_help_panel=OfFile)
+]
+
+
+@asks_server
+def send(
+    session: Session,
+    name: Name,
+    data: Data = None,
+    *,
+    priority: Priority = None,
+    delay: Delay = None,
+    at: At = None,
+    dedup_id: DedupId = None,
+    group: InGroup = None,
+    attribute: Attribute = None,
+    max_deliveries: MaxDeliveries = None,
+    file: File = None,
+    raw: Raw = False,
+    from_line: FromLine = 1,
+) -> None:
+    """Send a message, or every line of a file, and print its id once it is on the disk.
+
+    A line of a file is a JSON draft: {"data": …} and whatever else is to be said,
+    such as "priority", "delay_s", "dedup_id", "group" or "attributes". With --raw the
+    line itself is the message. Empty lines are left out. When it stops midway it
+    says with which line to go on.
+
+    [bold]Examples:[/]
+
+    penstock send orders "two teapots" --priority HIGH
+    echo '{"tea": "oolong"}' | penstock send orders
+    penstock send orders --file drafts.jsonl
+    penstock send orders --file lines.txt --raw --from-line 5001
+    """
+    if file is not None:
+        if data is not None:
+            raise typer.BadParameter("say a message or --file, not both")
+        _send_file(session, name, file, first=from_line, is_raw=raw)
+        return
+    message_id = session.client.queue(name).send(
+        _typed() if data is None else data,
+        priority=priority,
+        delay_s=delay,
+        scheduled_at=at,
+        dedup_id=dedup_id,
+        group=group,
+        attributes=_attributes(attribute or []),
+        max_deliveries=max_deliveries,
+    )
+    print_json({"message_id": message_id}) if session.is_json else say(message_id)
+
+
+def _typed() -> bytes:
+    """Return standard input. `echo` ends a line, and nobody means that to be sent."""
+    if sys.stdin.isatty():
+        remark("Type the message; Ctrl-D on a line of its own ends it.")
+    return sys.stdin.buffer.read().removesuffix(b"\n")
+
+
+def _attributes(words: list[str]) -> dict[str, Any] | None:
+    said: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint="--attribute")
+        said[name] = value
+    return said or None
+
+
+def _send_file(session: Session, name: str, path: Path, *, first: int, is_raw: bool) -> None:
+    sent = 0
+    # Everything before this line is sent, or was not asked for.
+    done_before = first
+    reason, ending, is_unsure = "", Ending.DONE, False
+    queue = session.client.queue(name)
+    with _opened(path) as (file, size_bytes), progress() as bar:
+        task = bar.add_task(f"Sending {path}", total=size_bytes)
+        try:
+            for batch in batches(file, first=first, is_raw=is_raw):
+                # An interruption between sending and counting must not pass for "not sent".
+                is_unsure = bool(batch.messages)
+                if batch.messages:
+                    queue.send_many(batch.messages, timeout_s=FILE_TIMEOUT_S)
+                is_unsure = False
+                sent, done_before = sent + len(batch.messages), batch.next
+                bar.update(task, completed=_place(file, batch))
+        except BadLine as error:
+            reason, ending = str(error), Ending.BAD_DATA
+        except PenstockError as error:
+            complain(error, "the server", is_json=session.is_json)
+            is_unsure = isinstance(error, ConnectionFailed) and error.is_sent
+            reason, ending = "Stopped.", ending_of(error)
+        except KeyboardInterrupt:
+            reason, ending = "Interrupted.", Ending.INTERRUPTED
+    _report(session, sent, done_before, reason, is_unsure=is_unsure)
+    raise typer.Exit(ending)
+
+
+def _report(session: Session, sent: int, done_before: int, reason: str, *, is_unsure: bool) -> None:
+    """Say what was sent, and after a stop with which line to go on."""
+    if session.is_json:
+        print_json({"sent": sent, "next_line": done_before, "is_complete": not reason, "is_unsure": is_unsure})
+    else:
+        say(f"Sent {counted(sent, 'message')}.")
+    if reason:
+        remark(reason)
+        remark(f"Everything before line {done_before:,} was sent. Go on with: --from-line {done_before}")
+    if is_unsure:
+        remark("Of what follows that line up to 1,000 messages may have been sent too: there was no answer.")
+
+
+def _place(file: BinaryIO, batch: Lines) -> int | None:
+    """Return how far into the file we are, as far as a pipe can tell."""
+    return file.tell() if file.seekable() else batch.next
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int | None]]:
+    if str(path) == "-":
+        yield sys.stdin.buffer, None
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        remark(f"{path} cannot be read: {error.strerror}")
+        raise typer.Exit(Ending.NOT_FOUND) from None
+    with file:
+        yield file, path.stat().st_size

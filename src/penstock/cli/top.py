@@ -1,0 +1,146 @@
+"""`penstock top`: what the queues are doing, once a second.
+
+A sample is everything one look at the server shows; two of them make rates. The
+totals of a server begin at nothing when it starts, so a fall is a restart.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from penstock.cli.connection import Session, asks_server
+from penstock.cli.keyboard import Keyboard
+from penstock.cli.printing import console, duration, print_json, table
+from penstock.client import ConnectionFailed, QueueNotFound, ServerBusy
+from penstock.wire.queues import PRIORITIES, QueueName
+
+SHOWN_MAX = 30
+# Lines of the screen that are not rows of the table.
+FRAME_LINES = 4
+RATES = ("sent", "received", "acked")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The queues at one moment, the fullest first, and how many messages of those shown are ready by tier."""
+
+    at_s: float
+    queues: list[QueueName]
+    ready: dict[str, list[int]] = field(default_factory=dict)
+
+
+@asks_server
+def top(
+    session: Session,
+    *,
+    prefix: Annotated[str, typer.Option(help="Only queues whose names begin so.")] = "",
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
+) -> None:
+    """Show what the queues are doing, until q or Ctrl-C.
+
+    Rates are messages in a second. The columns of the priorities say how many are
+    ready in each; oldest is how long the oldest of them has waited. With --json each
+    look is one line, for ever, or one with --once.
+
+    [bold]Examples:[/]
+
+    penstock top
+    penstock top --once
+    penstock top --prefix orders --interval 5 --json
+    """
+    if once or not (console.is_terminal or session.is_json):
+        sample = look(session, prefix)
+        print_json(_lines(None, sample)) if session.is_json else console.print(drawn(None, sample))
+    elif session.is_json:
+        _print_lines(session, prefix, interval)
+    else:
+        _watch(session, prefix, interval)
+
+
+def look(session: Session, prefix: str, most: int = SHOWN_MAX) -> Sample:
+    """Ask the server once."""
+    queues = sorted(session.client.queues(prefix), key=lambda row: (-row.current_message_count, row.queue_name))
+    ready: dict[str, list[int]] = {}
+    for row in queues[:most]:
+        try:
+            ready[row.queue_name] = [tier.ready for tier in session.client.queue(row.queue_name).describe().by_tier]
+        except QueueNotFound:
+            # Deleted since it was listed.
+            continue
+    return Sample(time.monotonic(), queues, ready)
+
+
+def rates(before: Sample | None, now: Sample, queue: QueueName) -> dict[str, float | None]:
+    """Return how much a queue did in a second between two looks; None where that is not known."""
+    old = next((row for row in before.queues if row.queue_id == queue.queue_id), None) if before else None
+    if before is None or old is None or now.at_s <= before.at_s:
+        return dict.fromkeys(RATES)
+    found: dict[str, float | None] = {}
+    for name in RATES:
+        grown = getattr(queue.totals, name) - getattr(old.totals, name)
+        found[name] = (grown if grown >= 0 else getattr(queue.totals, name)) / (now.at_s - before.at_s)
+    return found
+
+
+def drawn(before: Sample | None, now: Sample, most: int = SHOWN_MAX) -> Table:
+    counts = ("ready", "in flight", "delayed")
+    speeds = tuple(f"{name}/s" for name in RATES)
+    rows = table("queue", *counts, *speeds, "oldest", *PRIORITIES, numbers=[*counts, *speeds, "oldest", *PRIORITIES])
+    for queue in now.queues[:most]:
+        speed = ["-" if rate is None else f"{rate:,.0f}" for rate in rates(before, now, queue).values()]
+        tiers = [f"{ready:,}" if ready else "·" for ready in now.ready.get(queue.queue_name, [])]
+        held = (f"{count:,}" for count in (queue.ready, queue.in_flight, queue.delayed))
+        name = f"{queue.queue_name} (paused)" if queue.paused else queue.queue_name
+        rows.add_row(name, *held, *speed, duration(queue.oldest_age_s), *tiers)
+    hidden = len(now.queues) - most
+    rows.caption = f"and {hidden:,} more" if hidden > 0 else None
+    return rows
+
+
+def _watch(session: Session, prefix: str, interval_s: float) -> None:
+    before: Sample | None = None
+    with Keyboard() as keyboard, Live(console=console, screen=True, auto_refresh=False) as screen:
+        while True:
+            most = max(1, min(SHOWN_MAX, console.height - FRAME_LINES))
+            try:
+                sample = look(session, prefix, most)
+                screen.update(drawn(before, sample, most), refresh=True)
+                before = sample
+            except (ConnectionFailed, ServerBusy) as error:
+                # A server that starts anew is worth waiting for; one that never answered is not.
+                if before is None:
+                    raise
+                lost = drawn(None, before, most)
+                lost.caption = f"No answer since {duration(time.monotonic() - before.at_s)}: {error.detail}"
+                screen.update(lost, refresh=True)
+            if keyboard.wait(interval_s) in {"q", "Q", "\x03"}:
+                return
+
+
+def _print_lines(session: Session, prefix: str, interval_s: float) -> None:
+    before: Sample | None = None
+    while True:
+        sample = look(session, prefix)
+        print_json(_lines(before, sample))
+        before = sample
+        time.sleep(interval_s)
+
+
+def _lines(before: Sample | None, now: Sample) -> dict[str, Any]:
+    return {
+        "at": time.time(),
+        "queues": [
+            {
+                **msgspec.to_builtins(queue),
+                "rates": rates(before, now, queue),
+                "ready_by_priority": dict(zip(PRIORITIES, now.ready.get(queue.queue_name, []), strict=False)),
+            }
+            for queue in now.queues
+        ],
+    }

@@ -1,0 +1,1 @@
+"""LISTENS: sockets, connections and their deadlines; what a request means is for whoever it is given."""

@@ -1,0 +1,45 @@
+"""What a connection says by itself, before or instead of the application: RFC 9457 problems, whole as bytes."""
+
+from http import HTTPStatus
+
+import msgspec
+
+from penstock.wire.problems import PROBLEM_TYPE, Problem
+
+_encode = msgspec.json.Encoder().encode
+
+
+def refusal(status: int, code: str, title: str, detail: str, *, limit: int | None = None) -> bytes:
+    """Return a whole answer that ends its connection."""
+    body = _encode(
+        Problem(title=title, status=status, code=code, detail=detail, limit=msgspec.UNSET if limit is None else limit)
+    )
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {PROBLEM_TYPE}\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+def malformed() -> bytes:
+    return refusal(400, "bad_request", "The request cannot be understood", "this is not HTTP/1.1 as RFC 9112 has it")
+
+
+def too_late(what: str, limit_s: float) -> bytes:
+    detail = f"{what} did not arrive within {limit_s:g} s"
+    return refusal(408, "request_timeout", "The request did not arrive in time", detail)
+
+
+def head_too_large(limit_bytes: int) -> bytes:
+    detail = f"the request line and the headers have more than {limit_bytes} bytes"
+    return refusal(431, "headers_too_large", "The headers are too large", detail, limit=limit_bytes)
+
+
+def too_many_connections(most: int) -> bytes:
+    detail = f"{most} connections are open already"
+    return refusal(503, "too_many_connections", "Too many connections", detail, limit=most)
+
+
+def failed() -> bytes:
+    detail = "the server made a mistake; its notes say which"
+    return refusal(500, "internal", "The server made a mistake", detail)

@@ -1,0 +1,116 @@
+"""The doors: sockets that are bound before anything else is opened, and the locks on them (TLS).
+
+Options that a listening socket has are inherited by the connections it accepts (Linux),
+so they cost nothing for each: a peer that is gone without a word is found by the kernel.
+"""
+
+import errno
+import resource
+import socket
+import ssl
+
+BACKLOG = 2_048
+# A peer that says nothing is asked after so long, so often, and then taken for dead: two minutes together.
+_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+# What was sent and is not acknowledged for so long has nobody who hears it.
+_UNHEARD_MS = 60_000
+# Files that are not connections: journals, history, snapshots, the loop's own.
+FILES_KEPT = 512
+
+
+class CannotListen(OSError):
+    """The address cannot be had; the message says why, and what to do."""
+
+
+class BadCertificate(OSError):
+    """The certificate or its key cannot be used; the message says why."""
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Bind all addresses that a host has, or raise `CannotListen`; nothing is accepted yet.
+
+    If any free port may be taken, all addresses get the same.
+    """
+    name = host.strip("[]")
+    try:
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise CannotListen(f"there is no address {host}: {error.strerror}. Say --host 127.0.0.1.") from error
+    bound: list[socket.socket] = []
+    try:
+        for family, _, _, _, (address, _, *more) in dict.fromkeys(found):
+            same_port = bound[0].getsockname()[1] if bound else port
+            bound.append(_bind(family, (address, same_port, *more)))
+    except OSError as error:
+        for each in bound:
+            each.close()
+        raise CannotListen(_why(host, port, error)) from error
+    return bound
+
+
+def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
+    door = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        door.setblocking(False)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": _UNHEARD_MS}.items():
+            if hasattr(socket, option):
+                door.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        if family == socket.AF_INET6:
+            # The addresses of a host are bound one by one; otherwise the first takes those of the second.
+            door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        door.bind(address)
+    except BaseException:
+        door.close()
+        raise
+    return door
+
+
+def _why(host: str, port: int, error: OSError) -> str:
+    what = f"cannot listen on {host}, port {port}: "
+    if error.errno == errno.EADDRINUSE:
+        return f"{what}something else does. Stop it, or choose another port: --port 0 takes any that is free."
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return f"{what}it is not permitted. Ports below 1024 are for root; choose another, such as --port 8080."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{what}this machine does not have the address. Say --host 127.0.0.1, or 0.0.0.0 for all it has."
+    return f"{what}{error.strerror}."
+
+
+def address_of(door: socket.socket, *, has_tls: bool) -> str:
+    host, port = door.getsockname()[:2]
+    return f"{'https' if has_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def tls_context(certificate: str, key: str) -> ssl.SSLContext:
+    """Return what speaks TLS 1.2 and later with a certificate; raises `BadCertificate`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_password)
+    except FileNotFoundError as error:
+        raise BadCertificate(f"{certificate} or {key} is not there: tls_cert and tls_key name two files") from error
+    except (OSError, ValueError) as error:
+        raise BadCertificate(f"{certificate} and {key} are no certificate in PEM and its key: {error}") from error
+    return context
+
+
+def _refuse_password() -> str:
+    # Otherwise OpenSSL would ask on the terminal, which a service does not have.
+    raise ValueError("the key has a password; take it off: openssl pkey -in KEY -out PLAIN")
+
+
+def allow_connections(wanted: int) -> int:
+    """Ask the system for as many open files as connections need; return how many connections there can be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FILES_KEPT
+    if hard != resource.RLIM_INFINITY:
+        needed = min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        soft = needed
+    if soft == resource.RLIM_INFINITY or soft >= wanted + FILES_KEPT:
+        return wanted
+    return max(1, soft - FILES_KEPT)

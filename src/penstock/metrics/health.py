@@ -1,0 +1,125 @@
+"""Whether the server lives, and whether it is of use: two questions with two addresses.
+
+    /health/live     200 as long as the loop turns: whoever does not answer is to be killed
+    /health/ready    200, or 503 with reasons: whoever is not ready gets no traffic, and is left alone
+
+Nobody needs a key for either: they say nothing about queues.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
+
+# A journal that has something to write and gets nothing done for so long is behind.
+BEHIND_S = 3.0
+
+STARTING = "starting"
+STOPPING = "stopping"
+DISK_FULL = "disk_full"
+DISK_BEHIND = "disk_behind"
+HISTORY_BEHIND = "history_behind"
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What a journal looks like from outside."""
+
+    name: str
+    size_bytes: int
+    end_offset: int
+    durable_offset: int
+    # Whether sends are refused for want of space.
+    is_full: bool
+    # Whether more settled messages wait for the history than should.
+    is_history_behind: bool
+
+
+class Health:
+    """Starting at first. ``look`` looks at the journals, once there are any."""
+
+    def __init__(self) -> None:
+        self.look: Callable[[], Sequence[Journal]] | None = None
+        self.is_stopping = False
+        # By journal: how far it was durable, and when that was first seen.
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._now = 0.0
+
+    def watch(self, now: float) -> None:
+        """Look how far the journals have come; to be called about every second."""
+        self._now = now
+        for journal in self.journals():
+            seen = self._seen.get(journal.name)
+            if seen is None or seen[0] != journal.durable_offset or journal.durable_offset == journal.end_offset:
+                self._seen[journal.name] = journal.durable_offset, now
+
+    def journals(self) -> Sequence[Journal]:
+        return () if self.look is None else self.look()
+
+    def reasons(self) -> list[str]:
+        """Why the server is not ready; empty if it is."""
+        if self.look is None:
+            return [STARTING]
+        journals = self.journals()
+        found = {
+            STOPPING: self.is_stopping,
+            DISK_FULL: any(journal.is_full for journal in journals),
+            DISK_BEHIND: any(map(self._is_behind, journals)),
+            HISTORY_BEHIND: any(journal.is_history_behind for journal in journals),
+        }
+        return [reason for reason, holds in found.items() if holds]
+
+    def _is_behind(self, journal: Journal) -> bool:
+        offset, since = self._seen.get(journal.name, (-1, self._now))
+        has_waited = self._now - since >= BEHIND_S
+        return has_waited and journal.durable_offset == offset < journal.end_offset
+
+    def routes(self) -> list[Route]:
+        return [Route("/health/live", self._answer_live), Route("/health/ready", self._answer_ready)]
+
+    async def _answer_live(self, _: Request) -> Response:
+        return _json({"status": "live"})
+
+    async def _answer_ready(self, _: Request) -> Response:
+        reasons = self.reasons()
+        status = "not_ready" if reasons else "ready"
+        return _json({"status": status, "reasons": reasons}, status=503 if reasons else 200)
+
+
+def starting(health: Health) -> Router:
+    """What is answered while the store is being opened: health, and that there is nothing else yet."""
+    return Router(health.routes(), default=_not_yet, redirect_slashes=False)
+
+
+async def _not_yet(scope: Any, receive: Any, send: Any) -> None:
+    detail = "the server is starting: its store is being opened"
+    await problem("starting", 503, "The server is starting", detail)(scope, receive, send)
+
+
+def refused(code: str, detail: str) -> Response:
+    """Return a problem of the table as an answer."""
+    known = CODES[code]
+    response = problem(code, known.status, known.title, detail)
+    if known.status == 401:
+        response.headers["www-authenticate"] = 'Bearer realm="penstock"'
+    return response
+
+
+def problem(code: str, status: int, title: str, detail: str) -> Response:
+    body = _encode(Problem(title=title, status=status, code=code, detail=detail))
+    headers = {"retry-after": "1"} if status == 503 else None
+    return Response(body, status_code=status, media_type=PROBLEM_TYPE, headers=headers)
+
+
+def _json(value: dict[str, object], *, status: int = 200) -> Response:
+    return Response(
+        _encode(value), status_code=status, media_type="application/json", headers={"cache-control": "no-store"}
+    )

@@ -1,0 +1,233 @@
+"""Numbers for Prometheus, computed when it asks, in pieces so that nobody else waits for them.
+
+Nothing is counted here on the way of a message. The families are gathered queue by
+queue and written out a few hundred samples at a time; in between, others have their
+turn. There are numbers of their own for so many queues, by name; how many are left
+out is a number, too.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.openmetrics import exposition as openmetrics
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock import telemetry
+from penstock.broker.access import Access, KeyNeeded, KeyUnknown, Role
+from penstock.broker.queues import Queues, Totals
+from penstock.core.limits import PAGE_MAX
+from penstock.core.message import Tier
+from penstock.metrics.health import Health, refused
+from penstock.metrics.requests import BOUNDS_S, Requests
+from penstock.store.interface import QueueNotFound
+from penstock.telemetry import Metric
+
+QUEUES_MAX = 1_000
+# Queues looked at, and samples written, before others have their turn: about half a millisecond.
+_TURN_QUEUES = 10
+_TURN_SAMPLES = 200
+
+_TIERS = tuple(tier.name.lower() for tier in Tier)
+_OPENMETRICS = "application/openmetrics-text"
+_MARK = b"# EOF\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """What a listener has counted."""
+
+    now: int
+    accepted: int
+    refused: int
+    timed_out: int
+
+
+class Prometheus:
+    def __init__(
+        self, queues: Queues, requests: Requests, health: Health, connections: Callable[[], Connections]
+    ) -> None:
+        self._queues = queues
+        self._requests = requests
+        self._health = health
+        self._connections = connections
+        self._process = ProcessCollector(registry=None)
+        self._asking = asyncio.Lock()
+
+    def routes(self, access: Access, *, is_key_needed: bool) -> list[Route]:
+        """Return where it is asked; if a key is needed, then one that may read all queues."""
+
+        async def answer(request: Request) -> Response:
+            problem = _check(access, request.headers.get("authorization")) if is_key_needed else None
+            if problem is not None:
+                return problem
+            is_open = _OPENMETRICS in request.headers.get("accept", "")
+            # One at a time: whoever asks in a loop gets in the way of other askers only.
+            async with self._asking:
+                text = await self.text(is_openmetrics=is_open)
+            return Response(text, headers={"content-type": _content_type(is_openmetrics=is_open)})
+
+        return [Route("/metrics", answer)]
+
+    async def text(self, *, is_openmetrics: bool) -> bytes:
+        parts = [
+            part async for family in self._families() async for part in _written(family, is_openmetrics=is_openmetrics)
+        ]
+        return b"".join(parts) + (_MARK if is_openmetrics else b"")
+
+    async def _families(self) -> AsyncIterator[Family]:
+        for family in await self._of_queues():
+            yield family
+        yield self._counted()
+        yield self._timed()
+        for family in self._of_journals():
+            yield family
+        for family in self._of_connections():
+            yield family
+        for family in self._process.collect():
+            yield family
+
+    async def _of_queues(self) -> list[Family]:
+        families = _Families()
+        names = await self._names()
+        for place, name in enumerate(names[:QUEUES_MAX]):
+            await self._of_queue(families, name)
+            if place % _TURN_QUEUES == 0:
+                await asyncio.sleep(0)
+        families.add(telemetry.QUEUES, (), len(names))
+        families.add(telemetry.QUEUES_LEFT_OUT, (), max(0, len(names) - QUEUES_MAX))
+        return families.all()
+
+    async def _names(self) -> list[str]:
+        names: list[str] = []
+        while page := await self._queues.store.queues(after=names[-1] if names else "", most=PAGE_MAX):
+            names += page
+        return names
+
+    async def _of_queue(self, families: "_Families", name: str) -> None:
+        try:
+            description, counts = await self._queues.describe(name)
+        except QueueNotFound:
+            # It was deleted since its name was listed.
+            return
+        now_ms = self._queues.now_ms()
+        for tier, ready in zip(_TIERS, counts.ready, strict=True):
+            families.add(telemetry.QUEUE_MESSAGES, (name, "ready", tier), ready)
+        families.add(telemetry.QUEUE_MESSAGES, (name, "leased", ""), counts.leased)
+        families.add(telemetry.QUEUE_MESSAGES, (name, "delayed", ""), counts.delayed)
+        for tier, oldest_ms in zip(_TIERS, counts.oldest_sent_at_ms, strict=True):
+            if oldest_ms is not None:
+                families.add(telemetry.QUEUE_OLDEST_AGE, (name, tier), max(0, now_ms - oldest_ms) / 1_000)
+        for tier, bound in zip(_TIERS, description.bounds, strict=True):
+            if bound.wait_ms is not None:
+                families.add(telemetry.QUEUE_WORST_WAIT, (name, tier), bound.wait_ms / 1_000)
+        totals = self._queues.totals.get(name) or Totals()
+        families.add(telemetry.QUEUE_SENT, (name,), totals.sent)
+        families.add(telemetry.QUEUE_RECEIVED, (name,), totals.received)
+        families.add(telemetry.QUEUE_ACKED, (name,), totals.acked)
+        families.add(telemetry.QUEUE_RELEASED, (name,), totals.released)
+
+    def _counted(self) -> Family:
+        metric = telemetry.REQUESTS
+        family = CounterMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+        for (operation, status), cell in sorted(self._requests.cells.items()):
+            family.add_metric((operation, str(status)), cell.count)
+        return family
+
+    def _timed(self) -> Family:
+        metric = telemetry.REQUEST_SECONDS
+        family = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+        for operation, cell in sorted(self._requests.by_operation().items()):
+            buckets, below = [], 0
+            for bound, count in zip((*BOUNDS_S, inf), cell.buckets, strict=True):
+                below += count
+                buckets.append(("+Inf" if bound == inf else str(bound), below))
+            family.add_metric((operation,), buckets, cell.seconds)
+        return family
+
+    def _of_journals(self) -> list[Family]:
+        families = _Families()
+        for journal in self._health.journals():
+            families.add(telemetry.JOURNAL_BYTES, (journal.name,), journal.size_bytes)
+            families.add(telemetry.JOURNAL_RECORDS, (journal.name,), journal.end_offset)
+            families.add(telemetry.JOURNAL_LAG, (journal.name,), journal.end_offset - journal.durable_offset)
+        families.add(telemetry.READY, (), not self._health.reasons())
+        return families.all()
+
+    def _of_connections(self) -> list[Family]:
+        families = _Families()
+        found = self._connections()
+        families.add(telemetry.LONG_POLLS, (), self._queues.waiting.count)
+        families.add(telemetry.CONNECTIONS, (), found.now)
+        families.add(telemetry.CONNECTIONS_ACCEPTED, (), found.accepted)
+        families.add(telemetry.CONNECTIONS_REFUSED, (), found.refused)
+        families.add(telemetry.CONNECTIONS_TIMED_OUT, (), found.timed_out)
+        return families.all()
+
+
+class _Families:
+    """Families of samples that come in any order."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+
+    def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        family = self._found.get(metric.name)
+        if family is None:
+            family = self._found[metric.name] = _family(metric)
+        family.add_metric(labels, value)
+
+    def all(self) -> list[Family]:
+        return list(self._found.values())
+
+
+def _family(metric: Metric) -> Any:
+    kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+    return kinds[metric.kind](metric.name, metric.meaning, labels=metric.labels)
+
+
+class _Piece(CollectorRegistry):
+    """Some samples of a family, as a registry, which is all that the library writes out."""
+
+    def __init__(self, family: Family) -> None:
+        super().__init__()
+        self._family = family
+
+    def collect(self) -> Iterator[Family]:
+        yield self._family
+
+
+async def _written(family: Family, *, is_openmetrics: bool) -> AsyncIterator[bytes]:
+    """Write a family out piece by piece; what is said about all of it stands before the first."""
+    samples = family.samples
+    for start in range(0, max(1, len(samples)), _TURN_SAMPLES):
+        piece = Family(family.name, family.documentation, family.type, family.unit)
+        piece.samples = samples[start : start + _TURN_SAMPLES]
+        write: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest if is_openmetrics else generate_latest
+        text = write(_Piece(piece))
+        text = text.removesuffix(_MARK)
+        yield text if start == 0 else b"".join(line for line in text.splitlines(True) if not line.startswith(b"#"))
+        await asyncio.sleep(0)
+
+
+def _content_type(*, is_openmetrics: bool) -> str:
+    return openmetrics.CONTENT_TYPE_LATEST if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
+
+
+def _check(access: Access, authorization: str | None) -> Response | None:
+    try:
+        caller = access.authenticate(authorization)
+    except (KeyNeeded, KeyUnknown) as error:
+        return refused("unauthorized", str(error))
+    # The names and sizes of all queues are shown, so it takes a role on all.
+    if not caller.has(Role.READ, ""):
+        return refused("forbidden", f"the key {caller.name!r} does not have the role read on all queues (`*`)")
+    return None

@@ -1,0 +1,82 @@
+"""A real server in a process of its own, on a port of its own, and gone after the test."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.acceptance.processes import ROOT
+
+# A server that hangs is killed, and its test fails for want of an answer.
+SECONDS_MAX = 300.0
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from penstock.server import serve
+from penstock.settings import LogLevel, ServerSettings
+
+settings = ServerSettings(
+    port=0, data=Path(sys.argv[1]), log_level=LogLevel.WARNING, request_bytes_max=int(sys.argv[2])
+)
+serve(settings, announce=lambda address: print(address, flush=True))
+"""
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    address: str
+    process: "subprocess.Popen[bytes]"
+    notes: Path
+
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.address).port
+        assert port is not None
+        return port
+
+    def memory_kib(self, name: str) -> int:
+        """Return a figure of the kernel's about the process: `VmRSS` now, `VmHWM` at its highest."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:"))
+
+
+@contextmanager
+def running_server(
+    folder: Path, *, request_bytes_max: int = 16 * 1024 * 1024, may_note: str | None = None
+) -> Iterator[RunningServer]:
+    """Start a server and stop it; fail if it exits with an error, or has noted something without ``may_note`` in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    notes = folder / "notes.txt"
+    with notes.open("wb") as written:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(folder / "data"), str(request_bytes_max)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=written,
+        )
+    watchdog = threading.Timer(SECONDS_MAX, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().decode().strip()
+        assert address, notes.read_text()
+        yield RunningServer(address, process, notes)
+        process.terminate()
+        assert process.wait(30) == 0
+        noted = notes.read_text().splitlines()
+        assert [line for line in noted if may_note is None or may_note not in line] == []
+    finally:
+        process.kill()
+        process.wait()
+        watchdog.cancel()
+        watchdog.join()
+        if process.stdout is not None:
+            process.stdout.close()

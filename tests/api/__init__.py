@@ -1,0 +1,1 @@
+"""Tests of the front ends: the applications are called in process, without a network."""

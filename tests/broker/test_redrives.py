@@ -1,0 +1,195 @@
+"""Redrives in virtual time: at a rate, of some or all, stopped between two steps, and remembered."""
+
+import asyncio
+
+import pytest
+
+from penstock.broker.redrives import Order, State, TaskNotFound, TooManyRedrives
+from penstock.broker.selecting import Selection
+from penstock.core.limits import REDRIVES_MAX
+from penstock.core.settings import QueueSettings
+from penstock.store.interface import QueueNotFound
+from tests.broker.brokers import Broker, open_broker
+
+DEAD = "orders.dead"
+
+
+async def run(broker: Broker, order: Order) -> State:
+    """Begin a redrive and see it to its end."""
+    task = await broker.queues.redrives.begin(DEAD, order)
+    assert task.running is not None
+    await asyncio.wait([task.running])
+    return task.state
+
+
+async def live(broker: Broker, queue: str) -> int:
+    return (await broker.store.counts(queue)).live
+
+
+async def test_a_redrive_of_everything_brings_all_dead_letters_back() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"%d" % each for each in range(250)])
+        assert await run(broker, Order()) is State.DONE
+        (task,) = broker.queues.redrives.of(DEAD)
+        assert (task.moved, task.remaining, task.homeless) == ({"orders": 250}, 0, 0)
+        assert (await live(broker, "orders"), await live(broker, DEAD)) == (250, 0)
+        assert len(task.sample) == 20
+
+
+async def test_a_redrive_keeps_to_its_rate() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"a"] * 60)
+        began_ms = broker.now_ms()
+        assert await run(broker, Order(rate_per_s=20)) is State.DONE
+        # The last step need not wait.
+        assert 2_800 <= broker.now_ms() - began_ms <= 3_700
+        assert await live(broker, "orders") == 60
+
+
+async def test_a_redrive_moves_no_more_than_its_limit() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"a"] * 30)
+        assert await run(broker, Order(most=12)) is State.DONE
+        assert (await live(broker, "orders"), await live(broker, DEAD)) == (12, 18)
+
+
+async def test_a_redrive_by_ids_moves_only_those() -> None:
+    async with open_broker(has_queue=True) as broker:
+        ids = await broker.bury(*[b"a"] * 5)
+        assert await run(broker, Order(ids=(ids[1], ids[3], "1-ffff", "no id"))) is State.DONE
+        (task,) = broker.queues.redrives.of(DEAD)
+        assert (task.moved_total, task.remaining) == (2, 3)
+        assert sorted(task.sample) == sorted([ids[1], ids[3]])
+
+
+async def test_a_redrive_by_filter_moves_only_what_fits() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"red" if each % 2 else b"blue" for each in range(50)])
+        assert await run(broker, Order(selection=Selection(text=b"red", error="boom", origin="orders"))) is State.DONE
+        assert (await live(broker, "orders"), await live(broker, DEAD)) == (25, 25)
+        assert await run(broker, Order(selection=Selection(error="bang"))) is State.DONE
+        assert await live(broker, DEAD) == 25
+
+
+async def test_a_redrive_into_another_queue_moves_everything_there() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.store.create("repairs", QueueSettings())
+        await broker.bury(b"a", b"b")
+        assert await run(broker, Order(into="repairs")) is State.DONE
+        assert (await live(broker, "repairs"), await live(broker, "orders")) == (2, 0)
+
+
+async def test_dead_letters_of_a_deleted_queue_are_homeless_and_stay() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(b"a", b"b", b"c")
+        await broker.queues.delete("orders", with_dead_letters=False)
+        assert await run(broker, Order()) is State.DONE
+        (task,) = broker.queues.redrives.of(DEAD)
+        assert (task.moved_total, task.homeless, task.remaining) == (0, 3, 3)
+
+
+async def test_a_stopped_redrive_counts_what_has_gone_and_can_be_begun_again() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"a"] * 40)
+        redrives = broker.queues.redrives
+        task = await redrives.begin(DEAD, Order(rate_per_s=10))
+        await asyncio.sleep(1.55)
+        began_ms = broker.now_ms()
+        await redrives.end(task)
+        assert broker.now_ms() - began_ms < 100
+        assert task.state is State.STOPPED
+        assert 10 <= task.moved_total <= 20
+        assert await live(broker, "orders") == task.moved_total
+        assert task.ended_at_ms is not None
+        assert await run(broker, Order()) is State.DONE
+        assert await live(broker, "orders") == 40
+
+
+async def test_a_redrive_that_is_stopped_in_the_middle_of_a_step_counts_that_step() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"a"] * 40)
+        redrives = broker.queues.redrives
+        task = await redrives.begin(DEAD, Order())
+        # It has begun and waits for its disk.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await redrives.end(task)
+        assert task.state is State.STOPPED
+        assert task.moved_total == await live(broker, "orders")
+
+
+async def test_a_redrive_that_is_stopped_before_it_has_begun_moves_nothing() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(b"a")
+        redrives = broker.queues.redrives
+        task = await redrives.begin(DEAD, Order())
+        await redrives.end(task)
+        assert (task.state, task.moved_total) == (State.STOPPED, 0)
+        # To stop it again is to stop it once.
+        await redrives.end(task)
+        assert task.state is State.STOPPED
+
+
+async def test_a_server_that_stops_ends_its_redrives() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"a"] * 20)
+        task = await broker.queues.redrives.begin(DEAD, Order(rate_per_s=0.01))
+        await asyncio.sleep(1)
+        began_ms = broker.now_ms()
+    assert task.state is State.STOPPED
+    assert task.moved_total == 1
+    assert broker.now_ms() - began_ms < 2_000
+
+
+async def test_a_redrive_whose_dead_letters_are_deleted_fails_and_says_why() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"a"] * 20)
+        task = await broker.queues.redrives.begin(DEAD, Order(rate_per_s=10))
+        await asyncio.sleep(0.55)
+        await broker.queues.delete(DEAD, with_dead_letters=False)
+        assert task.running is not None
+        await asyncio.wait([task.running])
+        assert task.state is State.FAILED
+        assert DEAD in str(task.error)
+
+
+async def test_a_dry_run_says_what_would_go_and_moves_nothing() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"%d" % each for each in range(1_000)])
+        await broker.bury(*[b"%d" % each for each in range(1_000)])
+        task = await broker.queues.redrives.begin(DEAD, Order(is_dry_run=True))
+        assert (task.state, task.moved, task.remaining) == (State.DONE, {"orders": 2_000}, 0)
+        assert await live(broker, DEAD) == 2_000
+        some = await broker.queues.redrives.begin(DEAD, Order(is_dry_run=True, most=1_500))
+        assert (some.moved_total, some.remaining) == (1_500, 500)
+        fitting = await broker.queues.redrives.begin(DEAD, Order(is_dry_run=True, selection=Selection(text=b"99")))
+        assert (fitting.moved_total, fitting.remaining) == (2 * 19, 2_000 - 2 * 19)
+
+
+async def test_there_are_only_so_many_redrives_at_once() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"a"] * 200)
+        redrives = broker.queues.redrives
+        tasks = [await redrives.begin(DEAD, Order(rate_per_s=0.001)) for _ in range(REDRIVES_MAX)]
+        with pytest.raises(TooManyRedrives):
+            await redrives.begin(DEAD, Order())
+        await redrives.end(tasks[0])
+        await redrives.begin(DEAD, Order(rate_per_s=0.001))
+
+
+async def test_a_redrive_is_found_only_under_its_own_queue() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(b"a")
+        task = await broker.queues.redrives.begin(DEAD, Order())
+        assert broker.queues.redrives.find(DEAD, task.id) is task
+        for queue, task_id in (("orders", task.id), (DEAD, "r_0")):
+            with pytest.raises(TaskNotFound):
+                broker.queues.redrives.find(queue, task_id)
+
+
+async def test_a_redrive_of_a_queue_that_is_not_there_is_refused() -> None:
+    async with open_broker(has_queue=True) as broker:
+        for dead_letters, into in (("nowhere", None), ("orders", "nowhere")):
+            with pytest.raises(QueueNotFound):
+                await broker.queues.redrives.begin(dead_letters, Order(into=into))
+        assert broker.queues.redrives.of("orders") == []

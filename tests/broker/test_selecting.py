@@ -1,0 +1,52 @@
+"""Which messages an operator means: all that fit, page by page, and no more than were asked for."""
+
+from penstock.broker.selecting import Selection, select
+from penstock.core.limits import PAGE_MAX
+from penstock.core.message import Drafts
+from tests.broker.brokers import Broker, open_broker
+
+
+async def found(broker: Broker, selection: Selection, *, most: int = 10_000, queue: str = "orders") -> list[str]:
+    ids: list[str] = []
+    async for page in select(broker.store, queue, selection, most=most):
+        assert page
+        assert len(page) <= PAGE_MAX
+        ids += page
+    return ids
+
+
+async def test_a_selection_of_everything_has_every_message_once() -> None:
+    async with open_broker(has_queue=True) as broker:
+        ids = await broker.send(*[b"%d" % each for each in range(2_500)])
+        assert sorted(await found(broker, Selection())) == sorted(ids)
+
+
+async def test_a_selection_has_no_more_than_were_asked_for() -> None:
+    async with open_broker(has_queue=True) as broker:
+        ids = await broker.send(*[b"a"] * 2_500)
+        assert await found(broker, Selection(), most=1_200) == ids[:1_200]
+
+
+async def test_a_selection_keeps_to_what_fits_all_that_is_said() -> None:
+    async with open_broker(has_queue=True) as broker:
+        drafts = Drafts(
+            bodies=[b"red apple", b"red pear", b"green apple", b"red apple"],
+            tiers=bytes([0, 0, 0, 4]),
+            groups=[b"g", b"g", b"g", b"g"],
+        )
+        ids = list(await broker.queues.send("orders", drafts))
+        assert await found(broker, Selection(text=b"red", tier=0)) == ids[:2]
+        assert await found(broker, Selection(text=b"apple", tier=0, group=b"g")) == [ids[0], ids[2]]
+        assert await found(broker, Selection(group=b"h")) == []
+        assert await found(broker, Selection(place="leased")) == []
+
+
+async def test_a_selection_by_error_and_origin_keeps_to_dead_letters_that_fit() -> None:
+    async with open_broker(has_queue=True) as broker:
+        ids = await broker.bury(b"a", b"b")
+        origin_id = (await broker.store.describe("orders")).id
+        await broker.send(b"c", queue="orders.dead")
+        for selection in (Selection(error="oo"), Selection(origin="orders"), Selection(origin=origin_id)):
+            assert await found(broker, selection, queue="orders.dead") == ids
+        assert await found(broker, Selection(error="bang"), queue="orders.dead") == []
+        assert await found(broker, Selection(origin="elsewhere"), queue="orders.dead") == []

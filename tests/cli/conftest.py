@@ -1,0 +1,33 @@
+"""One server for the tests of commands, and commands that ask it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock.cli import app
+from tests.cli.servers import Served
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("served") / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def run(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command against the server, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_URL", served.url)
+    monkeypatch.setenv("COLUMNS", "250")
+    for name in ("PENSTOCK_KEY", "PENSTOCK_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+
+    def invoke(*arguments: str, stdin: str | bytes | None = None) -> Result:
+        return CliRunner().invoke(app, list(arguments), input=stdin)
+
+    return invoke

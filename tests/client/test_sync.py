@@ -1,0 +1,144 @@
+"""The synchronous face: threads, forks, interrupts, and the same answers."""
+
+import multiprocessing
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.client import ClientClosed, Draft, QueueFull, QueueNotFound, StaleReceipt
+from tests.client.serving import Server
+
+
+def test_the_synchronous_face_does_what_the_other_does(url: str, name: str) -> None:
+    with penstock.connect(url) as client:
+        assert client.create_queue(name, retry={"base_s": 0}).queue_name == name
+        queue = client.queue(name)
+        first = queue.send("one", priority="HIGH")
+        ids = queue.send_many([b"two", {"three": 3}, Draft(data="four", priority="LOW")])
+        assert len(ids) == 3
+        message = queue.receive()
+        assert message is not None
+        assert (message.id, message.text, message.priority) == (first, "one", "HIGH")
+        with message:
+            message.extend(100)
+        with pytest.raises(StaleReceipt):
+            message.ack()
+        batch = queue.receive(limit=10, wait_s=1)
+        assert (len(batch), batch.bodies[0], batch[-1].text) == (3, b"two", "four")
+        assert batch.extend(60) == [True] * 3
+        assert queue.release(batch[0], error="later", delay_s=50) == [True]
+        assert batch.ack() == [False, True, True]
+        assert queue.describe().delayed == 1
+        assert name in [each.queue_name for each in client.queues(prefix="queue-")]
+        assert queue.pause().paused
+        assert not queue.resume().paused
+        assert queue.purge() == 1
+        assert queue.delete().deleted
+        with pytest.raises(QueueNotFound):
+            queue.send("x")
+
+
+def test_a_block_of_the_synchronous_face_releases_on_an_exception(url: str, name: str) -> None:
+    with penstock.connect(url) as client:
+        client.create_queue(name, retry={"base_s": 0})
+        queue = client.queue(name)
+        queue.send("x")
+        seen = []
+        for message in queue.messages(prefetch=5):
+            seen.append(message.delivery_count)
+            if len(seen) == 2:
+                assert message.last_error == "KeyError: 'a'"
+                message.ack()
+                break
+            with pytest.raises(KeyError), message:
+                raise KeyError("a")
+        assert seen == [1, 2]
+        assert queue.describe().current_message_count == 0
+
+
+def test_many_threads_share_a_client_and_their_sends_travel_together(url: str, name: str) -> None:
+    with penstock.connect(url) as client:
+        client.create_queue(name)
+        queue = client.queue(name)
+
+        def work(first: int) -> list[str]:
+            return [queue.send(b"%d" % number) for number in range(first, 400, 20)]
+
+        with ThreadPoolExecutor(20) as threads:
+            ids = [each for found in threads.map(work, range(20)) for each in found]
+        assert len(set(ids)) == 400
+        batch = queue.receive(limit=1000)
+        assert sorted(map(int, batch.bodies)) == list(range(400))
+        with ThreadPoolExecutor(20) as threads:
+            assert list(threads.map(lambda message: message.ack(), batch)) == [None] * 400
+        assert queue.describe().current_message_count == 0
+
+
+def test_an_error_reaches_the_thread_that_made_it(url: str, name: str) -> None:
+    with penstock.connect(url) as client:
+        client.create_queue(name, queue_size=10)
+        queue = client.queue(name)
+        with pytest.raises(QueueFull):
+            queue.send_many(["x"] * 20, timeout_s=0)
+        # The thread is as well as before.
+        assert queue.receive() is not None
+
+
+def test_a_closed_client_ends_its_thread_and_says_that_it_is_closed(url: str, name: str) -> None:
+    before = threading.active_count()
+    client = penstock.connect(url).sync()
+    assert threading.active_count() == before, "nothing starts before the first call"
+    client.create_queue(name)
+    assert any(thread.name == "penstock-client" for thread in threading.enumerate())
+    client.close()
+    client.close()
+    assert not any(thread.name == "penstock-client" for thread in threading.enumerate())
+    with pytest.raises(ClientClosed):
+        client.queue(name).send("x")
+
+
+def test_a_client_that_was_never_used_is_closed_without_a_thread() -> None:
+    with penstock.connect("http://127.0.0.1:1") as client:
+        assert client.queue("x").name == "x"
+
+
+def _send_in_child(client: penstock.SyncClient, name: str) -> None:
+    try:
+        for number in range(10):
+            client.queue(name).send(b"child %d" % number)
+        client.close()
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+def test_a_forked_process_sends_under_a_name_of_its_own(server: Server, name: str) -> None:
+    with penstock.connect(server.url) as client:
+        client.create_queue(name)
+        queue = client.queue(name)
+        queue.send(b"parent")
+        child = multiprocessing.get_context("fork").Process(target=_send_in_child, args=(client, name))
+        child.start()
+        for number in range(10):
+            queue.send(b"parent %d" % number)
+        child.join(30)
+        assert child.exitcode == 0
+        # With one sender for both, the server would have taken one's sends for repeats of the other's.
+        assert len(queue.receive(limit=100)) == 21
+
+
+def test_connect_reads_the_environment_where_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", f"file:{tmp_path / 'data'}")
+    with penstock.connect() as client:
+        client.create_queue(name)
+        client.queue(name).send("kept")
+    with penstock.connect(f"file:{tmp_path / 'data'}") as client:
+        message = client.queue(name).receive()
+        assert message is not None
+        assert message.text == "kept"

@@ -1,0 +1,1 @@
+"""A listener, and a whole server, spoken to over real sockets."""

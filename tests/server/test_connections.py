@@ -1,0 +1,392 @@
+"""What a client can do to a connection, and that others do not feel it."""
+
+import asyncio
+import socket
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.core.limits import KIB, MIB
+from penstock.listening.exchange import CLIENT_GONE
+from penstock.telemetry import REST_FAILED
+from tests.server.serving import Client, Running, hasty, listener
+
+LARGE = 8 * MIB
+HELLO = b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Some of everything that an application can do."""
+    path = scope["path"]
+    headers = [(b"x-path", path.encode())]
+    if path in {"/wait", "/fails", "/nothing"}:
+        await _misbehave(path, receive)
+        return
+    if path == "/chunks":
+        await _send_chunks(scope, send)
+        return
+    if path.startswith("/sleep/"):
+        await asyncio.sleep(float(path.removeprefix("/sleep/")))
+    body = await _read(receive) if path == "/echo" else bytes(LARGE) if path == "/large" else b"hello"
+    status = 413 if path == "/refuse" else 200
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _misbehave(path: str, receive: Any) -> None:
+    if path == "/fails":
+        raise ZeroDivisionError
+    while path == "/wait" and (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_chunks(scope: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"one ", "more_body": True})
+    if scope["query_string"] == b"fails":
+        raise ZeroDivisionError
+    await send({"type": "http.response.body", "body": b"two", "more_body": False})
+
+
+async def _read(receive: Any) -> bytes:
+    body, is_more = b"", True
+    while is_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b""
+        body += message["body"]
+        is_more = message["more_body"]
+    return body
+
+
+def assert_others_are_served(running: Running) -> None:
+    with running.client() as client:
+        assert client.ask("GET", "/hello").body == b"hello"
+
+
+def test_a_client_that_does_not_finish_its_head_is_told_and_closed() -> None:
+    with listener(application, hasty(head_s=0.2)) as running, running.client() as slow:
+        slow.send(b"GET /hello HTTP/1.1\r\nhos")
+        begun = time.monotonic()
+        assert_others_are_served(running)
+        answer = slow.answer()
+        assert (answer.status, answer.json()["code"]) == (408, "request_timeout")
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert 0.1 < time.monotonic() - begun < 2
+        assert slow.is_closed()
+
+
+def test_a_head_that_drips_in_gets_no_more_time_for_each_byte() -> None:
+    with listener(application, hasty(head_s=0.2)) as running, running.client() as slow:
+        begun = time.monotonic()
+        slow.send(b"GET /hello HTTP/1.1\r\nx-drips: ")
+        slow.socket.settimeout(0.01)
+        while True:
+            try:
+                assert slow.socket.recv(12) == b"HTTP/1.1 408"
+                break
+            except TimeoutError:
+                slow.send(b"x")
+        assert 0.1 < time.monotonic() - begun < 2
+
+
+def test_a_connection_that_says_nothing_is_closed() -> None:
+    with listener(application, hasty(first_byte_s=0.2)) as running, running.client() as silent:
+        assert_others_are_served(running)
+        assert silent.is_closed()
+
+
+def test_line_breaks_without_a_request_buy_no_time() -> None:
+    with listener(application, hasty(first_byte_s=0.2)) as running, running.client() as silent:
+        silent.send(b"\r\n\r\n")
+        assert silent.is_closed()
+
+
+def test_a_connection_that_was_used_may_rest_for_a_while_and_is_closed_then() -> None:
+    with listener(application, hasty(idle_s=0.2, first_byte_s=60)) as running, running.client() as client:
+        assert client.ask("GET", "/hello").status == 200
+        assert client.ask("GET", "/hello").status == 200
+        assert client.is_closed()
+
+
+def test_a_body_that_does_not_go_on_is_told_and_closed() -> None:
+    with listener(application, hasty(body_s=0.2)) as running, running.client() as slow:
+        slow.send(b"POST /echo HTTP/1.1\r\ncontent-length: 10\r\n\r\nabc")
+        assert_others_are_served(running)
+        assert slow.answer().status == 408
+        assert slow.is_closed()
+
+
+def test_a_body_that_goes_on_has_its_time_anew_with_each_part() -> None:
+    with listener(application, hasty(body_s=0.3)) as running, running.client() as client:
+        client.send(b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\n\r\n")
+        for letter in b"abcde":
+            time.sleep(0.1)
+            client.send(bytes([letter]))
+        assert client.answer().body == b"abcde"
+
+
+def test_a_request_that_is_worked_on_has_no_deadline_of_the_connection() -> None:
+    patience = hasty(head_s=0.05, body_s=0.05, idle_s=0.05, first_byte_s=0.05, answer_s=0.05)
+    with listener(application, patience) as running, running.client() as client:
+        assert client.ask("GET", "/sleep/0.3").status == 200
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_headers_beyond_the_limit_are_refused(is_whole: bool) -> None:
+    with listener(application) as running, running.client() as client:
+        head = b"GET /hello HTTP/1.1\r\n" + b"".join(b"x-%d: %b\r\n" % (row, b"v" * 1_000) for row in range(80))
+        client.send(head + b"\r\n" if is_whole else head)
+        answer = client.answer()
+        assert (answer.status, answer.json()["code"]) == (431, "headers_too_large")
+        assert answer.json()["limit"] == 64 * KIB
+        assert client.is_closed()
+        assert_others_are_served(running)
+
+
+def test_a_large_body_behind_a_small_head_is_not_taken_for_headers() -> None:
+    with listener(application) as running, running.client() as client:
+        body = b"b" * (300 * KIB)
+        client.send(b"POST /echo HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        assert client.answer().body == body
+
+
+def test_one_connection_too_many_is_told_so() -> None:
+    with listener(application, connections_max=2) as running, running.client() as first:
+        with running.client() as second:
+            assert first.ask("GET", "/hello").status == second.ask("GET", "/hello").status == 200
+            with running.client() as third:
+                answer = third.answer()
+                assert (answer.status, answer.json()["code"]) == (503, "too_many_connections")
+                assert third.is_closed()
+            assert first.ask("GET", "/hello").status == 200
+        with running.client() as fourth:
+            assert fourth.ask("GET", "/hello").status == 200
+
+
+def test_a_client_that_does_not_read_makes_the_server_keep_one_answer_and_is_dropped() -> None:
+    with listener(application, hasty(answer_s=0.3)) as running:
+        with running.client(receives=4 * KIB) as greedy:
+            greedy.send(b"GET /large HTTP/1.1\r\n\r\n" * 20)
+            assert_others_are_served(running)
+            most = 0
+            while running.call(lambda: len(shared_of(running).connections)):
+                most = max(most, running.call(lambda: unread(running)))
+            assert 0 < most < LARGE + MIB
+        assert shared_of(running).timed_out == 1
+        assert shared_of(running).state.total_requests < 10
+
+
+def test_a_client_that_reads_slowly_and_steadily_is_not_dropped() -> None:
+    patience = hasty(answer_s=0.2, answer_bytes_min=1 * KIB)
+    with listener(application, patience) as running, running.client(receives=64 * KIB) as slow:
+        slow.send(b"GET /large HTTP/1.1\r\n\r\n")
+        received = 0
+        while received < LARGE:
+            received += len(slow.socket.recv(256 * KIB))
+            time.sleep(0.005)
+        assert shared_of(running).timed_out == 0
+
+
+def shared_of(running: Running) -> Any:
+    assert running.shared is not None
+    return running.shared
+
+
+def unread(running: Running) -> int:
+    return sum(each.transport.get_write_buffer_size() for each in shared_of(running).connections)
+
+
+def test_pipelined_requests_are_answered_in_their_order() -> None:
+    with listener(application) as running, running.client() as client:
+        paths = ["/sleep/0.05", "/hello", "/echo", "/sleep/0.01", "/hello"]
+        client.send(b"".join(b"GET %b HTTP/1.1\r\n\r\n" % path.encode() for path in paths))
+        assert [client.answer().headers["x-path"] for _ in paths] == paths
+        assert client.ask("GET", "/hello").status == 200
+
+
+def test_a_client_that_pipelines_without_end_is_answered_so_far_and_closed() -> None:
+    with listener(application, hasty(pipelined_max=5)) as running, running.client() as client:
+        client.send(b"GET /sleep/0.05 HTTP/1.1\r\n\r\n" + HELLO * 1_000)
+        answers = [client.answer() for _ in range(6)]
+        assert all(answer.status == 200 for answer in answers)
+        assert answers[-1].headers["connection"] == "close"
+        with pytest.raises(ConnectionError):
+            client.answer()
+        assert_others_are_served(running)
+
+
+def test_a_body_behind_another_request_has_its_time_when_that_is_answered() -> None:
+    with listener(application, hasty(body_s=0.2)) as running, running.client() as client:
+        client.send(b"GET /sleep/0.5 HTTP/1.1\r\n\r\nPOST /echo HTTP/1.1\r\ncontent-length: 4\r\n\r\nab")
+        assert client.answer().headers["x-path"] == "/sleep/0.5"
+        client.send(b"cd")
+        assert client.answer().body == b"abcd"
+
+
+def test_what_is_no_request_is_refused_after_those_before_it() -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"GET /sleep/0.05 HTTP/1.1\r\n\r\nno request at all\r\n\r\n")
+        assert client.answer().headers["x-path"] == "/sleep/0.05"
+        with pytest.raises(ConnectionError):
+            client.answer()
+
+
+def test_what_is_no_request_is_refused() -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        answer = client.answer()
+        assert (answer.status, answer.json()["code"]) == (400, "bad_request")
+        assert client.is_closed()
+
+
+def test_a_bad_part_of_a_body_ends_the_request() -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"POST /echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nnot a size\r\n")
+        assert client.answer().status == 400
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize("both", [b"content-length: 5\r\ntransfer-encoding: chunked\r\n", b"content-length: 5\r\n" * 2])
+def test_a_request_with_two_lengths_is_refused(both: bytes) -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"POST /echo HTTP/1.1\r\n" + both + b"\r\n0\r\n\r\n")
+        assert client.answer().status == 400
+
+
+def test_a_client_hears_a_refusal_although_it_is_still_sending() -> None:
+    with listener(application) as running, running.client() as client:
+        size = 20 * MIB
+        client.send(b"POST /refuse HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % size)
+        client.send(bytes(size))
+        answer = client.answer()
+        assert (answer.status, answer.headers["connection"]) == (413, "close")
+        assert client.is_closed()
+
+
+def test_a_client_that_goes_on_sending_after_a_refusal_is_cut_off() -> None:
+    with listener(application, hasty(discarded_bytes_max=1 * MIB)) as running, running.client() as client:
+        client.send(b"POST /refuse HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % (100 * MIB))
+        with pytest.raises(OSError):  # noqa: PT011 - reset or broken pipe, whichever is first.
+            client.send(bytes(100 * MIB))
+
+
+def test_asking_for_another_protocol_changes_nothing() -> None:
+    with listener(application) as running, running.client() as client:
+        asking = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+        client.send(b"POST /echo HTTP/1.1\r\ncontent-length: 2\r\n" + asking + b"\r\nab" + HELLO)
+        assert client.answer().body == b"ab"
+        assert client.answer().body == b"hello"
+        client.send(b"POST /echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n" + asking + b"\r\n2\r\ncd\r\n0\r\n\r\n")
+        assert client.answer().body == b"cd"
+        client.send(b"GET /echo HTTP/1.1\r\n" + asking + b"\r\n")
+        assert client.answer().body == b""
+
+
+def test_a_client_that_asks_first_is_told_to_go_on() -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"POST /echo HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        assert client.answer().status == 100
+        client.send(b"ab")
+        assert client.answer().body == b"ab"
+
+
+def test_an_answer_of_unknown_length_comes_in_chunks() -> None:
+    with listener(application) as running, running.client() as client:
+        answer = client.ask("GET", "/chunks")
+        assert (answer.body, answer.headers["transfer-encoding"]) == (b"one two", "chunked")
+        client.send(b"HEAD /chunks HTTP/1.1\r\n\r\n")
+        assert client.answer(is_to_head=True).status == 200
+        assert client.ask("GET", "/hello").body == b"hello"
+
+
+def test_an_old_client_gets_its_answer_and_the_end() -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"GET /hello HTTP/1.0\r\n\r\n")
+        assert client.answer().headers["connection"] == "close"
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize("path", ["/fails", "/nothing"])
+def test_a_mistake_of_ours_is_answered_and_noted(path: str) -> None:
+    with listener(application) as running, running.client() as client:
+        assert client.ask("GET", path).json()["code"] == "internal"
+        assert [note for note, _ in running.notes] == [REST_FAILED]
+
+
+def test_half_an_answer_never_looks_whole() -> None:
+    with listener(application) as running, running.client() as client, pytest.raises((ConnectionError, ValueError)):
+        client.ask("GET", "/chunks?fails")
+
+
+def test_whoever_works_for_a_client_learns_that_it_is_gone() -> None:
+    with listener(application) as running:
+        counted: list[int] = []
+        shared_of(running).count = lambda _scope, status, _seconds: counted.append(status)
+        with running.client() as client:
+            client.send(b"GET /wait HTTP/1.1\r\n\r\n")
+            while not running.call(lambda: len(shared_of(running).state.tasks)):
+                pass
+        while not counted:
+            time.sleep(0.001)
+        assert counted == [CLIENT_GONE]
+
+
+def test_a_peer_that_vanished_is_found_by_the_kernel() -> None:
+    with listener(application) as running, running.client() as client:
+        client.ask("GET", "/hello")
+        (connection,) = shared_of(running).connections
+        door = connection.transport.get_extra_info("socket")
+        assert door.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert door.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+        assert door.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+
+
+PIECES = st.sampled_from(
+    [
+        *(HELLO, b"POST /echo HTTP/1.1\r\n", b"content-length: 3\r\n", b"transfer-encoding: chunked\r\n", b"\r\n"),
+        *(b"3\r\nabc\r\n", b"0\r\n\r\n", b"content-length: 99999999999999999999\r\n", b"upgrade: x\r\n", b"\x00\xff"),
+        *(
+            b"CONNECT a:1 HTTP/1.1\r\n\r\n",
+            b"GET * HTTP/1.1\r\n\r\n",
+            b"expect: 100-continue\r\n",
+            b"GET \xff HTTP/1.1",
+        ),
+        *(b"connection: close\r\n", b"GET /%zz%00 HTTP/1.1\r\n\r\n", b" continued\r\n", b"HTTP/1.1 200 OK\r\n\r\n"),
+    ]
+)
+
+
+@given(st.lists(PIECES | st.binary(max_size=20), max_size=12))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_bytes_make_the_server_fail_or_hang(shared_listener: Running, pieces: list[bytes]) -> None:
+    with shared_listener.client() as hostile:
+        try:
+            for piece in pieces:
+                hostile.send(piece)
+            hostile.socket.shutdown(socket.SHUT_WR)
+            while hostile.socket.recv(65_536):
+                pass
+        except ConnectionError:
+            pass
+    assert_others_are_served(shared_listener)
+    assert not shared_listener.notes
+
+
+@pytest.fixture(scope="module")
+def shared_listener() -> Any:
+    with listener(application, hasty(head_s=1, body_s=1)) as running:
+        yield running
+
+
+def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind() -> None:
+    with listener(application) as running:
+        for data in (b"", b"GET /he", b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\n\r\nab", HELLO * 3):
+            with Client(running.address) as client:
+                client.send(data)
+        while running.call(lambda: len(shared_of(running).connections) + len(shared_of(running).state.tasks)):
+            time.sleep(0.001)

@@ -1,0 +1,159 @@
+"""What Prometheus is told."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
+from penstock.api.rest.operations import OPERATIONS
+from penstock.core.message import Drafts
+from penstock.core.settings import QueueSettings
+from penstock.metrics import prometheus
+from penstock.metrics.health import Health
+from penstock.metrics.prometheus import Connections, Prometheus
+from penstock.metrics.requests import Requests
+from penstock.server import Application, open_application, operation_of
+from penstock.settings import ServerSettings
+from penstock.telemetry import METRICS
+from tests.server.serving import server
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples_of(text: bytes, parse: Any = parse_plain) -> Samples:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in parse(text.decode())
+        for sample in family.samples
+    }
+
+
+def labels(**names: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(names.items()))
+
+
+@asynccontextmanager
+async def metrics_of_memory() -> AsyncIterator[tuple[Application, Prometheus]]:
+    async with open_application(ServerSettings(store="memory:")) as application:
+        health = Health()
+        health.look = application.journals
+        nobody = Connections(now=0, accepted=0, refused=0, timed_out=0)
+        yield application, Prometheus(application.queues, Requests(operation_of), health, lambda: nobody)
+
+
+def test_a_server_counts_messages_requests_and_connections(tmp_path: Path) -> None:
+    with server(ServerSettings(port=0, data=tmp_path)) as running, running.client() as client:
+        client.ask("POST", "/api/queues", {"queue_name": "orders"})
+        for priority in ("HIGH", "HIGH", "LOW"):
+            client.ask("POST", "/api/queues/orders/messages", {"data": "x", "priority": priority})
+        client.ask("GET", "/api/queues/orders/messages?limit=1")
+        client.ask("GET", "/api/queues/nothing")
+        client.ask("GET", "/nowhere")
+        found = samples_of(client.ask("GET", "/metrics").body)
+    assert found["penstock_queue_messages", labels(queue="orders", state="ready", tier="high")] == 1
+    assert found["penstock_queue_messages", labels(queue="orders", state="ready", tier="low")] == 1
+    assert found["penstock_queue_messages", labels(queue="orders", state="leased", tier="")] == 1
+    assert 0 <= found["penstock_queue_oldest_age_seconds", labels(queue="orders", tier="low")] < 60
+    assert ("penstock_queue_oldest_age_seconds", labels(queue="orders", tier="normal")) not in found
+    assert found["penstock_queue_sent_total", labels(queue="orders")] == 3
+    assert found["penstock_queue_received_total", labels(queue="orders")] == 1
+    assert found["penstock_requests_total", labels(operation="send_messages", status="201")] == 3
+    assert found["penstock_requests_total", labels(operation="get_queue", status="404")] == 1
+    assert found["penstock_requests_total", labels(operation="other", status="404")] == 1
+    assert found["penstock_request_duration_seconds_count", labels(operation="send_messages")] == 3
+    assert found["penstock_connections", ()] == 1
+    assert found["penstock_ready", ()] == 1
+    assert found["penstock_journal_records_total", labels(journal="0")] >= 5
+    assert found["process_resident_memory_bytes", ()] > 0
+
+
+def test_both_formats_say_the_same(tmp_path: Path) -> None:
+    with server(ServerSettings(port=0, data=tmp_path, store="memory:")) as running, running.client() as client:
+        client.ask("POST", "/api/queues", {"queue_name": "orders"})
+        plain = client.ask("GET", "/metrics")
+        openly = client.ask("GET", "/metrics", accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert openly.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert openly.body.endswith(b"# EOF\n")
+    queue = "penstock_queue_messages", labels(queue="orders", state="ready", tier="high")
+    assert samples_of(plain.body)[queue] == samples_of(openly.body, parse_openmetrics)[queue] == 0
+
+
+@pytest.mark.real_time
+async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
+    async with metrics_of_memory() as (application, metrics):
+        await application.queues.create("orders", QueueSettings())
+        await application.queues.send("orders", Drafts(bodies=[b"x"] * 10))
+        delivery = await application.queues.lease("orders", want=1)
+        assert delivery is not None
+        await application.queues.ack("orders", list(delivery.receipts()))
+        metrics._requests.count({"method": "GET", "path": "/x"}, 404, 0.1)
+        text = (await metrics.text(is_openmetrics=False)).decode()
+    families = {family.name for family in parse_plain(text) if family.name.startswith("penstock_")}
+    declared = {metric.name.removesuffix("_total") for metric in METRICS}
+    # A wait in seconds is known when there was a rate for a while.
+    assert families | {"penstock_queue_worst_wait_seconds"} == declared
+
+
+@pytest.mark.real_time
+async def test_queues_beyond_the_limit_are_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "QUEUES_MAX", 3)
+    async with metrics_of_memory() as (application, metrics):
+        for name in "abcde":
+            await application.queues.create(name, QueueSettings())
+        found = samples_of(await metrics.text(is_openmetrics=False))
+    listed = {dict(pairs)["queue"] for name, pairs in found if name == "penstock_queue_sent_total"}
+    assert listed == {"a", "b", "c"}
+    assert (found["penstock_queues", ()], found["penstock_queues_left_out", ()]) == (5, 2)
+
+
+@pytest.mark.real_time
+async def test_others_have_their_turn_while_many_queues_are_written_out() -> None:
+    async with metrics_of_memory() as (application, metrics):
+        for number in range(300):
+            await application.queues.create(f"queue-{number}", QueueSettings())
+        stalls: list[float] = []
+
+        async def watch() -> None:
+            while True:
+                before = time.perf_counter()
+                await asyncio.sleep(0)
+                stalls.append(time.perf_counter() - before)
+
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watch())
+            text = await metrics.text(is_openmetrics=False)
+            watching.cancel()
+    assert len(samples_of(text)) > 300 * 10
+    # In one piece it would be two: one for gathering, one for writing.
+    assert len(stalls) > 50
+
+
+def test_a_request_falls_into_the_bucket_of_its_time() -> None:
+    requests = Requests(lambda _: "send")
+    for seconds in (0.0005, 0.001, 0.3, 99.0):
+        requests.count({}, 200, seconds)
+    requests.count({}, 503, 0.3)
+    cell = requests.by_operation()["send"]
+    assert (cell.count, requests.cells["send", 200].count) == (5, 4)
+    assert (cell.buckets[0], cell.buckets[8], cell.buckets[-1]) == (2, 2, 1)
+
+
+class Routed:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+def test_a_request_is_counted_for_its_operation() -> None:
+    for operation in OPERATIONS:
+        assert operation_of({"method": operation.method, "route": Routed(operation.path)}) == operation.name
+    hot = {"method": "POST", "path": "/api/queues/orders/ack"}
+    assert operation_of(hot) == "ack_messages"
+    assert operation_of({"method": "POST", "path": "/api/rabbits/orders/ack"}) == "other"
+    assert operation_of({"method": "PUT", "path": "/api/queues/orders/ack"}) == "other"

@@ -1,0 +1,246 @@
+"""A whole server: what it needs to start, what it answers to whom, and how it keeps its messages."""
+
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker.access import Grant, Role
+from penstock.broker.keys import create_key, revoke_key
+from penstock.listening.sockets import BadCertificate, CannotListen, allow_connections, bind
+from penstock.runtime.interface import FolderTaken
+from penstock.server import NoFolder
+from penstock.settings import NotSecured, ServerSettings
+from penstock.store.embedded.shards import TooFewShards
+from tests.server.serving import Client, Running, server
+
+OPENSSL = shutil.which("openssl")
+
+
+def on_any_port(folder: Path, **more: Any) -> ServerSettings:
+    return ServerSettings(port=0, data=folder / "data", **more)
+
+
+def send_one(running: Running, **options: Any) -> str:
+    with running.client(**options) as client:
+        assert client.ask("POST", "/api/queues", {"queue_name": "orders"}).status in {200, 201}
+        sent = client.ask("POST", "/api/queues/orders/messages", {"data": "one"})
+        assert sent.status == 201
+        return str(sent.json()["message_id"])
+
+
+def waiting(running: Running) -> int:
+    with running.client() as client:
+        return int(client.ask("GET", "/api/queues/orders").json()["current_message_count"])
+
+
+@pytest.mark.parametrize("more", [{}, {"shards": 3}])
+def test_what_was_sent_is_there_after_a_restart(tmp_path: Path, more: dict[str, Any]) -> None:
+    settings = on_any_port(tmp_path / "not" / "there" / "yet", **more)
+    with server(settings) as running:
+        send_one(running)
+    with server(settings) as running:
+        assert waiting(running) == 1
+
+
+def test_a_store_in_another_folder_is_kept_there(tmp_path: Path) -> None:
+    with server(on_any_port(tmp_path, store=f"file:{tmp_path / 'elsewhere'}")) as running:
+        send_one(running)
+    assert (tmp_path / "elsewhere" / "journal").is_dir()
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_store_in_memory_writes_nothing_and_forgets_everything(tmp_path: Path) -> None:
+    settings = on_any_port(tmp_path, store="memory:")
+    with server(settings) as running:
+        send_one(running)
+        assert waiting(running) == 1
+    with server(settings) as running, running.client() as client:
+        assert client.ask("GET", "/api/queues/orders").status == 404
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_for_one_server_at_a_time(tmp_path: Path) -> None:
+    settings = on_any_port(tmp_path)
+    with server(settings) as running:
+        with pytest.raises(FolderTaken, match="in use by another process"), server(settings):
+            pass
+        send_one(running)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    settings = on_any_port(tmp_path, store=f"file:{tmp_path}/file/store")
+    with pytest.raises(NoFolder, match=r"file/store: .*--data"), server(settings):
+        pass
+
+
+def test_fewer_shards_than_there_were_are_refused(tmp_path: Path) -> None:
+    with server(on_any_port(tmp_path, shards=2)):
+        pass
+    with pytest.raises(TooFewShards), server(on_any_port(tmp_path)):
+        pass
+
+
+def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        settings = ServerSettings(port=port, data=tmp_path / "data")
+        with pytest.raises(CannotListen, match=f"port {port}: something else does.*--port 0"), server(settings):
+            pass
+    # Nothing was opened for a server that cannot be reached.
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may listen on any port")
+def test_a_port_that_is_not_permitted_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(CannotListen, match=r"not permitted.*--port 8080"):
+        bind("127.0.0.1", 80)
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("192.0.2.1", "does not have the address"), ("no.such.invalid", "no address")]
+)
+def test_an_address_of_others_is_an_error_that_says_what_to_do(host: str, why: str) -> None:
+    with pytest.raises(CannotListen, match=f"{why}.*--host 127.0.0.1"):
+        bind(host, 0)
+
+
+def test_all_addresses_of_a_host_get_the_same_port() -> None:
+    doors = bind("localhost", 0)
+    assert len({door.getsockname()[1] for door in doors}) == 1
+    for door in doors:
+        door.close()
+
+
+def test_a_server_speaks_on_ipv6(tmp_path: Path) -> None:
+    try:
+        bind("::1", 0)[0].close()
+    except CannotListen:
+        pytest.skip("this machine has no IPv6")
+    with server(on_any_port(tmp_path, host="::1")) as running:
+        assert running.url.startswith("http://[::1]:")
+        send_one(running)
+
+
+def test_there_are_no_more_connections_than_the_system_has_files_for() -> None:
+    assert allow_connections(10) == 10
+    assert allow_connections(10**9) < 10**9
+
+
+def test_health_needs_no_key_and_metrics_need_none_at_home(tmp_path: Path) -> None:
+    settings = on_any_port(tmp_path)
+    create_key(settings.keys_path, "a", [Grant(Role.WRITE, "orders")], queues_max=None, created_at="")
+    with server(settings) as running, running.client() as client:
+        assert client.ask("GET", "/health/live").json() == {"status": "live"}
+        assert client.ask("GET", "/health/ready").json() == {"status": "ready", "reasons": []}
+        assert client.ask("GET", "/metrics").status == 200
+        assert client.ask("GET", "/api/queues").status == 401
+
+
+def test_metrics_abroad_need_a_key_that_reads_all_queues(tmp_path: Path) -> None:
+    settings = on_any_port(tmp_path, host="0.0.0.0", behind_proxy=True)
+
+    def key(role: Role, pattern: str) -> str:
+        return create_key(settings.keys_path, "k", [Grant(role, pattern)], queues_max=None, created_at="")[1]
+
+    some, every = key(Role.ADMIN, "orders*"), key(Role.READ, "*")
+    with server(settings) as running, running.client() as client:
+        assert client.ask("GET", "/health/ready").status == 200
+        refused = client.ask("GET", "/metrics")
+        assert (refused.status, refused.json()["code"]) == (401, "unauthorized")
+        assert refused.headers["www-authenticate"].startswith("Bearer")
+        assert client.ask("GET", "/metrics", authorization=f"Bearer {some}").status == 403
+        assert client.ask("GET", "/metrics", authorization=f"Bearer {every}").status == 200
+
+
+def test_a_server_that_others_reach_does_not_start_without_keys_and_tls(tmp_path: Path) -> None:
+    settings = on_any_port(tmp_path, host="0.0.0.0")
+    with pytest.raises(NotSecured, match="penstock key create"), server(settings):
+        pass
+    create_key(settings.keys_path, "a", [Grant(Role.ADMIN, "*")], queues_max=None, created_at="")
+    with pytest.raises(NotSecured, match="--tls-cert"), server(settings):
+        pass
+
+
+def test_keys_come_and_go_while_the_server_runs(tmp_path: Path) -> None:
+    settings = on_any_port(tmp_path)
+    with server(settings) as running, running.client() as client:
+        assert client.ask("GET", "/api/queues").status == 200
+        key, text = create_key(settings.keys_path, "a", [Grant(Role.READ, "*")], queues_max=None, created_at="")
+        while client.ask("GET", "/api/queues").status == 200:
+            pass
+        assert client.ask("GET", "/api/queues", authorization=f"Bearer {text}").status == 200
+        revoke_key(settings.keys_path, key.id)
+        while client.ask("GET", "/api/queues", authorization=f"Bearer {text}").status == 200:
+            pass
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    if OPENSSL is None:
+        pytest.skip("certificates are made by openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    names = str(folder / "cert.pem"), str(folder / "key.pem")
+    ours = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    subprocess.run(
+        [OPENSSL, "req", "-x509", *made, *ours, "-out", names[0], "-keyout", names[1]], check=True, capture_output=True
+    )
+    return names
+
+
+def test_a_server_with_a_certificate_speaks_tls_and_nothing_older_than_1_2(
+    tmp_path: Path, certificate: tuple[str, str]
+) -> None:
+    cert, key = certificate
+    trusting = ssl.create_default_context(cafile=cert)
+    with server(on_any_port(tmp_path, tls_cert=cert, tls_key=key)) as running:
+        assert running.url.startswith("https://")
+        send_one(running, tls=trusting)
+        with Client(running.address, tls=trusting) as client:
+            found = client.socket
+            assert isinstance(found, ssl.SSLSocket)
+            assert found.version() == "TLSv1.3"
+            # Larger than what the transports buffer, and than the limit of a request.
+            assert client.ask("POST", "/api/queues/orders/messages", {"data": "x" * 900_000}).status == 201
+            received = client.ask("GET", "/api/queues/orders/messages?limit=5").json()
+            assert [len(message["data"]) for message in received["messages"]] == [3, 900_000]
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises(OSError), Client(running.address, tls=old):  # noqa: PT011 - an alert or a reset.
+            pass
+        with running.client() as plain, pytest.raises(ConnectionError):
+            plain.ask("GET", "/health/live")
+
+
+def test_a_certificate_that_cannot_be_used_is_an_error_that_says_why(
+    tmp_path: Path, certificate: tuple[str, str]
+) -> None:
+    cert, key = certificate
+    for wrong in (cert, str(tmp_path / "not-there")):
+        with (
+            pytest.raises(BadCertificate, match=r"cert\.pem"),
+            server(on_any_port(tmp_path, tls_cert=cert, tls_key=wrong)),
+        ):
+            pass
+    locked = str(tmp_path / "locked.pem")
+    assert OPENSSL is not None
+    subprocess.run([OPENSSL, "pkey", "-in", key, "-aes128", "-passout", "pass:x", "-out", locked], check=True)
+    with pytest.raises(BadCertificate, match="password"), server(on_any_port(tmp_path, tls_cert=cert, tls_key=locked)):
+        pass
+
+
+def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    settings = on_any_port(tmp_path, store="memory:", request_bytes_max=1_024)
+    with server(settings) as running, running.client() as client:
+        answer = client.ask("POST", "/api/queues", {"queue_name": "x" * 2_000})
+        assert (answer.status, answer.json()["limit"]) == (413, 1_024)

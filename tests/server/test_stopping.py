@@ -1,0 +1,100 @@
+"""A server that is told to stop: who is answered, who is refused, and how long it takes."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.settings import ServerSettings
+from tests.server.serving import Answer, Running, listener, server
+from tests.server.test_connections import application
+
+
+def in_memory(tmp_path: Path, **more: Any) -> ServerSettings:
+    return ServerSettings(port=0, data=tmp_path, store="memory:", **more)
+
+
+def tell(running: Running) -> None:
+    assert running.loop is not None
+    running.loop.call_soon_threadsafe(running.stop)
+
+
+def test_long_polls_are_answered_at_once_with_nothing(tmp_path: Path) -> None:
+    with server(in_memory(tmp_path)) as running, running.client() as client, running.client() as other:
+        client.ask("POST", "/api/queues", {"queue_name": "orders"})
+        client.send(b"GET /api/queues/orders/messages?wait_s=20 HTTP/1.1\r\n\r\n")
+        while b"penstock_long_polls_waiting 1.0" not in other.ask("GET", "/metrics").body:
+            pass
+        begun = time.monotonic()
+        tell(running)
+        answer = client.answer()
+        assert (answer.status, answer.json()["message"]) == (200, None)
+        assert answer.headers["connection"] == "close"
+        assert time.monotonic() - begun < 0.5
+
+
+def test_sends_on_open_connections_are_refused_and_new_connections_too(tmp_path: Path) -> None:
+    with server(in_memory(tmp_path)) as running, running.client() as client, running.client() as probe:
+        client.ask("POST", "/api/queues", {"queue_name": "orders"})
+        tell(running)
+        while (ready := probe.ask("GET", "/health/ready")).status == 200:
+            pass
+        assert ready.json() == {"status": "not_ready", "reasons": ["stopping"]}
+        with pytest.raises(ConnectionError):
+            running.client()
+        refused = client.ask("POST", "/api/queues/orders/messages", {"data": "x"})
+        assert (refused.status, refused.json()["code"]) == (503, "stopping")
+        assert refused.headers["connection"] == "close"
+        assert client.is_closed()
+
+
+def test_a_running_request_is_finished() -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"GET /sleep/0.3 HTTP/1.1\r\n\r\n")
+        answers: list[Answer] = []
+        reading = threading.Thread(target=lambda: answers.append(client.answer()))
+        reading.start()
+        _wait_for_work(running)
+        drain(running, timeout_s=5)
+        reading.join()
+        assert (answers[0].status, answers[0].headers["connection"]) == (200, "close")
+
+
+def test_a_request_that_does_not_end_is_cut_off_when_time_is_up() -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"GET /sleep/60 HTTP/1.1\r\n\r\n")
+        _wait_for_work(running)
+        begun = time.monotonic()
+        assert drain(running, timeout_s=0.3) == 1
+        assert time.monotonic() - begun < 2
+        assert client.is_closed()
+
+
+def test_whoever_is_told_twice_hurries() -> None:
+    with listener(application) as running, running.client() as client:
+        client.send(b"GET /sleep/60 HTTP/1.1\r\n\r\n")
+        _wait_for_work(running)
+        assert drain(running, timeout_s=60, hurry_after_s=0.3) == 1
+        assert client.is_closed()
+
+
+def _wait_for_work(running: Running) -> None:
+    while not running.call(lambda: len(running.shared.state.tasks)):  # type: ignore[union-attr]
+        pass
+
+
+def drain(running: Running, *, timeout_s: float, hurry_after_s: float | None = None) -> int:
+    """Drain the listener as a server that stops does; return how many requests were cut off."""
+
+    async def on_the_loop() -> int:
+        hurry = asyncio.Event()
+        if hurry_after_s is not None:
+            asyncio.get_running_loop().call_later(hurry_after_s, hurry.set)
+        assert running.listener is not None
+        return await running.listener.drain(timeout_s, hurry)
+
+    assert running.loop is not None
+    return asyncio.run_coroutine_threadsafe(on_the_loop(), running.loop).result(10)
