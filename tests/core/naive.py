@@ -31,6 +31,8 @@ class Message:
     dedup_id: bytes = b""
     deliveries_max: int = 0
     deliveries: int = 0
+    # Whoever had it last said that nobody need try again.
+    is_rejected: bool = False
     first_leased: int = 0
     last_leased: int = 0
     served_tier: int | None = None
@@ -123,7 +125,7 @@ class Naive:
         if not self.deliveries_max:
             return False
         most = message.deliveries_max or self.deliveries_max
-        return most > 0 and message.deliveries >= most
+        return message.is_rejected or (most > 0 and message.deliveries >= most)
 
     # What there is.
 

@@ -74,6 +74,13 @@ def test_a_settling_travels_as_one_bitmap_for_each_lease(held: list[Held], text:
     assert frames.decode_settled(frames.encode_settled([each.rows for each in held])) == [each.rows for each in held]
 
 
+def test_a_settling_says_whether_the_messages_are_rejected() -> None:
+    held = [Held(1, 2, 3)]
+    for is_rejected in (False, True):
+        read = frames.decode_settle(frames.encode_settle(SettleFrame(held, None, "why", is_rejected)))
+        assert read == SettleFrame(held, None, "why", is_rejected)
+
+
 READERS = [frames.decode_send, frames.decode_sent, frames.decode_leased, frames.decode_settle, frames.decode_settled]
 WHOLE = [
     frames.encode_send(SendFrame(bodies=BODIES)),

@@ -156,9 +156,9 @@ class Queues:
         raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
 
     async def release(
-        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None, error: str
+        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None, error: str, is_rejected: bool = False
     ) -> list[Outcome]:
-        outcomes = await self.store.release(queue, receipts, delay_ms=delay_ms, error=error)
+        outcomes = await self.store.release(queue, receipts, delay_ms=delay_ms, error=error, is_rejected=is_rejected)
         self._total(queue).released += outcomes.count(Outcome.DONE)
         return outcomes
 

@@ -72,9 +72,13 @@ def lease(path: str, *, limit: int, wait_s: float, visibility_timeout: float | N
 
 
 def settle(path: str, verb: str, held: list[Held], *, time_ms: int | None, text: str) -> Call[list[int]]:
-    """Ack, release or extend. Whoever repeats it has to know that it is a repeat: `settling.py` says why."""
-    frame = encode_settle(SettleFrame(held, time_ms, text))
-    return Call("POST", f"{path}/{verb}", _read_settled, False, _FRAMES, frame)
+    """Ack, release, reject or extend. Whoever repeats it has to know that it is a repeat: `settling.py` says why.
+
+    A rejection is a release that says so.
+    """
+    is_rejected = verb == "reject"
+    frame = encode_settle(SettleFrame(held, time_ms, text, is_rejected))
+    return Call("POST", f"{path}/{'release' if is_rejected else verb}", _read_settled, False, _FRAMES, frame)
 
 
 def create_queue(name: str, settings: dict[str, Any]) -> Call[QueueView]:

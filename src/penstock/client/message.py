@@ -246,6 +246,10 @@ class Message(Delivered):
         done = await self._settler.settle("release", self.held(), self.facts, time_ms=time_ms, text=error)
         check_done(done, self)
 
+    async def reject(self, error: str = "") -> None:
+        """Send it to the dead letters, whatever deliveries it has left: another would be no use."""
+        check_done(await self._settler.settle("reject", self.held(), self.facts, text=error), self)
+
     async def extend(self, visibility_timeout: float) -> None:
         """Hold it for so many seconds from now on."""
         time_ms = extend_ms(visibility_timeout)

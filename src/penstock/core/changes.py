@@ -235,7 +235,8 @@ def _released(state: State, event: Released) -> None:
     leased_at_ms = leases.leased_at_ms[slot]
     state.leased -= event.mask.bit_count()
     leases.drop_held(slot, event.mask)
-    times = iter(event.visible_at_ms)
+    # Rejected messages have no times, and need none.
+    times = iter(event.visible_at_ms or (event.at_ms,) * event.mask.bit_count())
     for part in members:
         if isinstance(part, int):
             state.unhold(part)
@@ -254,6 +255,9 @@ def _return_row(state: State, slot: int, visible_at_ms: int, event: Released) ->
     rows = state.rows
     if event.error:
         rows.errors[slot] = event.error
+    if not event.visible_at_ms:
+        # Its own limit, so that it stays spent if its burial is put off and the queue's limit is raised meanwhile.
+        rows.deliveries_max[slot] = rows.deliveries[slot]
     if is_spent(state.settings, rows.deliveries[slot], rows.deliveries_max[slot]):
         state.spend(slot)
     else:

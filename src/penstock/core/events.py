@@ -100,12 +100,13 @@ class Acked:
 
 @dataclass(slots=True)
 class Released:
-    """Messages of a lease go back, each to rest until its time."""
+    """Messages of a lease go back, each to rest until its time; or, rejected, never to be leased again."""
 
     queue: int
     at_ms: int
     lease: int
     mask: int
+    # None at all if they were rejected: this was the last delivery of each.
     visible_at_ms: tuple[int, ...]
     error: str
 

@@ -232,17 +232,23 @@ class Queue:
         roll: float,
         delay_ms: int | None = None,
         error: str = "",
+        is_rejected: bool = False,
     ) -> Released | None:
         """Give messages back, each to rest for ``delay_ms`` or, if that is None, for its backoff.
 
         One ``roll`` in [0, 1) serves the whole batch: it is spread over the
-        messages, so that they do not return as a herd.
+        messages, so that they do not return as a herd. Rejected messages have
+        had their last delivery and are to be buried, whatever is left to them;
+        where nothing is ever buried, they are released like any others.
         """
         assert delay_ms is None or 0 <= delay_ms <= DURATION_MS_MAX
         held = self._held(lease, token, mask, now_ms)
         if not held:
             return None
-        if delay_ms is None:
+        times: tuple[int, ...]
+        if is_rejected and self.state.settings.deliveries_max:
+            times = ()
+        elif delay_ms is None:
             times = tuple(now_ms + rest_ms for rest_ms in self._backoffs(lease, held, roll))
         else:
             times = (now_ms + delay_ms,) * held.bit_count()

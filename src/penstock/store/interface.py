@@ -297,9 +297,19 @@ class QueueStore(Protocol):
         ...
 
     async def release(
-        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None = None, error: str = ""
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        delay_ms: int | None = None,
+        error: str = "",
+        is_rejected: bool = False,
     ) -> list[Outcome]:
-        """Give messages back, to rest for ``delay_ms`` or, if that is None, for the queue's backoff."""
+        """Give messages back, to rest for ``delay_ms`` or, if that is None, for the queue's backoff.
+
+        Those ``is_rejected`` have had their last delivery and are buried soon, whatever is left to
+        them; in a queue that never buries they are released like any others.
+        """
         ...
 
     async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:

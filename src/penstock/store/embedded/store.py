@@ -203,7 +203,13 @@ class EmbeddedStore:
         return await self._settle(shard, queue, receipts, decide)
 
     async def release(
-        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None = None, error: str = ""
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        delay_ms: int | None = None,
+        error: str = "",
+        is_rejected: bool = False,
     ) -> list[Outcome]:
         if delay_ms is not None and not 0 <= delay_ms <= DURATION_MS_MAX:
             raise ValueError(f"delay_ms is {delay_ms}; it must be from 0 to DURATION_MS_MAX ({DURATION_MS_MAX})")
@@ -215,7 +221,16 @@ class EmbeddedStore:
         def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
             # A roll for each lease: one for all would bring many leases of one message back as a herd.
             roll = self._runtime.dice.roll()
-            return state.release(lease, token, mask, now_ms=now_ms, roll=roll, delay_ms=delay_ms, error=error)
+            return state.release(
+                lease,
+                token,
+                mask,
+                now_ms=now_ms,
+                roll=roll,
+                delay_ms=delay_ms,
+                error=error,
+                is_rejected=is_rejected,
+            )
 
         return await self._settle(shard, queue, receipts, decide, text_bytes=4 * min(len(error), ERROR_CHARACTERS_MAX))
 
