@@ -81,7 +81,7 @@ def test_an_operation_is_described_as_the_table_has_it(operation: Operation) -> 
     assert ("requestBody" in found) is (operation.body is not None)
     assert {str(status) for status in operation.answers} <= found["responses"].keys()
     assert {str(CODES[code].status) for code in operation.problems} <= found["responses"].keys()
-    assert all(each.get("description") or each["in"] == "query" for each in found["parameters"])
+    assert all(each["description"] for each in found["parameters"])
 
 
 @every_operation

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import penstock
@@ -47,8 +46,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(folder: Path, **settings: Any) -> AsyncIterator[Stage]:
-    async with penstock.connect(f"file:{folder}/data") as client:
+async def staged(**settings: Any) -> AsyncIterator[Stage]:
+    async with penstock.connect("memory:") as client:
         await client.create_queue("orders", **settings)
         yield Stage(client)
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,8 @@ from tests.worker.stage import eventually, staged
 pytestmark = pytest.mark.real_time
 
 
-async def test_a_message_stays_with_its_worker_for_as_long_as_the_work_takes(tmp_path: Path) -> None:
-    async with staged(tmp_path, visibility_timeout=1.2) as stage:
+async def test_a_message_stays_with_its_worker_for_as_long_as_the_work_takes() -> None:
+    async with staged(visibility_timeout=1.2) as stage:
         await stage.queue.send("order")
 
         @stage.worker.handler("orders")
@@ -32,8 +31,8 @@ async def test_a_message_stays_with_its_worker_for_as_long_as_the_work_takes(tmp
         assert await stage.count() == 0
 
 
-async def test_threads_are_held_for_like_any_other_work(tmp_path: Path) -> None:
-    async with staged(tmp_path, visibility_timeout=1.2) as stage:
+async def test_threads_are_held_for_like_any_other_work() -> None:
+    async with staged(visibility_timeout=1.2) as stage:
         await stage.queue.send("order")
         go_on = threading.Event()
 
@@ -49,11 +48,9 @@ async def test_threads_are_held_for_like_any_other_work(tmp_path: Path) -> None:
         assert stage.stats().lost == 0
 
 
-async def test_work_whose_lease_was_lost_is_cancelled_and_not_acked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_work_whose_lease_was_lost_is_cancelled_and_not_acked(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "penstock.worker")
-    async with staged(tmp_path, visibility_timeout=1.2) as stage:
+    async with staged(visibility_timeout=1.2) as stage:
         await stage.queue.send("order")
         ends: list[str] = []
 
@@ -76,8 +73,8 @@ async def test_work_whose_lease_was_lost_is_cancelled_and_not_acked(
         assert [record.__dict__["note"] for record in caplog.records] == ["worker_lease_lost"]
 
 
-async def test_work_whose_lease_was_lost_may_go_on_to_its_end(tmp_path: Path) -> None:
-    async with staged(tmp_path, visibility_timeout=1.2) as stage:
+async def test_work_whose_lease_was_lost_may_go_on_to_its_end() -> None:
+    async with staged(visibility_timeout=1.2) as stage:
         await stage.queue.send("order")
         ends: list[int] = []
 
@@ -95,8 +92,8 @@ async def test_work_whose_lease_was_lost_may_go_on_to_its_end(tmp_path: Path) ->
         assert await stage.count() == 0
 
 
-async def test_slow_work_leaves_what_it_cannot_do_now_to_others(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_slow_work_leaves_what_it_cannot_do_now_to_others() -> None:
+    async with staged() as stage:
         await stage.queue.send_many([b"x"] * 50)
         go_on = asyncio.Event()
 
@@ -113,8 +110,8 @@ async def test_slow_work_leaves_what_it_cannot_do_now_to_others(tmp_path: Path) 
             await eventually(lambda: stage.stats().done == 5)
 
 
-async def test_two_workers_share_a_queue_and_do_everything_once(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_two_workers_share_a_queue_and_do_everything_once() -> None:
+    async with staged() as stage:
         other = Worker(stage.client)
         worked: list[str] = []
         shares = {"one": 0, "two": 0}

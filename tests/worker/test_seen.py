@@ -135,7 +135,7 @@ def test_two_processes_on_one_file_never_both_begin_a_message(tmp_path: Path) ->
 @every_seen
 async def test_a_message_that_was_done_is_acked_without_work(make: Make, tmp_path: Path) -> None:
     seen = make(tmp_path, Clock())
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         message_id = await stage.queue.send("order")
         await seen.begin(f"orders/{message_id}", 60)
         await seen.finish(f"orders/{message_id}")
@@ -151,8 +151,8 @@ async def test_a_message_that_was_done_is_acked_without_work(make: Make, tmp_pat
         assert (stage.stats().seen, stage.stats().done, await stage.count()) == (1, 1, 0)
 
 
-async def test_messages_may_be_known_by_what_is_in_them(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_messages_may_be_known_by_what_is_in_them() -> None:
+    async with staged() as stage:
         await stage.queue.send_many([{"order": 1}, {"order": 2}, {"order": 1}])
         worked: list[int] = []
 
@@ -167,7 +167,7 @@ async def test_messages_may_be_known_by_what_is_in_them(tmp_path: Path) -> None:
 
 
 async def test_work_that_failed_is_not_taken_for_done(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         await stage.queue.send("order")
         deliveries: list[int] = []
 
@@ -182,7 +182,7 @@ async def test_work_that_failed_is_not_taken_for_done(tmp_path: Path) -> None:
 
 
 async def test_a_memory_that_cannot_be_asked_fails_the_message(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         message_id = await stage.queue.send("order")
         worked: list[str] = []
 
@@ -196,7 +196,7 @@ async def test_a_memory_that_cannot_be_asked_fails_the_message(tmp_path: Path) -
 
 
 async def test_a_claim_lasts_as_long_as_the_work_does(tmp_path: Path) -> None:
-    async with staged(tmp_path, visibility_timeout=1.2) as stage:
+    async with staged(visibility_timeout=1.2) as stage:
         message_id = await stage.queue.send("order")
         seen = SqliteSeen(tmp_path / "seen.db")
         standings: list[Standing] = []

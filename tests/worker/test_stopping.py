@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,8 @@ from tests.worker.stage import eventually, staged
 pytestmark = pytest.mark.real_time
 
 
-async def test_work_that_runs_may_end_before_the_worker_stops(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_work_that_runs_may_end_before_the_worker_stops() -> None:
+    async with staged() as stage:
         await stage.queue.send_many([b"x"] * 20)
 
         @stage.worker.handler("orders", concurrency=5)
@@ -26,8 +25,8 @@ async def test_work_that_runs_may_end_before_the_worker_stops(tmp_path: Path) ->
         assert (stage.stats().done, await stage.count()) == (5, 15)
 
 
-async def test_what_was_not_begun_is_given_back_at_once(tmp_path: Path) -> None:
-    async with staged(tmp_path, fifo=True) as stage:
+async def test_what_was_not_begun_is_given_back_at_once() -> None:
+    async with staged(fifo=True) as stage:
         for number in range(10):
             await stage.queue.send(str(number), group="a")
 
@@ -41,8 +40,8 @@ async def test_what_was_not_begun_is_given_back_at_once(tmp_path: Path) -> None:
         assert await stage.bodies() == [str(number) for number in range(4, 10)]
 
 
-async def test_prefetched_messages_are_given_back_while_others_are_worked_on(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_prefetched_messages_are_given_back_while_others_are_worked_on() -> None:
+    async with staged() as stage:
         await stage.queue.send_many([b"x"] * 2_000)
         is_slow = False
 
@@ -60,8 +59,8 @@ async def test_prefetched_messages_are_given_back_while_others_are_worked_on(tmp
         assert (await stage.queue.describe()).in_flight == 0
 
 
-async def test_work_that_takes_longer_than_the_drain_is_cancelled_and_given_back(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_work_that_takes_longer_than_the_drain_is_cancelled_and_given_back() -> None:
+    async with staged() as stage:
         await stage.queue.send("order")
         worker = Worker(stage.client, drain_s=0.1)
         ends: list[str] = []
@@ -79,8 +78,8 @@ async def test_work_that_takes_longer_than_the_drain_is_cancelled_and_given_back
         assert await stage.bodies() == ["order"]
 
 
-async def test_a_second_wish_to_stop_does_not_wait_for_work(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_second_wish_to_stop_does_not_wait_for_work() -> None:
+    async with staged() as stage:
         await stage.queue.send("order")
         worker = Worker(stage.client, drain_s=60)
 
@@ -95,8 +94,8 @@ async def test_a_second_wish_to_stop_does_not_wait_for_work(tmp_path: Path) -> N
         assert await stage.bodies() == ["order"]
 
 
-async def test_a_thread_that_never_ends_does_not_keep_the_worker_from_stopping(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_thread_that_never_ends_does_not_keep_the_worker_from_stopping() -> None:
+    async with staged() as stage:
         await stage.queue.send("order")
         worker = Worker(stage.client, drain_s=0.1)
         go_on = threading.Event()
@@ -112,8 +111,8 @@ async def test_a_thread_that_never_ends_does_not_keep_the_worker_from_stopping(t
         go_on.set()
 
 
-async def test_a_cancelled_worker_gives_back_what_it_has_in_hand(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_cancelled_worker_gives_back_what_it_has_in_hand() -> None:
+    async with staged() as stage:
         await stage.queue.send("order")
         began = asyncio.Event()
 
@@ -130,8 +129,8 @@ async def test_a_cancelled_worker_gives_back_what_it_has_in_hand(tmp_path: Path)
         assert await stage.bodies() == ["order"]
 
 
-async def test_a_worker_that_has_stopped_may_run_again(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_worker_that_has_stopped_may_run_again() -> None:
+    async with staged() as stage:
         worked: list[str] = []
 
         @stage.worker.handler("orders")
@@ -144,13 +143,13 @@ async def test_a_worker_that_has_stopped_may_run_again(tmp_path: Path) -> None:
         assert worked == ["first", "second"]
 
 
-async def test_a_worker_without_handlers_says_so(tmp_path: Path) -> None:
+async def test_a_worker_without_handlers_says_so() -> None:
     with pytest.raises(RuntimeError, match="no handlers"):
         await Worker("http://127.0.0.1:1").run()
 
 
-async def test_a_worker_that_runs_cannot_be_run_again(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_worker_that_runs_cannot_be_run_again() -> None:
+    async with staged() as stage:
 
         @stage.worker.handler("orders")
         async def work(message: Message) -> None: ...

@@ -46,9 +46,9 @@ class Telemetry:
         }
 
 
-async def test_the_work_on_a_message_is_linked_to_its_send(tmp_path: Path) -> None:
+async def test_the_work_on_a_message_is_linked_to_its_send() -> None:
     telemetry = Telemetry()
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         instrument(stage.client, **telemetry.options())
         stage.worker.use(OpenTelemetryMiddleware(**telemetry.options()))
         inside: list[int] = []
@@ -83,9 +83,9 @@ async def test_the_work_on_a_message_is_linked_to_its_send(tmp_path: Path) -> No
     assert worked.status.status_code is StatusCode.UNSET
 
 
-async def test_attributes_of_the_sender_stay_beside_the_trace(tmp_path: Path) -> None:
+async def test_attributes_of_the_sender_stay_beside_the_trace() -> None:
     telemetry = Telemetry()
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         queue = instrument(stage.client, **telemetry.options()).queue("orders")
         await queue.send("one", attributes={"shop": "north"})
         await queue.send_many(["two", Draft(data="three", attributes={"shop": "south"}), {"number": 4}])
@@ -101,9 +101,9 @@ async def test_attributes_of_the_sender_stay_beside_the_trace(tmp_path: Path) ->
     assert dict(many.attributes or {})["messaging.batch.message_count"] == 3
 
 
-async def test_failed_work_is_named_in_the_span_and_in_the_metrics(tmp_path: Path) -> None:
+async def test_failed_work_is_named_in_the_span_and_in_the_metrics() -> None:
     telemetry = Telemetry()
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         stage.worker.use(OpenTelemetryMiddleware(**telemetry.options()))
         await stage.queue.send_many(["good", "bad"])
 
@@ -125,9 +125,9 @@ async def test_failed_work_is_named_in_the_span_and_in_the_metrics(tmp_path: Pat
     assert {point.count for point in metrics["messaging.process.duration"]} == {1}
 
 
-async def test_a_send_that_fails_is_an_error_in_its_span(tmp_path: Path) -> None:
+async def test_a_send_that_fails_is_an_error_in_its_span() -> None:
     telemetry = Telemetry()
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         queue = instrument(stage.client, **telemetry.options()).queue("nowhere")
         with pytest.raises(penstock.QueueNotFound):
             await queue.send("x")
@@ -138,9 +138,9 @@ async def test_a_send_that_fails_is_an_error_in_its_span(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("parent", ["", "nonsense", "00-0-0-0", 7, "00-" + "f" * 32 + "-" + "0" * 16 + "-01"])
-async def test_a_trace_that_cannot_be_read_is_no_link(tmp_path: Path, parent: str | int) -> None:
+async def test_a_trace_that_cannot_be_read_is_no_link(parent: str | int) -> None:
     telemetry = Telemetry()
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         stage.worker.use(OpenTelemetryMiddleware(**telemetry.options()))
         await stage.queue.send("x", attributes={"traceparent": parent})
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,8 @@ from tests.worker.stage import eventually, staged
 pytestmark = pytest.mark.real_time
 
 
-async def test_a_message_is_acked_when_its_work_is_done(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_message_is_acked_when_its_work_is_done() -> None:
+    async with staged() as stage:
         ids = list(await stage.queue.send_many([f"order {number}" for number in range(500)]))
         worked: list[str] = []
 
@@ -33,8 +32,8 @@ async def test_a_message_is_acked_when_its_work_is_done(tmp_path: Path) -> None:
         assert stage.stats().done == 500
 
 
-async def test_a_message_whose_work_fails_is_released_with_the_error(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_message_whose_work_fails_is_released_with_the_error() -> None:
+    async with staged() as stage:
         message_id = await stage.queue.send("order 1")
 
         @stage.worker.handler("orders", retry={KeyError: 3_600})
@@ -49,8 +48,8 @@ async def test_a_message_whose_work_fails_is_released_with_the_error(tmp_path: P
         assert stage.stats().failed == 1
 
 
-async def test_a_rejected_message_goes_straight_to_the_dead_letters(tmp_path: Path) -> None:
-    async with staged(tmp_path, max_deliveries=5) as stage:
+async def test_a_rejected_message_goes_straight_to_the_dead_letters() -> None:
+    async with staged(max_deliveries=5) as stage:
         await stage.queue.send_many(["good", "bad", "worse"])
         calls: list[str] = []
 
@@ -72,8 +71,8 @@ async def test_a_rejected_message_goes_straight_to_the_dead_letters(tmp_path: Pa
         ]
 
 
-async def test_work_is_tried_again_after_as_long_as_it_says(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_work_is_tried_again_after_as_long_as_it_says() -> None:
+    async with staged() as stage:
         await stage.queue.send("order")
         deliveries: list[int] = []
 
@@ -88,8 +87,8 @@ async def test_work_is_tried_again_after_as_long_as_it_says(tmp_path: Path) -> N
         assert await stage.count() == 0
 
 
-async def test_work_never_runs_more_often_at_once_than_it_may(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_work_never_runs_more_often_at_once_than_it_may() -> None:
+    async with staged() as stage:
         await stage.queue.send_many([b"x"] * 100)
         at_once: list[int] = []
         running = 0
@@ -107,8 +106,8 @@ async def test_work_never_runs_more_often_at_once_than_it_may(tmp_path: Path) ->
         assert len(at_once) == 100
 
 
-async def test_plain_functions_run_in_threads_as_many_as_the_concurrency(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_plain_functions_run_in_threads_as_many_as_the_concurrency() -> None:
+    async with staged() as stage:
         await stage.queue.send_many([b"x"] * 40)
         threads: set[str] = set()
         together = threading.Barrier(4, timeout=10)
@@ -124,8 +123,8 @@ async def test_plain_functions_run_in_threads_as_many_as_the_concurrency(tmp_pat
         assert stage.stats().done == 40
 
 
-async def test_an_error_in_a_thread_is_released_like_any_other(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_an_error_in_a_thread_is_released_like_any_other() -> None:
+    async with staged() as stage:
         message_id = await stage.queue.send("order")
 
         @stage.worker.handler("orders", retry=Retry(base_s=3_600, jitter=False))
@@ -136,8 +135,8 @@ async def test_an_error_in_a_thread_is_released_like_any_other(tmp_path: Path) -
         assert "StopIteration" in str((await stage.queue.look(message_id)).last_error)
 
 
-async def test_work_that_takes_too_long_is_cancelled_and_tried_again(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_work_that_takes_too_long_is_cancelled_and_tried_again() -> None:
+    async with staged() as stage:
         message_id = await stage.queue.send("order")
         ends: list[str] = []
 
@@ -155,8 +154,8 @@ async def test_work_that_takes_too_long_is_cancelled_and_tried_again(tmp_path: P
         assert stage.stats().timed_out == 1
 
 
-async def test_a_timeout_of_the_work_itself_is_an_error_like_any_other(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_timeout_of_the_work_itself_is_an_error_like_any_other() -> None:
+    async with staged() as stage:
         await stage.queue.send("order")
 
         @stage.worker.handler("orders", time_limit_s=30, retry={TimeoutError: Reject})
@@ -168,8 +167,8 @@ async def test_a_timeout_of_the_work_itself_is_an_error_like_any_other(tmp_path:
         assert stage.stats().timed_out == 0
 
 
-async def test_a_thread_that_takes_too_long_keeps_its_place_until_it_ends(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_thread_that_takes_too_long_keeps_its_place_until_it_ends() -> None:
+    async with staged() as stage:
         await stage.queue.send_many(["slow", "quick"])
         go_on, order = threading.Event(), list[str]()
 
@@ -190,8 +189,8 @@ async def test_a_thread_that_takes_too_long_keeps_its_place_until_it_ends(tmp_pa
         assert stage.stats().abandoned_threads == 0
 
 
-async def test_messages_of_a_fifo_group_are_worked_on_one_after_the_other(tmp_path: Path) -> None:
-    async with staged(tmp_path, fifo=True) as stage:
+async def test_messages_of_a_fifo_group_are_worked_on_one_after_the_other() -> None:
+    async with staged(fifo=True) as stage:
         drafts = [Draft(data=f"{group}{number}", group=group) for number in range(20) for group in "abcde"]
         await stage.queue.send_many(drafts)
         began: dict[str, list[str]] = {}
@@ -215,8 +214,8 @@ async def test_messages_of_a_fifo_group_are_worked_on_one_after_the_other(tmp_pa
         assert most == 5
 
 
-async def test_when_one_of_a_fifo_group_fails_those_after_it_wait_for_it(tmp_path: Path) -> None:
-    async with staged(tmp_path, fifo=True, max_deliveries=0) as stage:
+async def test_when_one_of_a_fifo_group_fails_those_after_it_wait_for_it() -> None:
+    async with staged(fifo=True, max_deliveries=0) as stage:
         await stage.queue.send_many([Draft(data=f"{number}", group="a") for number in range(5)])
         worked: list[str] = []
 
@@ -231,8 +230,8 @@ async def test_when_one_of_a_fifo_group_fails_those_after_it_wait_for_it(tmp_pat
         assert stage.stats().given_back == 4
 
 
-async def test_groups_of_a_standard_queue_are_worked_on_at_once(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_groups_of_a_standard_queue_are_worked_on_at_once() -> None:
+    async with staged() as stage:
         await stage.queue.send_many([Draft(data="x", group="a")] * 6)
         together = asyncio.Barrier(6)
 
@@ -245,8 +244,8 @@ async def test_groups_of_a_standard_queue_are_worked_on_at_once(tmp_path: Path) 
         assert stage.stats().done == 6
 
 
-async def test_middleware_stands_around_the_work_the_first_outermost(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_middleware_stands_around_the_work_the_first_outermost() -> None:
+    async with staged() as stage:
         await stage.queue.send("order")
         story: list[str] = []
 
@@ -269,9 +268,9 @@ async def test_middleware_stands_around_the_work_the_first_outermost(tmp_path: P
         assert story == ["first in", "second in", "work", "second out", "first out"]
 
 
-async def test_one_line_is_logged_for_each_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_line_is_logged_for_each_message(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "penstock.worker")
-    async with staged(tmp_path) as stage:
+    async with staged() as stage:
         await stage.queue.send_many(["good", "bad"])
         stage.worker.use(LoggingMiddleware())
 
@@ -289,8 +288,8 @@ async def test_one_line_is_logged_for_each_message(tmp_path: Path, caplog: pytes
     assert all(each["duration_ms"] >= 0 for each in fields)
 
 
-async def test_until_idle_waits_for_what_one_queue_sends_to_another(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_until_idle_waits_for_what_one_queue_sends_to_another() -> None:
+    async with staged() as stage:
         await stage.client.create_queue("mail")
         await stage.queue.send_many(["a", "b"])
         mailed: list[str] = []
@@ -309,8 +308,8 @@ async def test_until_idle_waits_for_what_one_queue_sends_to_another(tmp_path: Pa
         assert sorted(mailed) == ["a", "b"]
 
 
-async def test_a_test_that_runs_until_idle_is_told_what_is_wrong(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_a_test_that_runs_until_idle_is_told_what_is_wrong() -> None:
+    async with staged() as stage:
 
         @stage.worker.handler("nowhere")
         async def work(message: Message) -> None: ...
@@ -342,8 +341,8 @@ def test_a_queue_has_one_handler_and_keeps_the_function_as_it_is() -> None:
     assert worker.queues == ["orders"]
 
 
-async def test_quick_work_is_not_held_up_by_its_settlements(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+async def test_quick_work_is_not_held_up_by_its_settlements() -> None:
+    async with staged() as stage:
         await stage.queue.send_many([b"x"] * 3_000)
 
         @stage.worker.handler("orders", concurrency=10)

@@ -57,7 +57,7 @@ class MessageNotFound(Exception):
 class Queues:
     def __init__(self, store: QueueStore, runtime: Runtime, *, waiting_max: int = WAITING_MAX) -> None:
         self.store = store
-        self.waiting = Waiting(store, runtime.clock, most=waiting_max)
+        self.waiting = Waiting(store, most=waiting_max)
         self.redrives = Redrives(store, runtime)
         self.gathering = Gathering(store)
         self.totals: dict[str, Totals] = {}
@@ -66,7 +66,7 @@ class Queues:
         self._settings_lock = asyncio.Lock()
 
     def now_ms(self) -> int:
-        return self._runtime.clock.now_ms()
+        return self.store.now_ms()
 
     async def name(self, queue: str) -> str:
         """Return the name of a queue that was given by name or id."""

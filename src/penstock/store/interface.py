@@ -241,6 +241,13 @@ class QueueStore(Protocol):
         """Return the name of the queue with this id; whatever is no such id raises `QueueNotFound`."""
         ...
 
+    def now_ms(self) -> int:
+        """Return the time of the store, by which leases lapse and delays end: the clock's, or ahead of it.
+
+        Time in a store never goes back, also when the clock of its machine was set back.
+        """
+        ...
+
     def watch(self, wake: Callable[[str], None]) -> None:
         """From now on, call ``wake`` with the name of a queue when an event may have made something in it leasable.
 

@@ -26,6 +26,7 @@ from penstock.api.rest.described import (
     LEASES,
     PATH_PARAMETERS,
     PRIORITY,
+    QUERY_PARAMETERS,
     REQUEST_HEADERS,
     STATUSES,
     TAGS,
@@ -38,6 +39,9 @@ from penstock.api.rest.operations import OPERATIONS
 from penstock.version import __version__
 from penstock.wire.frames import FRAME_TYPE
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
+
+# Not from the package itself, which stands above everything in it.
+VERSION = __version__
 
 _REFERENCE = "#/components/schemas/{name}"
 _BOTH_FORMATS = ("application/json", "application/msgpack")
@@ -67,7 +71,7 @@ def document(operations: Iterable[Operation] = OPERATIONS) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Penstock",
-            "version": __version__,
+            "version": VERSION,
             "summary": "Queues over HTTP",
             "description": _INTRODUCTION,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
@@ -179,9 +183,8 @@ def _parameters(operation: Operation, schemas: _Schemas) -> Iterator[dict[str, A
 def _parameter(name: str, schema: Schema, *, where: str, is_required: bool) -> dict[str, Any]:
     schema = dict(schema)
     found: dict[str, Any] = {"name": name, "in": where, "required": is_required}
-    if description := schema.pop("description", None):
-        found["description"] = description
-    return {**found, "schema": schema}
+    description = schema.pop("description", None) or QUERY_PARAMETERS[name]
+    return {**found, "description": description, "schema": schema}
 
 
 def _example(values: dict[str, Any], name: str) -> dict[str, Any]:

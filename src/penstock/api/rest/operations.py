@@ -82,7 +82,16 @@ OPERATIONS: tuple[Operation, ...] = (
         run=sending.send,
         body=messages.Draft | messages.Drafts,
         answers={201: messages.Sent | messages.SentMany},
-        problems=("bad_field", "queue_not_found", "message_too_large", "body_too_large", "queue_full"),
+        problems=(
+            "bad_field",
+            "queue_not_found",
+            "key_reused",
+            "sender_fenced",
+            "send_forgotten",
+            "message_too_large",
+            "body_too_large",
+            "queue_full",
+        ),
         tag="messages",
     ),
     Operation(

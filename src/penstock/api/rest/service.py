@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from penstock.api.rest.openapi import document_bytes
-from penstock.version import __version__
+from penstock.api.rest.openapi import VERSION, document_bytes
 
 PAGES = {
     "/docs": ("docs.html", "text/html; charset=utf-8"),
@@ -52,7 +51,7 @@ async def _landing(request: Request) -> Response:
     """People are sent to the page; programs are told where things are."""
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse("/docs", headers={"vary": "accept"})
-    told = {"name": "penstock", "version": __version__, "openapi": "/openapi.json", "docs": "/docs"}
+    told = {"name": "penstock", "version": VERSION, "openapi": "/openapi.json", "docs": "/docs"}
     return Response(msgspec.json.encode(told), media_type="application/json", headers={"vary": "accept"})
 
 

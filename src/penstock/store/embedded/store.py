@@ -150,6 +150,9 @@ class EmbeddedStore:
     async def name(self, queue_id: str) -> str:
         return await self._shards.named(parse_queue(queue_id))
 
+    def now_ms(self) -> int:
+        return self._shards.all[0].now_ms()
+
     def watch(self, wake: Callable[[str], None]) -> None:
         self._shards.watch(wake)
 
