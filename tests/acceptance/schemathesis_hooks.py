@@ -46,8 +46,8 @@ def before_call(context: HookContext, case: "Case[Any]", kwargs: dict[str, Any])
         if isinstance(place, dict | list):
             _mend(place)
     # In a chain of requests it matters that the next is about what the one before has made.
-    is_in_chain = case.meta.phase.name is TestPhase.STATEFUL
-    if isinstance(case.path_parameters, dict) and not is_in_chain:
+    is_in_chain = case.meta is not None and case.meta.phase.name is TestPhase.STATEFUL
+    if not is_in_chain:
         _aim(case)
     if isinstance(case.query, dict):
         _mend_query(case.path, case.query)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from penstock.client.lease_ends import UNKNOWN
 from penstock.client.message import Facts, Message
 from penstock.client.worker import MemorySeen, Worker
 from penstock.client.worker.held import HeldLeases
@@ -142,7 +143,7 @@ def facts_of(count: int) -> Facts:
         deliveries=[1] * count,
         sent_at_ms=[0] * count,
     )
-    return Facts(frame, "orders")
+    return Facts(frame, "orders", UNKNOWN)
 
 
 def test_what_is_being_settled_is_not_lost_when_it_cannot_be_extended() -> None:

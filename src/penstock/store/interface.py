@@ -291,7 +291,8 @@ class QueueStore(Protocol):
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         """Hand out at most ``want`` visible messages, hidden from others for ``lease_ms`` or the queue's own time.
 
-        Returns at once, with None if nothing is visible.
+        Fewer, if their bodies would be more than LEASE_BYTES_MAX. Returns at once, with
+        None if nothing is visible.
         """
         ...
 

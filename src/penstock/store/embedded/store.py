@@ -11,11 +11,13 @@ from typing import Self
 
 from penstock.core.browsing import Sought
 from penstock.core.drafts import BadDraft, fault
-from penstock.core.events import Event
+from penstock.core.events import Event, Leased
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
+    BODY_BYTES_MAX,
     DURATION_MS_MAX,
     ERROR_CHARACTERS_MAX,
+    LEASE_BYTES_MAX,
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
     PAGE_MAX,
@@ -192,6 +194,8 @@ class EmbeddedStore:
                 event = state.lease(want, now_ms=shard.now_ms(), token=token, lease_ms=lease_ms)
                 if event is None:
                     return None
+                if want > LEASE_BYTES_MAX // BODY_BYTES_MAX:
+                    event = _within_bytes(shard, state, event, lease_ms)
                 shard.write(space, [Fact(event)])
             handed = Handed(shard, state.state, event, self._shards.name_of)
         return await handed.delivery()
@@ -402,6 +406,19 @@ def _check_settings(queue: str, settings: QueueSettings) -> None:
             f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
             "let it be 0, or say in dead_letters where to"
         )
+
+
+def _within_bytes(shard: Shard, state: Queue, event: Leased, lease_ms: int | None) -> Leased:
+    """Return a lease whose bodies fit into an answer: this one, or one of fewer messages. To decide again is free."""
+    while True:
+        size = shard.memory.places[state.state.queue].size_bytes(event.runs)
+        count = sum(run.length for run in event.runs)
+        if size <= LEASE_BYTES_MAX or count == 1:
+            return event
+        want = max(1, count * LEASE_BYTES_MAX // size)
+        again = state.lease(want, now_ms=event.at_ms, token=event.token, lease_ms=lease_ms)
+        assert again is not None
+        event = again
 
 
 def _check_lease(want: int, lease_ms: int | None) -> None:
