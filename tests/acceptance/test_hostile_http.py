@@ -264,6 +264,15 @@ def test_chunks_with_extensions_and_trailers_are_a_body(server: RunningServer) -
     assert count(server) == 1
 
 
+def test_a_trailer_is_not_taken_for_a_header(server: RunningServer) -> None:
+    chunks = b"c\r\n" + BODY + b"\r\n0\r\nidempotency-key: smuggled\r\n\r\n"
+
+    assert len(BODY) == 0xC
+    for _ in range(2):
+        assert ask(server.port, HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunks).status == 201
+    assert count(server) == 2
+
+
 def test_requests_sent_together_are_answered_in_their_order(server: RunningServer) -> None:
     bodies = [b'{"data":"%d"}' % number for number in range(PATIENT.pipelined_max)]
     with connect(server.port) as connection:

@@ -28,7 +28,7 @@ from penstock.store.interface import (
     Remains,
 )
 
-WAITING_MAX = 20_000
+WAITING_MAX = 16_000
 TIDY_MS = 1_000
 
 

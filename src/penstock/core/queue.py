@@ -149,7 +149,7 @@ class Queue:
                 return Accepted(None, found)
         settings, count, is_plain = state.settings, len(drafts.bodies), _is_plain(drafts)
         if not is_plain or drafts.tiers is not None or drafts.attributes is not None or not count:
-            check(drafts, now_ms)
+            check(drafts, now_ms, settings.retention_ms)
         check_bodies(drafts.bodies, settings.body_bytes_max)
         tiers = drafts.tiers or _NORMAL * count
         taken = state.dedup.taken(drafts.dedup_ids, now_ms) if drafts.dedup_ids is not None else None

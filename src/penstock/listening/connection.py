@@ -178,6 +178,11 @@ class Connection(HttpToolsProtocol):
         self.phase = Phase.HEAD
         self._head_began_at = self.loop.time()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What comes after the body is a trailer: nobody has checked it as a header, so it is none.
+        if self.phase is Phase.HEAD:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._check_head()
         parser, scope = self.parser, self.scope

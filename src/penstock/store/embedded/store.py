@@ -400,6 +400,11 @@ def _size(drafts: Drafts) -> int:
 
 
 def _check_settings(queue: str, settings: QueueSettings) -> None:
+    if settings.retention_ms and settings.delay_ms >= settings.retention_ms:
+        raise BadSettings(
+            f"delay_ms is {settings.delay_ms}; it has to be below retention_ms, which is {settings.retention_ms}: "
+            "messages would expire before they are due"
+        )
     if settings.dead_letters == queue:
         raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
     if settings.dead_letters:
