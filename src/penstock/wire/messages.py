@@ -95,25 +95,25 @@ class Lease(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
     visibility_timeout: Timeout | UnsetType = UNSET
 
 
-class Received(Struct, kw_only=True):
+class Received(Struct, omit_defaults=True, kw_only=True):
     """A message handed out, hidden from others until `invisible_until`."""
 
     message_id: str
     receipt: str
     data: Any = UNSET
-    data_base64: str | UnsetType = UNSET
+    data_base64: str | None = None
     priority: str
     tier: int
-    attributes: Any = {}
+    attributes: Any
     delivery_count: int
     sent_at: str
     invisible_until: str
-    group: str | UnsetType = UNSET
-    last_error: str | UnsetType = UNSET
+    group: str | None = None
+    last_error: str | None = None
     # Of a dead letter, and of one that came back: where it was first sent, and when.
-    origin_queue: str | UnsetType | None = UNSET
-    first_sent_at: str | UnsetType = UNSET
-    earlier_deliveries: int | UnsetType = UNSET
+    origin_queue: str | None = None
+    first_sent_at: str | None = None
+    earlier_deliveries: int | None = None
 
 
 class ReceivedMany(Struct):
@@ -169,26 +169,26 @@ class Acked(Struct):
     deleted: bool
 
 
-class Seen(Struct, kw_only=True):
+class Seen(Struct, omit_defaults=True, kw_only=True):
     """A message that is looked at, not received."""
 
     message_id: str
     data: Any = UNSET
-    data_base64: str | UnsetType = UNSET
+    data_base64: str | None = None
     state: State
     priority: str
     tier: int
     sent_priority: str
-    attributes: Any = {}
+    attributes: Any
     delivery_count: int
     sent_at: str
-    visible_at: str | UnsetType = UNSET
-    group: str | UnsetType = UNSET
-    last_error: str | UnsetType = UNSET
-    escalated: bool = False
-    origin_queue: str | UnsetType | None = UNSET
-    first_sent_at: str | UnsetType = UNSET
-    earlier_deliveries: int | UnsetType = UNSET
+    visible_at: str | None = None
+    group: str | None = None
+    last_error: str | None = None
+    escalated: bool
+    origin_queue: str | None = None
+    first_sent_at: str | None = None
+    earlier_deliveries: int | None = None
 
 
 class SeenPage(Struct):
@@ -196,7 +196,7 @@ class SeenPage(Struct):
     next: Annotated[str | None, Meta(description="Give it as `cursor` to go on; null at the end.")]
 
 
-class Explained(Struct, kw_only=True):
+class Explained(Struct, omit_defaults=True, kw_only=True):
     """Why a message was delivered when it was, or what it waits for."""
 
     message_id: str
@@ -212,5 +212,5 @@ class Explained(Struct, kw_only=True):
     worst_wait_messages: int | None
     worst_wait_s: float | None
     estimated_start: str | None
-    group: str | UnsetType = UNSET
-    last_error: str | UnsetType = UNSET
+    group: str | None = None
+    last_error: str | None = None

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.wire.messages import Group, MessageId, Priority, Seen, State, Text
@@ -62,15 +61,15 @@ class Escalations(Struct):
     escalations: list[Escalation]
 
 
-class Story(Seen, kw_only=True):
+class Story(Seen, omit_defaults=True, kw_only=True):
     """One message and its whole story, as far as it has come."""
 
     waits: Annotated[str, Meta(description="What it waits for: a word for programs, such as `for_its_turn`.")] = ""
     reason: Annotated[str, Meta(description="The same as a sentence.")] = ""
-    until: Annotated[str | None, Meta(description="When the clock alone changes that.")] = None
-    escalations: Annotated[list[Escalation], Meta(description="Who moved it to another priority; newest first.")] = (
-        msgspec.field(default_factory=list)
-    )
+    until: Annotated[str | UnsetType | None, Meta(description="When the clock alone changes that.")] = UNSET
+    escalations: Annotated[
+        list[Escalation] | UnsetType, Meta(description="Who moved it to another priority; newest first.")
+    ] = UNSET
 
 
 class Requeue(Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -118,7 +117,7 @@ class RedriveTasks(Struct):
     tasks: list[RedriveTask]
 
 
-class HistoryRow(Struct, kw_only=True):
+class HistoryRow(Struct, omit_defaults=True, kw_only=True):
     """One settled message."""
 
     message_id: str
@@ -130,10 +129,10 @@ class HistoryRow(Struct, kw_only=True):
     settled_at: str
     delivery_count: int
     outcome: Annotated[str, Meta(description="acked, buried, expired, purged, redriven or deleted")]
-    group: str | UnsetType = UNSET
-    error: str | UnsetType = UNSET
+    group: str | None = None
+    error: str | None = None
     data: Any = UNSET
-    data_base64: str | UnsetType = UNSET
+    data_base64: str | None = None
     attributes: Any = UNSET
 
 

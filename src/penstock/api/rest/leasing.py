@@ -128,18 +128,18 @@ def received(delivery: Delivery, form: Format) -> list[Received]:
 def show_body(body: memoryview, attributes: bytes | memoryview, form: Format) -> tuple[Any, Any]:
     """Return `data` and `data_base64`, one of them unset."""
     if form is Format.MSGPACK:
-        return bytes(body), UNSET
+        return bytes(body), None
     try:
         text = str(body, "utf-8")
     except UnicodeDecodeError:
         return UNSET, b64encode(body).decode()
     if len(attributes) and _JSON_MARK in bytes(attributes):
         try:
-            return _read_json(text), UNSET
+            return _read_json(text), None
         except (msgspec.DecodeError, RecursionError):
             # Somebody says that it is JSON, and it is not.
-            return text, UNSET
-    return text, UNSET
+            return text, None
+    return text, None
 
 
 def show_attributes(attributes: bytes | memoryview, form: Format) -> Any:

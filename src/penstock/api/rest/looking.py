@@ -70,6 +70,7 @@ async def look(call: Call) -> Answer:
     explanation = explained.explanation
     story.waits, story.reason = explanation.waits.name.lower(), explanation.waits.value
     story.until = maybe_instant(explanation.until_ms)
+    story.escalations = []
     if message.is_escalated:
         trail = await store.audit(queue, most=SEARCHED_ESCALATIONS_MAX)
         story.escalations = [show_escalation(each, only=message_id) for each in trail if message_id in each.ids]
