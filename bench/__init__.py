@@ -29,6 +29,8 @@ class Row:
     # To a table in SQLite whose writer puts all that waits into one transaction, or gives each call its own.
     to_sqlite: float | None = None
     to_sqlite_single: float | None = None
+    # To a stream in Redis whose answers wait for the disk, too.
+    to_redis: float | None = None
     ack_ms_p50: float | None = None
     ack_ms_p99: float | None = None
     ack_ms_p99_max: float | None = None
