@@ -53,6 +53,9 @@ class Leased(NamedTuple):
 class RedisStream:
     """One stream. The names of queues are there for the looks only."""
 
+    # Each send needs a connection for itself.
+    senders_max = CONNECTIONS_MAX
+
     # The types of redis-py do not tell its asynchronous answers from the others.
     def __init__(self, senders: Any, consumers: Any) -> None:
         self._senders = senders

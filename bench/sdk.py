@@ -35,6 +35,9 @@ class Leased(NamedTuple):
 class SdkQueue:
     """One queue of a server. The names of queues are there for the looks only, as in the peers."""
 
+    # What they send at the same time travels together.
+    senders_max = 10_000
+
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 

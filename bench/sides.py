@@ -26,6 +26,7 @@ ROUNDS = 3
 
 # A client.
 T_co = TypeVar("T_co", covariant=True)
+Opened = Callable[[Server], AbstractAsyncContextManager[T_co]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Side(Generic[T_co]):
     """How a server is started, and how a client of it is opened."""
 
     start: Callable[[Path], AbstractContextManager[Server]]
-    opened: Callable[[Server], AbstractAsyncContextManager[T_co]]
+    opened: Opened[T_co]
 
 
 def beside_redis(ours: Side[T_co], theirs: Side[T_co]) -> list[Side[T_co]]:

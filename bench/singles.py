@@ -25,6 +25,9 @@ WAITING_MAX = 5_000
 class SingleCalls(Protocol):
     """What is measured, of the server and of its peer."""
 
+    # More tasks than these would only wait for one another.
+    senders_max: int
+
     async def send_one(self, body: bytes, /) -> object: ...
 
     async def consume(self) -> int:
@@ -41,23 +44,16 @@ class Soloists:
 
 
 async def run(calls: SingleCalls, soloists: Soloists, seconds: float, clocks: Clocks) -> Traffic:
-    await _warm(calls, soloists)
-    return await _Run(calls, soloists, Window.lasting(seconds)).traffic(clocks)
-
-
-async def _warm(calls: SingleCalls, soloists: Soloists) -> None:
-    """Have every connection opened: a hundred of them can take longer than what is measured."""
-    body, acked = os.urandom(MESSAGE_BYTES), 0
-    await asyncio.gather(*[calls.send_one(body) for _ in range(soloists.senders)])
-    while soloists.consumers and acked < soloists.senders:
-        acked += await calls.consume()
+    run = _Run(calls, soloists)
+    await run.warm()
+    return await run.traffic(Window.lasting(seconds), clocks)
 
 
 class _Run:
-    def __init__(self, calls: SingleCalls, soloists: Soloists, window: Window) -> None:
+    def __init__(self, calls: SingleCalls, soloists: Soloists) -> None:
         self._calls = calls
-        self._soloists = soloists
-        self._window = window
+        self._senders = min(soloists.senders, calls.senders_max)
+        self._consumers = soloists.consumers
         self._body = os.urandom(MESSAGE_BYTES)
         self._waits_ms: array[float] = array("d")
         self._sent = 0
@@ -65,21 +61,28 @@ class _Run:
         self._has_room = asyncio.Event()
         self._has_room.set()
 
-    async def traffic(self, clocks: Clocks) -> Traffic:
+    async def warm(self) -> None:
+        """Have every connection opened, which can take longer than what is measured, and something to receive."""
+        await asyncio.gather(*[self._calls.send_one(self._body) for _ in range(self._senders)])
+        self._sent = self._senders
+        if self._consumers:
+            self._acked = await self._calls.consume()
+
+    async def traffic(self, window: Window, clocks: Clocks) -> Traffic:
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._soloists.senders):
-                group.create_task(self._send())
-            for _ in range(self._soloists.consumers):
-                group.create_task(self._consume())
-            return await traffic.measured(self._window, self._count, clocks, {"send": self._waits_ms})
+            for _ in range(self._senders):
+                group.create_task(self._send(window.until))
+            for _ in range(self._consumers):
+                group.create_task(self._consume(window.until))
+            return await traffic.measured(window, self._count, clocks, {"send": self._waits_ms})
 
     def _count(self) -> int:
-        return self._acked if self._soloists.consumers else self._sent
+        return self._acked if self._consumers else self._sent
 
-    async def _send(self) -> None:
-        send_one, body, waits_ms, until = self._calls.send_one, self._body, self._waits_ms, self._window.until
+    async def _send(self, until: float) -> None:
+        send_one, body, waits_ms = self._calls.send_one, self._body, self._waits_ms
         while (began := perf_counter()) < until:
-            if self._soloists.consumers and self._sent - self._acked >= WAITING_MAX:
+            if self._consumers and self._sent - self._acked >= WAITING_MAX:
                 self._has_room.clear()
                 await self._has_room.wait()
                 continue
@@ -87,9 +90,11 @@ class _Run:
             waits_ms.append((perf_counter() - began) * 1_000)
             self._sent += 1
 
-    async def _consume(self) -> None:
-        while perf_counter() < self._window.until:
-            self._acked += await self._calls.consume()
+    async def _consume(self, until: float) -> None:
+        while perf_counter() < until:
+            # Not in one line: `+=` would add to what was there before the wait.
+            acked = await self._calls.consume()
+            self._acked += acked
             if self._sent - self._acked < WAITING_MAX:
                 self._has_room.set()
         # Nobody receives any more, so nobody is to wait for that.
