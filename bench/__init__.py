@@ -82,6 +82,15 @@ class Bench:
             os.close(fd)
 
 
+def number(value: float) -> str:
+    """Write a figure with as many digits as mean something.
+
+    >>> number(0.12345), number(12345.6)
+    ('0.123', '12,346')
+    """
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
+
+
 class Workload(Protocol):
     @property
     def name(self) -> str: ...

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import Bench, Row, Workload, core, log, server, store
+from bench import Bench, Row, Workload, core, log, number, server, store
 
 REPORTS: dict[str, Sequence[Workload]] = {
     "The log, beside a plain loop of write and fdatasync": log.WORKLOADS,
@@ -150,9 +150,7 @@ def _pair(p50: float | None, p99: float | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
+    return "" if value is None else number(value)
 
 
 def _machine(folder: Path) -> dict[str, object]:

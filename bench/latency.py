@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import uvloop
 
-from bench import Bench, Row, processes, redis_peer, sdk, sides, traffic
+from bench import Bench, Row, number, processes, redis_peer, sdk, sides, traffic
 from bench.peer import Window
 from bench.processes import Server, own_cpu, spawned
 from bench.sides import ROUNDS, Side
@@ -107,7 +107,7 @@ def _p99_ms(found: list[Traffic]) -> float:
 
 def _described(found: list[Traffic]) -> str:
     figures = [sides.waits(found, "received", share) for share in (0.5, 0.99, 1)]
-    return f"{' / '.join(f'{figure:.3g}' for figure in figures)}, {sides.costs(found)}"
+    return f"{' / '.join(number(figure) for figure in figures)}, {sides.costs(found)}"
 
 
 async def _send_and_receive(line: Line, server: Server, per_second: int, seconds: float) -> Traffic:

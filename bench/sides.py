@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import uvloop
 
-from bench import Bench, Row, redis_peer
+from bench import Bench, Row, number, redis_peer
 from bench.log import ratio, turned
 from bench.peer import percentile
 from bench.processes import Server
@@ -101,5 +101,5 @@ def costs(found: Sequence[Traffic]) -> str:
     parts = []
     for name in found[0].cpu:
         user_us, system_us = (median(each.cpu[name][part] / each.messages * 1e6 for each in found) for part in (0, 1))
-        parts.append(f"{name} {user_us:.3g} + {system_us:.3g}")
+        parts.append(f"{name} {number(user_us)} + {number(system_us)}")
     return f"CPU µs a message, user + system: {', '.join(parts)}"
