@@ -13,14 +13,14 @@ export UV_PYTHON_DOWNLOADS := never
 export PYTHONHASHSEED := 0
 
 # System packages, one list: `package:command-that-proves-it`. Installed only when missing, and only as root.
-APT_PACKAGES :=
+APT_PACKAGES := curl:curl
 
 .PHONY: help serve test check bench sim chaos docs format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-serve: $(VENV)/run.stamp ## Run the server, on this machine only (not in this version yet: it says so)
+serve: $(VENV)/run.stamp ## Run the server, on this machine only, with its data in ./penstock-data
 	$(BIN)/penstock serve
 
 test: check ## Everything CI runs: style, types, layers, all tests

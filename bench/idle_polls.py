@@ -2,13 +2,19 @@
 
 Each connection asks, waits for its 20 seconds, is answered with nothing and asks again. All begin as fast as they can
 be opened, so their answers come in the same rhythm; what is measured is one whole turn of it, after the first.
+
+`python -m bench.idle_polls --polls 1000` measures another number of them, without the table.
 """
 
 import asyncio
 import resource
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
+from typing import Annotated
 
+import typer
 import uvloop
 
 from bench import Bench, Row, processes, sdk
@@ -103,3 +109,15 @@ def _allowed_files() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
+
+
+def main(polls: Annotated[int, typer.Option(min=1, help="How many connections wait.")] = 10_000) -> None:
+    """Measure what idle long polls cost a server."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), 1.0, lambda: None)
+        (row,) = IdlePolls(name="", polls=polls, share_max=5).run(bench)
+    print(f"{row.figure:.1f} {row.unit}; {row.remark}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

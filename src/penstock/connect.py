@@ -14,24 +14,24 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from penstock.client.calling import TIMEOUT_S
 from penstock.client.clients import Client
-from penstock.client.http import Address, HttpTransport
+from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
-from penstock.settings import ClientSettings, load
+from penstock.settings import ClientSettings, ServerSettings, load
 
 Message = MutableMapping[str, Any]
-Application = Callable[
+AsgiApplication = Callable[
     [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
 ]
 
@@ -56,6 +56,7 @@ def connect(
 
 def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], Transport]:
     headers: Headers = (("authorization", f"Bearer {key}"),) if key else ()
+    check_headers(headers)
     if url == "memory:" or url.startswith("file:"):
         folder = url.removeprefix("file:").removeprefix("//")
         if not folder:
@@ -65,23 +66,35 @@ def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], T
     return lambda: HttpTransport(address, headers=headers, tls=tls)
 
 
-def _open_application(url: str, folder: str) -> AbstractAsyncContextManager[Any]:
-    from penstock.server import open_application  # noqa: PLC0415 - the server is heavy, and most clients need none.
-    from penstock.settings import ServerSettings  # noqa: PLC0415
+@asynccontextmanager
+async def _open_application(url: str, folder: str) -> AsyncIterator["Opened"]:
+    from penstock.metrics.health import Health  # noqa: PLC0415 - the server is heavy, and most clients need none.
+    from penstock.server import open_application  # noqa: PLC0415
 
-    if url == "memory:":
-        return open_application(ServerSettings(store="memory:"))
-    return open_application(ServerSettings(data=Path(folder)))
+    settings = ServerSettings(store=url) if url == "memory:" else ServerSettings(data=Path(folder))
+    async with open_application(settings) as application:
+        health = Health()
+        health.look = application.journals
+        yield Opened(application.rest(health.routes()), application.stop)
+
+
+class Opened(NamedTuple):
+    """An application that is open, and what makes it answer everyone who waits."""
+
+    asgi: AsgiApplication
+    stop: Callable[[], None]
 
 
 class InProcessTransport:
     """Calls an ASGI application. A task of its own opens it and closes it, as what is in it must end where it began."""
 
-    def __init__(self, open_application: Callable[[], AbstractAsyncContextManager[Any]], *, headers: Headers) -> None:
+    def __init__(
+        self, open_application: Callable[[], AbstractAsyncContextManager[Opened]], *, headers: Headers
+    ) -> None:
         self._open_application = open_application
         self._headers = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         self._owner: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[Application] | None = None
+        self._opened: asyncio.Future[AsgiApplication] | None = None
         self._closing = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
 
@@ -113,7 +126,7 @@ class InProcessTransport:
             await asyncio.wait([self._owner])
             self._owner.result()
 
-    async def _open(self) -> Application:
+    async def _open(self) -> AsgiApplication:
         if self._closing.is_set():
             raise NotSent("the client is closed")
         if self._opened is None:
@@ -121,14 +134,14 @@ class InProcessTransport:
             self._owner = asyncio.create_task(self._own(self._opened))  # noqa: TID251 - `close` awaits it.
         return await asyncio.shield(self._opened)
 
-    async def _own(self, opened: "asyncio.Future[Application]") -> None:
+    async def _own(self, opened: "asyncio.Future[AsgiApplication]") -> None:
         """Have the application open for as long as the client is."""
         try:
             async with self._open_application() as application:
                 opened.set_result(application.asgi)
                 await self._closing.wait()
                 if self._requests:
-                    application.queues.waiting.stop()
+                    application.stop()
                     await asyncio.wait(self._requests)
         except Exception as error:
             if opened.done():

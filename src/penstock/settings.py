@@ -74,9 +74,9 @@ class ServerSettings:
     # How many journals share the queues. There may be more than at the last start, never fewer.
     shards: int = 1
     # How many connections may be open at once, those that wait for messages included. More are not accepted.
-    connections_max: int = 20_000
+    connections_max: int = 16_000
     # How many requests may wait for messages at once. More are answered with 429.
-    waiting_max: int = 20_000
+    waiting_max: int = 16_000
     # The largest request, in bytes. A larger one is answered with 413.
     request_bytes_max: int = 16 * MIB
     # How long a server that is told to stop waits for the requests it is working on, in seconds.

@@ -22,7 +22,11 @@ from penstock.server import serve
 from penstock.settings import LogLevel, ServerSettings
 
 settings = ServerSettings(
-    port=0, data=Path(sys.argv[1]), log_level=LogLevel.WARNING, request_bytes_max=int(sys.argv[2])
+    port=0,
+    data=Path(sys.argv[1]),
+    log_level=LogLevel.WARNING,
+    request_bytes_max=int(sys.argv[2]),
+    connections_max=2_000,
 )
 serve(settings, announce=lambda address: print(address, flush=True))
 """

@@ -4,11 +4,13 @@ MessagePack is a format it does not speak. A long poll may last for 20 seconds: 
 is short. And some rules of the server are beyond a schema: how far the ratios of
 weights may go, that a schedule is within a year from now, that a queue is not its own
 dead letters and those have no others, that `fifo` stays, that a queue must have room
-for a batch, that a group is measured in bytes, and that 2.0 is not written for a whole
+for a batch, that a group is measured in bytes, that a cursor is one that was given, that
+a page of history in JSON has at most 1,000 rows, and that 2.0 is not written for a whole
 number. Values that break only those are mended, and
 everything else stays.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,8 +20,14 @@ from typing import Any
 import msgspec
 import schemathesis
 from schemathesis import Case, DeserializationContext, HookContext, Response, SerializationContext
+from schemathesis.generation.meta import TestPhase
 
 WAIT_S = 0.01
+# What `test_schemathesis` has put on the server.
+KNOWN_QUEUE = "known"
+KNOWN_MESSAGES = 400
+QUEUE_PATH = "/api/queues/{queue}"
+QUEUE_PATTERN = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
 
 
 @schemathesis.serializer("application/msgpack")
@@ -37,14 +45,50 @@ def before_call(context: HookContext, case: "Case[Any]", kwargs: dict[str, Any])
     for place in (case.query, case.body):
         if isinstance(place, dict | list):
             _mend(place)
+    # In a chain of requests it matters that the next is about what the one before has made.
+    is_in_chain = case.meta is not None and case.meta.phase.name is TestPhase.STATEFUL
+    if case.path_parameters and not is_in_chain:
+        _aim(case)
+    if isinstance(case.query, dict):
+        _mend_query(case.path, case.query)
     if isinstance(case.body, dict):
-        names = (case.body.get("queue_name"), (case.path_parameters or {}).get("queue"))
-        if any(str(name).endswith(".dead") for name in names) and isinstance(case.body.get("max_deliveries"), int):
-            case.body["max_deliveries"] = 0
-        if case.method.upper() == "PATCH" and isinstance(case.body.get("fifo"), bool):
-            del case.body["fifo"]
-        if case.body.get("dead_letter_queue") in names:
-            case.body.pop("dead_letter_queue", None)
+        _mend_body(case, case.body)
+
+
+def _aim(case: "Case[Any]") -> None:
+    """Let every second request that could be about a queue or a message be about one that is there."""
+    queue, message_id = case.path_parameters.get("queue"), case.path_parameters.get("message_id")
+    if (case.method.upper() == "DELETE" and case.path == QUEUE_PATH) or case.path.endswith("/purge"):
+        # It is to stay there.
+        case.path_parameters["queue"] = "unknown" if queue in {KNOWN_QUEUE, "q_1"} else queue
+        return
+    is_about_messages = case.path.count("/") > QUEUE_PATH.count("/")
+    if is_about_messages and re.fullmatch(QUEUE_PATTERN, str(queue)) and len(str(queue)) % 2:
+        case.path_parameters["queue"] = KNOWN_QUEUE
+        if re.fullmatch(r"[0-9a-f]+-[0-9a-f]+", str(message_id)):
+            case.path_parameters["message_id"] = known_message_id(int(str(message_id).partition("-")[2], 16))
+
+
+def known_message_id(number: int) -> str:
+    return f"1-{number % KNOWN_MESSAGES << 3 | 2:x}"
+
+
+def _mend_query(path: str, query: dict[str, Any]) -> None:
+    if path.endswith("/history") and _is_between(_number(query.get("limit")), 1_001, 65_536):
+        query["limit"] = 1_000
+    if path.endswith("/peek") and len(str(query.get("cursor", ""))) <= 128:
+        query.pop("cursor", None)
+
+
+def _mend_body(case: "Case[Any]", body: dict[str, Any]) -> None:
+    names = (body.get("queue_name"), (case.path_parameters or {}).get("queue"))
+    if any(str(name).endswith(".dead") for name in names) and isinstance(body.get("max_deliveries"), int):
+        body["max_deliveries"] = 0
+    if case.method.upper() == "PATCH" and isinstance(body.get("fifo"), bool):
+        del body["fifo"]
+    for other in ("dead_letter_queue", "into"):
+        if body.get(other) in names:
+            body.pop(other, None)
 
 
 def _mend(place: Any) -> None:
@@ -69,16 +113,16 @@ def _is_instant(value: object) -> bool:
         return False
 
 
-def _is_wait(value: object) -> bool:
-    # In a query everything is text.
+def _number(value: object) -> object:
+    """In a query everything is text."""
     try:
-        return _is_between(float(value) if isinstance(value, str) else value, WAIT_S, 20)
+        return float(value) if isinstance(value, str) else value
     except ValueError:
-        return False
+        return value
 
 
 def _are_weights(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 5 and all(_is_between(each, 0.001, 1_000) for each in value)
+    return isinstance(value, list) and len(value) == 5 and all(_is_between(each, 5e-324, 1_000) for each in value)
 
 
 def _is_text_of_many_bytes(value: object) -> bool:
@@ -91,11 +135,18 @@ def _an_hour_from_now() -> str:
 
 # By the name of a field: which values are mended, and into what.
 MENDED: dict[object, tuple[Callable[[object], bool], Callable[[], Any]]] = {
-    "wait_s": (_is_wait, lambda: WAIT_S),
+    "wait_s": (lambda value: _is_between(_number(value), WAIT_S, 20), lambda: WAIT_S),
     "weights": (_are_weights, lambda: [8, 4, 2, 1, 0.5]),
     "scheduled_at": (lambda value: _is_between(value, -inf, inf) or _is_instant(value), _an_hour_from_now),
+    "until": (lambda value: _is_between(value, -inf, inf) or _is_instant(value), _an_hour_from_now),
+    "since": (lambda value: isinstance(value, str) and len(value) <= 64, _an_hour_from_now),
     "group": (_is_text_of_many_bytes, lambda: "group"),
     "dedup_id": (_is_text_of_many_bytes, lambda: "id"),
+    # One that is not there would be a 404, which looks like that of the queue in the path.
+    "into": (
+        lambda value: isinstance(value, str) and re.fullmatch(QUEUE_PATTERN, value) is not None,
+        lambda: KNOWN_QUEUE,
+    ),
     "queue_size": (lambda value: _is_between(value, 1, 1_000), lambda: 1_000),
 }
 

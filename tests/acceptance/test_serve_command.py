@@ -105,7 +105,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         refused = refused_start("--port", port, "--data", tmp_path / "data")
     assert refused.returncode == 73
-    assert f"127.0.0.1:{port}" in refused.stderr
+    assert f"127.0.0.1, port {port}" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

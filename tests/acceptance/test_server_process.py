@@ -50,7 +50,7 @@ def test_a_server_that_is_told_to_stop_keeps_what_it_acknowledged_and_refuses_th
 def test_long_polls_return_at_once_when_the_server_stops(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server, server.client() as waiting, server.client() as asking:
         create(server)
-        waiting.send(b"GET /api/queues/orders/messages?wait_s=20&limit=5 HTTP/1.1\r\n\r\n")
+        waiting.send(b"GET /api/queues/orders/messages?wait_s=20&limit=5 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         while b"penstock_long_polls_waiting 1.0" not in asking.ask("GET", "/metrics").body:
             pass
         begun = time.monotonic()
@@ -65,7 +65,7 @@ def test_a_second_signal_ends_the_waiting_for_a_client_that_does_not_go_on(tmp_p
     with ServerProcess(tmp_path / "data", "--stop-timeout-s", "60") as server, server.client() as slow:
         create(server)
         # Begun and never finished, so that the server has to wait for it.
-        slow.send(b"POST /api/queues/orders/messages HTTP/1.1\r\ncontent-length: 10\r\n\r\nabc")
+        slow.send(b"POST /api/queues/orders/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc")
         _wait_until_arrived(server)
         server.tell()
         while "server.stopping" not in server.notes():

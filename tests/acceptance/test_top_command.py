@@ -60,6 +60,28 @@ def test_a_live_view_ends_when_told_by_a_key(served: Served, keys: bytes, code: 
         os.close(ours)
 
 
+def test_a_live_view_stays_while_the_server_is_away(served: Served) -> None:
+    run(served, "queue", "create", "orders")
+    ours, theirs = pty.openpty()
+    process = started(served, "top", "--interval", "0.1", "--timeout", "0", stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    try:
+        while b"orders" not in seen:
+            seen += os.read(ours, 65_536)
+        served.stop()
+        while b"No answer since" not in seen:
+            seen += os.read(ours, 65_536)
+        os.write(ours, b"q")
+        while b"\x1b[?1049l" not in seen:
+            seen += os.read(ours, 65_536)
+        assert process.wait(SECONDS_MAX) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
 def test_looks_are_lines_for_programs(served: Served) -> None:
     run(served, "queue", "create", "orders")
     with started(served, "top", "--interval", "0.1", "--json", stdout=subprocess.PIPE) as process:

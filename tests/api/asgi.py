@@ -21,6 +21,7 @@ from penstock.broker.access import Access
 from penstock.broker.queues import Queues
 from penstock.wire.frames import FRAME_TYPE
 from tests.broker.brokers import open_broker
+from tests.simulation.world import Notes
 
 MSGPACK = "application/msgpack"
 ORDERS = "/api/queues/orders"
@@ -59,9 +60,16 @@ class Response:
 
 
 class Api:
-    def __init__(self, application: RestApplication, queues: Queues) -> None:
+    def __init__(self, application: RestApplication, queues: Queues, notes: Notes) -> None:
         self.application = application
         self.queues = queues
+        self._notes = notes
+
+    def forget_notes(self, name: str) -> list[dict[str, object]]:
+        """Return the notes of a name that was expected, and let them be no failure of the test."""
+        found = [fields for note, fields in self._notes.notes if note.name == name]
+        self._notes.notes = [each for each in self._notes.notes if each[0].name != name]
+        return found
 
     async def get(self, path: str, /, *, headers: dict[str, str] | None = None, **query: object) -> Response:
         return await self.call("GET", path, query=query, headers=headers)
@@ -83,7 +91,9 @@ class Api:
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         return await self.raw(method, path, body, headers=headers, query=query)
 
-    async def frame(self, method: str, path: str, body: bytes = b"", **query: object) -> Response:
+    async def frame(
+        self, method: str, path: str, body: bytes = b"", *, query: dict[str, object] | None = None
+    ) -> Response:
         """Call with frames both ways."""
         headers = {"content-type": FRAME_TYPE, "accept": FRAME_TYPE}
         return await self.raw(method, path, body, headers=headers, query=query)
@@ -188,12 +198,12 @@ async def open_api(
     """Open a server with one queue, `orders`, whose settings are given in the words of REST."""
     async with open_broker(waiting_max=waiting_max) as broker:
         service = Service(broker.queues, access or Access.open(), request_bytes_max)
-        api = Api(RestApplication(service, broker.runtime.note), broker.queues)
+        api = Api(RestApplication(service, broker.notes), broker.queues, broker.notes)
         if access is None:
             made = await api.post("/api/queues", {"queue_name": "orders", **settings})
             assert made.status == 201, made
         yield api
-        assert "rest.failed" not in broker.note_names(), broker.notes()
+        assert "rest.failed" not in broker.notes.names(), broker.notes.notes
 
 
 async def send(api: Api, *data: object, queue: str = "orders", **more: object) -> list[str]:
@@ -203,8 +213,11 @@ async def send(api: Api, *data: object, queue: str = "orders", **more: object) -
     return [each["message_id"] for each in answer["messages"]]
 
 
-async def receive(api: Api, limit: int = 10, *, queue: str = "orders", **more: object) -> list[dict[str, Any]]:
+async def receive(
+    api: Api, limit: int = 10, *, queue: str = "orders", visibility_timeout: float | None = None
+) -> list[dict[str, Any]]:
     """Receive what is there now."""
+    more = {} if visibility_timeout is None else {"visibility_timeout": visibility_timeout}
     answer = await api.call("GET", f"/api/queues/{queue}/messages", query={"limit": limit, **more})
     assert answer.status == 200, answer
     found: list[dict[str, Any]] = answer["messages"]

@@ -14,6 +14,7 @@ from penstock.api.rest.described import ANSWER_HEADERS, ARROWED, BODY_OPTIONAL, 
 from penstock.api.rest.examples import EXAMPLES, LINKS
 from penstock.api.rest.openapi import document, document_bytes, problem_codes
 from penstock.api.rest.operations import OPERATIONS
+from penstock.core.names import BadName, check_name
 from penstock.wire.problems import CODES
 
 DOCUMENT: dict[str, Any] = msgspec.json.decode(document_bytes())
@@ -81,7 +82,7 @@ def test_an_operation_is_described_as_the_table_has_it(operation: Operation) -> 
     assert ("requestBody" in found) is (operation.body is not None)
     assert {str(status) for status in operation.answers} <= found["responses"].keys()
     assert {str(CODES[code].status) for code in operation.problems} <= found["responses"].keys()
-    assert all(each.get("description") or each["in"] == "query" for each in found["parameters"])
+    assert all(each["description"] for each in found["parameters"])
 
 
 @every_operation
@@ -129,6 +130,18 @@ def test_a_draft_says_data_in_one_way_only() -> None:
 )
 def test_a_priority_is_a_name_or_a_number(priority: object, is_good: bool) -> None:
     assert validator({"$ref": "#/components/schemas/Draft"}).is_valid({"data": "", "priority": priority}) is is_good
+
+
+@pytest.mark.parametrize(
+    ("name", "is_good"),
+    [("orders", True), ("a" * 80 + ".dead", True), ("a" * 81, False), ("q_1", False), (".a", False), ("a/b", False)],
+)
+def test_a_name_in_the_document_is_one_that_a_queue_may_have(name: str, is_good: bool) -> None:
+    assert validator({"$ref": "#/components/schemas/CreateQueue"}).is_valid({"queue_name": name}) is is_good
+    try:
+        check_name(name)
+    except BadName:
+        assert not is_good
 
 
 def test_a_document_can_be_made_of_some_operations() -> None:

@@ -12,8 +12,8 @@ MESSAGES = f"{ORDERS}/messages"
 LEASE = f"{ORDERS}/lease"
 
 
-async def data(api: Api, limit: int = 10, **more: object) -> list[Any]:
-    return [each["data"] for each in await receive(api, limit, **more)]
+async def data(api: Api, limit: int = 10) -> list[Any]:
+    return [each["data"] for each in await receive(api, limit)]
 
 
 async def test_without_a_limit_one_message_comes_alone() -> None:
@@ -68,7 +68,7 @@ async def test_a_bad_lease_is_refused_by_its_field_and_limit(
     asked: dict[str, object], field: str, limit: float | None
 ) -> None:
     async with open_api() as api:
-        assert (await api.get(MESSAGES, **asked)).is_problem(400, "bad_field", field=field, limit=limit)
+        assert (await api.call("GET", MESSAGES, query=asked)).is_problem(400, "bad_field", field=field, limit=limit)
         assert (await api.post(LEASE, asked)).is_problem(400, "bad_field", field=field, limit=limit)
 
 

@@ -11,10 +11,10 @@ from tests.api.asgi import ORDERS, Api, open_api, receive, send
 from tests.simulation.loop import simulate
 
 
-async def taken(api: Api, *data: str, **more: object) -> list[dict[str, Any]]:
+async def taken(api: Api, *data: str, visibility_timeout: float | None = None) -> list[dict[str, Any]]:
     """Send messages and receive them."""
     await send(api, *data)
-    return await receive(api, len(data), **more)
+    return await receive(api, len(data), visibility_timeout=visibility_timeout)
 
 
 async def test_an_ack_has_a_result_for_each_receipt() -> None:

@@ -12,14 +12,14 @@ from penstock.runtime.interface import Runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery
 from tests.conformance.stores import SMALL
-from tests.simulation.world import Machine
+from tests.simulation.world import Machine, Notes
 
 T = TypeVar("T")
 
 
 class Broker:
     def __init__(self, machine: Machine, runtime: Runtime, queues: Queues) -> None:
-        self._machine = machine
+        self.notes: Notes = machine.notes
         self.runtime = runtime
         self.queues = queues
 
@@ -27,12 +27,6 @@ class Broker:
     def store(self) -> EmbeddedStore:
         assert isinstance(self.queues.store, EmbeddedStore)
         return self.queues.store
-
-    def note_names(self) -> list[str]:
-        return self._machine.notes.names()
-
-    def notes(self) -> list[Any]:
-        return self._machine.notes.notes
 
     def now_ms(self) -> int:
         return self.runtime.clock.now_ms()
@@ -58,8 +52,10 @@ class Broker:
 
 
 @asynccontextmanager
-async def open_broker(*, waiting_max: int = WAITING_MAX, has_queue: bool = False) -> AsyncIterator[Broker]:
-    machine = Machine(seed=0)
+async def open_broker(
+    *, waiting_max: int = WAITING_MAX, has_queue: bool = False, machine: Machine | None = None
+) -> AsyncIterator[Broker]:
+    machine = machine or Machine(seed=0)
     runtime = machine.start()
     async with (
         await EmbeddedStore.open(runtime, "queues", SMALL) as store,

@@ -217,6 +217,14 @@ def test_keys_made_at_the_same_time_are_all_there(path: Path) -> None:
     assert {key.name for key in read_keys(path)} == {f"{worker}-{each}" for worker in range(3) for each in range(10)}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_keys_made_by_root_belong_to_the_owner_of_the_folder(path: Path) -> None:
+    path.parent.mkdir()
+    os.chown(path.parent, 12_345, 12_345)
+    make(path)
+    assert {(each.stat().st_uid, each.stat().st_gid) for each in path.parent.iterdir()} == {(12_345, 12_345)}
+
+
 def test_a_key_can_be_made_where_the_umask_is_generous(path: Path) -> None:
     before = os.umask(0)
     try:

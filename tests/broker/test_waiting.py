@@ -12,6 +12,8 @@ from penstock.core.message import Drafts
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import Delivery, QueueNotFound
 from tests.broker.brokers import Broker, Poll, open_broker, settle
+from tests.simulation.clock import SimClock
+from tests.simulation.world import Machine
 
 # A wake, the lease that follows, and what the simulated disk takes for both.
 SOON_MS = 60
@@ -400,3 +402,18 @@ async def test_a_queue_that_keeps_being_paused_keeps_its_long_polls() -> None:
             assert not waiting.done()
             await broker.store.change("orders", QueueSettings())
         assert poll.bodies == [b"a"]
+
+
+async def test_a_store_that_is_ahead_of_the_clock_wakes_in_time_all_the_same() -> None:
+    """The clock was set back by an hour: the store goes on from where it was, and so do delays and leases."""
+    machine = Machine(seed=0)
+    async with open_broker(has_queue=True, machine=machine) as broker:
+        machine.clock.advance_ms(3_600_000)
+        await broker.send(b"a")
+    machine.kill()
+    machine.clock = SimClock()
+    async with open_broker(machine=machine) as broker:
+        assert broker.queues.now_ms() - broker.now_ms() >= 3_500_000
+        await broker.take(lease_ms=3_000)
+        delivery = await answered_within(broker, lambda: asyncio.sleep(0), after_ms=2_900)
+        assert delivery.deliveries[0] == 2

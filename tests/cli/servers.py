@@ -18,7 +18,7 @@ _LISTENS = re.compile(r"Penstock listens on (\S+)")
 class Served:
     """One run of `penstock serve` on a port of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, seconds_max: float = SECONDS_MAX) -> None:
         command = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--data", str(folder), *options]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
         self._errors = folder.with_suffix(".err").open("w+")
@@ -31,11 +31,14 @@ class Served:
             stderr=self._errors,
             text=True,
         )
-        self._watchdog = threading.Timer(SECONDS_MAX, self._process.kill)
+        self._watchdog = threading.Timer(seconds_max, self._process.kill)
         self._watchdog.start()
         self.greeting = self._listen()
         found = _LISTENS.search(self.greeting)
-        assert found, f"{self.greeting}\n{self.errors()}"
+        if found is None:
+            said = f"{self.greeting}\n{self.errors()}"
+            self.close()
+            raise AssertionError(said)
         self.url = found[1]
 
     def _listen(self) -> str:
@@ -54,12 +57,16 @@ class Served:
     def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
         """Tell it to stop and return its exit code."""
         self._process.send_signal(by)
-        code = self._process.wait()
+        return self._process.wait()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
         self._watchdog.cancel()
         self._watchdog.join()
         assert self._process.stdout is not None
         self._process.stdout.close()
-        return code
+        self._errors.close()
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +74,4 @@ class Served:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.poll() is None:
-            self.stop(signal.SIGKILL)
-        self._watchdog.cancel()
-        self._errors.close()
+        self.close()

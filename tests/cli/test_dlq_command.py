@@ -79,6 +79,14 @@ def test_a_peek_shows_messages_and_takes_none(run: Run) -> None:
     assert run("peek", "peeked", "--priority", "LOW").exit_code == 1
 
 
+def test_a_peek_finds_a_message_behind_many_others(run: Run) -> None:
+    run("queue", "create", "haystack")
+    straw = "straw\n" * 3_000
+    run("send", "haystack", "--file", "-", "--raw", stdin=f"{straw}needle\n")
+    found = json.loads(run("peek", "haystack", "--text", "needle", "--json").stdout)
+    assert [each["data"] for each in found["messages"]] == ["needle"]
+
+
 def test_a_message_says_what_it_waits_for(run: Run) -> None:
     run("queue", "create", "explained")
     message_id = run("send", "explained", "x", "--delay", "60").stdout.strip()
@@ -99,6 +107,17 @@ def test_messages_are_escalated_by_id_or_by_what_they_say(run: Run) -> None:
     assert json.loads(by_text.stdout)["moved"] == [first]
     assert run("receive", "urgent", "--count", "2").stdout == "kettle\nteapot\n"
     assert run("escalate", "urgent", first, "--priority", "HIGH", "--reason", "late").exit_code == 1
+
+
+def test_who_escalated_and_why_can_be_read_back(run: Run) -> None:
+    run("queue", "create", "audited")
+    assert "Nothing in audited was escalated" in run("escalations", "audited").stderr
+    message_id = run("send", "audited", "x").stdout.strip()
+    run("escalate", "audited", message_id, "--priority", "HIGH", "--reason", "they call", "--actor", "ann@desk")
+    row = run("escalations", "audited").stdout.splitlines()[1].split()
+    assert row[1:5] == ["ann@desk", "HIGH", "1", "-"]
+    assert row[5:] == ["they", "call"]
+    assert json.loads(run("escalations", "audited", "--json").stdout)[0]["message_ids"] == [message_id]
 
 
 @pytest.mark.parametrize("words", [(), ("1-1", "--text", "x")])

@@ -5,6 +5,7 @@ import json
 import pytest
 import typer
 
+from penstock.cli.connection import complete_queue
 from penstock.cli.said import complete_setting, setting_names, settings_said
 from tests.cli.conftest import Run
 
@@ -144,6 +145,14 @@ def test_a_setting_that_cannot_be_is_explained(word: str, sentence: str) -> None
     with pytest.raises(typer.BadParameter) as caught:
         settings_said([word])
     assert sentence in str(caught.value)
+
+
+def test_a_shell_is_offered_the_names_of_queues(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("queue", "create", "offered-b")
+    run("queue", "create", "offered-a")
+    assert complete_queue("offered") == ["offered-a", "offered-b"]
+    monkeypatch.setenv("PENSTOCK_URL", "http://127.0.0.1:9")
+    assert complete_queue("offered") == []
 
 
 def test_a_shell_is_offered_the_names_of_settings() -> None:

@@ -89,7 +89,7 @@ def test_a_file_of_drafts_is_sent(run: Run, tmp_path: Path) -> None:
     (tmp_path / "drafts.jsonl").write_text("\n".join(lines))
     assert run("send", "drafts", "--file", "drafts.jsonl").stdout == "Sent 3 messages.\n"
     received = [json.loads(line) for line in run("receive", "drafts", "--count", "9", "--json").stdout.splitlines()]
-    assert [each.get("data") or each["data_base64"] for each in received] == ['{"b":1}', "a", "/w=="]
+    assert [each.get("data") or each["data_base64"] for each in received] == [{"b": 1}, "a", "/w=="]
 
 
 def test_more_lines_than_fit_into_a_request_are_all_sent_in_order(run: Run, tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         found.stop()
 
 
-@pytest.fixture(params=["http", "file"])
+@pytest.fixture(params=["http", "file", "memory"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place with queues."""
     if request.param == "http":
         found: Server = request.getfixturevalue("server")
         return found.url
-    return f"file:{tmp_path / 'data'}"
+    return "memory:" if request.param == "memory" else f"file:{tmp_path / 'data'}"
 
 
 @pytest.fixture

@@ -1,7 +1,4 @@
-"""A real server in a process of its own, which a test can kill and start again at the same port and folder.
-
-`python -m tests.client.serving FOLDER PORT` is that process.
-"""
+"""A real server in a process of its own, which a test can kill and start again at the same port and folder."""
 
 import os
 import subprocess
@@ -22,16 +19,19 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.client.serving", str(self._folder), str(self._port)]
-        path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+        options = ["--port", str(self._port), "--data", str(self._folder), "--log-level", "error"]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            [sys.executable, "-m", "penstock", "serve", *options],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
         self._watchdog = threading.Timer(SECONDS_MAX, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
         assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().decode().strip()
+        self.url = self._process.stdout.readline().decode().split()[-1]
         assert self.url.startswith("http"), "the server did not say its address"
         self._port = int(self.url.rpartition(":")[2])
 
@@ -57,16 +57,3 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-
-def main() -> None:
-    from penstock.server import serve
-    from penstock.settings import LogLevel, ServerSettings
-
-    folder, port = Path(sys.argv[1]), int(sys.argv[2])
-    settings = ServerSettings(port=port, data=folder, log_level=LogLevel.WARNING)
-    serve(settings, announce=lambda address: print(address, flush=True))  # noqa: T201 - the test reads it.
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.client.connection import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from penstock.client.http import Address, HttpTransport
-from penstock.client.transport import Answer, NotSent, Unanswered
+from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
 from tests.client.peers import OK, Peer, peer, polite, transport_to
 
 pytestmark = pytest.mark.real_time
@@ -23,6 +23,15 @@ async def get(transport: HttpTransport, *, timeout_s: float = 5, is_repeatable: 
 
 async def post(transport: HttpTransport, body: bytes) -> Answer:
     return await transport.request("POST", "/x", headers=(), body=body, timeout_s=20, is_repeatable=True)
+
+
+async def nothing_idle(transport: HttpTransport) -> None:
+    """Return when the transport has heard that its connections were closed."""
+    async with asyncio.timeout(5):
+        while True:
+            if not transport._idle:
+                return
+            await asyncio.sleep(0)
 
 
 async def test_a_connection_is_used_again_and_again() -> None:
@@ -45,7 +54,7 @@ async def test_an_idle_connection_that_the_server_closed_is_not_used_again() -> 
     async with peer(closes_after_each) as found, transport_to(found) as transport:
         for _ in range(3):
             assert (await get(transport, is_repeatable=False)).status == 200
-            await asyncio.sleep(0.02)
+            await nothing_idle(transport)
         assert found.connections == 3
 
 
@@ -97,7 +106,6 @@ async def test_an_answer_in_chunks_is_put_together() -> None:
         await found.request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
         await writer.drain()
-        await asyncio.sleep(0.01)
         writer.write(b"4\r\ndefg\r\n0\r\n\r\n")
         await polite(found, reader, writer)
 
@@ -117,24 +125,30 @@ async def test_an_interim_answer_is_not_taken_for_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("answer", "kind", "reason"),
     [
-        (b"HTTP/1.1 200 OK\r\n" + b"x: %s\r\n" % (b"y" * 1000) * (HEADER_BYTES_MAX // 1000 + 1) + b"\r\n", "HEADER_"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1), "BODY_BYTES_MAX"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "not HTTP"),
-        (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", "protocol|HTTP"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort", "closed"),
+        (
+            b"HTTP/1.1 200 OK\r\n" + b"x: %s\r\n" % (b"y" * 1000) * (HEADER_BYTES_MAX // 1000 + 1) + b"\r\n",
+            AnswerTooLarge,
+            "HEADER_",
+        ),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1), AnswerTooLarge, "BODY_BYTES_MAX"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", Unanswered, "not HTTP"),
+        (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", Unanswered, "protocol|HTTP"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort", Unanswered, "closed"),
     ],
     ids=["headers", "length", "another protocol", "upgrade", "cut off"],
 )
-async def test_an_answer_that_is_too_large_or_broken_is_no_answer(answer: bytes, reason: str) -> None:
+async def test_an_answer_that_is_too_large_or_broken_is_no_answer(
+    answer: bytes, kind: type[Exception], reason: str
+) -> None:
     async def says(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(answer)
         await writer.drain()
 
     async with peer(says) as found, transport_to(found) as transport:
-        with pytest.raises(Unanswered, match=reason):
+        with pytest.raises(kind, match=reason):
             await get(transport)
 
 
@@ -191,7 +205,8 @@ async def test_a_cancelled_request_closes_its_connection_and_nobody_gets_its_ans
 
 async def test_a_large_body_arrives_whole_at_a_slow_reader() -> None:
     async def slow(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
-        await asyncio.sleep(0.05)
+        for _ in range(100):
+            await asyncio.sleep(0)
         await polite(found, reader, writer)
 
     body = bytes(range(256)) * 80_000
@@ -208,12 +223,16 @@ async def test_an_answer_before_the_end_of_the_body_is_an_answer() -> None:
         found.heads.append(head)
         writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         await writer.drain()
-        await asyncio.sleep(0.2)
+        # It has been read when the other side closes.
+        await reader.read(1)
+        await answered.wait()
 
+    answered = asyncio.Event()
     async with peer(refuses) as found, transport_to(found) as transport:
         assert (await post(transport, bytes(30_000_000))).status == 413
         assert (await post(transport, bytes(30_000_000))).status == 413
         assert found.connections == 2
+        answered.set()
 
 
 async def test_there_are_no_more_connections_than_allowed() -> None:
@@ -225,7 +244,8 @@ async def test_there_are_no_more_connections_than_allowed() -> None:
             await found.request(reader)
             busy += 1
             most = max(most, busy)
-            await asyncio.sleep(0.005)
+            for _ in range(20):
+                await asyncio.sleep(0)
             busy -= 1
             writer.write(OK)
 
@@ -239,14 +259,15 @@ async def test_what_a_server_says_unasked_closes_the_connection() -> None:
     async def chatty(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
         writer.write(OK)
-        await writer.drain()
-        await asyncio.sleep(0.01)
+        await heard.wait()
         writer.write(OK)
         await reader.read()
 
+    heard = asyncio.Event()
     async with peer(chatty) as found, transport_to(found) as transport:
         await get(transport)
-        await asyncio.sleep(0.05)
+        heard.set()
+        await nothing_idle(transport)
         await get(transport)
         assert found.connections == 2
 

@@ -1,6 +1,7 @@
 """What is tried again and what is not, in virtual time."""
 
 import asyncio
+from contextlib import aclosing
 from itertools import pairwise
 
 import pytest
@@ -17,7 +18,8 @@ from penstock.client import (
     Unauthorized,
 )
 from penstock.client.delivering import WINDOW
-from penstock.client.transport import Answer, NotSent, Unanswered
+from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
+from penstock.core.limits import SENDER_SENDS_MAX
 from penstock.wire import frames
 from tests.client.scripted import Request, leased, problem, raises, scripted, sent, settled, settles_all
 
@@ -67,6 +69,22 @@ async def test_a_busy_server_is_asked_again_when_it_says() -> None:
         with pytest.raises(ServerBusy):
             await client.queue("q").receive()
         assert len(transport.requests) > 3
+
+
+async def test_a_server_that_is_starting_is_waited_for_and_says_so_if_asked() -> None:
+    async def starting(request: Request) -> Answer:
+        body = b'{"title":"The server is starting","status":503,"code":"starting","detail":"wait"}'
+        return Answer(503, {"retry-after": "1"}, body)
+
+    async def not_ready(request: Request) -> Answer:
+        return Answer(503, {}, b'{"status":"not_ready","reasons":["starting"]}')
+
+    async with scripted(starting, sent) as (client, transport):
+        await client.queue("q").send(b"x")
+        assert len(transport.requests) == 2
+    async with scripted(not_ready) as (client, transport):
+        assert (await client.health())["reasons"] == ["starting"]
+        assert len(transport.requests) == 1
 
 
 async def test_a_key_that_is_refused_is_not_tried_again() -> None:
@@ -147,7 +165,7 @@ async def test_no_sequence_is_begun_too_far_above_one_without_an_answer() -> Non
             for _ in range(200):
                 tasks.create_task(queue.send_many([b"x"]))
             await asyncio.sleep(1)
-            assert highest == WINDOW - 1
+            assert highest == WINDOW - 1 < SENDER_SENDS_MAX // 2
             stuck.set()
         assert highest == 199
 
@@ -164,6 +182,22 @@ async def test_a_stale_answer_to_a_repeated_ack_is_done_if_the_lease_cannot_have
         assert message is not None
         with pytest.raises(StaleReceipt):
             await message.ack()
+
+
+async def test_a_clock_that_is_wrong_by_an_hour_hides_no_messages() -> None:
+    async with scripted(leased(3, lasts_s=-3600), leased(3, lease=2, lasts_s=-3600), settles_all) as (client, _):
+        seen = 0
+        async with aclosing(client.queue("q").messages(prefetch=3)) as messages:
+            async for message in messages:
+                seen += 1
+                if seen == 3:
+                    break
+                assert message.facts.may_have_lapsed(message.row)
+        assert seen == 3
+    async with scripted(leased(3, lasts_s=-3600), LOST, settled(0)) as (client, _):
+        batch = await client.queue("q").receive(limit=3, visibility_timeout=30)
+        # The length is known, so the time of day does not matter.
+        assert await batch.ack() == [True] * 3
 
 
 async def test_acks_of_one_turn_are_one_request_with_a_bit_for_each() -> None:
@@ -205,6 +239,14 @@ async def test_an_answer_that_is_not_from_our_server_is_named_so() -> None:
     async with scripted(gateway, sent) as (client, transport):
         await client.queue("q").send(b"x")
         assert len(transport.requests) == 2
+
+
+async def test_messages_in_an_answer_that_is_too_large_are_not_asked_for_again() -> None:
+    async with scripted(raises(AnswerTooLarge("too much"))) as (client, transport):
+        with pytest.raises(ServerFailed, match="too much"):
+            await client.queue("q").receive(limit=1000)
+        # A second try would take what is left, and lose that too.
+        assert len(transport.requests) == 1
 
 
 async def test_a_cancelled_close_abandons_what_is_on_its_way() -> None:

@@ -116,6 +116,8 @@ def _send_in_child(client: penstock.SyncClient, name: str) -> None:
     os._exit(0)
 
 
+# Newer Pythons warn of every fork of a process with threads; that it goes well is what is tried here.
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_sends_under_a_name_of_its_own(server: Server, name: str) -> None:
     with penstock.connect(server.url) as client:
         client.create_queue(name)

@@ -226,3 +226,42 @@ async def test_dead_letters_survive_a_crash_with_body_and_id(stage: Stage) -> No
     rows = zip(buried.ids, bodies(buried), map(bytes, buried.attributes), strict=True)
     assert sorted(rows) == sorted(zip(ids, [b"a", b"b", b"c"], [b"1", b"2", b"3"], strict=True))
     assert await stage.store.ack(GRAVES, buried.receipts()) == [DONE] * 3
+
+
+@every_store
+async def test_a_rejected_message_is_buried_with_deliveries_left(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=9, dead_letters=GRAVES, backoff_ms_base=0))
+    await send(stage, b"poison", b"good")
+    held = await lease(stage, 2)
+    assert await stage.store.release("orders", held.receipts()[:1], error="no such customer", is_rejected=True) == [
+        DONE
+    ]
+    assert await stage.store.release("orders", held.receipts()[1:], delay_ms=0) == [DONE]
+    assert await drain(stage) == [b"good"]
+    buried = await lease(stage, queue=GRAVES)
+    assert bodies(buried) == [b"poison"]
+    assert buried.errors is not None
+    assert list(buried.errors) == ["no such customer"]
+
+
+@every_store
+async def test_a_rejection_is_remembered_after_a_restart(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=9, dead_letters=GRAVES, backoff_ms_base=0))
+    await send(stage, b"poison")
+    await stage.store.release("orders", (await lease(stage)).receipts(), is_rejected=True)
+    await stage.crash()
+    assert await is_empty_handed(stage)
+    assert await drain(stage, queue=GRAVES) == [b"poison"]
+
+
+@every_store
+async def test_what_is_given_back_untouched_has_all_its_deliveries_still(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=1, dead_letters=GRAVES))
+    await send(stage, b"a", b"b")
+    for _ in range(3):
+        held = await lease(stage, 2)
+        assert await stage.store.release("orders", held.receipts(), is_untouched=True) == [DONE] * 2
+    await stage.crash()
+    held = await lease(stage, 2)
+    assert list(held.deliveries) == [1, 1]
+    assert sorted(bodies(held)) == [b"a", b"b"]

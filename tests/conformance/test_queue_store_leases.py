@@ -2,7 +2,13 @@
 
 import pytest
 
-from penstock.core.limits import DURATION_MS_MAX, ERROR_CHARACTERS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
+from penstock.core.limits import (
+    DURATION_MS_MAX,
+    ERROR_CHARACTERS_MAX,
+    LEASE_BYTES_MAX,
+    LEASE_MESSAGES_MAX,
+    LEASE_MS_MAX,
+)
 from penstock.core.message import Drafts, Receipt, Tier
 from penstock.core.settings import QueueSettings
 from tests.conformance.stores import (
@@ -30,6 +36,17 @@ async def test_a_leased_message_is_hidden_from_others(stage: Stage) -> None:
     assert bodies(await lease(stage, 1)) == [b"a"]
     assert bodies(await lease(stage, 10)) == [b"b"]
     assert await is_empty_handed(stage)
+
+
+@every_store
+async def test_a_lease_of_large_messages_stops_before_it_is_too_large_to_answer(stage: Stage) -> None:
+    large = bytes(900_000)
+    for _ in range(5):
+        await send(stage, *[large] * 6)
+
+    first = await lease(stage, 1_000)
+    assert 15 * 900_000 < sum(map(len, first.bodies)) <= LEASE_BYTES_MAX
+    assert len(first) + len(await lease(stage, 1_000)) == 30
 
 
 @every_store

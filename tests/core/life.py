@@ -94,6 +94,17 @@ class Life:
         )
         return self.happen(event)
 
+    def reject(self, lease: Lease, mask: int | None = None, *, error: str = "never") -> bool:
+        bits = lease.everything if mask is None else mask
+        event = self.queue.release(
+            lease.id, lease.token, bits, now_ms=self.now_ms, roll=0.5, error=error, is_rejected=True
+        )
+        return self.happen(event)
+
+    def give_back(self, lease: Lease, mask: int | None = None) -> bool:
+        bits = lease.everything if mask is None else mask
+        return self.happen(self.queue.give_back(lease.id, lease.token, bits, now_ms=self.now_ms))
+
     def extend(self, lease: Lease, lease_ms: int, mask: int | None = None) -> bool:
         bits = lease.everything if mask is None else mask
         return self.happen(self.queue.extend(lease.id, lease.token, bits, now_ms=self.now_ms, lease_ms=lease_ms))

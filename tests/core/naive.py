@@ -31,6 +31,8 @@ class Message:
     dedup_id: bytes = b""
     deliveries_max: int = 0
     deliveries: int = 0
+    # Whoever had it last said that nobody need try again.
+    is_rejected: bool = False
     first_leased: int = 0
     last_leased: int = 0
     served_tier: int | None = None
@@ -123,7 +125,7 @@ class Naive:
         if not self.deliveries_max:
             return False
         most = message.deliveries_max or self.deliveries_max
-        return most > 0 and message.deliveries >= most
+        return message.is_rejected or (most > 0 and message.deliveries >= most)
 
     # What there is.
 
@@ -233,6 +235,26 @@ class Naive:
                 message.place = SPENT
             else:
                 message.place, message.since = WAITING, self.now
+
+    def release(self, messages: list[Message], times: tuple[int, ...], *, is_rejected: bool) -> None:
+        for message, visible_at in zip(messages, times, strict=True):
+            message.lease, message.error, message.is_rejected = 0, "boom", message.is_rejected or is_rejected
+            if self.is_spent(message):
+                message.place = SPENT
+            elif visible_at > self.now:
+                message.place, message.visible_at = RESTING, visible_at
+            else:
+                message.place, message.since = WAITING, self.now
+
+    def give_back(self, messages: list[Message]) -> None:
+        """Nobody has worked on them: as if they had not been delivered."""
+        for message in messages:
+            message.deliveries -= 1
+            message.lease = 0
+            if not message.deliveries:
+                message.first_leased = message.last_leased = 0
+                message.served_tier = None
+            message.place, message.since = SPENT if self.is_spent(message) else WAITING, self.now
 
     def settle(self, messages: list[Message], fact: str) -> None:
         for message in messages:

@@ -227,3 +227,70 @@ def test_a_queue_may_delay_every_message() -> None:
     assert life.lease() is None
     life.wait(100)
     assert life.lease() is not None
+
+
+def test_a_rejected_message_is_spent_at_once_with_the_reason() -> None:
+    life = Life(QueueSettings(deliveries_max=5))
+    run, other, row = [*life.send(2), *life.send(1, group=b"a")]
+    lease = life.leased(3)
+    life.reject(lease, 1 << lease.messages.index(run) | 1 << lease.messages.index(row), error="no such customer")
+    assert [life.place(message) for message in (run, row, other)] == ["spent", "spent", "leased"]
+    seen = look(life.state, run)
+    assert seen is not None
+    assert seen.error == "no such customer"
+    event = life.queue.bury(into=DEAD, room=5, now_ms=life.now_ms)
+    assert event is not None
+    assert event.errors == ("no such customer",) * 2
+
+
+def test_a_rejected_message_stays_spent_when_the_limit_is_raised() -> None:
+    life = Life(QueueSettings(deliveries_max=2))
+    (message,) = life.send(1, deliveries_max=4)
+    life.reject(life.leased())
+    life.happen(life.queue.change(QueueSettings(deliveries_max=9), now_ms=life.now_ms))
+    assert life.place(message) == "spent"
+    assert life.lease() is None
+
+
+def test_a_rejected_message_returns_where_nothing_is_buried() -> None:
+    life = Life(QueueSettings(deliveries_max=0, backoff_ms_base=1_000))
+    (message,) = life.send(1)
+    life.reject(life.leased())
+    assert life.place(message) == "resting"
+    life.wait(500)
+    assert life.leased().messages == [message]
+
+
+def test_a_rejected_message_of_a_fifo_group_lets_the_next_one_go_once_it_is_buried() -> None:
+    life = Life(QueueSettings(deliveries_max=3, is_fifo=True))
+    first, second = life.send(2, group=b"a")
+    life.reject(life.leased(1))
+    assert life.lease() is None
+    life.happen(life.queue.bury(into=DEAD, room=1, now_ms=life.now_ms))
+    assert life.place(first) is None
+    assert life.leased().messages == [second]
+
+
+def test_a_message_that_is_given_back_untouched_was_never_delivered() -> None:
+    life = Life(QueueSettings(deliveries_max=1))
+    plain, grouped = [*life.send(1), *life.send(1, group=b"a")]
+    for _ in range(3):
+        life.give_back(life.leased(2))
+        assert [life.place(message) for message in (plain, grouped)] == ["waiting", "waiting"]
+    lease = life.leased(2)
+    assert lease.deliveries == [1, 1]
+    life.release(lease)
+    assert [life.place(message) for message in (plain, grouped)] == ["spent", "spent"]
+
+
+def test_a_group_that_is_given_back_keeps_its_order() -> None:
+    life = Life(QueueSettings(deliveries_max=2, is_fifo=True))
+    messages = life.send(4, group=b"a")
+    lease = life.leased(4)
+    life.give_back(lease, 0b1110)
+    assert life.lease() is None
+    life.release(lease, 0b0001, delay_ms=10)
+    assert life.lease() is None
+    life.wait(10)
+    again = life.leased(4)
+    assert (again.messages, again.deliveries) == (messages, [2, 1, 1, 1])

@@ -195,27 +195,40 @@ class RandomLife(RuleBasedStateMachine):
         bits=st.integers(0, 2**12 - 1),
         delay=st.sampled_from([None, 0, 4, 60]),
         roll=st.sampled_from([0.0, 0.5, 0.99]),
+        is_rejected=st.sampled_from([False, False, False, True]),
     )
-    def release(self, data: st.DataObject, bits: int, delay: int | None, roll: float) -> None:
-        self.give_back(data.draw(st.sampled_from(self.leases[-4:])), bits, delay, roll)
+    def release(self, data: st.DataObject, bits: int, delay: int | None, roll: float, is_rejected: bool) -> None:
+        self.give_back(data.draw(st.sampled_from(self.leases[-4:])), bits, delay, roll, is_rejected)
 
-    def give_back(self, held: tuple[int, int, list[int]], bits: int, delay: int | None, roll: float) -> None:
+    def give_back(
+        self, held: tuple[int, int, list[int]], bits: int, delay: int | None, roll: float, is_rejected: bool = False
+    ) -> None:
         lease, token, keys = held
         good = self.held(lease, keys, bits)
-        event = self.queue.release(lease, token, bits, now_ms=self.now, roll=roll, delay_ms=delay, error="boom")
+        event = self.queue.release(
+            lease, token, bits, now_ms=self.now, roll=roll, delay_ms=delay, error="boom", is_rejected=is_rejected
+        )
         assert (event.mask.bit_count() if event else 0) == len(good)
         if event is None:
             return
-        self.check_backoffs(event, good, delay)
-        for message, visible_at in zip(good, event.visible_at_ms, strict=True):
-            message.lease, message.error = 0, "boom"
-            if self.naive.is_spent(message):
-                message.place = SPENT
-            elif visible_at > self.now:
-                message.place, message.visible_at = RESTING, visible_at
-            else:
-                message.place, message.since = WAITING, self.now
+        # Where nothing is buried a rejection is a release.
+        is_last = is_rejected and self.naive.deliveries_max > 0
+        times = (0,) * len(good) if is_last else event.visible_at_ms
+        if not is_last:
+            self.check_backoffs(event, good, delay)
+        self.naive.release(good, times, is_rejected=is_last)
         self.happen(event)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), bits=st.integers(0, 2**12 - 1))
+    def return_untouched(self, data: st.DataObject, bits: int) -> None:
+        lease, token, keys = data.draw(st.sampled_from(self.leases[-4:]))
+        good = self.held(lease, keys, bits)
+        event = self.queue.give_back(lease, token, bits, now_ms=self.now)
+        assert (event.mask.bit_count() if event else 0) == len(good)
+        self.naive.give_back(good)
+        if event is not None:
+            self.happen(event)
 
     def check_backoffs(self, event: Released, good: list[Message], delay: int | None) -> None:
         for message, visible_at in zip(good, event.visible_at_ms, strict=True):

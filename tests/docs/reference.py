@@ -12,9 +12,11 @@ from penstock.core.limits import LIMITS
 from penstock.core.settings import DAY_MS, MINUTE_MS, SECOND_MS, QueueSettings
 from penstock.settings import PREFIX, SECTIONS, ServerSettings
 from penstock.telemetry import NOTES
+from tests.docs import metrics_reference as metrics
 from tests.docs.commands import commands
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
+from tests.docs.rest_reference import errors_page, rest_page
 
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -142,10 +144,15 @@ def _choices(settings: list[Declared]) -> list[str]:
 
 PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "notes.md": notes_page,
+    REFERENCE / "metrics.md": lambda: _page(
+        "Metrics", "src/penstock/telemetry.py", metrics.OPENING, metrics.metrics_lines()
+    ),
     REFERENCE / "limits.md": limits_page,
     REFERENCE / "cli.md": cli_page,
     REFERENCE / "settings.md": settings_page,
     REFERENCE / "queue-settings.md": queue_settings_page,
+    REFERENCE / "rest.md": rest_page,
+    REFERENCE / "errors.md": errors_page,
 }
 
 

@@ -1,4 +1,4 @@
-"""Run the blocks of a page as its reader would: in order, in one folder, from nothing.
+r"""Run the blocks of a page as its reader would: in order, in one folder, from nothing.
 
 `python` blocks share one namespace. One that names a file, as in
 ```` ```python hello.py ````, is saved under that name instead, and a command
@@ -6,21 +6,35 @@ further down must run it. In a `console` block each line that begins with `$ ` i
 a command for bash, and the lines up to the next one are what it prints. Such a
 command must succeed, unless the next one asks `echo $?`. A block that opens with
 ```` ```console root ```` runs at the root of the checkout, the others in the
-page's own folder. `...` stands for any text.
+page's own folder. A command that ends in `\` goes on in the next line. `...` and `…`
+stand for any text.
+
+A page that speaks to `127.0.0.1:8080`, or calls `penstock.connect()`, has a server of
+its own: one is started for it, with an empty folder, and its address is put in the
+place of the other, in what is run and in what is to be printed.
 """
 
 import contextlib
 import doctest
 import io
 import os
+import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tests.docs.pages import KINDS, ROOT, Block, Page
+from tests.docs.serving import SAID, server
 
 COMMAND_SECONDS_MAX = 120
 _END = "--end-of-command--"
+_ASKS_FOR_A_SERVER = re.compile(
+    rf"{re.escape(SAID)}|\bconnect\(\)|^\$ penstock (queue|send|receive|peek|top|dlq|escalate|explain)\b", re.MULTILINE
+)
+_RUNNABLE = {"python", "console"}
 
 
 class PageWrong(AssertionError):
@@ -29,21 +43,57 @@ class PageWrong(AssertionError):
 
 def run(page: Page, folder: Path) -> int:
     """Run all blocks of ``page`` with ``folder`` as the working folder; return how many ran."""
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    printed, count = "", 0
-    with contextlib.chdir(folder):
-        for block in page.blocks:
-            _expect(page, block, block.kind in KINDS, f"a block of kind {block.kind!r}; known are {', '.join(KINDS)}")
-            if block.kind == "python" and block.options:
-                _save(page, block)
-            elif block.kind == "python":
-                printed = _run_python(page, block, namespace)
-            elif block.kind == "output":
-                _expect_print(page, block, block.text, printed)
-            elif block.kind == "console":
-                _run_console(page, block)
-            count += block.kind in {"python", "console"}
-    return count
+    with contextlib.chdir(folder), _server_for(page) as address:
+        return _Run(page, address).all()
+
+
+@contextlib.contextmanager
+def _server_for(page: Page) -> Iterator[str]:
+    """Give the address of the page's own server; of none, if the page needs none."""
+    if not any(_ASKS_FOR_A_SERVER.search(block.text) for block in page.blocks if block.kind in _RUNNABLE):
+        yield SAID
+        return
+    with tempfile.TemporaryDirectory(prefix="page-") as data, server(Path(data)) as address:
+        before = os.environ.get("PENSTOCK_URL")
+        os.environ["PENSTOCK_URL"] = f"http://{address}"
+        try:
+            yield address
+        finally:
+            os.environ.pop("PENSTOCK_URL")
+            if before is not None:
+                os.environ["PENSTOCK_URL"] = before
+
+
+class _Run:
+    """One page, from its first block to its last."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self._page = page
+        self._address = address
+        self._namespace: dict[str, object] = {"__name__": "__main__"}
+        self._printed = ""
+
+    def all(self) -> int:
+        count = 0
+        for block in self._page.blocks:
+            _expect(
+                self._page, block, block.kind in KINDS, f"a block of kind {block.kind!r}; known are {', '.join(KINDS)}"
+            )
+            self._block(block)
+            count += block.kind in _RUNNABLE
+        return count
+
+    def _block(self, block: Block) -> None:
+        page = self._page
+        block = replace(block, text=block.text.replace(SAID, self._address))
+        if block.kind == "python" and block.options:
+            _save(page, block)
+        elif block.kind == "python":
+            self._printed = _run_python(page, block, self._namespace)
+        elif block.kind == "output":
+            _expect_print(page, block, block.text, self._printed)
+        elif block.kind == "console":
+            _run_console(page, block)
 
 
 def _save(page: Page, block: Block) -> None:
@@ -77,13 +127,17 @@ def _run_console(page: Page, block: Block) -> None:
 def _commands(page: Page, block: Block) -> list[tuple[str, str]]:
     """Split a block into commands and what each is to print."""
     found: list[tuple[str, str]] = []
+    goes_on = False
     for line in block.text.splitlines():
-        if line.startswith("$ "):
+        if goes_on:
+            found[-1] = f"{found[-1][0]}\n{line}", ""
+        elif line.startswith("$ "):
             found.append((line[2:], ""))
         else:
             _expect(page, block, bool(found), "output before the first `$ `")
             command, wanted = found[-1]
             found[-1] = command, f"{wanted}{line}\n"
+        goes_on = (goes_on or line.startswith("$ ")) and line.endswith("\\")
     _expect(page, block, bool(found), "a console block without a `$ `")
     return found
 
@@ -125,7 +179,8 @@ def _expect_print(page: Page, block: Block, wanted: str, printed: str) -> None:
 
 
 def _trimmed(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
+    plain = text.replace("…", "...").strip("\n")
+    return "\n".join(line.rstrip() for line in plain.splitlines()) + "\n"
 
 
 def _expect(page: Page, block: Block, holds: bool, otherwise: str) -> None:

@@ -61,6 +61,29 @@ $ rm -rf everything
 ```
 """
 
+WITH_A_SERVER = """
+```python
+import penstock
+
+with penstock.connect() as client:
+    client.create_queue("orders")
+    print(client.queue("orders").send("teapot"), "at http://127.0.0.1:8080")
+```
+
+```output
+… at http://127.0.0.1:8080
+```
+
+```console
+$ curl -s http://127.0.0.1:8080/api/queues/orders/messages \\
+    -H 'Content-Type: application/json' \\
+    -d '{"data": "lamp"}'
+{"message_id":"…"}
+$ curl -s http://127.0.0.1:8080/api/queues/orders/messages
+{"message_id":"…","receipt":"…","data":"teapot",…}
+```
+"""
+
 BAD = {
     "python raises": "```python\nraise RuntimeError\n```",
     "python prints something else": "```python\nprint(1)\n```\n```output\n2\n```",
@@ -69,6 +92,8 @@ BAD = {
     "a command ends the shell": "```console\n$ exit 0\n```",
     "a console block has no command": "```console\nhello\n```",
     "a saved file is never run": "```python later.py\nprint(1)\n```",
+    "the second line of a command fails": "```console\n$ true && \\\n    false\n```",
+    "an answer is another": '```console\n$ curl -s http://127.0.0.1:8080/api/queues\n{"queues":["…\n```',
     "a block says no kind": "```\nx\n```",
     "a block says another kind": "```bash\nls\n```",
 }
@@ -76,6 +101,10 @@ BAD = {
 
 def test_a_good_page_runs_in_order(tmp_path: Path) -> None:
     assert run(parse(Path("good.md"), GOOD), tmp_path) == 6
+
+
+def test_a_page_that_names_the_usual_address_has_a_server(tmp_path: Path) -> None:
+    assert run(parse(Path("good.md"), WITH_A_SERVER), tmp_path) == 2
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.limits import KIB, MIB
-from penstock.listening.exchange import CLIENT_GONE
+from penstock.listening.exchange import CLIENT_GONE, DEPARTURE
 from penstock.telemetry import REST_FAILED
 from tests.server.serving import Client, Running, hasty, listener
 
@@ -22,8 +22,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     """Some of everything that an application can do."""
     path = scope["path"]
     headers = [(b"x-path", path.encode())]
-    if path in {"/wait", "/fails", "/nothing"}:
-        await _misbehave(path, receive)
+    if path in {"/wait", "/departure", "/fails", "/nothing"}:
+        await _misbehave(path, scope, receive)
         return
     if path == "/chunks":
         await _send_chunks(scope, send)
@@ -37,9 +37,11 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _misbehave(path: str, receive: Any) -> None:
+async def _misbehave(path: str, scope: Any, receive: Any) -> None:
     if path == "/fails":
         raise ZeroDivisionError
+    if path == "/departure":
+        await scope[DEPARTURE]()
     while path == "/wait" and (await receive())["type"] != "http.disconnect":
         pass
 
@@ -323,12 +325,13 @@ def test_half_an_answer_never_looks_whole() -> None:
         client.ask("GET", "/chunks?fails")
 
 
-def test_whoever_works_for_a_client_learns_that_it_is_gone() -> None:
+@pytest.mark.parametrize("path", ["/wait", "/departure"])
+def test_whoever_works_for_a_client_learns_that_it_is_gone(path: str) -> None:
     with listener(application) as running:
         counted: list[int] = []
         shared_of(running).count = lambda _scope, status, _seconds: counted.append(status)
         with running.client() as client:
-            client.send(b"GET /wait HTTP/1.1\r\n\r\n")
+            client.send(f"GET {path} HTTP/1.1\r\n\r\n".encode())
             while not running.call(lambda: len(shared_of(running).state.tasks)):
                 pass
         while not counted:

@@ -25,7 +25,7 @@ def tell(running: Running) -> None:
 def test_long_polls_are_answered_at_once_with_nothing(tmp_path: Path) -> None:
     with server(in_memory(tmp_path)) as running, running.client() as client, running.client() as other:
         client.ask("POST", "/api/queues", {"queue_name": "orders"})
-        client.send(b"GET /api/queues/orders/messages?wait_s=20 HTTP/1.1\r\n\r\n")
+        client.send(b"GET /api/queues/orders/messages?wait_s=20 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         while b"penstock_long_polls_waiting 1.0" not in other.ask("GET", "/metrics").body:
             pass
         begun = time.monotonic()

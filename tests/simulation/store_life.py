@@ -386,11 +386,17 @@ class Client:
     async def release(self, store: EmbeddedStore) -> None:
         queue, some = self._take()
         delay_ms, error = self._dice.choice([None, 0, 100]), self._dice.choice(["", "it failed"])
+        # None is given back untouched: the books take a delivery count that stays for a message delivered twice.
+        is_rejected = self._dice.random() < 0.1
         good = [self._books.is_good(held) for held in some]
         for held in some:
             self._books.let_go(held, is_ack=False)
         outcomes = await self._settle(
-            queue, some, lambda queue, receipts: store.release(queue, receipts, delay_ms=delay_ms, error=error)
+            queue,
+            some,
+            lambda queue, receipts: store.release(
+                queue, receipts, delay_ms=delay_ms, error=error, is_rejected=is_rejected
+            ),
         )
         for held, outcome, is_good in zip(some, outcomes, good, strict=False):
             assert outcome is Outcome.DONE or not is_good, f"{held.message.id} is held, and its receipt stale"

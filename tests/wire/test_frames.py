@@ -74,6 +74,12 @@ def test_a_settling_travels_as_one_bitmap_for_each_lease(held: list[Held], text:
     assert frames.decode_settled(frames.encode_settled([each.rows for each in held])) == [each.rows for each in held]
 
 
+@pytest.mark.parametrize("marks", [(False, False), (True, False), (False, True), (True, True)])
+def test_a_settling_says_whether_messages_are_rejected_or_untouched(marks: tuple[bool, bool]) -> None:
+    settle = SettleFrame([Held(1, 2, 3)], None, "why", *marks)
+    assert frames.decode_settle(frames.encode_settle(settle)) == settle
+
+
 READERS = [frames.decode_send, frames.decode_sent, frames.decode_leased, frames.decode_settle, frames.decode_settled]
 WHOLE = [
     frames.encode_send(SendFrame(bodies=BODIES)),

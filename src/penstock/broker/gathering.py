@@ -81,6 +81,7 @@ class Gathering:
         self.tasks.create_task(self._send_gathered(queue, line))
 
     async def _send_gathered(self, queue: str, line: Line) -> None:
+        together: list[Waiting] = []
         try:
             while line.waiting:
                 together = [each for each in line.waiting if not each.answer.done()]
@@ -89,9 +90,9 @@ class Gathering:
                     await self._send_all(queue, together)
         finally:
             line.is_sending = False
-            if not line.waiting:
-                self._lines.pop(queue, None)
-            for each in line.waiting:
+            self._lines.pop(queue, None)
+            # Whoever has no answer by now gets none: this was cancelled, and so are they.
+            for each in (*together, *line.waiting):
                 each.answer.cancel()
 
     async def _send_all(self, queue: str, together: list[Waiting]) -> None:

@@ -204,6 +204,7 @@ def _write(path: Path, keys: list[Key]) -> None:
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as new:
+        _give_to_owner(descriptor, path.parent)
         new.write(data)
         new.flush()
         os.fsync(new.fileno())
@@ -220,10 +221,18 @@ def _locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        _give_to_owner(descriptor, path.parent)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _give_to_owner(descriptor: int, folder: Path) -> None:
+    """Let a file belong to whom the folder does: root makes keys for a server that is not root."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -28,7 +28,7 @@ from penstock.store.interface import (
     Remains,
 )
 
-WAITING_MAX = 20_000
+WAITING_MAX = 16_000
 TIDY_MS = 1_000
 
 
@@ -57,7 +57,7 @@ class MessageNotFound(Exception):
 class Queues:
     def __init__(self, store: QueueStore, runtime: Runtime, *, waiting_max: int = WAITING_MAX) -> None:
         self.store = store
-        self.waiting = Waiting(store, runtime.clock, most=waiting_max)
+        self.waiting = Waiting(store, most=waiting_max)
         self.redrives = Redrives(store, runtime)
         self.gathering = Gathering(store)
         self.totals: dict[str, Totals] = {}
@@ -66,7 +66,7 @@ class Queues:
         self._settings_lock = asyncio.Lock()
 
     def now_ms(self) -> int:
-        return self._runtime.clock.now_ms()
+        return self.store.now_ms()
 
     async def name(self, queue: str) -> str:
         """Return the name of a queue that was given by name or id."""
@@ -136,7 +136,7 @@ class Queues:
         if delivery is not None:
             if absence is not None and absence.is_gone:
                 # Nobody is there to be told: others need not wait for the lease to lapse.
-                await self.store.release(queue, delivery.receipts(), delay_ms=0)
+                await self.store.release(queue, delivery.receipts(), is_untouched=True)
                 return None
             self._total(queue).received += len(delivery)
         return delivery
@@ -156,9 +156,10 @@ class Queues:
         raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
 
     async def release(
-        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None, error: str
+        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None, error: str, **kind: bool
     ) -> list[Outcome]:
-        outcomes = await self.store.release(queue, receipts, delay_ms=delay_ms, error=error)
+        """Give messages back; ``kind`` is what `QueueStore.release` knows beside delay and error."""
+        outcomes = await self.store.release(queue, receipts, delay_ms=delay_ms, error=error, **kind)
         self._total(queue).released += outcomes.count(Outcome.DONE)
         return outcomes
 

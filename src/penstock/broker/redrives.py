@@ -108,7 +108,7 @@ class Redrives:
             id=f"r_{self._runtime.dice.token():x}",
             dead_letters=dead_letters,
             order=order,
-            started_at_ms=self._runtime.clock.now_ms(),
+            started_at_ms=self._store.now_ms(),
         )
         self._remember(task)
         if order.is_dry_run:
@@ -157,7 +157,7 @@ class Redrives:
         finally:
             if task.state is State.RUNNING:
                 task.state = State.STOPPED
-            task.ended_at_ms = self._runtime.clock.now_ms()
+            task.ended_at_ms = self._store.now_ms()
 
     async def _page(self, task: Task, ids: list[str] | None) -> None:
         """Send back some, or all that are there, step by step, until nothing more goes."""

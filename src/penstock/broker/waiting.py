@@ -21,7 +21,6 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
-from penstock.runtime.interface import Clock
 from penstock.store.interface import Delivery, QueueNotFound, QueueStore
 
 # Timers of the loop are exact to this; a ring that is too early costs another one.
@@ -63,9 +62,8 @@ class Room:
 
 
 class Waiting:
-    def __init__(self, store: QueueStore, clock: Clock, *, most: int) -> None:
+    def __init__(self, store: QueueStore, *, most: int) -> None:
         self._store = store
-        self._clock = clock
         self._most = most
         self._rooms: dict[str, Room] = {}
         self.count = 0
@@ -180,7 +178,7 @@ class Waiting:
             if room.timer_at_ms <= at_ms:
                 return
             room.timer.cancel()
-        delay_ms = max(0, at_ms - self._clock.now_ms()) + _TIMER_MS
+        delay_ms = max(0, at_ms - self._store.now_ms()) + _TIMER_MS
         room.timer_at_ms = at_ms
         room.timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring, queue, room)
 

@@ -7,9 +7,11 @@ sentence, advice and an exit code, so that no command has to.
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -22,12 +24,14 @@ from penstock.client import SyncClient
 from penstock.client.errors import ConnectionFailed, PenstockError
 from penstock.connect import connect
 from penstock.runtime.interface import FolderTaken
+from penstock.settings import ClientSettings, find_file, load
 from penstock.wire.problems import CODES
 
 P = ParamSpec("P")
 
 # A person wants to know soon that there is no server; a program says --timeout.
 TIMEOUT_S = 2.0
+COMPLETIONS_MAX = 50
 
 Url = Annotated[str | None, typer.Option("--url", help="Where the server is.", rich_help_panel="Server")]
 KeyText = Annotated[
@@ -101,6 +105,16 @@ def asking(
         refuse(f"{error}\nOr ask the server that has it: --url http://…", Ending.CONFLICT)
     except KeyboardInterrupt:
         raise typer.Exit(Ending.INTERRUPTED) from None
+
+
+def complete_queue(incomplete: str) -> list[str]:
+    """Return names of queues for a shell; none if the server does not tell at once."""
+    try:
+        settings = load(ClientSettings, options={}, environment=os.environ, file=find_file(None, os.environ, Path()))
+        with connect(settings.settings.url, key=settings.settings.key, timeout_s=0) as client:
+            return [row.queue_name for row in islice(client.queues(incomplete), COMPLETIONS_MAX)]
+    except (PenstockError, ValueError, FolderTaken):
+        return []
 
 
 def ending_of(error: PenstockError) -> Ending:

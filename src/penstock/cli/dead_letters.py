@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.connection import Session, asks_server
+from penstock.cli.connection import Session, asks_server, complete_queue
 from penstock.cli.exits import Ending
 from penstock.cli.printing import console, counted, duration, print_json, progress, remark, say, table
-from penstock.cli.receive import Containing, Group, print_seen
+from penstock.cli.receive import Containing, Group, look_for, show_seen
 from penstock.cli.send import Priority
 from penstock.client import SyncQueue
 from penstock.core.names import is_dead_letters
@@ -16,7 +16,12 @@ from penstock.wire.messages import MESSAGES_MAX
 from penstock.wire.operating import RedriveTask
 
 POLL_S = 0.2
-DeadIn = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue whose dead letters are meant, or their own.")]
+DeadIn = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE", help="The queue whose dead letters are meant, or their own.", autocompletion=complete_queue
+    ),
+]
 Into = Annotated[str | None, typer.Option(help="The queue they go to; by default the one each came from.")]
 Error = Annotated[str | None, typer.Option("--error", help="Only those with this in their last error.")]
 
@@ -65,15 +70,7 @@ def show(
     penstock dlq show orders
     penstock dlq show orders --limit 100 --json
     """
-    page = dead_letters_of(session, name).peek(limit=limit, cursor=cursor, text=text)
-    if session.is_json:
-        print_json(page)
-    else:
-        print_seen(page.messages, with_error=True)
-        if page.next:
-            remark(f"There are more. Go on with: --cursor {page.next}")
-    if not page.messages:
-        raise typer.Exit(Ending.NOTHING)
+    show_seen(session, look_for(dead_letters_of(session, name), limit, cursor, text=text), with_error=True)
 
 
 @app.command("requeue")

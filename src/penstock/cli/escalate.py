@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.connection import Session, asks_server
 from penstock.cli.exits import Ending
-from penstock.cli.printing import console, counted, duration, pairs, print_json, remark, say
+from penstock.cli.printing import console, counted, duration, pairs, plain, print_json, remark, say, table
 from penstock.cli.queue import Name
 from penstock.cli.receive import Containing, Group
 from penstock.cli.send import complete_priority
@@ -61,6 +61,27 @@ def escalate(
             remark(f"Unknown here: {', '.join(done.unknown)}")
     if not done.moved:
         raise typer.Exit(Ending.NOTHING)
+
+
+@asks_server
+def escalations(session: Session, name: Name) -> None:
+    """List who moved messages of a queue to another priority, when and why.
+
+    [bold]Example:[/]
+
+    penstock escalations orders
+    """
+    found = session.client.queue(name).escalations()
+    if session.is_json:
+        print_json(found)
+        return
+    rows = table("at", "actor", "priority", "messages", "until", "reason", numbers=["messages"])
+    for each in found:
+        count = f"{len(each.message_ids):,}"
+        rows.add_row(each.at, plain(each.actor), each.priority, count, each.until or "-", plain(each.reason))
+    console.print(rows)
+    if not found:
+        remark(f"Nothing in {name} was escalated.")
 
 
 @asks_server

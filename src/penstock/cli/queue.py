@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.cli.connection import Session, asks_server
+from penstock.cli.connection import Session, asks_server, complete_queue
 from penstock.cli.exits import Ending
 from penstock.cli.printing import console, counted, duration, pairs, print_json, remark, say, table
 from penstock.cli.said import complete_setting, settings_said
@@ -13,7 +13,10 @@ from penstock.wire.queues import QueueView
 
 app = typer.Typer(no_args_is_help=True, help="Make queues, look at them, change them, empty them.")
 
-Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of a queue, or its id.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="The name of a queue, or its id.", autocompletion=complete_queue),
+]
 Words = Annotated[
     list[str] | None,
     typer.Argument(

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from penstock.cli.connection import Session, asks_server
@@ -12,12 +13,12 @@ from penstock.cli.printing import console, plain, print_json, remark, table
 from penstock.cli.queue import Name
 from penstock.cli.send import Priority
 from penstock.client import SyncBatch, SyncMessage, SyncQueue
-from penstock.wire.messages import MESSAGES_MAX, WAIT_S_MAX, Seen
+from penstock.wire.messages import JSON_CONTENT, MESSAGES_MAX, WAIT_S_MAX, Seen, SeenPage
 
 BODY_CHARACTERS_MAX = 60
 BATCH_MAX = 100
 
-State = Annotated[str | None, typer.Option(help="Only those that are ready, leased, delayed or blocked.")]
+State = Annotated[str | None, typer.Option(help="Only those that are ready, delayed, in_flight, spent or moving.")]
 Group = Annotated[str | None, typer.Option(help="Only those of this group.")]
 Containing = Annotated[str | None, typer.Option("--text", help="Only those with this in their body.")]
 
@@ -101,20 +102,37 @@ def peek(
     penstock peek orders --priority CRITICAL --text teapot --limit 100
     penstock peek orders --state delayed --json
     """
-    page = session.client.queue(name).peek(
-        limit=limit, cursor=cursor, state=state, priority=priority, group=group, text=text
-    )
+    which = {"state": state, "priority": priority, "group": group, "text": text}
+    show_seen(session, look_for(session.client.queue(name), limit, cursor, **which))
+
+
+def look_for(queue: SyncQueue, limit: int, cursor: str | None, **which: str | None) -> SeenPage:
+    """Look at as many messages as were asked for.
+
+    One answer may have fewer, even none, and more may follow: a server looks only at so many at once.
+    """
+    found: list[Seen] = []
+    while True:
+        page = queue.peek(limit=limit - len(found), cursor=cursor, **which)
+        found += page.messages
+        cursor = page.next
+        if cursor is None or len(found) >= limit:
+            return SeenPage(found, cursor)
+
+
+def show_seen(session: Session, page: SeenPage, *, with_error: bool = False) -> None:
+    """Print a page of messages that were looked at, and end the command with `NOTHING` if there is none."""
     if session.is_json:
         print_json(page)
     else:
-        print_seen(page.messages)
+        print_seen(page.messages, with_error=with_error)
         if page.next:
             remark(f"There are more. Go on with: --cursor {page.next}")
     if not page.messages:
         raise typer.Exit(Ending.NOTHING)
 
 
-def print_seen(messages: list[Seen], *, with_error: bool = False) -> None:
+def print_seen(messages: list[Seen], *, with_error: bool) -> None:
     """Print messages that were looked at, one on a row."""
     columns = ["id", "state", "priority", "deliveries", "sent", "data"]
     if with_error:
@@ -135,8 +153,6 @@ def shortened(text: str) -> str:
 def _data(message: Seen) -> str:
     if isinstance(message.data_base64, str):
         return f"base64:{message.data_base64}"
-    import msgspec
-
     return message.data if isinstance(message.data, str) else msgspec.json.encode(message.data).decode()
 
 
@@ -149,14 +165,10 @@ def _print_body(body: bytes) -> None:
 
 
 def _about(message: SyncMessage) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = {"data": message.text}
-    except UnicodeDecodeError:
-        data = {"data_base64": message.body}
     return {
         "message_id": message.id,
         "receipt": message.receipt,
-        **data,
+        **_said(message),
         "priority": message.priority,
         "attributes": message.attributes,
         "delivery_count": message.delivery_count,
@@ -165,3 +177,13 @@ def _about(message: SyncMessage) -> dict[str, Any]:
         "group": message.group,
         "last_error": message.last_error,
     }
+
+
+def _said(message: SyncMessage) -> dict[str, Any]:
+    """Return the body as the API shows it: JSON that was sent as such, text, or base64."""
+    try:
+        if message.attributes.get("content_type") == JSON_CONTENT:
+            return {"data": message.json()}
+        return {"data": message.text}
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return {"data_base64": message.body}

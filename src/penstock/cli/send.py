@@ -84,8 +84,7 @@ def send(
         _send_file(session, name, file, first=from_line, is_raw=raw)
         return
     message_id = session.client.queue(name).send(
-        # `echo` ends a line, and nobody means that to be sent.
-        sys.stdin.buffer.read().removesuffix(b"\n") if data is None else data,
+        _typed() if data is None else data,
         priority=priority,
         delay_s=delay,
         scheduled_at=at,
@@ -95,6 +94,13 @@ def send(
         max_deliveries=max_deliveries,
     )
     print_json({"message_id": message_id}) if session.is_json else say(message_id)
+
+
+def _typed() -> bytes:
+    """Return standard input. `echo` ends a line, and nobody means that to be sent."""
+    if sys.stdin.isatty():
+        remark("Type the message; Ctrl-D on a line of its own ends it.")
+    return sys.stdin.buffer.read().removesuffix(b"\n")
 
 
 def _attributes(words: list[str]) -> dict[str, Any] | None:

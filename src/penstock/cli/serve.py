@@ -1,6 +1,5 @@
 """`penstock serve`: runs the server until it is told to stop."""
 
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,23 +59,11 @@ def serve(
     """
     options = {name: value for name, value in locals().items() if name != "config"}
     settings = loaded(ServerSettings, options, config).settings
-    _check_certificate(settings)
-    with _refusals(settings):
+    with _refusals():
         # Only this command needs the whole server.
         from penstock.server import serve as run
 
         run(settings, announce=lambda address: _greet(address, settings))
-
-
-def _check_certificate(settings: ServerSettings) -> None:
-    """End the command if the certificate cannot be used, before anything is opened."""
-    if not settings.has_tls:
-        return
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (ssl.SSLError, OSError) as error:
-        files = f"{settings.tls_cert} and {settings.tls_key}"
-        refuse(f"tls_cert and tls_key: {files} cannot be used: {error}", Ending.BAD_SETTINGS)
 
 
 def _greet(address: str, settings: ServerSettings) -> None:
@@ -90,7 +77,7 @@ def _greet(address: str, settings: ServerSettings) -> None:
 
 
 @contextmanager
-def _refusals(settings: ServerSettings) -> Iterator[None]:
+def _refusals() -> Iterator[None]:
     """Turn what keeps a server from starting into a sentence and an exit code."""
     try:
         yield
@@ -99,7 +86,7 @@ def _refusals(settings: ServerSettings) -> Iterator[None]:
         # Whoever stood between it and us may have been a group of tasks.
         while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
             cause = cause.exceptions[0]
-        for kinds, ending, advice in _reasons(settings):
+        for kinds, ending, advice in _reasons():
             if isinstance(cause, kinds):
                 refuse(f"{cause}{advice}", ending)
         raise
@@ -108,8 +95,10 @@ def _refusals(settings: ServerSettings) -> Iterator[None]:
 Reason = tuple[tuple[type[BaseException], ...], Ending, str]
 
 
-def _reasons(settings: ServerSettings) -> list[Reason]:
+def _reasons() -> list[Reason]:
+    """Return what can keep a server from starting; the first that fits counts."""
     from penstock.broker.keys import KeysDamaged
+    from penstock.listening.sockets import BadCertificate
     from penstock.log.manifest import UnknownFormat
     from penstock.log.recovery import LogCorrupted
     from penstock.runtime.interface import FolderTaken
@@ -120,14 +109,10 @@ def _reasons(settings: ServerSettings) -> list[Reason]:
     from penstock.store.embedded.snapshot import SnapshotUnknown
 
     damages = (LogCorrupted, UnknownFormat, UnknownEvent, JournalHasHole, JournalHasNoBeginning, SnapshotUnknown)
-    place = f"{settings.host}:{settings.port}, {settings.data}"
     return [
-        ((NotSecured, BadSetting, TooFewShards), Ending.BAD_SETTINGS, ""),
+        ((NotSecured, BadSetting, BadCertificate, TooFewShards), Ending.BAD_SETTINGS, ""),
         ((FolderTaken,), Ending.CONFLICT, "\nOr give this server a folder of its own: --data."),
         ((*damages, KeysDamaged), Ending.STORAGE_FAILED, ""),
-        (
-            (OSError,),
-            Ending.CONFLICT,
-            f"\nThe server cannot start here ({place}). Say another --port, --host or --data.",
-        ),
+        # An address or a folder that cannot be had; the message says what to do.
+        ((OSError,), Ending.CONFLICT, ""),
     ]

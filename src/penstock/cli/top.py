@@ -16,7 +16,7 @@ from rich.table import Table
 from penstock.cli.connection import Session, asks_server
 from penstock.cli.keyboard import Keyboard
 from penstock.cli.printing import console, duration, print_json, table
-from penstock.client import QueueNotFound
+from penstock.client import ConnectionFailed, QueueNotFound, ServerBusy
 from penstock.wire.queues import PRIORITIES, QueueName
 
 SHOWN_MAX = 30
@@ -108,9 +108,17 @@ def _watch(session: Session, prefix: str, interval_s: float) -> None:
     with Keyboard() as keyboard, Live(console=console, screen=True, auto_refresh=False) as screen:
         while True:
             most = max(1, min(SHOWN_MAX, console.height - FRAME_LINES))
-            sample = look(session, prefix, most)
-            screen.update(drawn(before, sample, most), refresh=True)
-            before = sample
+            try:
+                sample = look(session, prefix, most)
+                screen.update(drawn(before, sample, most), refresh=True)
+                before = sample
+            except (ConnectionFailed, ServerBusy) as error:
+                # A server that starts anew is worth waiting for; one that never answered is not.
+                if before is None:
+                    raise
+                lost = drawn(None, before, most)
+                lost.caption = f"No answer since {duration(time.monotonic() - before.at_s)}: {error.detail}"
+                screen.update(lost, refresh=True)
             if keyboard.wait(interval_s) in {"q", "Q", "\x03"}:
                 return
 

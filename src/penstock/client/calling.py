@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.client.calls import Call
-from penstock.client.errors import ClientClosed, ConnectionFailed, error_of
+from penstock.client.errors import ClientClosed, ConnectionFailed, ServerFailed, error_of
 from penstock.client.retrying import repeat
-from penstock.client.transport import NotSent, Transport, Unanswered
+from penstock.client.transport import AnswerTooLarge, NotSent, Transport, Unanswered
 
 T = TypeVar("T")
 
@@ -43,7 +43,9 @@ class Caller:
             failed = ConnectionFailed(str(error))
             failed.is_sent = not isinstance(error, NotSent)
             raise failed from error
-        if answer.status >= 400:
+        except AnswerTooLarge as error:
+            raise ServerFailed(str(error)) from error
+        if answer.status >= 400 and answer.status != call.also_read:
             raise error_of(answer)
         return call.read(answer)
 

@@ -41,7 +41,7 @@ encode_json = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Call(Generic[T]):
-    """One request. ``wait_s`` is how long the server may take on purpose."""
+    """One request. ``wait_s`` is how long the server may take on purpose; a status of ``also_read`` is no error."""
 
     method: str
     path: str
@@ -50,6 +50,7 @@ class Call(Generic[T]):
     headers: Headers = ()
     body: Buffer = b""
     wait_s: float = 0.0
+    also_read: int = 0
 
 
 def path_of(queue: str) -> str:
@@ -72,9 +73,14 @@ def lease(path: str, *, limit: int, wait_s: float, visibility_timeout: float | N
 
 
 def settle(path: str, verb: str, held: list[Held], *, time_ms: int | None, text: str) -> Call[list[int]]:
-    """Ack, release or extend. Whoever repeats it has to know that it is a repeat: `settling.py` says why."""
-    frame = encode_settle(SettleFrame(held, time_ms, text))
-    return Call("POST", f"{path}/{verb}", _read_settled, False, _FRAMES, frame)
+    """Ack, release, reject or extend. Whoever repeats it has to know that it is a repeat: `settling.py` says why.
+
+    To reject and to give back are releases that say so.
+    """
+    frame = encode_settle(SettleFrame(held, time_ms, text, verb == "reject", verb == "give_back"))
+    return Call(
+        "POST", f"{path}/{'release' if verb in ('reject', 'give_back') else verb}", _read_settled, False, _FRAMES, frame
+    )
 
 
 def create_queue(name: str, settings: dict[str, Any]) -> Call[QueueView]:
@@ -135,7 +141,7 @@ def read_as(kind: type[T]) -> Callable[[Answer], T]:
         try:
             return decode(answer.body)
         except msgspec.MsgspecError as error:
-            raise _not_ours(error) from error
+            raise not_ours(error) from error
 
     return read
 
@@ -153,9 +159,10 @@ def convert(values: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(msgspec.to_builtins(values), kind)
     except msgspec.ValidationError as error:
-        words, _, place = str(error).rpartition(" - at `$")
-        field = place.strip("`.") or str(error).rpartition("unknown field `")[2].rstrip("`")
-        raise bad_field(field, f"{field}: {words or error}") from None
+        words, _, place = str(error).partition(" - at `$")
+        unknown = words.partition("unknown field `")[2].rstrip("`")
+        field = ".".join(part for part in (place.strip("`."), unknown) if part)
+        raise bad_field(field, f"{field}: {words}") from None
 
 
 def _word(value: str | float | bool) -> str:
@@ -166,24 +173,26 @@ def _read_sent(answer: Answer) -> Ids:
     try:
         return decode_sent(answer.body)
     except BadFrame as error:
-        raise _not_ours(error) from error
+        raise not_ours(error) from error
 
 
 def _read_leased(answer: Answer) -> LeasedFrame | None:
     if answer.status == 204:
         return None
     try:
-        return decode_leased(answer.body)
+        frame = decode_leased(answer.body)
     except BadFrame as error:
-        raise _not_ours(error) from error
+        raise not_ours(error) from error
+    return frame if len(frame.deliveries) else None
 
 
 def _read_settled(answer: Answer) -> list[int]:
     try:
         return decode_settled(answer.body)
     except BadFrame as error:
-        raise _not_ours(error) from error
+        raise not_ours(error) from error
 
 
-def _not_ours(error: Exception) -> ServerFailed:
+def not_ours(error: Exception | str) -> ServerFailed:
+    """The error for an answer that our server would not give."""
     return ServerFailed(f"the answer cannot be read; is this a Penstock server of another version? {error}")

@@ -62,6 +62,7 @@ class Client:
             cursor = page.next
 
     async def health(self) -> dict[str, Any]:
+        """Whether the server is ready, as `status`, and if not the `reasons`."""
         return await self._caller.perform(operating.health())
 
     async def close(self) -> None:

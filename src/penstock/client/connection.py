@@ -21,11 +21,14 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from penstock.client.transport import Answer, Unanswered
+from penstock.client.transport import Answer, AnswerTooLarge, Unanswered
 from penstock.frame import Buffer
 
 HEADER_BYTES_MAX = 65_536
-BODY_BYTES_MAX = 256 * 1024 * 1024
+# A thousand messages of the largest size, with all that can be said about each.
+BODY_BYTES_MAX = 1_280 * 1024 * 1024
+# Up to here one copy is cheaper than a second call of the system.
+_COPIED_BYTES_MAX = 32_768
 # Larger bodies are written in pieces, so that no more than this is copied into the transport's own memory.
 _PIECE_BYTES = 262_144
 
@@ -41,6 +44,8 @@ class Connection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._is_paused = False
         self._fault = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timeout_s = self._deadline_s = 0.0
         # Whether a byte of the answer that is waited for has come.
         self.has_heard = False
         self.is_open = True
@@ -61,10 +66,10 @@ class Connection(asyncio.Protocol):
         self.has_heard = False
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         self._waiter = waiter
-        timer = self._loop.call_later(timeout_s, self._fail, f"no answer within {timeout_s:g} s")
+        self._set_deadline(timeout_s)
         try:
-            if len(body) <= _PIECE_BYTES:
-                self._transport.writelines((head, body))
+            if len(body) <= _COPIED_BYTES_MAX:
+                self._transport.write(head + body)
             else:
                 await self._write_in_pieces(head, memoryview(body), waiter)
             return await waiter
@@ -72,7 +77,6 @@ class Connection(asyncio.Protocol):
             self.close()
             raise
         finally:
-            timer.cancel()
             self._waiter = None
 
     def close(self) -> None:
@@ -80,9 +84,28 @@ class Connection(asyncio.Protocol):
             self.is_open = False
             self._transport.abort()
 
+    def _set_deadline(self, timeout_s: float) -> None:
+        """Set the timer, unless it rings early enough: so most requests need not, and it looks again when it rings."""
+        self._timeout_s = timeout_s
+        self._deadline_s = self._loop.time() + timeout_s
+        if self._timer is not None:
+            if self._timer.when() <= self._deadline_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._deadline_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() >= self._deadline_s:
+            self._fail(f"no answer within {self._timeout_s:g} s")
+        else:
+            self._timer = self._loop.call_at(self._deadline_s, self._ring)
+
     async def _write_in_pieces(self, head: bytes, body: memoryview, waiter: asyncio.Future[Answer]) -> None:
-        self._transport.write(head)
-        for start in range(0, len(body), _PIECE_BYTES):
+        self._transport.writelines((head, body[:_COPIED_BYTES_MAX]))
+        for start in range(_COPIED_BYTES_MAX, len(body), _PIECE_BYTES):
             self._transport.write(body[start : start + _PIECE_BYTES])
             if self._is_paused:
                 self._drained = self._loop.create_future()
@@ -114,17 +137,25 @@ class Connection(asyncio.Protocol):
         except HttpParserUpgrade:
             self._fail("the server changed the protocol")
         except HttpParserError as error:
-            self._fail(self._fault or f"the answer is not HTTP: {error}")
+            if self._fault:
+                self._fail_with(AnswerTooLarge(self._fault))
+            else:
+                self._fail(f"the answer is not HTTP: {error}")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_dropped = self.is_open
+        if self._timer is not None:
+            self._timer.cancel()
         self._fail(f"the connection was lost: {error}" if error else "the server closed the connection")
         self.is_open = False
         self._forget(self)
 
     def _fail(self, reason: str) -> None:
+        self._fail_with(Unanswered(reason))
+
+    def _fail_with(self, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(Unanswered(reason))
+            self._waiter.set_exception(error)
         self._wake_writer()
         self.close()
 

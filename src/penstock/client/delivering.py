@@ -136,7 +136,10 @@ class Delivery:
             call = calls.send(self._path, parcel.drafts(start, stop), Sender(self._sender_id, 0, sequence))
             while True:
                 try:
-                    return await self._caller.attempt(call)
+                    ids = await self._caller.attempt(call)
+                    if len(ids) != stop - start:
+                        raise calls.not_ours(f"{len(ids)} ids for {stop - start} messages")
+                    return ids
                 except PenstockError as error:
                     tries += 1
                     if not may_repeat(error, is_repeatable=True):

@@ -123,6 +123,9 @@ _BY_CODE: dict[str, type[PenstockError]] = {
     "internal": ServerFailed,
 }
 
+# Whatever else is said: nothing was done, and it may be done soon.
+_BUSY = (502, 503, 504)
+
 _problems = msgspec.json.Decoder(Problem)
 
 
@@ -132,7 +135,7 @@ def error_of(answer: Answer) -> PenstockError:
         problem = _problems.decode(answer.body)
     except msgspec.MsgspecError:
         return _unknown(answer)
-    kind = _BY_CODE.get(problem.code, PenstockError)
+    kind = _BY_CODE.get(problem.code, ServerBusy if answer.status in _BUSY else PenstockError)
     retry_after_s = _seconds(answer) if problem.retry_after_s is UNSET else problem.retry_after_s
     return kind(
         problem.detail,
@@ -151,7 +154,7 @@ def bad_field(field: str, detail: str, *, limit: float | str | None = None) -> B
 
 def _unknown(answer: Answer) -> PenstockError:
     """A proxy that has lost its server answers in its own words."""
-    kind = ServerBusy if answer.status in (502, 503, 504) else ServerFailed
+    kind = ServerBusy if answer.status in _BUSY else ServerFailed
     return kind(f"an answer of status {answer.status} that is no problem of a Penstock server", status=answer.status)
 
 

@@ -1,8 +1,8 @@
 """HTTP/1.1 over sockets: a bounded pool of connections that are kept open.
 
-Our own and small, because the price of a request decides how many a core can make: see the figures in
-`docs/design/sdk.md`. Spoken is what our server needs and no more: no redirects, no cookies, no proxies, no
-compression.
+Our own and small, because the price of a request decides how many a core can make: this takes some 20 µs of CPU more
+than a bare socket does, general clients 150 to 250 µs. Spoken is what our server needs and no more: no redirects, no
+cookies, no proxies, no compression.
 
 Laws of the file
 ----------------
@@ -140,10 +140,14 @@ class HttpTransport:
             self._idle.remove(connection)
 
 
-@lru_cache(maxsize=64)
-def _render(headers: Headers) -> str:
+def check_headers(headers: Headers) -> None:
+    """Raise `ValueError` for a value that would end its header early, and write the rest of the request itself."""
     for name, value in headers:
-        # A header that ends early would let its value write the rest of the request.
         if not value.isprintable() or not value.isascii():
             raise ValueError(f"the header {name} has a character that a header cannot have")
+
+
+@lru_cache(maxsize=64)
+def _render(headers: Headers) -> str:
+    check_headers(headers)
     return "".join(f"{name}: {value}\r\n" for name, value in headers)

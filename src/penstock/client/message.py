@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.client.drafts import DELAY_S_MAX, LEASE_S_MAX, milliseconds
 from penstock.client.errors import StaleReceipt, bad_field
+from penstock.client.lease_ends import LeaseEnd
 from penstock.frame import Blobs, Buffer
 from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.queues import PRIORITIES
@@ -89,14 +90,15 @@ class Bodies(Sequence[bytes]):
 class Facts:
     """The columns of one lease, and when it ends by what is known here."""
 
-    __slots__ = ("frame", "queue", "_until_ms", "_bodies")
+    __slots__ = ("frame", "queue", "_end", "_extended", "_bodies")
 
-    def __init__(self, frame: LeasedFrame, queue: str) -> None:
+    def __init__(self, frame: LeasedFrame, queue: str, end: LeaseEnd) -> None:
         self.frame = frame
         # The name of the queue it was received from.
         self.queue = queue
-        # Of the rows that were extended, when their lease ends now.
-        self._until_ms: dict[int, int] = {}
+        self._end = end
+        # Of the rows that were extended: when their lease ends now, and the same as a time of day.
+        self._extended: dict[int, tuple[LeaseEnd, int]] = {}
         self._bodies: Bodies | None = None
 
     def __len__(self) -> int:
@@ -119,16 +121,22 @@ class Facts:
         return self.held((1 << len(self)) - 1)
 
     def until_ms(self, row: int) -> int:
-        return self._until_ms.get(row, self.frame.until_ms)
+        """The time of day at which the lease of a row ends."""
+        return self._extended[row][1] if row in self._extended else self.frame.until_ms
 
-    def extended(self, rows: int, lease_ms: int) -> None:
-        """Remember that the lease of some rows was made longer just now."""
-        until_ms = int(time.time() * 1_000) + lease_ms
-        self._until_ms.update((row, until_ms) for row in range(len(self)) if rows >> row & 1)
+    def extended(self, rows: int, end: LeaseEnd, until_ms: int) -> None:
+        """Remember that the lease of some rows was made longer."""
+        self._extended.update((row, (end, until_ms)) for row in range(len(self)) if rows >> row & 1)
 
     def has_lapsed(self, row: int) -> bool:
-        """Whether the lease of a row has ended, by the clock of this machine."""
-        return time.time() * 1_000 >= self.until_ms(row)
+        """Whether the lease of a row has ended for certain."""
+        return time.monotonic() >= self._end_of(row).latest_s
+
+    def may_have_lapsed(self, row: int) -> bool:
+        return time.monotonic() >= self._end_of(row).earliest_s
+
+    def _end_of(self, row: int) -> LeaseEnd:
+        return self._extended[row][0] if row in self._extended else self._end
 
 
 class Delivered:
@@ -245,6 +253,10 @@ class Message(Delivered):
         time_ms = release_ms(delay_s)
         done = await self._settler.settle("release", self.held(), self.facts, time_ms=time_ms, text=error)
         check_done(done, self)
+
+    async def reject(self, error: str = "") -> None:
+        """Send it to the dead letters, whatever deliveries it has left: another would be no use."""
+        check_done(await self._settler.settle("reject", self.held(), self.facts, text=error), self)
 
     async def extend(self, visibility_timeout: float) -> None:
         """Hold it for so many seconds from now on."""

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from penstock.client.calls import Call, convert, get, given, post, query_of, read_as
 from penstock.client.drafts import instant_ms
-from penstock.wire.messages import Acked, Explained, Seen, SeenPage
+from penstock.wire.messages import Acked, Explained, SeenPage
 from penstock.wire.operating import (
     Escalate,
     Escalated,
@@ -19,6 +19,7 @@ from penstock.wire.operating import (
     RedriveTasks,
     Requeue,
     Requeued,
+    Story,
 )
 
 Instant = str | float | datetime
@@ -28,8 +29,8 @@ def peek(path: str, *, limit: int, cursor: str | None, **which: str | int | None
     return get(f"{path}/peek" + query_of(limit=limit, cursor=cursor, **which), SeenPage)
 
 
-def look(path: str, message_id: str) -> Call[Seen]:
-    return get(_message(path, message_id), Seen)
+def look(path: str, message_id: str) -> Call[Story]:
+    return get(_message(path, message_id), Story)
 
 
 def explain(path: str, message_id: str) -> Call[Explained]:
@@ -55,8 +56,8 @@ def escalate(
     return post(f"{path}/escalate", convert(said, Escalate), Escalated)
 
 
-def escalations(path: str) -> Call[Escalations]:
-    return get(f"{path}/escalations", Escalations)
+def escalations(path: str, limit: int) -> Call[Escalations]:
+    return get(f"{path}/escalations" + query_of(limit=limit), Escalations)
 
 
 def requeue(path: str, message_id: str, into: str | None) -> Call[Requeued]:
@@ -85,7 +86,8 @@ def history(path: str, *, offset: int | None, since: Instant | None, limit: int)
 
 
 def health() -> Call[dict[str, Any]]:
-    return get("/health", dict[str, Any])
+    """A server that is not ready says so with 503, and why: here that is an answer."""
+    return Call("GET", "/health/ready", read_as(dict[str, Any]), True, also_read=503)
 
 
 def _message(path: str, message_id: str) -> str:

@@ -1,6 +1,7 @@
 """A queue, as an asynchronous program sees it: a name, and what can be done with it."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, overload
@@ -8,12 +9,15 @@ from typing import Any, Literal, overload
 from penstock.client import calls, operating, prefetching
 from penstock.client.drafts import Drafts, milliseconds, plain_row, row
 from penstock.client.errors import bad_field
+from penstock.client.gathering import Gathering
+from penstock.client.lease_ends import LeaseEnd, end_by_time_of_day, end_of
 from penstock.client.message import Batch, Delivered, Facts, Message, Receipt, extend_ms, release_ms
 from penstock.client.operating import Instant
 from penstock.client.outbox import Outbox
-from penstock.wire.frames import Held
-from penstock.wire.messages import WAIT_S_MAX, Acked, Explained, Seen, SeenPage
-from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued
+from penstock.client.settling import Settling
+from penstock.wire.frames import Held, LeasedFrame
+from penstock.wire.messages import WAIT_S_MAX, Acked, Explained, SeenPage
+from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 
 Attributes = Mapping[str, str | int | float | bool]
@@ -26,12 +30,15 @@ _NOTHING = (None,) * 7
 class Queue:
     """A handle: making one asks the server nothing."""
 
-    __slots__ = ("name", "_outbox", "_path")
+    __slots__ = ("name", "_outbox", "_path", "_gathering", "_settling")
 
     def __init__(self, name: str, outbox: Outbox) -> None:
         self.name = name
         self._outbox = outbox
         self._path = calls.path_of(name)
+        # Those of the outbox, once they are needed.
+        self._gathering: Gathering | None = None
+        self._settling: Settling | None = None
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -69,7 +76,9 @@ class Queue:
                 attributes=attributes,
                 max_deliveries=max_deliveries,
             )
-        gathering = self._outbox.gathering(self.name)
+        gathering = self._gathering
+        if gathering is None:
+            gathering = self._gathering = self._outbox.gathering(self.name)
         if not gathering.take_room(body):
             await gathering.wait_for_room(body)
         return await gathering.add(body, extras, self._outbox.timeout_s if timeout_s is None else timeout_s)
@@ -111,11 +120,12 @@ class Queue:
         ends_at_s = loop.time() + wait_s
         while True:
             part_s = min(wait_s, WAIT_S_MAX)
+            asked_at_s = time.monotonic()
             call = calls.lease(self._path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
             frame = await caller.perform(call)
             wait_s = ends_at_s - loop.time()
             if frame is not None:
-                return Facts(frame, self.name)
+                return Facts(frame, self.name, _end(frame, visibility_timeout, asked_at_s))
             if wait_s <= 0.001:
                 return None
 
@@ -141,7 +151,10 @@ class Queue:
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
     ) -> Awaitable[int]:
         """Settle some messages of one lease, gathered with others; what all of the above are made of."""
-        return self._outbox.settling(self.name).settle(verb, held, facts, time_ms=time_ms, text=text)
+        settling = self._settling
+        if settling is None:
+            settling = self._settling = self._outbox.settling(self.name)
+        return settling.settle(verb, held, facts, time_ms, text)
 
     async def _settle_all(
         self,
@@ -215,8 +228,8 @@ class Queue:
         which = {"state": state, "priority": priority, "group": group, "text": text}
         return await self._outbox.caller.perform(operating.peek(self._path, limit=limit, cursor=cursor, **which))
 
-    async def look(self, message_id: str) -> Seen:
-        """Look at one message. Raises `MessageNotFound` if it is not there any more."""
+    async def look(self, message_id: str) -> Story:
+        """Look at one message and its story so far. Raises `MessageNotFound` if it is not there any more."""
         return await self._outbox.caller.perform(operating.look(self._path, message_id))
 
     async def explain(self, message_id: str) -> Explained:
@@ -241,8 +254,8 @@ class Queue:
             operating.escalate(self._path, which, priority=priority, actor=actor, reason=reason, until=until)
         )
 
-    async def escalations(self) -> list[Escalation]:
-        return (await self._outbox.caller.perform(operating.escalations(self._path))).escalations
+    async def escalations(self, *, limit: int = 100) -> list[Escalation]:
+        return (await self._outbox.caller.perform(operating.escalations(self._path, limit))).escalations
 
     async def requeue(self, message_id: str, *, into: str | None = None) -> Requeued:
         """Send one dead letter back, to where it came from or to another queue."""
@@ -276,3 +289,9 @@ class Queue:
     ) -> HistoryPage:
         """Read what became of settled messages, from an offset or an instant on."""
         return await self._outbox.caller.perform(operating.history(self._path, offset=offset, since=since, limit=limit))
+
+
+def _end(frame: LeasedFrame, visibility_timeout: float | None, asked_at_s: float) -> LeaseEnd:
+    if visibility_timeout is None:
+        return end_by_time_of_day(frame.until_ms)
+    return end_of(visibility_timeout, asked_at_s)

@@ -9,11 +9,13 @@ and it counts as done.
 """
 
 import asyncio
+import time
 from copy import copy
 
 from penstock.client import calls
 from penstock.client.calling import Caller
 from penstock.client.errors import ClientClosed, ConnectionFailed, PenstockError
+from penstock.client.lease_ends import end_of
 from penstock.client.message import Facts
 from penstock.client.retrying import may_repeat, wait_s_of
 from penstock.wire.frames import Held
@@ -40,7 +42,7 @@ class Settling:
         self._lanes: dict[Words, _Lane] = {}
 
     def settle(
-        self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
+        self, verb: str, held: Held, facts: Facts | None, time_ms: int | None, text: str
     ) -> "asyncio.Future[int]":
         """Settle some messages of a lease; in the end there are the bits of those that were done."""
         words = verb, time_ms, text
@@ -137,18 +139,21 @@ class _Lane:
 
     async def _settle(self, asked: list[Asked]) -> None:
         verb, time_ms, text = self._words
+        asked_at_s, lease_s = time.monotonic(), (time_ms or 0) / 1_000
         leases: dict[tuple[int, int], int] = {}
         for (lease, token, rows), _, _ in asked:
             leases[lease, token] = leases.get((lease, token), 0) | rows
         held = [Held(lease, token, rows) for (lease, token), rows in leases.items()]
         found, is_repeated = await self._ask(calls.settle(self._path, verb, held, time_ms=time_ms, text=text))
+        if len(found) != len(held):
+            raise calls.not_ours(f"{len(found)} results for {len(held)} leases")
         done = dict(zip(leases, found, strict=True))
         for (lease, token, rows), facts, future in asked:
             if not future.done():
                 rows_done = done[lease, token] & rows
                 if facts is not None:
                     if verb == "extend":
-                        facts.extended(rows_done, time_ms or 0)
+                        facts.extended(rows_done, end_of(lease_s, asked_at_s), int((time.time() + lease_s) * 1_000))
                     elif is_repeated and rows_done != rows:
                         rows_done |= _not_lapsed(facts, rows)
                 future.set_result(rows_done)
@@ -169,7 +174,7 @@ class _Lane:
 
 
 def _not_lapsed(facts: Facts, rows: int) -> int:
-    return sum(1 << row for row in range(rows.bit_length()) if rows >> row & 1 and not facts.has_lapsed(row))
+    return sum(1 << row for row in range(rows.bit_length()) if rows >> row & 1 and not facts.may_have_lapsed(row))
 
 
 def _fail(asked: list[Asked], error: PenstockError) -> None:

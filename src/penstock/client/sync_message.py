@@ -33,6 +33,10 @@ class SyncMessage(Delivered):
         time_ms = release_ms(delay_s)
         check_done(self._settler.settle("release", self.held(), self.facts, time_ms=time_ms, text=error), self)
 
+    def reject(self, error: str = "") -> None:
+        """Send it to the dead letters, whatever deliveries it has left: another would be no use."""
+        check_done(self._settler.settle("reject", self.held(), self.facts, text=error), self)
+
     def extend(self, visibility_timeout: float) -> None:
         """Hold it for so many seconds from now on."""
         time_ms = extend_ms(visibility_timeout)

@@ -9,8 +9,8 @@ from penstock.client.operating import Instant
 from penstock.client.queue import PREFETCH, Attributes, Queue, What
 from penstock.client.sync_message import SyncBatch, SyncMessage
 from penstock.wire.frames import Held
-from penstock.wire.messages import Acked, Explained, Seen, SeenPage
-from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued
+from penstock.wire.messages import Acked, Explained, SeenPage
+from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class SyncQueue:
             self._queue.peek(limit=limit, cursor=cursor, state=state, priority=priority, group=group, text=text)
         )
 
-    def look(self, message_id: str) -> Seen:
+    def look(self, message_id: str) -> Story:
         return self._runner.run(self._queue.look(message_id))
 
     def explain(self, message_id: str) -> Explained:
@@ -168,8 +168,8 @@ class SyncQueue:
     ) -> Escalated:
         return self._runner.run(self._queue.escalate(which, priority=priority, actor=actor, reason=reason, until=until))
 
-    def escalations(self) -> list[Escalation]:
-        return self._runner.run(self._queue.escalations())
+    def escalations(self, *, limit: int = 100) -> list[Escalation]:
+        return self._runner.run(self._queue.escalations(limit=limit))
 
     def requeue(self, message_id: str, *, into: str | None = None) -> Requeued:
         return self._runner.run(self._queue.requeue(message_id, into=into))

@@ -5,6 +5,7 @@ Two carry requests: `http.py` over sockets, and the in-process application of
 
 - An answer is whole, whatever its status: judging it is left to the caller.
 - `NotSent` means that the other side cannot have seen the request; `Unanswered` that it may have.
+- `AnswerTooLarge` means that there is an answer, and that it is not read: asking again would not make it smaller.
 - With ``is_repeatable`` a request may have been sent twice when the answer comes.
 - Being cancelled leaves nothing behind: no answer of one request is taken for another's.
 """
@@ -23,6 +24,10 @@ class Unanswered(Exception):
 
 class NotSent(Unanswered):
     """There was no connection, so the request cannot have arrived."""
+
+
+class AnswerTooLarge(Exception):
+    """The answer has more bytes than anything we ask for can have."""
 
 
 class Answer(NamedTuple):

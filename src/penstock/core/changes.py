@@ -5,7 +5,7 @@ and it is carried out on the numbers it names. The one thing that happens beside
 it is time, which `Queue.apply` moves to the event's first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.core.events import (
@@ -26,6 +26,7 @@ from penstock.core.events import (
     QueueDeleted,
     Redriven,
     Released,
+    Returned,
     Sent,
 )
 from penstock.core.fairness import Shares
@@ -229,35 +230,52 @@ def _settle_waiting_row(state: State, slot: int) -> None:
 
 
 def _released(state: State, event: Released) -> None:
+    rows = state.rows
+    # Rejected messages have no times, and need none.
+    times = event.visible_at_ms or (event.at_ms,) * event.mask.bit_count()
+    for slot, visible_at_ms in zip(_unleased(state, event), times, strict=True):
+        if event.error:
+            rows.errors[slot] = event.error
+        if not event.visible_at_ms:
+            # Its own limit, so that it stays spent if its burial is put off and the queue's limit is raised meanwhile.
+            rows.deliveries_max[slot] = rows.deliveries[slot]
+        _put_back(state, slot, visible_at_ms, event.at_ms)
+
+
+def _returned(state: State, event: Returned) -> None:
+    for slot in _unleased(state, event):
+        state.rows.deliveries[slot] -= 1
+        _put_back(state, slot, event.at_ms, event.at_ms)
+
+
+def _unleased(state: State, event: Released | Returned) -> Iterator[int]:
+    """Make rows of messages that leave their lease; each is put back before the next one leaves."""
     leases = state.leases
     slot = leases.find(event.lease)
     members = list(leases.members(slot, event.mask))
     leased_at_ms = leases.leased_at_ms[slot]
     state.leased -= event.mask.bit_count()
     leases.drop_held(slot, event.mask)
-    times = iter(event.visible_at_ms)
     for part in members:
         if isinstance(part, int):
             state.unhold(part)
             state.rows.lease[part] = 0
             state.link(part)
-            _return_row(state, part, next(times), event)
+            yield part
             continue
         lane, first, count, deliveries, first_leased_ms, tier = part
         for number in range(first, first + count):
             row = state.make_row(state.lanes[lane], number, event.at_ms)
             state.rows.deliver(row, deliveries, first_leased_ms, leased_at_ms, tier)
-            _return_row(state, row, next(times), event)
+            yield row
 
 
-def _return_row(state: State, slot: int, visible_at_ms: int, event: Released) -> None:
+def _put_back(state: State, slot: int, visible_at_ms: int, now_ms: int) -> None:
     rows = state.rows
-    if event.error:
-        rows.errors[slot] = event.error
     if is_spent(state.settings, rows.deliveries[slot], rows.deliveries_max[slot]):
         state.spend(slot)
     else:
-        _place(state, slot, visible_at_ms, event.at_ms)
+        _place(state, slot, visible_at_ms, now_ms)
     if state.groups.is_ordered(rows.group[slot]):
         state.groups.refresh(rows.group[slot])
 
@@ -412,6 +430,7 @@ CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Leased: _leased,
     Acked: _acked,
     Released: _released,
+    Returned: _returned,
     Extended: _extended,
     Buried: _moved_at_once,
     Redriven: _moved_at_once,

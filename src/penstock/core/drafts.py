@@ -30,6 +30,17 @@ class BodyTooLarge(BadDraft):
         self.limit_bytes = limit_bytes
 
 
+class DueTooLate(BadDraft):
+    """A message is to be delivered only after its queue would have let go of it."""
+
+    def __init__(self, row: int, *, retention_ms: int) -> None:
+        super().__init__(
+            f"draft {row} is due later than the queue keeps messages: retention_ms, counted from now, is {retention_ms}"
+        )
+        self.row = row
+        self.retention_ms = retention_ms
+
+
 def check_bodies(bodies: Sequence[Buffer], bytes_max: int) -> None:
     """Raise `BodyTooLarge` for the first body that is; the rest of the way is for plain sends too, so it is short."""
     if isinstance(bodies, Blobs) and bodies.size_bytes <= bytes_max:
@@ -40,7 +51,7 @@ def check_bodies(bodies: Sequence[Buffer], bytes_max: int) -> None:
         raise BodyTooLarge(row, size_bytes=size_bytes, limit_bytes=bytes_max)
 
 
-def check(drafts: Drafts, now_ms: int) -> None:
+def check(drafts: Drafts, now_ms: int, retention_ms: int) -> None:
     """Raise `BadDraft` for whatever a draft may have besides its body."""
     _check_lengths(drafts)
     if drafts.tiers is not None and drafts.tiers.translate(None, _TIERS):
@@ -51,6 +62,9 @@ def check(drafts: Drafts, now_ms: int) -> None:
         raise BadDraft(f"an id is longer than {NAME_BYTES_MAX} bytes")
     if drafts.visible_at_ms is not None and max(drafts.visible_at_ms) > now_ms + DURATION_MS_MAX:
         raise BadDraft(f"a message is delayed by more than {DURATION_MS_MAX} ms")
+    if retention_ms and drafts.visible_at_ms is not None and max(drafts.visible_at_ms) >= now_ms + retention_ms:
+        row = next(row for row, at_ms in enumerate(drafts.visible_at_ms) if at_ms >= now_ms + retention_ms)
+        raise DueTooLate(row, retention_ms=retention_ms)
     if drafts.deliveries_max is not None:
         least, most = min(drafts.deliveries_max), max(drafts.deliveries_max)
         if least < 0 or most > DELIVERIES_MAX:

@@ -100,14 +100,25 @@ class Acked:
 
 @dataclass(slots=True)
 class Released:
-    """Messages of a lease go back, each to rest until its time."""
+    """Messages of a lease go back, each to rest until its time; or, rejected, never to be leased again."""
 
     queue: int
     at_ms: int
     lease: int
     mask: int
+    # None at all if they were rejected: this was the last delivery of each.
     visible_at_ms: tuple[int, ...]
     error: str
+
+
+@dataclass(slots=True)
+class Returned:
+    """Messages of a lease go back at once, and this delivery of theirs does not count: nobody has worked on them."""
+
+    queue: int
+    at_ms: int
+    lease: int
+    mask: int
 
 
 @dataclass(slots=True)
@@ -242,6 +253,7 @@ Event: TypeAlias = (
     | Leased
     | Acked
     | Released
+    | Returned
     | Extended
     | Buried
     | Expired

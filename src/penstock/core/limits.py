@@ -20,6 +20,7 @@ OPEN_SEGMENTS_MAX = 64
 EPOCHS_MAX = 2_000
 
 LEASE_MESSAGES_MAX = 10_000
+LEASE_BYTES_MAX = 16 * MIB
 LEASE_MS_MAX = 12 * 60 * 60 * 1_000
 DURATION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
 RETENTION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
@@ -83,6 +84,12 @@ LIMITS: tuple[Limit, ...] = (
     Limit("OPEN_SEGMENTS_MAX", OPEN_SEGMENTS_MAX, "files", "Closed segments of one log kept open for reading."),
     Limit("EPOCHS_MAX", EPOCHS_MAX, "epochs", "Changes of leader one log remembers; the oldest go first."),
     Limit("LEASE_MESSAGES_MAX", LEASE_MESSAGES_MAX, "messages", "Handed out under one lease."),
+    Limit(
+        "LEASE_BYTES_MAX",
+        LEASE_BYTES_MAX,
+        "bytes",
+        "Of bodies handed out under one lease, by their mean size in a send; one always goes.",
+    ),
     Limit("LEASE_MS_MAX", LEASE_MS_MAX, "ms", "How long a lease may last before it is extended."),
     Limit("DURATION_MS_MAX", DURATION_MS_MAX, "ms", "Any delay, backoff, window or aging threshold."),
     Limit("RETENTION_MS_MAX", RETENTION_MS_MAX, "ms", "How long a queue that forgets may keep a message."),

@@ -51,6 +51,7 @@ from penstock.core.events import (
     QueueCreated,
     Redriven,
     Released,
+    Returned,
     Sent,
 )
 from penstock.core.limits import (
@@ -148,7 +149,7 @@ class Queue:
                 return Accepted(None, found)
         settings, count, is_plain = state.settings, len(drafts.bodies), _is_plain(drafts)
         if not is_plain or drafts.tiers is not None or drafts.attributes is not None or not count:
-            check(drafts, now_ms)
+            check(drafts, now_ms, settings.retention_ms)
         check_bodies(drafts.bodies, settings.body_bytes_max)
         tiers = drafts.tiers or _NORMAL * count
         taken = state.dedup.taken(drafts.dedup_ids, now_ms) if drafts.dedup_ids is not None else None
@@ -232,21 +233,32 @@ class Queue:
         roll: float,
         delay_ms: int | None = None,
         error: str = "",
+        is_rejected: bool = False,
     ) -> Released | None:
         """Give messages back, each to rest for ``delay_ms`` or, if that is None, for its backoff.
 
         One ``roll`` in [0, 1) serves the whole batch: it is spread over the
-        messages, so that they do not return as a herd.
+        messages, so that they do not return as a herd. Rejected messages have
+        had their last delivery and are to be buried, whatever is left to them;
+        where nothing is ever buried, they are released like any others.
         """
         assert delay_ms is None or 0 <= delay_ms <= DURATION_MS_MAX
         held = self._held(lease, token, mask, now_ms)
         if not held:
             return None
-        if delay_ms is None:
+        times: tuple[int, ...]
+        if is_rejected and self.state.settings.deliveries_max:
+            times = ()
+        elif delay_ms is None:
             times = tuple(now_ms + rest_ms for rest_ms in self._backoffs(lease, held, roll))
         else:
             times = (now_ms + delay_ms,) * held.bit_count()
         return Released(self.state.queue, now_ms, lease, held, times, error[:ERROR_CHARACTERS_MAX])
+
+    def give_back(self, lease: int, token: int, mask: int, *, now_ms: int) -> Returned | None:
+        """Return messages that nobody has worked on, as if they had not been delivered."""
+        held = self._held(lease, token, mask, now_ms)
+        return Returned(self.state.queue, now_ms, lease, held) if held else None
 
     def _backoffs(self, lease: int, mask: int, roll: float) -> Iterable[int]:
         settings, leases = self.state.settings, self.state.leases

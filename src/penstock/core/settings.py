@@ -38,7 +38,7 @@ class DedupScope(Enum):
     LIVE = "live"
     # For `dedup_window_ms` from the first send, settled or not.
     WINDOW = "window"
-    # As `window`; the id is a digest of the body that the caller hands in.
+    # As `window`; a message that has no id gets a digest of its body from the store.
     CONTENT = "content"
 
 

@@ -30,6 +30,7 @@ from penstock.core.events import (
     QueueDeleted,
     Redriven,
     Released,
+    Returned,
     Sent,
 )
 from penstock.core.state import State
@@ -69,6 +70,7 @@ def _if_sooner(state: State, event: Extended) -> bool:
 WAKING: dict[type[Event], Callable[[State, Any], bool]] = {
     Sent: _always,
     Released: _always,
+    Returned: _always,
     Arrived: _always,
     Moved: _always,
     QueueCreated: _always,

@@ -32,7 +32,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.listening import refusals
-from penstock.listening.exchange import CLIENT_GONE, Application, Exchange, Message
+from penstock.listening.exchange import CLIENT_GONE, DEPARTURE, Application, Exchange, Message
 from penstock.listening.limits import Patience
 from penstock.listening.upgrades import framing_of, parser_of_body
 from penstock.runtime.interface import NoteWriter
@@ -178,6 +178,11 @@ class Connection(HttpToolsProtocol):
         self.phase = Phase.HEAD
         self._head_began_at = self.loop.time()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What comes after the body is a trailer: nobody has checked it as a header, so it is none.
+        if self.phase is Phase.HEAD:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._check_head()
         parser, scope = self.parser, self.scope
@@ -191,6 +196,7 @@ class Connection(HttpToolsProtocol):
         scope["query_string"] = url.query or b""
         is_kept_alive = version == "1.1" and parser.should_keep_alive()
         exchange = Exchange(self, cast(Message, scope), is_kept_alive=is_kept_alive, began_at=perf_counter())
+        exchange.scope[DEPARTURE] = exchange.departure
         exchange.must_say_continue = self.expect_100_continue
         if parser.should_upgrade():
             self._framing = framing_of(self.headers)

@@ -28,6 +28,8 @@ Application = Callable[..., Awaitable[None]]
 
 # What other servers write in their logs for a client that did not wait for its answer.
 CLIENT_GONE = 499
+# Where an application finds, in the scope, what tells it that its client is gone.
+DEPARTURE = "penstock.departure"
 
 _STATUS = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 _GONE: Message = {"type": "http.disconnect"}
@@ -75,6 +77,7 @@ class BadAnswer(RuntimeError):
 class Exchange:
     __slots__ = (
         "_body",
+        "_departure",
         "_head",
         "_is_chunked",
         "_news",
@@ -106,6 +109,7 @@ class Exchange:
         # Whether there is something that the application has not received yet.
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
+        self._departure: asyncio.Future[None] | None = None
         self._head: bytes | None = None
         self._is_chunked = False
 
@@ -116,12 +120,15 @@ class Exchange:
         except asyncio.CancelledError:
             # The server stops and does not wait any longer.
             self.connection.abort()
+            raise
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
             self.connection.note(REST_FAILED, path=self.scope.get("path"), error=trace)
             self._fail()
         finally:
             self.connection.count(self)
+            # Otherwise the two hold each other, and only the garbage collector would let go of them.
+            self.scope.pop(DEPARTURE, None)
 
     def _check_complete(self) -> None:
         if not self.is_complete and not self.is_gone:
@@ -152,6 +159,19 @@ class Exchange:
         body, self._body = bytes(self._body), bytearray()
         self._news = False
         return {"type": "http.request", "body": body, "more_body": self.has_more_body}
+
+    def departure(self) -> "asyncio.Future[None]":
+        """Return a future that is done when the client is gone; for those who wait without receiving.
+
+        It is `penstock.departure` in the scope. A task that receives until the client is gone would tell the same, and
+        cost as much as the rest of a long poll.
+        """
+        if self._departure is None:
+            self._departure = asyncio.get_running_loop().create_future()
+            self.connection.read_on(self)
+            if self.is_gone:
+                self._departure.set_result(None)
+        return self._departure
 
     async def send(self, message: Message) -> None:
         connection = self.connection
@@ -217,6 +237,8 @@ class Exchange:
         """The client is gone: whoever works for it may stop."""
         self.is_gone = True
         self._wake()
+        if self._departure is not None and not self._departure.done():
+            self._departure.set_result(None)
 
     def _tell(self) -> None:
         self._news = True

@@ -241,6 +241,13 @@ class QueueStore(Protocol):
         """Return the name of the queue with this id; whatever is no such id raises `QueueNotFound`."""
         ...
 
+    def now_ms(self) -> int:
+        """Return the time of the store, by which leases lapse and delays end: the clock's, or ahead of it.
+
+        Time in a store never goes back, also when the clock of its machine was set back.
+        """
+        ...
+
     def watch(self, wake: Callable[[str], None]) -> None:
         """From now on, call ``wake`` with the name of a queue when an event may have made something in it leasable.
 
@@ -284,7 +291,8 @@ class QueueStore(Protocol):
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         """Hand out at most ``want`` visible messages, hidden from others for ``lease_ms`` or the queue's own time.
 
-        Returns at once, with None if nothing is visible.
+        Fewer, if their bodies would be more than LEASE_BYTES_MAX. Returns at once, with
+        None if nothing is visible.
         """
         ...
 
@@ -297,9 +305,21 @@ class QueueStore(Protocol):
         ...
 
     async def release(
-        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None = None, error: str = ""
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        delay_ms: int | None = None,
+        error: str = "",
+        is_rejected: bool = False,
+        is_untouched: bool = False,
     ) -> list[Outcome]:
-        """Give messages back, to rest for ``delay_ms`` or, if that is None, for the queue's backoff."""
+        """Give messages back, to rest for ``delay_ms`` or, if that is None, for the queue's backoff.
+
+        Those ``is_rejected`` have had their last delivery and are buried soon, whatever is left to
+        them; in a queue that never buries they are released like any others. Those ``is_untouched``
+        go back at once, and their delivery does not count.
+        """
         ...
 
     async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:

@@ -11,7 +11,8 @@ Everything is little-endian; the first byte is the kind, the second the version.
     LEASED   kind 3 · version · flags u16 · queue u32 · lease u64 · token u64 · until_ms i64
              (keys Q or ids *) · bodies * · tiers B · deliveries I · sent_at_ms q · (groups *) · (attributes *) ·
              (errors *) · (origin queue * · origin sent_at_ms q · origin deliveries I)
-    SETTLE   kind 4 · version · flags u16 · text bytes u32 · time_ms i64, and the text: the error of a release
+    SETTLE   kind 4 · version · flags u16 · text bytes u32 · time_ms i64, and the text: the error of a release; flag 1
+             is "to the dead letters", flag 2 "the delivery does not count"
              lease Q · token Q · rows *, a bitmap: bit i of it is message i of the lease
     SETTLED  kind 5 · version · flags u16 · 0 u32
              rows *: the bitmap of what was done, for each lease that was asked about
@@ -42,6 +43,7 @@ _SETTLE = struct.Struct("<BBHIq")
 _HAS_SENDER = 1 << 15
 _HAS_TEXT_IDS = 1 << 15
 _NO_TIME = -1
+_IS_REJECTED, _IS_UNTOUCHED = 1, 2
 
 
 class Sender(NamedTuple):
@@ -122,6 +124,10 @@ class SettleFrame:
     held: Sequence[Held]
     time_ms: int | None = None
     text: str = ""
+    # Of a release: straight to the dead letters.
+    is_rejected: bool = False
+    # Of a release: this delivery does not count.
+    is_untouched: bool = False
 
 
 def encode_send(send: SendFrame) -> bytes:
@@ -225,14 +231,15 @@ def encode_settle(settle: SettleFrame) -> bytes:
     time_ms = _NO_TIME if settle.time_ms is None else settle.time_ms
     masks = [rows.to_bytes((rows.bit_length() + 7) // 8, "little") for _, _, rows in settle.held]
     leases, tokens = array("Q", [each.lease for each in settle.held]), array("Q", [each.token for each in settle.held])
-    return _SETTLE.pack(SETTLE, VERSION, 0, len(text), time_ms) + text + pack([leases, tokens, Blobs.of(masks)])
+    flags = _IS_REJECTED * settle.is_rejected | _IS_UNTOUCHED * settle.is_untouched
+    return _SETTLE.pack(SETTLE, VERSION, flags, len(text), time_ms) + text + pack([leases, tokens, Blobs.of(masks)])
 
 
 def decode_settle(data: Buffer) -> SettleFrame:
     view = memoryview(data)
     _, _, flags, text_bytes, time_ms = _head(_SETTLE, view, SETTLE)
     end = _SETTLE.size + text_bytes
-    if flags or time_ms < _NO_TIME or end > len(view):
+    if flags & ~(_IS_REJECTED | _IS_UNTOUCHED) or time_ms < _NO_TIME or end > len(view):
         raise BadFrame("the head of the frame is not one of this version")
     try:
         text = str(view[_SETTLE.size : end], "utf-8")
@@ -241,7 +248,8 @@ def decode_settle(data: Buffer) -> SettleFrame:
     leases, tokens, masks = _columns(view[end:], "QQS")
     rows = (int.from_bytes(mask, "little") for mask in masks)
     held = [Held(*each) for each in zip(leases, tokens, rows, strict=True)]
-    return SettleFrame(held, None if time_ms == _NO_TIME else time_ms, text)
+    is_rejected, is_untouched = bool(flags & _IS_REJECTED), bool(flags & _IS_UNTOUCHED)
+    return SettleFrame(held, None if time_ms == _NO_TIME else time_ms, text, is_rejected, is_untouched)
 
 
 def encode_settled(done: Sequence[int]) -> bytes:

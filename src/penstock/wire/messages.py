@@ -131,11 +131,18 @@ class Acks(Struct, forbid_unknown_fields=True):
 
 
 class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Messages to give back; without `delay_s` they rest as the queue's `retry` says."""
+    """Messages to give back; without `delay_s` they rest as the queue's `retry` says.
+
+    With `reject` they go to the dead letters, whatever deliveries they have left. A queue
+    whose `max_deliveries` is 0 has no dead letters, and they return. With `untouched` they
+    return at once, and this delivery of theirs does not count.
+    """
 
     receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=MESSAGES_MAX)]
     error: Annotated[str, Meta(description="Why. The first 1,024 characters are kept.")] = ""
     delay_s: Seconds | UnsetType = UNSET
+    reject: Annotated[bool, Meta(description="Straight to the dead letters: another delivery would be no use.")] = False
+    untouched: Annotated[bool, Meta(description="Nobody has worked on them: the delivery does not count.")] = False
 
 
 class Extensions(Struct, forbid_unknown_fields=True):

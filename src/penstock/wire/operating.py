@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.wire.messages import Group, MessageId, Priority, Seen, State, Text
-from penstock.wire.queues import Name
+from penstock.wire.queues import NameOrId
 
 IDS_MAX = 1_000
 # How a message ends, by the number that the history has for it; there is none for 0.
@@ -21,7 +21,7 @@ class Filter(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=Tru
     group: Group | UnsetType = UNSET
     text: Text | UnsetType = UNSET
     error: Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the last error.")] | UnsetType = UNSET
-    origin_queue: Annotated[Name | UnsetType, Meta(description="Was first sent to this queue.")] = UNSET
+    origin_queue: Annotated[NameOrId | UnsetType, Meta(description="Was first sent to this queue.")] = UNSET
 
 
 class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,7 +76,7 @@ class Story(Seen, kw_only=True):
 class Requeue(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Where one dead letter goes; by default to the queue it came from."""
 
-    into: Name | UnsetType = UNSET
+    into: NameOrId | UnsetType = UNSET
 
 
 class Requeued(Struct):
@@ -87,7 +87,7 @@ class Requeued(Struct):
 class Redrive(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """Dead letters to send back: all of them, or some."""
 
-    into: Annotated[Name | UnsetType, Meta(description="By default each goes to the queue it came from.")] = UNSET
+    into: Annotated[NameOrId | UnsetType, Meta(description="By default each goes to the queue it came from.")] = UNSET
     message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=IDS_MAX)] | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
     limit: Annotated[Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="How many at most.")] = UNSET

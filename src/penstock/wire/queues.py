@@ -15,6 +15,8 @@ PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
 Seconds = Annotated[float, Meta(ge=0, le=366 * 86_400)]
 # As in core/names.py: "q_" begins an id, and a last ".dead" is not counted.
 Name = Annotated[str, Meta(min_length=1, max_length=85, pattern=r"^(?!q_)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}(\.dead)?$")]
+# A queue that is there, by its name or its id.
+NameOrId = Annotated[str, Meta(min_length=1, max_length=85, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
 Weight = Annotated[float, Meta(ge=0.001, le=1_000)]
 
 

@@ -108,15 +108,16 @@ class Call:
         return await read_body(self.headers, self._receive, self.service.request_bytes_max)
 
     def absence(self) -> "Departure":
-        return Departure(self._receive)
+        return Departure(self.scope, self._receive)
 
 
 class Departure:
     """Watches whether a client that waits is still there; satisfies `broker.waiting.Absence`."""
 
-    __slots__ = ("_receive", "_gone", "_watching")
+    __slots__ = ("_scope", "_receive", "_gone", "_watching")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope = scope
         self._receive = receive
         self._gone: asyncio.Future[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -126,7 +127,11 @@ class Departure:
         return self._gone is not None and self._gone.done()
 
     def watch(self) -> "asyncio.Future[None]":
-        if self._gone is None:
+        # Our own listener says it without a task, which would cost as much as the rest of a long poll.
+        departure = self._scope.get("penstock.departure")
+        if self._gone is None and departure is not None:
+            self._gone = departure()
+        elif self._gone is None:
             self._gone = asyncio.get_running_loop().create_future()
             self._watching = asyncio.create_task(self._watch(self._gone))  # noqa: TID251 - `end` awaits it.
         return self._gone
@@ -140,6 +145,8 @@ class Departure:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
+            # It holds its own end, with the frames it came from, and so us.
+            self._watching = None
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: int) -> bytes:

@@ -8,7 +8,8 @@ Schema = dict[str, Any]
 
 TAGS = {
     "queues": "Queues: made, listed, described, changed, emptied, deleted.",
-    "messages": "Messages: sent, received, acked, given back, held for longer.",
+    "messages": "Messages: sent, received, acked, given back, held for longer, looked at.",
+    "operating": "For operators: escalations, dead letters that go back, and the history of settled messages.",
 }
 
 STATUSES = {200: "Done.", 201: "Made, and on the disk.", 202: "Begun.", 204: "Done; there is nothing to say."}
@@ -17,8 +18,8 @@ FRAMED = frozenset(
     {"send_messages", "receive_messages", "lease_messages", "ack_messages", "release_messages", "extend_messages"}
 )
 LEASES = frozenset({"receive_messages", "lease_messages"})
-ARROWED: frozenset[str] = frozenset()
-BODY_OPTIONAL = frozenset({"lease_messages"})
+ARROWED = frozenset({"read_history"})
+BODY_OPTIONAL = frozenset({"lease_messages", "requeue_message", "begin_redrive"})
 
 PATH_PARAMETERS: dict[str, Schema] = {
     "queue": {
@@ -40,8 +41,21 @@ PATH_PARAMETERS: dict[str, Schema] = {
         "type": "string",
         "minLength": 1,
         "maxLength": 64,
-        "pattern": "^[0-9A-Za-z_-]+$",
+        "pattern": "^r_[0-9a-f]+$",
     },
+}
+
+# Parameters of queries whose types do not say it themselves.
+QUERY_PARAMETERS: dict[str, str] = {
+    "cursor": "`next` of the page before; without it, the first page.",
+    "group": "Of this group only.",
+    "limit": "How many at most.",
+    "offset": "`next_offset` of the page before; without it, the first that is kept.",
+    "prefix": "Only names that begin with this.",
+    "since": "Settled at this instant or later: RFC 3339, or seconds since 1970.",
+    "visibility_timeout": "Seconds for which they are hidden from others. By default the queue's.",
+    "wait_s": "Seconds to wait for a message if there is none.",
+    "with_dead_letters": "Whether its dead-letter queue goes with it, if nobody else buries there.",
 }
 
 REQUEST_HEADERS: dict[str, dict[str, Schema]] = {
@@ -61,6 +75,10 @@ HEADERS: dict[str, Any] = {
         "schema": {"type": "integer", "minimum": 1},
     },
     "Location": {"description": "Where the queue is.", "schema": {"type": "string"}},
+    "Penstock-Next-Offset": {
+        "description": "Give it as `offset` to go on. An Arrow stream has no other place for it.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
     "Cache-Control": {"description": "Never kept by anybody on the way.", "schema": {"const": "no-store"}},
 }
 
@@ -68,6 +86,7 @@ ANSWER_HEADERS: dict[str, tuple[str, ...]] = {
     "create_queue": ("Location",),
     "receive_messages": ("Cache-Control",),
     "lease_messages": ("Cache-Control",),
+    "read_history": ("Penstock-Next-Offset",),
 }
 
 
@@ -81,11 +100,17 @@ PRIORITY: list[Schema] = [
     {"type": "integer", "minimum": 0, "maximum": 4},
 ]
 
+# How the name of a queue looks, by its type and by all its rules: "q_" begins an id, and a last ".dead" is not counted.
+NAME_CHARACTERS = r"^[A-Za-z0-9_.-]+$"
+NAME_PATTERN = r"^(?!q_)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}(\.dead)?$"
+
 # What is true of a type, and its fields one by one do not say.
 TYPES: dict[str, Schema] = {
     "Draft": {
         "oneOf": [{"required": ["data"]}, {"required": ["data_base64"]}],
         "not": {"required": ["delay_s", "scheduled_at"]},
     },
+    "Escalate": {"oneOf": [{"required": ["message_ids"]}, {"required": ["filter"]}]},
+    "Redrive": {"not": {"required": ["message_ids", "filter"]}},
     "Nothing": {"required": ["message"], "additionalProperties": False},
 }

@@ -10,7 +10,7 @@ from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, TooManyQue
 from penstock.broker.queues import MessageNotFound, NotLeased, Stopping
 from penstock.broker.redrives import TaskNotFound, TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
-from penstock.core.drafts import BadDraft, BodyTooLarge
+from penstock.core.drafts import BadDraft, BodyTooLarge, DueTooLate
 from penstock.core.limits import BATCH_BYTES_MAX, QUEUE_NAME_CHARACTERS_MAX
 from penstock.core.names import BadName
 from penstock.core.queue import QueueFull
@@ -138,6 +138,13 @@ def _draft(error: Exception) -> Problem:
     return problem("bad_field", text, field="messages")
 
 
+def _due_too_late(error: Exception) -> Problem:
+    assert isinstance(error, DueTooLate)
+    kept_s = error.retention_ms / 1_000
+    detail = f"it is due after retention_s of the queue, {kept_s:g} s from now: it would expire before that"
+    return problem("bad_field", detail, field=f"messages[{error.row}].delay_s", limit=kept_s)
+
+
 def _too_large(error: Exception) -> Problem:
     assert isinstance(error, BodyTooLarge)
     detail = f"{error.size_bytes} bytes; message_bytes_max of the queue is {error.limit_bytes}"
@@ -188,6 +195,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     BadName: _name,
     BadSettings: _setting,
     BodyTooLarge: _too_large,
+    DueTooLate: _due_too_late,
     BadDraft: _draft,
     BadSender: _named("bad_field", "sender"),
     SenderFenced: _plain("sender_fenced"),

@@ -67,16 +67,61 @@ _QUEUE = {
     "totals": {"sent": 0, "received": 0, "acked": 0, "released": 0},
     "dlq_id": None,
 }
+_DATA = {"order": 7, "total": 19.9}
+_ATTRIBUTES = {"content_type": "application/json", "source": "shop"}
+_SEEN = {
+    "message_id": "1-1",
+    "data": _DATA,
+    "state": "ready",
+    "priority": "HIGH",
+    "tier": 1,
+    "sent_priority": "HIGH",
+    "attributes": _ATTRIBUTES,
+    "delivery_count": 0,
+    "sent_at": "2027-01-31T12:00:01.000Z",
+    "escalated": False,
+}
+_WAITS = {
+    "waits": "for_nothing",
+    "reason": "It is next: the next lease that reaches its tier takes it.",
+    "until": None,
+}
 _RECEIVED = {
     "message_id": "1-1",
     "receipt": _RECEIPT,
-    "data": {"order": 7, "total": 19.9},
-    "priority": "HIGH",
-    "tier": 1,
-    "attributes": {"content_type": "application/json", "source": "shop"},
+    "data": _DATA,
+    "priority": "CRITICAL",
+    "tier": 0,
+    "attributes": _ATTRIBUTES,
     "delivery_count": 1,
     "sent_at": "2027-01-31T12:00:01.000Z",
     "invisible_until": "2027-01-31T12:01:02.000Z",
+}
+_ONE = {"queue": "orders", "message_id": "1-1"}
+_DEAD = {"queue": "orders.dead"}
+_TASK = {"queue": "orders.dead", "task_id": "r_710b75e24fadc271"}
+_BEGUN = {
+    "task_id": "r_710b75e24fadc271",
+    "state": "running",
+    "dead_letter_queue": "orders.dead",
+    "dry_run": False,
+    "moved": {},
+    "moved_total": 0,
+    "homeless": 0,
+    "remaining": None,
+    "started_at": "2027-01-31T12:05:00.000Z",
+    "ended_at": None,
+    "error": None,
+    "sample_ids": [],
+}
+_DONE = {
+    **_BEGUN,
+    "state": "done",
+    "moved": {"orders": 1},
+    "moved_total": 1,
+    "remaining": 0,
+    "ended_at": "2027-01-31T12:05:00.020Z",
+    "sample_ids": ["1-1"],
 }
 
 EXAMPLES: dict[str, Example] = {
@@ -113,9 +158,48 @@ EXAMPLES: dict[str, Example] = {
         answer={**_QUEUE, "max_deliveries": 8, "retry": {"base_s": 2, "cap_s": 900, "jitter": True}},
     ),
     "send_messages": Example(
-        body={"data": {"order": 7, "total": 19.9}, "priority": "HIGH", "attributes": {"source": "shop"}},
+        body={"data": _DATA, "priority": "HIGH", "attributes": {"source": "shop"}},
         status=201,
         answer={"message_id": "1-1"},
+    ),
+    "peek_messages": Example(
+        query={"state": "ready", "priority": "HIGH", "limit": 10}, answer={"messages": [_SEEN], "next": None}
+    ),
+    "get_message": Example(parameters=_ONE, answer={**_SEEN, **_WAITS, "escalations": []}),
+    "explain_message": Example(
+        parameters=_ONE,
+        answer={
+            "message_id": "1-1",
+            "state": "ready",
+            **_WAITS,
+            "priority": "HIGH",
+            "sent_priority": "HIGH",
+            "tiers_gained": 0,
+            "delivery_count": 0,
+            "ahead": 0,
+            "worst_wait_messages": 9,
+            "worst_wait_s": None,
+            "estimated_start": None,
+        },
+    ),
+    "escalate_messages": Example(
+        body={"message_ids": ["1-1"], "priority": "CRITICAL", "actor": "ada", "reason": "a customer waits"},
+        answer={"moved": ["1-1"], "not_pending": [], "unknown": []},
+    ),
+    "list_escalations": Example(
+        query={"limit": 10},
+        answer={
+            "escalations": [
+                {
+                    "at": "2027-01-31T12:00:01.500Z",
+                    "actor": "ada",
+                    "reason": "a customer waits",
+                    "priority": "CRITICAL",
+                    "until": None,
+                    "message_ids": ["1-1"],
+                }
+            ]
+        },
     ),
     "receive_messages": Example(query={"wait_s": 20, "visibility_timeout": 60}, answer=_RECEIVED),
     "extend_messages": Example(
@@ -135,20 +219,51 @@ EXAMPLES: dict[str, Example] = {
         answer={"done": 1, "results": [{"receipt": _RECEIPT, "status": "acked"}]},
     ),
     "ack_message": Example(
-        parameters={"queue": "orders", "message_id": "1-1"},
+        parameters=_ONE,
         query={"receipt": _RECEIPT},
         answer={"message_id": "1-1", "deleted": True},
     ),
-    "purge_queue": Example(answer={"purged": 0}),
+    "begin_redrive": Example(parameters=_DEAD, body={"rate_per_s": 50}, status=202, answer=_BEGUN),
+    "get_redrive": Example(parameters=_TASK, answer=_DONE),
+    "list_redrives": Example(parameters=_DEAD, answer={"tasks": [_DONE]}),
+    "end_redrive": Example(parameters=_TASK, answer=_DONE),
+    "requeue_message": Example(
+        parameters={**_DEAD, "message_id": "1-1"},
+        body={"into": "orders"},
+        answer={"message_id": "1-1", "requeued_to": "orders"},
+    ),
+    "read_history": Example(
+        query={"limit": 1},
+        answer={
+            "rows": [
+                {
+                    "message_id": "1-1",
+                    "priority": "CRITICAL",
+                    "sent_priority": "HIGH",
+                    "sent_at": "2027-01-31T12:00:01.000Z",
+                    "first_received_at": "2027-01-31T12:00:02.000Z",
+                    "last_received_at": "2027-01-31T12:00:03.000Z",
+                    "settled_at": "2027-01-31T12:00:04.000Z",
+                    "delivery_count": 2,
+                    "outcome": "acked",
+                    "error": "the payment service is down",
+                }
+            ],
+            "next_offset": 1,
+            "first_kept_offset": 0,
+            "end_offset": 65_536,
+        },
+    ),
+    "purge_queue": Example(answer={"purged": 2}),
     "delete_queue": Example(
         query={"with_dead_letters": True},
         answer={
             "queue_id": "q_1",
             "queue_name": "orders",
             "deleted": True,
-            "dead_letter_queue": None,
+            "dead_letter_queue": "orders.dead",
             "dead_letters": 0,
-            "dead_letters_deleted": False,
+            "dead_letters_deleted": True,
         },
     ),
 }
@@ -158,11 +273,18 @@ _SAME = {"queue": "$request.path.queue"}
 _MESSAGE = {**_SAME, "message_id": "$response.body#/message_id"}
 _CREATED = tuple(Link(name, _MADE) for name in ("get_queue", "send_messages", "receive_messages", "delete_queue"))
 
+_TASK_OF = {**_SAME, "task_id": "$response.body#/task_id"}
+
 # By operation and status.
 LINKS: dict[tuple[str, int], tuple[Link, ...]] = {
     ("create_queue", 201): _CREATED,
     ("create_queue", 200): _CREATED,
-    ("send_messages", 201): (Link("receive_messages", _SAME), Link("ack_message", _MESSAGE)),
+    ("send_messages", 201): (
+        Link("receive_messages", _SAME),
+        *(Link(name, _MESSAGE) for name in ("ack_message", "get_message", "explain_message")),
+    ),
+    ("begin_redrive", 202): (Link("get_redrive", _TASK_OF), Link("end_redrive", _TASK_OF)),
+    ("begin_redrive", 200): (Link("get_redrive", _TASK_OF),),
     ("receive_messages", 200): (Link("ack_message", {**_MESSAGE, "receipt": "$response.body#/receipt"}),),
 }
 

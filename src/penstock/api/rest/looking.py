@@ -13,7 +13,6 @@ from penstock.api.rest.sending import read_priority
 from penstock.api.rest.times import instant, maybe_instant
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
-from penstock.core.limits import AUDIT_MAX
 from penstock.store.interface import Escalation as StoredEscalation
 from penstock.store.interface import Explained, Message
 from penstock.wire import messages as wire
@@ -24,6 +23,9 @@ from penstock.wire.queues import PRIORITIES
 # The states of REST, and what a store calls them.
 PLACES: dict[State, str] = dict(zip(STATES, ("waiting", "resting", "leased", "spent", "moving"), strict=True))
 _STATES: dict[str, State] = {place: state for state, place in PLACES.items()}
+
+# An escalation may be of thousands; of a message, the last ones are told.
+SEARCHED_ESCALATIONS_MAX = 100
 
 S = TypeVar("S", bound=Seen)
 
@@ -68,11 +70,9 @@ async def look(call: Call) -> Answer:
     explanation = explained.explanation
     story.waits, story.reason = explanation.waits.name.lower(), explanation.waits.value
     story.until = maybe_instant(explanation.until_ms)
-    story.escalations = [
-        show_escalation(each, only=message_id)
-        for each in await store.audit(queue, most=AUDIT_MAX)
-        if message_id in each.ids
-    ]
+    if message.is_escalated:
+        trail = await store.audit(queue, most=SEARCHED_ESCALATIONS_MAX)
+        story.escalations = [show_escalation(each, only=message_id) for each in trail if message_id in each.ids]
     return Answer(story)
 
 

@@ -24,8 +24,11 @@ from penstock.api.rest.described import (
     FRAMED,
     HEADERS,
     LEASES,
+    NAME_CHARACTERS,
+    NAME_PATTERN,
     PATH_PARAMETERS,
     PRIORITY,
+    QUERY_PARAMETERS,
     REQUEST_HEADERS,
     STATUSES,
     TAGS,
@@ -135,10 +138,11 @@ def _mend(name: str, schema: Schema) -> None:
     for field, each in schema.get("properties", {}).items():
         if field == "priority" and "anyOf" in each:
             each["anyOf"] = PRIORITY
-        if _INSTANT.search(field):
-            for option in each.get("anyOf", [each]):
-                if option.get("type") == "string":
-                    option["format"] = "date-time"
+        for option in each.get("anyOf", [each]):
+            if option.get("type") == "string" and _INSTANT.search(field):
+                option["format"] = "date-time"
+            if option.get("pattern") == NAME_CHARACTERS:
+                option["pattern"] = NAME_PATTERN
     schema.update(TYPES.get(name, {}))
 
 
@@ -179,9 +183,8 @@ def _parameters(operation: Operation, schemas: _Schemas) -> Iterator[dict[str, A
 def _parameter(name: str, schema: Schema, *, where: str, is_required: bool) -> dict[str, Any]:
     schema = dict(schema)
     found: dict[str, Any] = {"name": name, "in": where, "required": is_required}
-    if description := schema.pop("description", None):
-        found["description"] = description
-    return {**found, "schema": schema}
+    description = schema.pop("description", None) or QUERY_PARAMETERS[name]
+    return {**found, "description": description, "schema": schema}
 
 
 def _example(values: dict[str, Any], name: str) -> dict[str, Any]:

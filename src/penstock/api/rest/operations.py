@@ -82,7 +82,16 @@ OPERATIONS: tuple[Operation, ...] = (
         run=sending.send,
         body=messages.Draft | messages.Drafts,
         answers={201: messages.Sent | messages.SentMany},
-        problems=("bad_field", "queue_not_found", "message_too_large", "body_too_large", "queue_full"),
+        problems=(
+            "bad_field",
+            "queue_not_found",
+            "key_reused",
+            "sender_fenced",
+            "send_forgotten",
+            "message_too_large",
+            "body_too_large",
+            "queue_full",
+        ),
         tag="messages",
     ),
     Operation(
@@ -267,7 +276,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="How far a redrive has come.",
         run=operating.get_redrive,
         answers={200: operators.RedriveTask},
-        problems=("task_not_found",),
+        problems=("queue_not_found", "task_not_found"),
         tag="operating",
     ),
     Operation(
@@ -278,7 +287,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Stop a redrive. What has gone back stays there; the answer is the task as it ended.",
         run=operating.end_redrive,
         answers={200: operators.RedriveTask},
-        problems=("task_not_found",),
+        problems=("queue_not_found", "task_not_found"),
         tag="operating",
     ),
     Operation(

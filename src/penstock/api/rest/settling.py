@@ -47,12 +47,21 @@ async def release(call: Call) -> Answer:
         settle = _read_frame(raw)
         _check_time(settle, DURATION_MS_MAX)
         wanted = _receipts_of(settle)
-        outcomes = await call.queues.release(queue, wanted, delay_ms=settle.time_ms, error=settle.text)
+        outcomes = await call.queues.release(
+            queue,
+            wanted,
+            delay_ms=settle.time_ms,
+            error=settle.text,
+            is_rejected=settle.is_rejected,
+            is_untouched=settle.is_untouched,
+        )
         return _settled_frame(settle, wanted, outcomes)
     asked: Releases = _read_releases.decode(raw, form)
     delay_ms = None if isinstance(asked.delay_s, UnsetType) else milliseconds(asked.delay_s)
     proofs = receipts.read_all(asked.receipts)
-    outcomes = await call.queues.release(queue, proofs, delay_ms=delay_ms, error=asked.error)
+    outcomes = await call.queues.release(
+        queue, proofs, delay_ms=delay_ms, error=asked.error, is_rejected=asked.reject, is_untouched=asked.untouched
+    )
     return _settled("released", asked.receipts, outcomes)
 
 

@@ -111,6 +111,17 @@ class Lane:
         """How large the bodies are that are in one record with that of a message."""
         return self.sizes[bisect_right(self.firsts, number) - 1]
 
+    def size_bytes(self, first: int, end: int) -> int:
+        """How large some bodies are, by the means of the records they are in."""
+        total = 0
+        while first < end:
+            entry = bisect_right(self.firsts, first) - 1
+            after = self.firsts[entry + 1] if entry + 1 < len(self.firsts) else self.next
+            after = min(end, after)
+            total += self.sizes[entry] * (after - first)
+            first = after
+        return total
+
     def spans(self, first: int, end: int) -> Iterator[Span]:
         while first < end:
             span = self.span(first, end)
@@ -225,6 +236,9 @@ class Places:
 
     def span(self, lane: int, number: int) -> Span:
         return self.lanes[lane].span(number, number + 1)
+
+    def size_bytes(self, runs: Sequence[Run]) -> int:
+        return sum(self.lanes[lane].size_bytes(first, first + length) for lane, first, length in runs)
 
 
 def move(event: Buried | Redriven, source: Places, target: Places) -> Iterator[Run]:

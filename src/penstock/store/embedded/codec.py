@@ -110,6 +110,7 @@ _LAYOUTS = (
     Layout(16, events.Arrived, struct.Struct("<IqIQ"), ("queue", "at_ms", "source", "sequence")),
     Layout(17, events.Moved, struct.Struct("<IqQ?"), ("queue", "at_ms", "sequence", "is_done")),
     Layout(18, events.Copied, _QUEUE, ("queue", "at_ms")),
+    Layout(19, events.Returned, _LEASE, ("queue", "at_ms", "lease"), has_mask=True),
 )
 _BY_EVENT = {layout.event: layout for layout in _LAYOUTS}
 _BY_KIND = {(layout.kind, VERSION): layout for layout in _LAYOUTS}

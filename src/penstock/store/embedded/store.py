@@ -11,11 +11,13 @@ from typing import Self
 
 from penstock.core.browsing import Sought
 from penstock.core.drafts import BadDraft, fault
-from penstock.core.events import Event
+from penstock.core.events import Event, Leased
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
+    BODY_BYTES_MAX,
     DURATION_MS_MAX,
     ERROR_CHARACTERS_MAX,
+    LEASE_BYTES_MAX,
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
     PAGE_MAX,
@@ -150,6 +152,9 @@ class EmbeddedStore:
     async def name(self, queue_id: str) -> str:
         return await self._shards.named(parse_queue(queue_id))
 
+    def now_ms(self) -> int:
+        return self._shards.all[0].now_ms()
+
     def watch(self, wake: Callable[[str], None]) -> None:
         self._shards.watch(wake)
 
@@ -189,6 +194,8 @@ class EmbeddedStore:
                 event = state.lease(want, now_ms=shard.now_ms(), token=token, lease_ms=lease_ms)
                 if event is None:
                     return None
+                if want > LEASE_BYTES_MAX // BODY_BYTES_MAX:
+                    event = _within_bytes(shard, state, event, lease_ms)
                 shard.write(space, [Fact(event)])
             handed = Handed(shard, state.state, event, self._shards.name_of)
         return await handed.delivery()
@@ -203,7 +210,14 @@ class EmbeddedStore:
         return await self._settle(shard, queue, receipts, decide)
 
     async def release(
-        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None = None, error: str = ""
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        delay_ms: int | None = None,
+        error: str = "",
+        is_rejected: bool = False,
+        is_untouched: bool = False,
     ) -> list[Outcome]:
         if delay_ms is not None and not 0 <= delay_ms <= DURATION_MS_MAX:
             raise ValueError(f"delay_ms is {delay_ms}; it must be from 0 to DURATION_MS_MAX ({DURATION_MS_MAX})")
@@ -213,9 +227,20 @@ class EmbeddedStore:
         error = error.encode(errors="replace").decode()
 
         def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
+            if is_untouched:
+                return state.give_back(lease, token, mask, now_ms=now_ms)
             # A roll for each lease: one for all would bring many leases of one message back as a herd.
             roll = self._runtime.dice.roll()
-            return state.release(lease, token, mask, now_ms=now_ms, roll=roll, delay_ms=delay_ms, error=error)
+            return state.release(
+                lease,
+                token,
+                mask,
+                now_ms=now_ms,
+                roll=roll,
+                delay_ms=delay_ms,
+                error=error,
+                is_rejected=is_rejected,
+            )
 
         return await self._settle(shard, queue, receipts, decide, text_bytes=4 * min(len(error), ERROR_CHARACTERS_MAX))
 
@@ -375,6 +400,11 @@ def _size(drafts: Drafts) -> int:
 
 
 def _check_settings(queue: str, settings: QueueSettings) -> None:
+    if settings.retention_ms and settings.delay_ms >= settings.retention_ms:
+        raise BadSettings(
+            f"delay_ms is {settings.delay_ms}; it has to be below retention_ms, which is {settings.retention_ms}: "
+            "messages would expire before they are due"
+        )
     if settings.dead_letters == queue:
         raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
     if settings.dead_letters:
@@ -384,6 +414,19 @@ def _check_settings(queue: str, settings: QueueSettings) -> None:
             f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
             "let it be 0, or say in dead_letters where to"
         )
+
+
+def _within_bytes(shard: Shard, state: Queue, event: Leased, lease_ms: int | None) -> Leased:
+    """Return a lease whose bodies fit into an answer: this one, or one of fewer messages. To decide again is free."""
+    while True:
+        size = shard.memory.places[state.state.queue].size_bytes(event.runs)
+        count = sum(run.length for run in event.runs)
+        if size <= LEASE_BYTES_MAX or count == 1:
+            return event
+        want = max(1, count * LEASE_BYTES_MAX // size)
+        again = state.lease(want, now_ms=event.at_ms, token=event.token, lease_ms=lease_ms)
+        assert again is not None
+        event = again
 
 
 def _check_lease(want: int, lease_ms: int | None) -> None:

@@ -1,0 +1,30 @@
+"""Workers: functions that are called with the messages of queues.
+
+    worker ──► consumer, one for each queue ──► attempt: middleware, time limit, thread, `seen`
+                  │        │
+                  │        └──► held: leases, extended by themselves
+                  └──► prefetch: how many to have in hand
+
+Start reading at `worker.py`, then `consumer.py`.
+"""
+
+from penstock.client.seen import MemorySeen, Seen, SqliteSeen
+from penstock.client.worker.middleware import CallNext, LoggingMiddleware, Middleware
+from penstock.client.worker.retry import Reject, Retry, RetryIn, TimeLimitExceeded
+from penstock.client.worker.settings import ConsumerStats
+from penstock.client.worker.worker import Worker
+
+__all__ = [
+    "CallNext",
+    "ConsumerStats",
+    "LoggingMiddleware",
+    "MemorySeen",
+    "Middleware",
+    "Reject",
+    "Retry",
+    "RetryIn",
+    "Seen",
+    "SqliteSeen",
+    "TimeLimitExceeded",
+    "Worker",
+]

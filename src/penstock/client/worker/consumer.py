@@ -1,0 +1,355 @@
+"""Works on the messages of one queue, until it is told to stop.
+
+    fetch ──► ready ──► work, `concurrency` at once ──► settle: ack, release or reject
+      ▲                      │                              │
+      └── room for more ─────┴──────────────────────────────┘        beat: extends what is held, all the while
+
+Laws of the file
+----------------
+1. A message is acked only after its work is done, and after `seen` knows so.
+2. Messages of one FIFO group that came together are worked on one after the other. When one fails, those after it are
+   given back untouched.
+3. A message whose lease was lost is not settled: others may have it.
+4. A place is free again when the work has ended, not when the server knows: settlements gather on their way. A thread
+   whose work was given up has its place until it ends.
+5. In the end everything in hand is settled or given back, except what a server that does not answer keeps us from.
+"""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from penstock.client.errors import Forbidden, PenstockError
+from penstock.client.message import Facts, Message
+from penstock.client.queue import Queue
+from penstock.client.worker.attempt import CANCELLED, GIVEN_BACK, Attempts, Ending, Work
+from penstock.client.worker.halt import Halt
+from penstock.client.worker.held import HeldLease, HeldLeases
+from penstock.client.worker.notes import LEASE_LOST, SEEN_FAILED, SERVER_FOUND, SERVER_LOST, SETTLING_FAILED, note
+from penstock.client.worker.prefetch import Prefetch
+from penstock.client.worker.retry import describe
+from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
+from penstock.wire.messages import MESSAGES_MAX
+from penstock.wire.queues import QueueView
+
+LEASE_S = 30.0
+FLUSH_S = 10.0
+GRACE_S = 0.25
+SETTLING_MAX = 4 * MESSAGES_MAX
+IDLE_POLL_S = 0.01
+RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
+
+T = TypeVar("T")
+
+
+class Consumer:
+    def __init__(self, queue: Queue, settings: ConsumerSettings, attempts: Attempts, halt: Halt) -> None:
+        self._queue = queue
+        self._settings = settings
+        self._attempts = attempts
+        self._halt = halt
+        self._loop = asyncio.get_running_loop()
+        self._lease_s = settings.visibility_timeout or LEASE_S
+        self._is_ordered = True
+        # Set once the queue was asked about both.
+        self._is_known = asyncio.Event()
+        self._prefetch = Prefetch(settings.concurrency, self._lease_s)
+        self._held = HeldLeases()
+        # Each is one message, or those of one FIFO group in their order.
+        self._ready: deque[list[Message]] = deque()
+        self._running = 0
+        self._works: set[Work] = set()
+        # Every task of a message: those that run, and those that settle.
+        self._open: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._is_server_lost = False
+        self._is_fetching = True
+        # When the last lease was asked for.
+        self._leased_at_s = float("-inf")
+        self._stats = ConsumerStats()
+        halt.join(settings.queue, self._cancel_works)
+        attempts.on_thread_ended = self._start_ready
+
+    async def run(self) -> None:
+        """Work until the halt begins, then drain."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            beating = tasks.create_task(self._beat())
+            fetching = tasks.create_task(self._fetch())
+            try:
+                await self._halt.begun.wait()
+            except asyncio.CancelledError:
+                # Whoever cancels does not want to wait; what is in hand is given back all the same.
+                self._halt.hurry()
+                await self._end(fetching, beating)
+                raise
+            await self._end(fetching, beating)
+
+    def stats(self) -> ConsumerStats:
+        stats = self._stats
+        stats.running, stats.prefetched = self._running, self._prefetched()
+        stats.settling, stats.abandoned_threads = len(self._open) - self._running, self._attempts.abandoned
+        return stats
+
+    # Fetching.
+
+    async def _fetch(self) -> None:
+        await self._ask_queue()
+        while not self._halt.begun.is_set():
+            wanted = self._wanted()
+            if wanted:
+                await self._lease(wanted)
+            else:
+                self._room.clear()
+                await self._room.wait()
+
+    async def _ask_queue(self) -> None:
+        """Learn how long leases are and whether groups have an order; who may not ask takes the careful answers."""
+
+        async def ask() -> QueueView | None:
+            try:
+                return await self._queue.describe()
+            except Forbidden:
+                return None
+
+        view = await self._persist(ask)
+        if view is not None:
+            self._is_ordered = view.fifo
+            self._lease_s = self._settings.visibility_timeout or view.visibility_timeout or LEASE_S
+            self._prefetch = Prefetch(self._settings.concurrency, self._lease_s)
+        self._is_known.set()
+
+    def _wanted(self) -> int:
+        """How many messages to ask for now."""
+        ready, most = self._prefetched(), self._prefetch.most()
+        if ready > most // 2 or len(self._open) > SETTLING_MAX:
+            return 0
+        return max(0, min(self._places() + most - ready, MESSAGES_MAX))
+
+    def _prefetched(self) -> int:
+        return sum(map(len, self._ready))
+
+    async def _lease(self, wanted: int) -> None:
+        since, is_idle = self._halt.happened, not self._open and not self._ready
+        wait_s = 0.0 if self._halt.is_until_idle else self._settings.wait_s
+        began_s = self._leased_at_s = self._loop.time()
+        facts = await self._persist(
+            lambda: self._queue.lease(limit=wanted, wait_s=wait_s, visibility_timeout=self._lease_s)
+        )
+        ended_s = self._loop.time()
+        if facts is not None:
+            self._prefetch.fetched(ended_s - began_s, is_whole=len(facts) == wanted)
+            self._take(facts, ended_s)
+        elif self._halt.is_until_idle:
+            if is_idle:
+                self._halt.found_nothing(self._settings.queue, since)
+            await asyncio.sleep(IDLE_POLL_S)
+
+    def _take(self, facts: Facts, now_s: float) -> None:
+        self._held.take(facts, now_s + self._lease_s)
+        self._stats.received += len(facts)
+        self._halt.happened += 1
+        chains: dict[str, list[Message]] = {}
+        for row in range(len(facts)):
+            message = Message(facts, row, self._queue)
+            group = message.group if self._is_ordered else None
+            if group is None:
+                self._ready.append([message])
+            elif group in chains:
+                chains[group].append(message)
+            else:
+                chains[group] = [message]
+                self._ready.append(chains[group])
+        self._start_ready()
+
+    async def _persist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until there is an answer. What is wrong is said once, and once when it is over."""
+        tries = 0
+        while True:
+            try:
+                answer = await ask()
+            except Exception as error:
+                if self._halt.is_until_idle:
+                    # A test would wait for ever.
+                    raise
+                tries += 1
+                if not self._is_server_lost:
+                    self._is_server_lost = True
+                    note(SERVER_LOST, logging.WARNING, queue=self._settings.queue, error=describe(error))
+                await asyncio.sleep(random.uniform(0.5, 1.0) * min(RETRY_S_MAX, RETRY_S_MIN * 2.0 ** min(tries, 10)))
+                continue
+            if self._is_server_lost:
+                self._is_server_lost = False
+                note(SERVER_FOUND, queue=self._settings.queue)
+            return answer
+
+    # Working.
+
+    def _places(self) -> int:
+        return self._settings.concurrency - self._running - self._attempts.abandoned
+
+    def _start_ready(self) -> None:
+        while self._ready and self._places() > 0 and not self._halt.begun.is_set():
+            self._running += 1
+            self._begin(self._work_on(self._ready.popleft()))
+        self._room.set()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            task = self._tasks.create_task(work)
+        except RuntimeError:
+            # All of the worker is being given up, because of a mistake in it: leases end by themselves.
+            work.close()
+            return
+        self._open.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._open.discard(task)
+        self._halt.happened += 1
+        self._room.set()
+
+    async def _work_on(self, chain: list[Message]) -> None:
+        """Work on a message and on those of its group after it, and leave the place to others once that is done."""
+        left = deque(chain)
+        try:
+            while left and not self._halt.begun.is_set() and self._held.has(left[0], self._loop.time()):
+                message = left.popleft()
+                ending = await self._attempt(message)
+                self._begin(self._settle(message, ending))
+                if not ending.is_good:
+                    break
+                if left:
+                    # Work that never waits must not keep others from their turn, nor the worker from stopping.
+                    await asyncio.sleep(0)
+        finally:
+            self._running -= 1
+            self._start_ready()
+            if left and self._halt.begun.is_set() and self._is_fetching:
+                self._ready.append(list(left))
+            elif left:
+                self._begin(self._settle_all(left))
+
+    async def _attempt(self, message: Message) -> Ending:
+        work = Work(message, asyncio.current_task())
+        self._works.add(work)
+        began_s = self._loop.time()
+        try:
+            return await self._attempts.attempt(work, self._lease_s)
+        except asyncio.CancelledError:
+            # Drained for too long, or its lease was lost.
+            self._begin(self._settle(message, CANCELLED))
+            raise
+        finally:
+            self._works.discard(work)
+            self._prefetch.worked(self._loop.time() - began_s)
+
+    async def _settle_all(self, messages: Iterable[Message]) -> None:
+        await asyncio.gather(*(self._settle(message, GIVEN_BACK) for message in messages))
+
+    async def _settle(self, message: Message, ending: Ending) -> None:
+        if not self._held.has(message, float("-inf")):
+            return
+        self._held.settle(message)
+        try:
+            done = await self._queue.settle(
+                ending.verb, message.held(), message.facts, time_ms=ending.time_ms, text=ending.text
+            )
+            if done:
+                self._stats.count(ending.outcome.value)
+            else:
+                self._lose(message)
+        except PenstockError as error:
+            fields = {"queue": message.queue, "id": message.id, "verb": ending.verb, "error": describe(error)}
+            note(SETTLING_FAILED, logging.WARNING, **fields)
+        finally:
+            self._held.drop(message)
+
+    # Holding.
+
+    async def _beat(self) -> None:
+        await self._is_known.wait()
+        while True:
+            now_s, due_s = self._loop.time(), self._held.next_due_s(self._lease_s)
+            # What is taken meanwhile is due later than that.
+            await asyncio.sleep(max(0.0, min(self._lease_s / 3, (due_s or now_s + self._lease_s) - now_s)))
+            # Those that are due soon go along.
+            due = self._held.due(self._loop.time() + self._lease_s / 10, self._lease_s)
+            await asyncio.gather(*map(self._extend, due), self._extend_claims())
+
+    async def _extend(self, lease: HeldLease) -> None:
+        asked, until_s = lease.rows & ~lease.settling, self._loop.time() + self._lease_s
+        if not asked:
+            # All of it is on its way to be settled: look again when that may have failed.
+            lease.until_s = until_s
+            return
+        try:
+            done = await self._queue.settle(
+                "extend", lease.facts.held(asked), lease.facts, time_ms=round(self._lease_s * 1_000)
+            )
+        except PenstockError as error:
+            # The lease may hold still: a server that was away begins them anew.
+            note(SETTLING_FAILED, logging.WARNING, queue=self._queue.name, verb="extend", error=describe(error))
+            lease.until_s = max(lease.until_s, self._loop.time() + self._lease_s / 3 + RETRY_S_MIN)
+            return
+        lost = self._held.extended(lease, asked, done, until_s)
+        for row in range(lost.bit_length()):
+            if lost >> row & 1:
+                self._lose(Message(lease.facts, row, self._queue))
+
+    async def _extend_claims(self) -> None:
+        """All work that runs keeps its claim, also if its lease was lost: nobody is to begin it a second time."""
+        seen = self._settings.seen
+        if seen is None:
+            return
+        for key in [work.key for work in self._works if work.key is not None]:
+            try:
+                await seen.extend(key, self._lease_s)
+            except Exception as error:
+                note(SEEN_FAILED, logging.ERROR, queue=self._queue.name, key=key, error=describe(error))
+
+    def _lose(self, message: Message) -> None:
+        """Its lease has ended, and others may have it: it is not settled, and its work is cancelled if wanted."""
+        self._stats.lost += 1
+        self._held.drop(message)
+        note(LEASE_LOST, logging.WARNING, queue=message.queue, id=message.id)
+        if self._settings.cancels_lost and self._settings.is_asynchronous:
+            for work in self._works:
+                if work.message.facts is message.facts and work.message.row == message.row:
+                    work.cancel()
+
+    # Ending.
+
+    async def _end(self, fetching: "asyncio.Task[None]", beating: "asyncio.Task[None]") -> None:
+        self._room.set()
+        # A lease that is just being answered would be held by nobody. One that waits for messages can be cancelled.
+        grace_s = 0.0 if self._halt.is_hurried else self._leased_at_s + GRACE_S - self._loop.time()
+        await asyncio.wait([fetching], timeout=max(0.0, grace_s))
+        fetching.cancel()
+        await asyncio.wait([fetching])
+        # Not before: it would lease again what is given back.
+        self._is_fetching = False
+        for chain in self._ready:
+            self._begin(self._settle_all(chain))
+        self._ready.clear()
+        await self._drain()
+        beating.cancel()
+
+    async def _drain(self) -> None:
+        """Wait for what runs, then cancel it; and wait until the server knows."""
+        ends_s = self._loop.time() + self._halt.drain_s
+        while self._works and not self._halt.is_hurried and (left_s := ends_s - self._loop.time()) > 0:
+            await asyncio.wait(self._open, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        self._cancel_works()
+        ends_s = self._loop.time() + FLUSH_S
+        while self._open and (left_s := ends_s - self._loop.time()) > 0:
+            await asyncio.wait(self._open, timeout=left_s)
+        for task in self._open:
+            task.cancel()
+
+    def _cancel_works(self) -> None:
+        for work in self._works:
+            work.cancel()

@@ -1,0 +1,184 @@
+"""A worker: functions for queues, and a process that calls them until it is told to stop.
+
+worker = Worker(client)
+
+@worker.handler("orders", concurrency=20)
+async def ship(message): ...
+
+await worker.run()            # until SIGTERM, SIGINT or worker.stop()
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from penstock.client.clients import Client
+from penstock.client.http import Address, HttpTransport
+from penstock.client.message import Message
+from penstock.client.seen import Seen
+from penstock.client.transport import Headers
+from penstock.client.worker.attempt import Attempts
+from penstock.client.worker.consumer import Consumer
+from penstock.client.worker.halt import Halt
+from penstock.client.worker.middleware import Middleware
+from penstock.client.worker.notes import HURRIED, STARTED, STOPPED, STOPPING, note
+from penstock.client.worker.retry import Retry, Rule, as_retry
+from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
+
+DRAIN_S = 30.0
+CONCURRENCY = 10
+
+F = TypeVar("F", bound=Callable[[Message], Any])
+
+
+class Worker:
+    """Calls functions with the messages of queues. ``client`` may be the URL of a server, with its ``key``.
+
+    When it is to stop, work that runs has ``drain_s`` to end.
+    """
+
+    def __init__(self, client: Client | str, *, key: str = "", drain_s: float = DRAIN_S) -> None:
+        self._given = client
+        self._key = key
+        self._drain_s = drain_s
+        self._settings: dict[str, ConsumerSettings] = {}
+        self._middleware: list[Middleware] = []
+        self._consumers: dict[str, Consumer] = {}
+        self._halt: Halt | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues it works on."""
+        return list(self._settings)
+
+    def handler(  # noqa: PLR0913 - what can be said about work is many things, and all but the queue have defaults.
+        self,
+        queue: str,
+        *,
+        concurrency: int = CONCURRENCY,
+        time_limit_s: float | None = None,
+        visibility_timeout: float | None = None,
+        retry: Retry | Mapping[type[BaseException], Rule] | None = None,
+        seen: Seen | None = None,
+        seen_key: Callable[[Message], str] | None = None,
+        cancels_lost: bool = True,
+    ) -> Callable[[F], F]:
+        """Let a function work on the messages of a queue, ``concurrency`` at once; a plain function runs in threads.
+
+        When it returns, the message is acked; when it raises, released, as ``retry`` says. The function itself is not
+        changed, so tests may call it.
+        """
+
+        def register(function: F) -> F:
+            if queue in self._settings:
+                raise ValueError(f"there is a handler for {queue!r} already")
+            self._settings[queue] = ConsumerSettings(
+                queue=queue,
+                function=function,
+                concurrency=concurrency,
+                time_limit_s=time_limit_s,
+                visibility_timeout=visibility_timeout,
+                retry=as_retry(retry),
+                seen=seen,
+                seen_key=seen_key,
+                cancels_lost=cancels_lost,
+            )
+            return function
+
+        return register
+
+    def use(self, middleware: Middleware) -> None:
+        """Put something around the work on every message; the first is outermost."""
+        self._middleware.append(middleware)
+
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Work until SIGTERM, SIGINT or `stop`; a second signal does not wait for work that runs.
+
+        With ``until_idle`` it ends once nothing can be received, for tests: messages that rest are not waited for,
+        and an error of the server is raised.
+        """
+        if self._halt is not None:
+            raise RuntimeError("the worker runs already")
+        if not self._settings:
+            raise RuntimeError("the worker has no handlers; say which function is for which queue with `handler`")
+        self._halt, self._loop = Halt(drain_s=self._drain_s, is_until_idle=until_idle), asyncio.get_running_loop()
+        client = self._given if isinstance(self._given, Client) else _client_of(self._given, self._key)
+        try:
+            with self._signals():
+                await self._consume(client, self._halt)
+        finally:
+            self._halt = self._loop = None
+            if client is not self._given:
+                await client.close()
+
+    def run_sync(self) -> None:
+        """`run`, for a program without an event loop. The client is closed in the end."""
+        asyncio.run(self._run_and_close())
+
+    def stop(self) -> None:
+        """Let `run` end in good order; a second time, without waiting for work that runs. From any thread."""
+        halt, loop = self._halt, self._loop
+        if halt is not None and loop is not None:
+            loop.call_soon_threadsafe(self._stop, halt)
+
+    def stats(self) -> dict[str, ConsumerStats]:
+        """For each queue, what came of its messages in the run that goes on, or in the last one."""
+        return {queue: consumer.stats() for queue, consumer in self._consumers.items()}
+
+    async def _consume(self, client: Client, halt: Halt) -> None:
+        attempts = {queue: Attempts(each, self._middleware) for queue, each in self._settings.items()}
+        self._consumers = {
+            queue: Consumer(client.queue(queue), each, attempts[queue], halt) for queue, each in self._settings.items()
+        }
+        note(STARTED, queues=",".join(self._settings))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for consumer in self._consumers.values():
+                    tasks.create_task(consumer.run())
+        finally:
+            for each in attempts.values():
+                each.close()
+            for seen in {id(each.seen): each.seen for each in self._settings.values() if each.seen}.values():
+                await seen.close()
+            note(STOPPED, queues=",".join(self._settings))
+
+    async def _run_and_close(self) -> None:
+        try:
+            await self.run()
+        finally:
+            if isinstance(self._given, Client):
+                await self._given.close()
+
+    def _stop(self, halt: Halt) -> None:
+        note(HURRIED if halt.begun.is_set() else STOPPING)
+        halt.stop()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Signals stop the worker, where they can be had: in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        kinds = (signal.SIGTERM, signal.SIGINT)
+        try:
+            for kind in kinds:
+                loop.add_signal_handler(kind, self.stop)
+        except NotImplementedError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            for kind in kinds:
+                loop.remove_signal_handler(kind)
+
+
+def _client_of(url: str, key: str) -> Client:
+    address = Address.of(url)
+    headers: Headers = (("authorization", f"Bearer {key}"),) if key else ()
+    return Client(lambda: HttpTransport(address, headers=headers, tls=None))

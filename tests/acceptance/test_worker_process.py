@@ -1,0 +1,178 @@
+"""Real workers in processes of their own: told to stop, killed, and left alone by their server."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.client import Queue
+from tests.client.serving import ROOT, Server
+from tests.worker.stage import eventually
+
+pytestmark = [pytest.mark.real_time, pytest.mark.slow]
+
+WORKER = """
+import asyncio, logging, sys
+from penstock.client.worker import Worker
+
+logging.basicConfig(level="INFO", stream=sys.stderr)
+worker = Worker(sys.argv[1], drain_s=float(sys.argv[3]))
+
+def tell(*words):
+    print(*words, flush=True)
+
+@worker.handler("orders", concurrency=int(sys.argv[2]))
+async def work(message):
+    tell("began", message.text)
+    if message.text.startswith("sleep"):
+        await asyncio.sleep(float(message.text.split()[1]))
+    tell("ended", message.text)
+
+worker.run_sync()
+tell("stopped")
+"""
+
+
+class WorkerProcess:
+    def __init__(self, url: str, *, concurrency: int = 5, drain_s: float = 30) -> None:
+        path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, url, str(concurrency), str(drain_s)],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    async def line(self) -> str:
+        """The next thing it says; nothing once it is gone."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            return (await asyncio.to_thread(self.process.stdout.readline)).strip()
+
+    async def lines(self) -> list[str]:
+        """Everything it says until it is gone."""
+        found = []
+        while line := await self.line():
+            found.append(line)
+        return found
+
+    async def ended(self) -> int:
+        return await asyncio.to_thread(self.process.wait, 30)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "data") as server:
+        yield server
+
+
+async def in_flight(queue: Queue) -> int:
+    return (await queue.describe()).in_flight
+
+
+async def test_a_worker_told_to_stop_ends_its_work_and_leaves_the_rest(server: Server) -> None:
+    worker = WorkerProcess(server.url, concurrency=2)
+    try:
+        async with penstock.connect(server.url) as client:
+            await client.create_queue("orders")
+            queue = client.queue("orders")
+            await queue.send_many(["sleep 0.5"] * 6)
+            assert [await worker.line(), await worker.line()] == ["began sleep 0.5"] * 2
+            worker.process.send_signal(signal.SIGTERM)
+            assert await worker.lines() == ["ended sleep 0.5"] * 2 + ["stopped"]
+            assert await worker.ended() == 0
+            view = await queue.describe()
+            assert (view.ready, view.in_flight) == (4, 0)
+    finally:
+        worker.close()
+
+
+async def test_a_second_signal_hurries_a_worker_and_nothing_is_lost(server: Server) -> None:
+    worker = WorkerProcess(server.url)
+    try:
+        async with penstock.connect(server.url) as client:
+            await client.create_queue("orders")
+            queue = client.queue("orders")
+            await queue.send("sleep 60")
+            assert await worker.line() == "began sleep 60"
+            worker.process.send_signal(signal.SIGINT)
+            await asyncio.sleep(0.5)
+            assert worker.process.poll() is None
+            worker.process.send_signal(signal.SIGINT)
+            assert await worker.lines() == ["stopped"]
+            message = await queue.receive()
+            assert message is not None
+            assert (message.text, message.delivery_count) == ("sleep 60", 2)
+    finally:
+        worker.close()
+
+
+async def test_messages_of_a_killed_worker_come_back_after_the_visibility_timeout(server: Server) -> None:
+    worker = WorkerProcess(server.url)
+    try:
+        async with penstock.connect(server.url) as client:
+            await client.create_queue("orders", visibility_timeout=1)
+            queue = client.queue("orders")
+            await queue.send("sleep 60")
+            assert await worker.line() == "began sleep 60"
+            # It holds the message for longer than one timeout.
+            assert await queue.receive(wait_s=1.5) is None
+            worker.process.kill()
+            message = await queue.receive(wait_s=5)
+            assert message is not None
+            assert message.delivery_count == 2
+    finally:
+        worker.close()
+
+
+async def test_a_worker_survives_the_restart_of_its_server(server: Server) -> None:
+    worker = WorkerProcess(server.url)
+    try:
+        async with penstock.connect(server.url) as client:
+            await client.create_queue("orders")
+            queue = client.queue("orders")
+            await queue.send("first")
+            assert [await worker.line(), await worker.line()] == ["began first", "ended first"]
+            await queue.send("sleep 2")
+            assert await worker.line() == "began sleep 2"
+            server.kill()
+            server.start()
+            await queue.send("second")
+            said = [await worker.line() for _ in range(3)]
+            assert sorted(said) == ["began second", "ended second", "ended sleep 2"]
+
+            async def is_empty() -> bool:
+                return (await queue.describe()).current_message_count == 0
+
+            # The message that was worked on meanwhile was acked, too: its lease began anew with the server.
+            await eventually(is_empty)
+    finally:
+        worker.close()
+
+
+async def test_a_worker_may_be_started_before_its_server_and_its_queue(server: Server) -> None:
+    server.stop()
+    worker = WorkerProcess(server.url)
+    try:
+        await asyncio.sleep(1)
+        server.start()
+        async with penstock.connect(server.url) as client:
+            await asyncio.sleep(0.5)
+            await client.create_queue("orders")
+            await client.queue("orders").send("first")
+            assert [await worker.line(), await worker.line()] == ["began first", "ended first"]
+    finally:
+        worker.close()

@@ -1,0 +1,1 @@
+"""Workers: what becomes of messages, of leases and of the process."""
