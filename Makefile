@@ -32,7 +32,7 @@ check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain write+fdatasync loop and with SQLite
+bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain disk loop, with SQLite and with Redis
 	$(BIN)/python -m bench
 
 sim: $(VENV)/dev.stamp ## Simulate many seeds (SEEDS=200 FIRST=0); prints a failing one

@@ -29,6 +29,8 @@ class Row:
     # To a table in SQLite whose writer puts all that waits into one transaction, or gives each call its own.
     to_sqlite: float | None = None
     to_sqlite_single: float | None = None
+    # To a stream in Redis whose answers wait for the disk, too.
+    to_redis: float | None = None
     ack_ms_p50: float | None = None
     ack_ms_p99: float | None = None
     ack_ms_p99_max: float | None = None
@@ -78,6 +80,15 @@ class Bench:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def number(value: float) -> str:
+    """Write a figure with as many digits as mean something.
+
+    >>> number(0.12345), number(12345.6)
+    ('0.123', '12,346')
+    """
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
 
 
 class Workload(Protocol):

@@ -11,40 +11,46 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
-import click
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import Bench, Row, Workload, core, log, store
+from bench import Bench, Row, Workload, core, log, number, server, store
 
 REPORTS: dict[str, Sequence[Workload]] = {
     "The log, beside a plain loop of write and fdatasync": log.WORKLOADS,
     "The store, beside a queue table in SQLite": store.WORKLOADS,
     "The core of queues, alone": core.WORKLOADS,
+    "The server over HTTP, beside Redis Streams": server.WORKLOADS,
 }
 RESULTS = Path(__file__).parent / "results"
 # Of a report that goes to a file or a pipe.
 REPORT_WIDTH = 132
 
 
-@click.command()
-@click.option(
-    "--only", multiple=True, metavar="NAME", help="Only this workload, or all with NAME in theirs. May be repeated."
-)
-@click.option("--quick", is_flag=True, help="Leave out what takes minutes or gigabytes, unless it is named by --only.")
-@click.option("--seconds", default=1.0, show_default=True, help="How long to measure each side of each round.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="A folder on the disk to measure.")
-@click.option("--json", "report", type=click.Path(path_type=Path, dir_okay=False), help="Write the results to a file.")
-def main(only: Sequence[str], quick: bool, seconds: float, data: Path | None, report: Path | None) -> None:
-    """Measure the log beside a plain loop of write and fdatasync, and the store beside a table in SQLite."""
-    chosen = {title: _chosen(workloads, only, quick) for title, workloads in REPORTS.items()}
+def main(
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this workload, or all with NAME in theirs. May be repeated."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out what takes minutes or gigabytes, unless it is named by --only.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0.01, help="How long to measure each side of each round.")] = 1.0,
+    data: Annotated[Path | None, typer.Option(help="A folder on the disk to measure.", file_okay=False)] = None,
+    report: Annotated[Path | None, typer.Option("--json", help="Write the results to a file.", dir_okay=False)] = None,
+) -> None:
+    """Measure the log, the store and the server, each beside what a team would use without us."""
+    chosen = {title: _chosen(workloads, only or (), quick) for title, workloads in REPORTS.items()}
     chosen = {title: workloads for title, workloads in chosen.items() if workloads}
     if not chosen:
         names = [workload.name for workloads in REPORTS.values() for workload in workloads]
-        raise click.UsageError("no such workload. There are: " + "; ".join(names))
+        raise typer.BadParameter("no such workload. There are: " + "; ".join(names), param_hint="--only")
     # A kill must not leave gigabytes behind, so it unwinds like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with _folder(data) as folder:
@@ -131,6 +137,7 @@ def _cells(row: Row) -> dict[str, str]:
         "× as many\nthreads": _number(row.to_many_threads),
         "× SQLite": _number(row.to_sqlite),
         "× SQLite,\nsingle": _number(row.to_sqlite_single),
+        "× Redis": _number(row.to_redis),
         "ack ms\np50 / p99": _pair(row.ack_ms_p50, row.ack_ms_p99) + bound,
         "peer ms\np50 / p99": _pair(row.peer_ms_p50, row.peer_ms_p99),
         "CPU µs\na message": _number(row.cpu_us),
@@ -143,9 +150,7 @@ def _pair(p50: float | None, p99: float | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
+    return "" if value is None else number(value)
 
 
 def _machine(folder: Path) -> dict[str, object]:
@@ -168,4 +173,6 @@ def _file_system(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    app.command()(main)
+    app()

@@ -1,104 +1,123 @@
-"""What thousands of idle long polls cost a server: CPU of its process, memory, and how soon they all wait.
+"""What a server costs that has nothing to do: its memory, and its CPU time with thousands of long polls waiting.
 
-    python -m bench.idle_polls --polls 10000 --queues 1 --seconds 40
+Each connection asks, waits for its 20 seconds, is answered with nothing and asks again. All begin as fast as they can
+be opened, so their answers come in the same rhythm; what is measured is one whole turn of it, after the first.
 
-Starts a server of its own in a folder of its own. Each connection asks, waits for its
-20 seconds, is answered with nothing and asks again; the load generator's own CPU is
-not counted.
+`python -m bench.idle_polls --polls 1000` measures another number of them, without the table.
 """
 
-import argparse
 import asyncio
-import contextlib
 import resource
-import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from time import perf_counter
+from typing import Annotated
 
+import typer
 import uvloop
 
-TICKS_PER_S = 100
+from bench import Bench, Row, processes, sdk
+from bench.asking import connections
+from bench.processes import Cpu, Server
+
 WAIT_S = 20
+REST_S = 1.0
+# Files that a process has open besides its connections.
+_SPARE_FILES = 100
 
 
-class Poll(asyncio.Protocol):
-    """One connection that polls again and again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleServer:
+    """Resident memory of a server with one empty queue, a moment after its start."""
 
-    answers = 0
+    name: str
+    memory_mb_max: float
+    steps: int = 1
+    is_long: bool = False
 
-    def __init__(self, queue: str) -> None:
-        self._request = f"GET /api/queues/{queue}/messages?wait_s={WAIT_S} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # The transports of uvloop do not inherit from those of asyncio.
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        assert data.startswith(b"HTTP/1.1 200"), data
-        Poll.answers += 1
-        self._transport.write(self._request)
-
-
-async def poll(port: int, polls: int, queues: int, seconds: float, pid: int) -> None:
-    loop = asyncio.get_running_loop()
-    begun = time.monotonic()
-    for number in range(polls):
-        await loop.create_connection(lambda name=f"q{number % queues}": Poll(name), "127.0.0.1", port)  # type: ignore[misc]
-    opened_s = time.monotonic() - begun
-    print(f"{polls} connections opened in {opened_s:.1f} s")
-    # The first answers come all at once, as the connections were opened; after them it is steady.
-    await asyncio.sleep(WAIT_S + opened_s)
-    Poll.answers = 0
-    before, began_at = cpu_s(pid), time.monotonic()
-    await asyncio.sleep(seconds)
-    spent, passed = cpu_s(pid) - before, time.monotonic() - began_at
-    print(f"server CPU {100 * spent / passed:.1f} % of a core; {Poll.answers / passed:.0f} answers/s")
-    print(f"{1e6 * spent / max(1, Poll.answers):.0f} µs of CPU for each poll; server memory {memory_mb(pid):.0f} MB")
+    def run(self, bench: Bench) -> list[Row]:
+        with bench.folder() as folder, processes.penstock(folder) as server:
+            spent = uvloop.run(_rest(server))
+            memory_mb = server.memory_mb()
+        bench.step_done()
+        return [
+            Row(
+                name=self.name,
+                figure=memory_mb,
+                unit="MB",
+                target=self.memory_mb_max,
+                is_ceiling=True,
+                remark=f"{spent.total_s / REST_S:.1%} of a core while nothing is asked of it",
+            )
+        ]
 
 
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdlePolls:
+    """The share of a core that long polls take while no message comes."""
 
+    name: str
+    polls: int
+    # In percent.
+    share_max: float
+    steps: int = 1
+    is_long: bool = True
 
-def memory_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS"))) / 1_024
+    def run(self, bench: Bench) -> list[Row]:
+        polls = min(self.polls, _allowed_files() - _SPARE_FILES)
+        with bench.folder() as folder, processes.penstock(folder) as server:
+            row = uvloop.run(self._measured(server, polls))
+        bench.step_done()
+        return [row]
 
-
-def create_queues(url: str, count: int) -> None:
-    for number in range(count):
-        request = urllib.request.Request(
-            f"{url}/api/queues", f'{{"queue_name": "q{number}"}}'.encode(), {"content-type": "application/json"}
+    async def _measured(self, server: Server, polls: int) -> Row:
+        async with sdk.opened(server):
+            pass
+        path = f"/api/queues/{sdk.QUEUE}/messages?wait_s={WAIT_S}"
+        began = perf_counter()
+        async with connections(server.port, f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode(), polls) as tally:
+            opened_s = perf_counter() - began
+            await asyncio.sleep(WAIT_S + opened_s)
+            before, answers, began = server.cpu(), tally.answers, perf_counter()
+            await asyncio.sleep(WAIT_S)
+            spent, seconds = server.cpu().since(before), perf_counter() - began
+            answers, memory_mb = tally.answers - answers, server.memory_mb()
+        assert not tally.failures
+        return Row(
+            name=self.name,
+            figure=100 * spent.total_s / seconds,
+            unit="% of a core",
+            target=self.share_max,
+            is_ceiling=True,
+            remark=f"{polls:,} connections, opened in {opened_s:.1f} s; {answers / seconds:,.0f} answers a second, "
+            f"CPU µs for each, user + system: {spent.user_s / answers * 1e6:.3g} + "
+            f"{spent.system_s / answers * 1e6:.3g}; {memory_mb:.0f} MB",
         )
-        urllib.request.urlopen(request).close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--polls", type=int, default=10_000)
-    parser.add_argument("--queues", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=40.0)
-    options = parser.parse_args()
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        command = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--data", f"{folder}/data"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        stack.callback(server.wait)
-        stack.callback(server.terminate)
-        assert server.stdout is not None
-        url = next(word for line in server.stdout for word in line.split() if word.startswith("http"))
-        print(f"an idle server has {memory_mb(server.pid):.0f} MB")
-        create_queues(url, options.queues)
-        port = int(url.rpartition(":")[2])
-        uvloop.run(poll(port, options.polls, options.queues, options.seconds, server.pid))
+async def _rest(server: Server) -> Cpu:
+    async with sdk.opened(server):
+        pass
+    before = server.cpu()
+    await asyncio.sleep(REST_S)
+    return server.cpu().since(before)
+
+
+def _allowed_files() -> int:
+    """Ask for as many open files as this process may have, and return how many."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+def main(polls: Annotated[int, typer.Option(min=1, help="How many connections wait.")] = 10_000) -> None:
+    """Measure what idle long polls cost a server."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), 1.0, lambda: None)
+        (row,) = IdlePolls(name="", polls=polls, share_max=5).run(bench)
+    print(f"{row.figure:.1f} {row.unit}; {row.remark}")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -9,20 +9,24 @@
 
 So the backlog neither grows nor runs dry, and no lease comes back empty. A
 message counts when its ack is durable: by then it was sent, leased and settled.
+
+The store's tasks call it in this process; those of a server call it through a
+client. What each process spent in the window is asked of its clock.
 """
 
 import asyncio
 import os
 from array import array
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any, Protocol
 
 from bench.peer import Window
+from bench.processes import Clocks, Cpu, own_cpu
 from penstock.core.message import Drafts
 from penstock.core.settings import QueueSettings
 from penstock.log.settings import LogSettings
@@ -32,13 +36,16 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS
 from penstock.store.embedded.store import EmbeddedStore
 
 MESSAGE_BYTES = 256
-# Sends in the backlog for each caller.
-BACKLOG_SENDS = 4
+ONLY_OURS: Clocks = {"process": own_cpu}
+
+
+class WindowTooShort(Exception):
+    """Not one message went all the way in it."""
 
 
 class Leased(Protocol):
     @property
-    def bodies(self) -> Sequence[bytes | memoryview]: ...
+    def bodies(self) -> Sequence[Sized]: ...
 
     def receipts(self) -> Any: ...
 
@@ -59,7 +66,8 @@ class Traffic:
 
     messages: int
     seconds: float
-    cpu_seconds: float
+    # Of each process that took part.
+    cpu: dict[str, Cpu]
     waits_ms: dict[str, "array[float]"] = field(repr=False)
 
     @property
@@ -68,8 +76,8 @@ class Traffic:
 
     @property
     def cpu_us(self) -> float:
-        """CPU time for each message, of all threads."""
-        return self.cpu_seconds / self.messages * 1e6
+        """CPU time for each message, of all threads of all processes."""
+        return sum(cpu.total_s for cpu in self.cpu.values()) / self.messages * 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,8 @@ class Crowd:
 
     callers: int
     batch: int
+    # For each caller; what is in the backlog at the end was sent and does not count.
+    backlog_sends: int = 4
 
     @property
     def senders(self) -> int:
@@ -125,34 +135,54 @@ async def fill(store: EmbeddedStore, queue: str, messages: int, crowd: Crowd) ->
             group.create_task(fill_share())
 
 
-async def run(store: Queues, queues: Sequence[str], crowd: Crowd, seconds: float) -> Traffic:
-    """Let a crowd send, lease and ack for some time. All that it sent is settled when it returns."""
-    return await _Run(store, queues, crowd, Window.lasting(seconds)).traffic()
+async def run(
+    store: Queues,
+    queues: Sequence[str],
+    crowd: Crowd,
+    seconds: float,
+    *,
+    clocks: Clocks = ONLY_OURS,
+    body_length: int = MESSAGE_BYTES,
+) -> Traffic:
+    """Let a crowd send, lease and ack for some time. All that it sent is settled when it returns.
+
+    ``body_length`` is what `len` says of each body that comes back.
+    """
+    return await _Run(store, queues, crowd, Window.lasting(seconds), body_length).traffic(clocks)
+
+
+async def measured(
+    window: Window, count: Callable[[], int], clocks: Clocks, waits_ms: dict[str, "array[float]"]
+) -> Traffic:
+    """Watch what others do in a window: how many messages are counted meanwhile, and what that costs."""
+    await asyncio.sleep(window.since - perf_counter())
+    began, before, spent = perf_counter(), count(), {name: clock() for name, clock in clocks.items()}
+    await asyncio.sleep(window.until - perf_counter())
+    seconds, messages = perf_counter() - began, count() - before
+    cpu = {name: clock().since(spent[name]) for name, clock in clocks.items()}
+    if not messages:
+        raise WindowTooShort(f"no message was done within {seconds:.1f} s; measure for longer: --seconds")
+    return Traffic(messages, seconds, cpu, waits_ms)
 
 
 class _Run:
-    def __init__(self, store: Queues, queues: Sequence[str], crowd: Crowd, window: Window) -> None:
+    def __init__(self, store: Queues, queues: Sequence[str], crowd: Crowd, window: Window, body_length: int) -> None:
         self._store = store
         self._crowd = crowd
         self._window = window
+        self._body_length = body_length
         self._drafts = crowd.drafts
         self._next: Iterator[str] = cycle(queues)
-        self._sent: asyncio.Queue[str | None] = asyncio.Queue(BACKLOG_SENDS * crowd.callers)
+        self._sent: asyncio.Queue[str | None] = asyncio.Queue(crowd.backlog_sends * crowd.callers)
         self._waits_ms = {verb: array("d") for verb in ("send", "lease", "ack")}
         self._messages = 0
 
-    async def traffic(self) -> Traffic:
-        window = self._window
+    async def traffic(self, clocks: Clocks) -> Traffic:
         async with asyncio.TaskGroup() as group:
             for _ in range(self._crowd.consumers):
                 group.create_task(self._consume())
             group.create_task(self._send_all())
-            await asyncio.sleep(window.since - perf_counter())
-            began, cpu_began, before = perf_counter(), process_time(), self._messages
-            await asyncio.sleep(window.until - perf_counter())
-            seconds, cpu_seconds = perf_counter() - began, process_time() - cpu_began
-            messages = self._messages - before
-        return Traffic(messages, seconds, cpu_seconds, self._waits_ms)
+            return await measured(self._window, lambda: self._messages, clocks, self._waits_ms)
 
     async def _send_all(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -178,7 +208,7 @@ class _Run:
             leased = perf_counter()
             assert delivery is not None
             # A consumer looks at what it was given, so a body that is only promised is paid for here.
-            assert sum(map(len, delivery.bodies)) == batch * MESSAGE_BYTES
+            assert sum(map(len, delivery.bodies)) == batch * self._body_length
             await store.ack(queue, delivery.receipts())
             leases_ms.append((leased - began) * 1_000)
             acks_ms.append((perf_counter() - leased) * 1_000)
