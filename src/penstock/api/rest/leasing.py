@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -96,12 +97,18 @@ def _origins(pasts: Sequence[Past | None]) -> tuple[list[bytes], list[int], list
 def received(delivery: Delivery, form: Format) -> list[Received]:
     until = instant(delivery.until_ms)
     proofs = receipts.texts(delivery.lease, delivery.token, len(delivery))
-    found = []
     columns = zip(
-        delivery.ids, proofs, delivery.bodies, delivery.tiers, delivery.deliveries, delivery.sent_at_ms, strict=True
+        delivery.ids,
+        proofs,
+        delivery.bodies,
+        delivery.attributes or repeat(b""),
+        delivery.tiers,
+        delivery.deliveries,
+        map(instant, delivery.sent_at_ms),
+        strict=False,
     )
-    for row, (message_id, receipt, body, tier, deliveries, sent_at_ms) in enumerate(columns):
-        attributes = b"" if delivery.attributes is None else delivery.attributes[row]
+    found = []
+    for message_id, receipt, body, attributes, tier, deliveries, sent_at in columns:
         data, encoded = show_body(body, attributes, form)
         message = Received(
             message_id=message_id,
@@ -112,17 +119,24 @@ def received(delivery: Delivery, form: Format) -> list[Received]:
             tier=tier,
             attributes=show_attributes(attributes, form),
             delivery_count=deliveries,
-            sent_at=instant(sent_at_ms),
+            sent_at=sent_at,
             invisible_until=until,
         )
+        found.append(message)
+    if delivery.groups is not None or delivery.errors is not None or delivery.pasts is not None:
+        _tell_more(found, delivery)
+    return found
+
+
+def _tell_more(found: list[Received], delivery: Delivery) -> None:
+    """Add what most messages do not have."""
+    for row, message in enumerate(found):
         if delivery.groups is not None and delivery.groups[row]:
             message.group = bytes(delivery.groups[row]).decode(errors="replace")
         if delivery.errors is not None and delivery.errors[row]:
             message.last_error = delivery.errors[row]
         if delivery.pasts is not None:
             show_past(message, delivery.pasts[row])
-        found.append(message)
-    return found
 
 
 def show_body(body: memoryview, attributes: bytes | memoryview, form: Format) -> tuple[Any, Any]:

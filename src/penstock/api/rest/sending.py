@@ -22,11 +22,21 @@ from penstock.core.queue import QueueFull
 from penstock.store.ids import MessageIds
 from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, Ids, SendFrame
-from penstock.wire.messages import ATTRIBUTES_BYTES_MAX, ATTRIBUTES_MAX, JSON_CONTENT, MESSAGES_MAX, Draft, Sent
+from penstock.wire.messages import (
+    ATTRIBUTES_BYTES_MAX,
+    ATTRIBUTES_MAX,
+    JSON_CONTENT,
+    MESSAGES_MAX,
+    Attributes,
+    Draft,
+    Sent,
+)
 from penstock.wire.queues import PRIORITIES
 
 TIERS_BY_NAME = {name: tier for tier, name in enumerate(PRIORITIES)} | {str(tier): tier for tier in range(5)}
 _NORMAL = 2
+# The attributes of a message that is JSON, and has no others.
+_JSON_ONLY = b'{"content_type":"%s"}' % JSON_CONTENT.encode()
 
 
 class OneOrMany(Draft, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
@@ -87,12 +97,15 @@ def _many(asked: OneOrMany) -> list[Draft]:
 
 def drafts_of(asked: Sequence[Draft], now_ms: Callable[[], int], *, is_many: bool) -> Drafts:
     """Return drafts as columns; a column that nobody uses is left out."""
-    if len(asked) == 1 and _is_plain(asked[0]) and isinstance(asked[0].data, str):
-        # The way of most single sends: text, and nothing else said.
-        return Drafts(bodies=[asked[0].data.encode()])
-    rows = [_Row(draft, f"messages[{row}]." if is_many else "") for row, draft in enumerate(asked)]
+    places = [f"messages[{row}]." for row in range(len(asked))] if is_many else [""]
+    bodies, are_json = zip(*map(_read_body, asked, places), strict=True)
+    if all(map(_is_plain, asked)):
+        # The way of most sends: data, and nothing else said.
+        marks = [_JSON_ONLY if is_json else b"" for is_json in are_json] if any(are_json) else None
+        return Drafts(bodies=bodies, attributes=marks)
+    rows = [_Row(*each) for each in zip(asked, places, are_json, strict=True)]
     return Drafts(
-        bodies=[row.body for row in rows],
+        bodies=bodies,
         tiers=bytes([row.tier for row in rows]) if any(row.tier != _NORMAL for row in rows) else None,
         visible_at_ms=_column([row.visible_at_ms(now_ms) for row in rows]),
         groups=_column([row.group for row in rows]),
@@ -111,7 +124,6 @@ def _is_plain(draft: Draft) -> bool:
         and draft.group is UNSET
         and draft.attributes is UNSET
         and draft.max_deliveries is UNSET
-        and draft.data_base64 is UNSET
     )
 
 
@@ -120,58 +132,20 @@ def _column(values: list[Any]) -> list[Any] | None:
 
 
 class _Row:
-    """One draft, checked; ``place`` says where it is, for errors."""
+    """What else is said about one draft, checked; ``place`` says where it is, for errors."""
 
-    __slots__ = ("body", "tier", "group", "dedup_id", "attributes", "deliveries_max", "_draft", "_place")
+    __slots__ = ("tier", "group", "dedup_id", "attributes", "deliveries_max", "_draft", "_place")
 
-    def __init__(self, draft: Draft, place: str) -> None:
+    def __init__(self, draft: Draft, place: str, is_json: bool) -> None:
         self._draft = draft
         self._place = place
-        self.body, is_json = self._read_body()
         self.tier = _NORMAL if draft.priority is UNSET else read_priority(draft.priority, place + "priority")
         self.group = b"" if isinstance(draft.group, UnsetType) else _text(draft.group, place + "group")
         self.dedup_id = b"" if isinstance(draft.dedup_id, UnsetType) else _text(draft.dedup_id, place + "dedup_id")
-        attributes = {} if isinstance(draft.attributes, UnsetType) else draft.attributes
-        if not _is_finite(attributes):
-            raise bad_field("an attribute is a number that is not finite, and JSON has none", place + "attributes")
-        if is_json:
-            attributes = {"content_type": JSON_CONTENT, **attributes}
-        self.attributes = _json(attributes) if attributes else b""
-        if len(self.attributes) > ATTRIBUTES_BYTES_MAX:
-            raise bad_field(
-                f"{len(self.attributes)} bytes of attributes; the limit is {ATTRIBUTES_BYTES_MAX}",
-                place + "attributes",
-                ATTRIBUTES_BYTES_MAX,
-            )
+        self.attributes = _JSON_ONLY if is_json else b""
+        if not isinstance(draft.attributes, UnsetType) and draft.attributes:
+            self.attributes = _attributes(draft.attributes, place + "attributes", is_json=is_json)
         self.deliveries_max = 0 if isinstance(draft.max_deliveries, UnsetType) else draft.max_deliveries
-
-    def _read_body(self) -> tuple[bytes, bool]:
-        data, encoded = self._draft.data, self._draft.data_base64
-        if not isinstance(encoded, UnsetType):
-            if data is not UNSET:
-                raise bad_field("data and data_base64 are both there; send one of them", self._place + "data_base64")
-            try:
-                return b64decode(encoded, validate=True), False
-            except ValueError as error:
-                raise bad_field(f"data_base64 is not base64: {error}", self._place + "data_base64") from None
-        if isinstance(data, str):
-            return data.encode(errors="surrogatepass"), False
-        if isinstance(data, bytes | memoryview | bytearray):
-            return bytes(data), False
-        if data is None or data is UNSET:
-            raise bad_field("a message needs data: text or any other JSON value but null", self._place + "data")
-        return self._encode(data), True
-
-    def _encode(self, data: Any) -> bytes:
-        """Return a value as JSON; MessagePack has values that JSON has not."""
-        try:
-            found = _json(data)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise bad_field(f"data has no JSON text: {error}", self._place + "data") from None
-        if b"null" in found and not _is_finite(data):
-            # It would be null for whoever receives it.
-            raise bad_field("data has a number that is not finite, and JSON has none", self._place + "data")
-        return found
 
     def visible_at_ms(self, now_ms: Callable[[], int]) -> int:
         delay_s, scheduled_at = self._draft.delay_s, self._draft.scheduled_at
@@ -181,6 +155,48 @@ class _Row:
             raise bad_field("delay_s and scheduled_at are both there; send one of them", self._place + "scheduled_at")
         at_ms = read_instant(scheduled_at, self._place + "scheduled_at")
         return _check_near(at_ms, now_ms(), self._place + "scheduled_at")
+
+
+def _attributes(attributes: Attributes, place: str, *, is_json: bool) -> bytes:
+    if not _is_finite(attributes):
+        raise bad_field("an attribute is a number that is not finite, and JSON has none", place)
+    found = _json({"content_type": JSON_CONTENT, **attributes} if is_json else attributes)
+    if len(found) > ATTRIBUTES_BYTES_MAX:
+        raise bad_field(
+            f"{len(found)} bytes of attributes; the limit is {ATTRIBUTES_BYTES_MAX}", place, ATTRIBUTES_BYTES_MAX
+        )
+    return found
+
+
+def _read_body(draft: Draft, place: str) -> tuple[bytes, bool]:
+    """Return the body of a draft, and whether it is a JSON value that is no text."""
+    data, encoded = draft.data, draft.data_base64
+    if not isinstance(encoded, UnsetType):
+        if data is not UNSET:
+            raise bad_field("data and data_base64 are both there; send one of them", place + "data_base64")
+        try:
+            return b64decode(encoded, validate=True), False
+        except ValueError as error:
+            raise bad_field(f"data_base64 is not base64: {error}", place + "data_base64") from None
+    if isinstance(data, str):
+        return data.encode(errors="surrogatepass"), False
+    if isinstance(data, bytes | memoryview | bytearray):
+        return bytes(data), False
+    if data is None or data is UNSET:
+        raise bad_field("a message needs data: text or any other JSON value but null", place + "data")
+    return _encode(data, place), True
+
+
+def _encode(data: Any, place: str) -> bytes:
+    """Return a value as JSON; MessagePack has values that JSON has not."""
+    try:
+        found = _json(data)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise bad_field(f"data has no JSON text: {error}", place + "data") from None
+    if b"null" in found and not _is_finite(data):
+        # It would be null for whoever receives it.
+        raise bad_field("data has a number that is not finite, and JSON has none", place + "data")
+    return found
 
 
 def _is_finite(value: Any) -> bool:
