@@ -75,6 +75,10 @@ class Shared:
         self.emptied: Callable[[], None] | None = None
 
 
+# Parts of an answer that are smaller together are joined before they are written.
+_JOINED_BYTES_MAX = 16_384
+
+
 class _Stopped(Exception):
     """Raised through the parser: the rest of what arrived is not looked at."""
 
@@ -253,9 +257,13 @@ class Connection(HttpToolsProtocol):
     def is_last_answer(self) -> bool:
         return self._shared.is_stopping
 
-    def write(self, data: bytes) -> None:
+    def write(self, *parts: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(data)
+            if sum(map(len, parts)) < _JOINED_BYTES_MAX:
+                self.transport.write(b"".join(parts))
+            else:
+                # A copy of a large answer would cost more than a second buffer.
+                self.transport.writelines(parts)
 
     def read_on(self, exchange: Exchange) -> None:
         """Somebody wants more of a request; one that waits behind it is not read on."""

@@ -47,7 +47,9 @@ class Line(Protocol):
         """The header of that name, as a line."""
         ...
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, *parts: bytes) -> None:
+        """Write something, or several things as one."""
+        ...
 
     def read_on(self, exchange: "Exchange") -> None:
         """Somebody waits for the rest of a request."""
@@ -76,11 +78,12 @@ class BadAnswer(RuntimeError):
 
 class Exchange:
     __slots__ = (
-        "_body",
         "_departure",
         "_head",
         "_is_chunked",
         "_news",
+        "_parts",
+        "_size",
         "_waiter",
         "began_at",
         "connection",
@@ -105,7 +108,9 @@ class Exchange:
         self.is_gone = False
         self.is_complete = False
         self.status = 0
-        self._body = bytearray()
+        # What has arrived and was not received, in parts, and how much it is.
+        self._parts: list[bytes] = []
+        self._size = 0
         # Whether there is something that the application has not received yet.
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
@@ -156,8 +161,8 @@ class Exchange:
             await self._waiter
         if self.is_gone or self.is_complete:
             return _GONE
-        body, self._body = bytes(self._body), bytearray()
-        self._news = False
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts, self._size, self._news = [], 0, False
         return {"type": "http.request", "body": body, "more_body": self.has_more_body}
 
     def departure(self) -> "asyncio.Future[None]":
@@ -212,9 +217,10 @@ class Exchange:
         elif self._is_chunked:
             body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             body += b"0\r\n\r\n" if is_last else b""
-        if self._head is not None:
-            body, self._head = self._head + body, None
-        if body:
+        head, self._head = self._head, None
+        if head is not None:
+            self.connection.write(head, body)
+        elif body:
             self.connection.write(body)
         if is_last:
             self.is_complete = True
@@ -225,9 +231,10 @@ class Exchange:
 
     def take_in(self, body: bytes) -> int:
         """Keep a part of the body for the application, and return how much is kept by now."""
-        self._body += body
+        self._parts.append(body)
+        self._size += len(body)
         self._tell()
-        return len(self._body)
+        return self._size
 
     def end_body(self) -> None:
         self.has_more_body = False
