@@ -80,8 +80,12 @@ def test_the_witness_notices_rows_that_are_told_twice_or_not_at_all() -> None:
 
 
 def test_a_process_that_outlives_its_parent_is_noticed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "input()", str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    command = [sys.executable, "-c", "print(flush=True); input()", str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+        # A process that has only just begun may not have its command line yet.
+        assert process.stdout is not None
+        process.stdout.readline()
         with pytest.raises(AssertionError, match="outlives its parent"):
             see_to_their_end(tmp_path, seconds_max=0)
         assert process.stdin is not None

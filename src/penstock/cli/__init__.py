@@ -25,7 +25,7 @@ from penstock.cli import (
     top,
     work,
 )
-from penstock.cli.printing import say
+from penstock.cli.printing import fit, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,6 +59,7 @@ def about(
     penstock receive orders                      receive it, print it, ack it
     penstock top                                 see what is going on
     """
+    fit()
 
 
 SERVER, MESSAGES, FOLDERS = "Run", "Queues and messages", "Folders"

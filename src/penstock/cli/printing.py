@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 PIPE_COLUMNS = 10_000
 
 
-def _made(*, is_error: bool) -> Console:
-    stream = sys.stderr if is_error else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
-    return Console(stderr=is_error, highlight=False, width=width)
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
 
 
-console = _made(is_error=False)
-errors = _made(is_error=True)
+def fit() -> None:
+    """Make lines as long as where they go to can have them; asked anew for each command."""
+    columns = os.environ.get("COLUMNS", "")
+    for each, stream in ((console, sys.stdout), (errors, sys.stderr)):
+        if columns.isdecimal():
+            each.width = int(columns)
+        elif not stream.isatty():
+            each.width = PIPE_COLUMNS
 
 
 def say(sentence: str) -> None:
@@ -49,11 +53,18 @@ def print_json(value: Any, *, is_error: bool = False) -> None:
 
 
 def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
-    """Return an empty table; ``numbers`` names the columns that stand to the right."""
+    """Return an empty table; ``numbers`` names the columns that stand to the right, and are never folded."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     right = set(numbers)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        is_number = column in right
+        made.add_column(
+            column,
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=is_number,
+            min_width=len(column) if is_number else None,
+        )
     return made
 
 

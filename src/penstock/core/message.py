@@ -5,7 +5,7 @@ per lane; a lane is one queue and the tier at which its messages were sent. What
 travels is batch-shaped: columns with one row for each message.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -35,6 +35,24 @@ class Run(NamedTuple):
 
 # `Run` of a tuple of three, at less than half the price: for whoever makes one for each batch.
 run_of = partial(tuple.__new__, Run)
+
+
+def keys_of(tiers: bytes, firsts: Sequence[int]) -> list[int]:
+    """Return the keys that messages of these tiers have, numbered in each from ``firsts`` on.
+
+    >>> keys_of(bytes([2, 2, 0]), [7, 0, 1, 0, 0])
+    [10, 18, 56]
+    """
+    if tiers and tiers.count(tiers[0]) == len(tiers):
+        first = firsts[tiers[0]] << 3 | tiers[0]
+        return list(range(first, first + 8 * len(tiers), 8))
+    following = [first << 3 | tier for tier, first in enumerate(firsts)]
+    keys: list[int] = []
+    for tier in tiers:
+        key = following[tier]
+        keys.append(key)
+        following[tier] = key + 8
+    return keys
 
 
 class Sender(NamedTuple):
@@ -103,6 +121,35 @@ class Receipts(Sequence[Receipt]):
         return [Receipt(self.lease, self.token, each) for each in rows]
 
 
+class HeldReceipts(Sequence[Receipt]):
+    """Receipts of several leases, for each the rows as the bits of a mask; each is made only when it is looked at."""
+
+    __slots__ = ("held", "length")
+
+    def __init__(self, held: dict[tuple[int, int], int]) -> None:
+        # By lease and token.
+        self.held = held
+        self.length = sum(map(int.bit_count, held.values()))
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Receipt]:
+        for (lease, token), mask in self.held.items():
+            for row in range(mask.bit_length()):
+                if mask >> row & 1:
+                    yield Receipt(lease, token, row)
+
+    @overload
+    def __getitem__(self, row: int) -> Receipt: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Receipt]: ...
+
+    def __getitem__(self, row: int | slice) -> Receipt | list[Receipt]:
+        return list(self)[row]
+
+
 def masks(receipts: Sequence[Receipt]) -> dict[tuple[int, int], int]:
     """Return the rows of each lease, by its id and token, as the bits of a mask; rows that cannot be are left out.
 
@@ -111,6 +158,8 @@ def masks(receipts: Sequence[Receipt]) -> dict[tuple[int, int], int]:
     """
     if isinstance(receipts, Receipts):
         return {(receipts.lease, receipts.token): (1 << receipts.length) - 1}
+    if isinstance(receipts, HeldReceipts):
+        return receipts.held
     found: dict[tuple[int, int], int] = {}
     for lease, token, row in receipts:
         if 0 <= row < LEASE_MESSAGES_MAX:

@@ -65,7 +65,7 @@ from penstock.core.limits import (
     RETRY_AFTER_MS_MIN,
     SWEEP_ROWS,
 )
-from penstock.core.message import Drafts, Origin, Run, Sender, Tier, as_runs
+from penstock.core.message import Drafts, Origin, Run, Sender, Tier, as_runs, keys_of
 from penstock.core.retry import backoff_ms
 from penstock.core.rows import FREE, LEASED, MOVING, RESTING, WAITING
 from penstock.core.settings import TIERS, BadSettings, QueueSettings
@@ -434,7 +434,7 @@ def _number(tiers: bytes, state: State) -> Sequence[int]:
     if tiers.count(tier) == count:
         first = state.lanes[tier].next << 3 | tier
         return range(first, first + 8 * count, 8)
-    return state.keys_of(tiers, [lane.next for lane in state.lanes])
+    return keys_of(tiers, [lane.next for lane in state.lanes])
 
 
 def _answers(fresh: Sequence[int], taken: dict[int, int], count: int) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from penstock.core.events import Sent
+from penstock.core.message import keys_of
 from penstock.core.settings import TIERS, DedupScope
 from penstock.core.state import State
 
@@ -37,7 +38,7 @@ def _send_more(state: State, event: Sent) -> None:
     if event.dedup_ids is not None and not has_live_ids:
         _remember_ids(state, event, event.dedup_ids, firsts)
     if event.sender is not None:
-        keys = state.keys_of(event.tiers, firsts)
+        keys = keys_of(event.tiers, firsts)
         for draft, message in event.repeats:
             keys.insert(draft, message)
         state.senders.remember(event.sender, keys, event.at_ms)
@@ -53,7 +54,7 @@ def _send_rows(state: State, event: Sent, *, has_live_ids: bool) -> None:
         first = lanes[tiers[0]].number(count, now_ms) << 3 | tiers[0]
         keys = range(first, first + 8 * count, 8)
     else:
-        keys = state.keys_of(tiers, [lane.next for lane in lanes])
+        keys = keys_of(tiers, [lane.next for lane in lanes])
         for tier in set(tiers):
             lanes[tier].number(tiers.count(tier), now_ms)
     is_even = event.visible_at_ms is None and event.deliveries_max is None
@@ -129,7 +130,7 @@ def add_row(state: State, tier: int, number: int, now_ms: int, group: bytes) -> 
 
 def _remember_ids(state: State, event: Sent, dedup_ids: tuple[bytes, ...], firsts: list[int]) -> None:
     until_ms = event.at_ms + state.settings.dedup_window_ms
-    for name, message in zip(dedup_ids, state.keys_of(event.tiers, firsts), strict=True):
+    for name, message in zip(dedup_ids, keys_of(event.tiers, firsts), strict=True):
         if name:
             state.dedup.remember(name, message, until_ms)
     state.soon(state.dedup.next_ms())

@@ -487,13 +487,3 @@ class State:
     def slot_of(self, lane: int, number: int) -> int:
         """The row of a message, or 0 if it is none."""
         return self.rows.index.get(key(lane, number), 0)
-
-    def keys_of(self, tiers: bytes, firsts: list[int]) -> list[int]:
-        """The keys that messages of these tiers have, numbered from ``firsts`` on."""
-        following = [first << 3 | tier for tier, first in enumerate(firsts)]
-        keys: list[int] = []
-        for tier in tiers:
-            key = following[tier]
-            keys.append(key)
-            following[tier] = key + 8
-        return keys

@@ -85,7 +85,11 @@ class Jobs:
     def schedule(self) -> None:
         if not self._is_busy and not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._start)
+            asyncio.get_running_loop().call_soon(self._wait_a_turn)
+
+    def _wait_a_turn(self) -> None:
+        # What an append wakes up appends in the next turn, and is to be in the same commit: a message and its lease.
+        asyncio.get_running_loop().call_soon(self._start)
 
     def _start(self) -> None:
         self._is_scheduled = False

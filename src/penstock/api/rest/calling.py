@@ -7,6 +7,7 @@ made from: the types in it decode the request, so the document cannot say otherw
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -189,6 +190,8 @@ def _too_large(size: int, bytes_max: int) -> Refused:
     return Refused("body_too_large", f"a body of {size} bytes or more; the limit is {bytes_max}", limit=bytes_max)
 
 
+# Those who poll ask the same again and again. Nobody changes what was asked.
+@lru_cache(maxsize=1_024)
 def read_query(query: bytes, kind: type[msgspec.Struct]) -> Any:
     """Read the query into a type; a name that is not known, or there twice, is refused."""
     try:

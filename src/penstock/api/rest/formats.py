@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ _encode_msgpack = msgspec.msgpack.Encoder().encode
 _MSGPACK_NAMES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
 
 
+# Clients say the same again and again.
+@lru_cache(maxsize=256)
 def sent_format(content_type: bytes | None, *, has_body: bool = True) -> Format:
     """Return the format of a request's body.
 
@@ -49,6 +52,7 @@ def sent_format(content_type: bytes | None, *, has_body: bool = True) -> Format:
     )
 
 
+@lru_cache(maxsize=256)
 def wanted_format(accept: bytes | None) -> Format:
     """Return the first format we speak that a client accepts; JSON if it does not say."""
     if accept in {None, b"*/*", b"application/json"}:

@@ -13,7 +13,7 @@ from penstock.api.rest.times import milliseconds
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
 from penstock.core.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
-from penstock.core.message import Receipt, Receipts
+from penstock.core.message import HeldReceipts, Receipt, Receipts
 from penstock.store.interface import Outcome
 from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, SettleFrame
@@ -128,12 +128,10 @@ def _receipts_of(settle: SettleFrame) -> Sequence[Receipt]:
         if rows & (rows + 1) == 0:
             # All of a lease, from its first message on: nothing is made for each.
             return Receipts(lease, token, rows.bit_length())
-    return [
-        Receipt(lease, token, row)
-        for lease, token, rows in settle.held
-        for row in range(rows.bit_length())
-        if rows >> row & 1
-    ]
+    held: dict[tuple[int, int], int] = {}
+    for lease, token, rows in settle.held:
+        held[lease, token] = held.get((lease, token), 0) | rows
+    return HeldReceipts(held)
 
 
 def _settled_frame(settle: SettleFrame, wanted: Sequence[Receipt], outcomes: Sequence[Outcome]) -> Answer:
