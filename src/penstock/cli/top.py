@@ -21,6 +21,9 @@ from penstock.wire.queues import PRIORITIES, QueueName
 
 SHOWN_MAX = 30
 # Lines of the screen that are not rows of the table.
+# On a narrower screen priorities have short names, and on a narrow one there is no room for them.
+WIDE_COLUMNS = 130
+MIDDLE_COLUMNS = 105
 FRAME_LINES = 4
 RATES = ("sent", "received", "acked")
 
@@ -91,16 +94,24 @@ def rates(before: Sample | None, now: Sample, queue: QueueName) -> dict[str, flo
 def drawn(before: Sample | None, now: Sample, most: int = SHOWN_MAX) -> Table:
     counts = ("ready", "in flight", "delayed")
     speeds = tuple(f"{name}/s" for name in RATES)
-    rows = table("queue", *counts, *speeds, "oldest", *PRIORITIES, numbers=[*counts, *speeds, "oldest", *PRIORITIES])
+    tiers = _tier_names(console.width)
+    numbers = [*counts, *speeds, "oldest", *tiers]
+    rows = table("queue", *numbers, numbers=numbers)
     for queue in now.queues[:most]:
         speed = ["-" if rate is None else f"{rate:,.0f}" for rate in rates(before, now, queue).values()]
-        tiers = [f"{ready:,}" if ready else "·" for ready in now.ready.get(queue.queue_name, [])]
+        waiting = [f"{ready:,}" if ready else "·" for ready in now.ready.get(queue.queue_name, [])]
         held = (f"{count:,}" for count in (queue.ready, queue.in_flight, queue.delayed))
         name = f"{queue.queue_name} (paused)" if queue.paused else queue.queue_name
-        rows.add_row(name, *held, *speed, duration(queue.oldest_age_s), *tiers)
+        rows.add_row(name, *held, *speed, duration(queue.oldest_age_s), *waiting[: len(tiers)])
     hidden = len(now.queues) - most
     rows.caption = f"and {hidden:,} more" if hidden > 0 else None
     return rows
+
+
+def _tier_names(columns: int) -> list[str]:
+    if columns >= WIDE_COLUMNS:
+        return list(PRIORITIES)
+    return [name[:4] for name in PRIORITIES] if columns >= MIDDLE_COLUMNS else []
 
 
 def _watch(session: Session, prefix: str, interval_s: float) -> None:
