@@ -20,12 +20,20 @@ if TYPE_CHECKING:
     from penstock.client import QueueNotFound as QueueNotFound
     from penstock.client import StaleReceipt as StaleReceipt
     from penstock.client import SyncClient as SyncClient
+    from penstock.client.worker import Reject as Reject
+    from penstock.client.worker import Retry as Retry
+    from penstock.client.worker import RetryIn as RetryIn
+    from penstock.client.worker import Worker as Worker
     from penstock.connect import connect as connect
 
 _CLIENT = "penstock.client"
+_WORKER = "penstock.client.worker"
 _HOMES = {
     "connect": "penstock.connect",
-    "Worker": "penstock.client.worker",
+    "Worker": _WORKER,
+    "Reject": _WORKER,
+    "Retry": _WORKER,
+    "RetryIn": _WORKER,
     "Batch": _CLIENT,
     "Client": _CLIENT,
     "Draft": _CLIENT,
