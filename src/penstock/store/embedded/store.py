@@ -106,6 +106,11 @@ class EmbeddedStore:
         """Open a store on a disk that is memory (`runtime/memory.py`): it keeps little that is dead."""
         return await cls.open(runtime, "memory", IN_MEMORY_JOURNAL, upkeep_ms=IN_MEMORY_UPKEEP_MS, keep=IN_MEMORY)
 
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """Its journals and histories, for whoever watches over them."""
+        return self._shards.all
+
     async def close(self) -> None:
         await self._shards.close()
 
