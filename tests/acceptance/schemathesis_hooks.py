@@ -14,7 +14,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from math import inf
+from math import inf, ulp
 from typing import Any
 
 import msgspec
@@ -148,6 +148,9 @@ MENDED: dict[object, tuple[Callable[[object], bool], Callable[[], Any]]] = {
         lambda: KNOWN_QUEUE,
     ),
     "queue_size": (lambda value: _is_between(value, 1, 1_000), lambda: 1_000),
+    # What is due after its queue lets go of it is refused.
+    "delay_s": (lambda value: _is_between(value, 60, 366 * 86_400), lambda: 60),
+    "retention_s": (lambda value: _is_between(value, ulp(0.0), 7_200), lambda: 7_200),
 }
 
 

@@ -326,10 +326,12 @@ class Client:
         now_ms = self._books.low_ms
         # Clients that do the same thing at the same time.
         same = b"at %d" % (now_ms // 20)
+        # What is due after its queue lets go of it would be refused.
+        late_ms = 250 if queue == "brief" else 400
         return Drafts(
             bodies=bodies,
             tiers=bytes(dice.choices(range(5), k=count)) if dice.random() < 0.7 else None,
-            visible_at_ms=[now_ms + dice.choice([0, 0, 30, 400]) for _ in bodies] if dice.random() < 0.3 else None,
+            visible_at_ms=[now_ms + dice.choice([0, 0, 30, late_ms]) for _ in bodies] if dice.random() < 0.3 else None,
             groups=[dice.choice([b"", b"a", b"b", b"c"]) for _ in bodies] if has_groups else None,
             dedup_ids=[dice.choice([b"", same, b"%d" % dice.randint(0, 40)]) for _ in bodies] if has_ids else None,
             attributes=[dice.randbytes(dice.choice([0, 9])) for _ in bodies] if dice.random() < 0.2 else None,

@@ -10,13 +10,21 @@ from tests.simulation.mutants import Mutant, OutOfDate, mutate
 from tests.tidy.source import ROOT
 
 LIVES_MAX = 400
+# Without its rule a store may bury the same message for ever. A life that does not end is noticed, too.
+ENDLESS = {"store-a-burial-only-adds": 60}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
 def test_a_broken_rule_is_noticed(mutant: Mutant) -> None:
     command = [sys.executable, "-m", "tests.simulation", "--mutant", mutant.name, "--seeds", str(LIVES_MAX)]
-    run = subprocess.run([*command, "--processes", "1"], cwd=ROOT, capture_output=True, text=True, check=False)
+    timeout_s = ENDLESS.get(mutant.name)
+    try:
+        run = subprocess.run(
+            [*command, "--processes", "1"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired:
+        return
     assert run.returncode == PROMISE_BROKEN, f"{mutant.name} lived {LIVES_MAX} lives:\n{run.stderr[-3_000:]}"
 
 
