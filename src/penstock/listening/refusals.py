@@ -4,13 +4,14 @@ from http import HTTPStatus
 
 import msgspec
 
-from penstock.wire.problems import PROBLEM_TYPE, Problem
+from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
 
 _encode = msgspec.json.Encoder().encode
 
 
-def refusal(status: int, code: str, title: str, detail: str, *, limit: int | None = None) -> bytes:
+def refusal(code: str, detail: str, *, limit: int | None = None) -> bytes:
     """Return a whole answer that ends its connection."""
+    _, status, title, *_ = CODES[code]
     body = _encode(
         Problem(title=title, status=status, code=code, detail=detail, limit=msgspec.UNSET if limit is None else limit)
     )
@@ -22,24 +23,24 @@ def refusal(status: int, code: str, title: str, detail: str, *, limit: int | Non
 
 
 def malformed() -> bytes:
-    return refusal(400, "bad_request", "The request cannot be understood", "this is not HTTP/1.1 as RFC 9112 has it")
+    return refusal("bad_request", "this is not HTTP/1.1 as RFC 9112 has it")
 
 
 def too_late(what: str, limit_s: float) -> bytes:
     detail = f"{what} did not arrive within {limit_s:g} s"
-    return refusal(408, "request_timeout", "The request did not arrive in time", detail)
+    return refusal("request_timeout", detail)
 
 
 def head_too_large(limit_bytes: int) -> bytes:
     detail = f"the request line and the headers have more than {limit_bytes} bytes"
-    return refusal(431, "headers_too_large", "The headers are too large", detail, limit=limit_bytes)
+    return refusal("headers_too_large", detail, limit=limit_bytes)
 
 
 def too_many_connections(most: int) -> bytes:
     detail = f"{most} connections are open already"
-    return refusal(503, "too_many_connections", "Too many connections", detail, limit=most)
+    return refusal("too_many_connections", detail, limit=most)
 
 
 def failed() -> bytes:
     detail = "the server made a mistake; its notes say which"
-    return refusal(500, "internal", "The server made a mistake", detail)
+    return refusal("internal", detail)

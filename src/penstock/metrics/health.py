@@ -101,21 +101,18 @@ def starting(health: Health) -> Router:
 
 async def _not_yet(scope: Any, receive: Any, send: Any) -> None:
     detail = "the server is starting: its store is being opened"
-    await problem("starting", 503, "The server is starting", detail)(scope, receive, send)
+    await refused("starting", detail)(scope, receive, send)
 
 
 def refused(code: str, detail: str) -> Response:
     """Return a problem of the table as an answer."""
-    known = CODES[code]
-    response = problem(code, known.status, known.title, detail)
-    if known.status == 401:
-        response.headers["www-authenticate"] = 'Bearer realm="penstock"'
-    return response
-
-
-def problem(code: str, status: int, title: str, detail: str) -> Response:
+    _, status, title, *_ = CODES[code]
+    headers = {}
+    if status == 401:
+        headers["www-authenticate"] = 'Bearer realm="penstock"'
+    elif status == 503:
+        headers["retry-after"] = "1"
     body = _encode(Problem(title=title, status=status, code=code, detail=detail))
-    headers = {"retry-after": "1"} if status == 503 else None
     return Response(body, status_code=status, media_type=PROBLEM_TYPE, headers=headers)
 
 

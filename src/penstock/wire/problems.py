@@ -95,7 +95,6 @@ CODES: dict[str, Code] = {
             False,
             "Look whether it was; send it under a new key.",
         ),
-        Code("length_required", 411, "The length must be said", False, "Send a Content-Length, or chunks."),
         Code("body_too_large", 413, "The request is too large", False, "Send fewer messages at once."),
         Code(
             "message_too_large",
@@ -115,8 +114,11 @@ CODES: dict[str, Code] = {
         Code("queue_full", 429, "The queue is full", True, "Wait for `Retry-After` seconds and send again."),
         Code("too_many_waiting", 429, "Too many are waiting", True, "Wait for `Retry-After` seconds and ask again."),
         Code("too_many_redrives", 429, "Too many redrives are running", True, "Wait until one of them has ended."),
+        Code("headers_too_large", 431, "The headers are too large", False, "Send fewer or shorter headers."),
         Code("internal", 500, "The server made a mistake", False, "Report it, with the notes of the server."),
         Code("busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
+        Code("starting", 503, "The server is starting", True, "Wait for `Retry-After` seconds and try again."),
+        Code("too_many_connections", 503, "Too many connections", True, "Close some, or raise `connections_max`."),
         Code("stopping", 503, "The server is stopping", True, "Try again: another one may be up soon."),
         Code("storage_full", 507, "The disk is full", True, "Ack or purge messages, or give it a larger disk."),
     )

@@ -242,7 +242,7 @@ def _problem_answers(operations: tuple[Operation, ...]) -> dict[str, Any]:
 
 def problem_codes(operation: Operation) -> list[str]:
     """Return every code an operation may answer with, those that every operation may included."""
-    with_body = ("length_required", "body_too_large", "unsupported_media_type") if operation.body is not None else ()
+    with_body = ("body_too_large", "unsupported_media_type") if operation.body is not None else ()
     everywhere = ("bad_request", "unauthorized", "forbidden", "not_acceptable", "request_timeout")
     failing = ("internal", "busy", "stopping", "storage_full")
     known = {*operation.problems, *with_body, *everywhere, *failing}
