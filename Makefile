@@ -13,7 +13,7 @@ export UV_PYTHON_DOWNLOADS := never
 export PYTHONHASHSEED := 0
 
 # System packages, one list: `package:command-that-proves-it`. Installed only when missing, and only as root.
-APT_PACKAGES := curl:curl
+APT_PACKAGES := curl:curl openjdk-17-jre-headless:java
 
 .PHONY: help serve test check bench sim chaos docs format lock clean
 

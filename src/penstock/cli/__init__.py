@@ -17,6 +17,7 @@ from penstock.cli import (
     dead_letters,
     escalate,
     key,
+    pipeline,
     queue,
     receive,
     repair,
@@ -62,7 +63,7 @@ def about(
     fit()
 
 
-SERVER, MESSAGES, FOLDERS = "Run", "Queues and messages", "Folders"
+SERVER, MESSAGES, FOLDERS, SPARK = "Run", "Queues and messages", "Folders", "Data"
 
 app.command("serve", rich_help_panel=SERVER)(serve.serve)
 app.command("work", rich_help_panel=SERVER)(work.work)
@@ -79,6 +80,7 @@ app.command("escalations", rich_help_panel=MESSAGES)(escalate.escalations)
 app.add_typer(dead_letters.app, name="dlq", rich_help_panel=MESSAGES)
 app.command("backup", rich_help_panel=FOLDERS)(backup.backup_command)
 app.command("repair", rich_help_panel=FOLDERS)(repair.repair_command)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SPARK)
 
 
 def main() -> None:

@@ -1,0 +1,148 @@
+"""How every job runs from the command line: a session, a bar while it works, a summary at the end.
+
+@app.command("audit")
+def audit(...own options..., spark: SparkOptions) ...
+    run_job("audit", lambda session, progress: jobs.audit.run(session, options, progress), ...)
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from penstock.cli.exits import Ending, refuse
+from penstock.cli.printing import console, counted, errors, plain, print_json, remark, say, table
+from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        help="Where Spark runs: local[*], local[2], spark://host:7077, yarn, k8s://… "
+        "By default on this machine, or where spark-submit says.",
+        rich_help_panel="Spark",
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", help="A setting of Spark, as name=value. May be repeated.", rich_help_panel="Spark"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as one line of JSON.")]
+KeyText = Annotated[
+    str,
+    typer.Option(
+        "--key",
+        envvar="PENSTOCK_KEY",
+        help="The API key, if a server is read or written. Others on this machine can see it; PENSTOCK_KEY hides it.",
+        rich_help_panel="Server",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a job is run: where, with what settings of Spark, and how its outcome is printed."""
+
+    name: str
+    master: str | None
+    conf: Sequence[str]
+    is_json: bool
+
+
+class Bar:
+    """What a job tells, on the terminal."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("Starting Spark", total=None, rate="")
+        self._began_s = time.monotonic()
+
+    def step(self, text: str) -> None:
+        self._began_s = time.monotonic()
+        self._bar.update(self._task, description=text, rate="", completed=0, total=None)
+        if self._bar.disable:
+            remark(text)
+
+    def rows(self, count: int, *, total: int | None = None, lag_s: float | None = None) -> None:
+        rate = count / max(time.monotonic() - self._began_s, 1e-3)
+        said = f"{counted(count, 'row')}, {rate:,.0f}/s" + ("" if lag_s is None else f", {lag_s:,.0f} s behind")
+        self._bar.update(self._task, completed=count, total=total, rate=said)
+
+
+def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") -> None:
+    """Run a job in a session of its own, show how it goes and what came of it, and end with its code."""
+    from penstock.pipeline.sessions import NoSpark, open_session
+
+    settings = dict(_setting(word) for word in running.conf)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
+    try:
+        with Progress(
+            *columns, TimeElapsedColumn(), console=errors, transient=True, disable=not errors.is_terminal
+        ) as bar:
+            shown = Bar(bar)
+            session = open_session(master=running.master, name=f"penstock-{running.name}", settings=settings)
+            try:
+                outcome = work(session, shown)
+            finally:
+                session.stop()
+    except NoSpark as error:
+        refuse(str(error), Ending.UNREACHABLE)
+    except JobFailed as error:
+        refuse(str(error), Ending.BAD_DATA)
+    _show(outcome, is_json=running.is_json)
+    if not outcome.is_good:
+        raise typer.Exit(Ending.NOTHING)
+
+
+def _setting(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"--conf is {word!r}; a setting of Spark is name=value")
+    return name, value
+
+
+def _show(outcome: Outcome, *, is_json: bool) -> None:
+    if is_json:
+        tables = {
+            each.title: [dict(zip(each.columns, row, strict=True)) for row in each.rows] for each in outcome.tables
+        }
+        print_json(
+            {
+                "sentence": outcome.sentence,
+                "is_good": outcome.is_good,
+                "figures": outcome.figures,
+                "tables": tables,
+                "written": list(outcome.written),
+            }
+        )
+        return
+    for each in outcome.tables:
+        say(f"\n{each.title}")
+        console.print(_table(each))
+    say(f"\n{outcome.sentence}" if outcome.tables else outcome.sentence)
+    for path in outcome.written:
+        say(f"  wrote {path}")
+
+
+def _table(given: Table) -> object:
+    def is_number(at: int) -> bool:
+        return all(isinstance(row[at], int | float) or row[at] is None for row in given.rows)
+
+    made = table(*given.columns, numbers=[column for at, column in enumerate(given.columns) if is_number(at)])
+    for row in given.rows:
+        made.add_row(*(plain(_cell(value)) for value in row))
+    return made
+
+
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

@@ -1,0 +1,97 @@
+"""Where history is read from: a server, the folder of a store, or an archive; all give the same columns.
+
+    http://…             a server, over HTTP
+    folder with journal  the data folder of a store, read directly
+    folder with manifest an archive that the archive job has written
+
+`read_history` adds `id`, the text that REST, the SDK and the CLI name a message by.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.jobs.outcome import JobFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+# Of an archive: the rows, and what says which files of them count.
+MESSAGES = "messages"
+MANIFEST = "manifest"
+DEAD_LETTERS = "dead_letters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What to read, and where; a server may want a key."""
+
+    where: str
+    key: str = ""
+    # Empty for all.
+    queues: Sequence[str] = ()
+    # By the time a message was settled, as RFC 3339: from this one on, and before that one.
+    since: str = ""
+    until: str = ""
+
+    @property
+    def is_server(self) -> bool:
+        return self.where.startswith(("http://", "https://"))
+
+
+def read_history(spark: "SparkSession", place: Place) -> "DataFrame":
+    """Return settled messages with the columns of `schemas.HISTORY` and `id`."""
+    return _archived(spark, place) if is_archive(spark, place.where) else _told(spark, place)
+
+
+def read_live(spark: "SparkSession", place: Place) -> "DataFrame":
+    """Return the messages that are in queues now, with the columns of `schemas.LIVE` and `id`; a server knows them."""
+    if not place.is_server:
+        raise JobFailed(
+            f"{place.where} does not know what is in the queues now: name a server, as in http://127.0.0.1:8080"
+        )
+    return with_id(_reader(spark, place).option("read", "live").load())
+
+
+def is_archive(spark: "SparkSession", where: str) -> bool:
+    return not where.startswith(("http://", "https://")) and has_path(spark, f"{where}/{MANIFEST}")
+
+
+def has_path(spark: "SparkSession", where: str) -> bool:
+    """Whether there is such a file or folder, on whatever file system Spark reaches."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(where)  # type: ignore[union-attr] # the jobs run in a classic session.
+    return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))
+
+
+def with_id(rows: "DataFrame") -> "DataFrame":
+    """Add the text that names a message: `<first queue>-<number · 8 + tier it was sent at>`, in hexadecimal."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    key = f.col("number") * 8 + f.col("sent_tier")
+    return rows.withColumn("id", f.concat_ws("-", f.lower(f.hex("first_queue")), f.lower(f.hex(key))))
+
+
+def _archived(spark: "SparkSession", place: Place) -> "DataFrame":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    rows = spark.read.parquet(f"{place.where}/{MESSAGES}")
+    if place.queues:
+        rows = rows.where(f.col("queue").isin(list(place.queues)))
+    # The day is the folder: whole days are never opened.
+    if place.since:
+        at = f.lit(place.since).cast("timestamp")
+        rows = rows.where((f.col("day") >= f.date_format(at, "yyyy-MM-dd")) & (f.col("settled_at") >= at))
+    if place.until:
+        at = f.lit(place.until).cast("timestamp")
+        rows = rows.where((f.col("day") <= f.date_format(at, "yyyy-MM-dd")) & (f.col("settled_at") < at))
+    return rows.drop("day")
+
+
+def _told(spark: "SparkSession", place: Place) -> "DataFrame":
+    return with_id(_reader(spark, place).load())
+
+
+def _reader(spark: "SparkSession", place: Place) -> "DataFrameReader":
+    reader = spark.read.format("penstock").option("url" if place.is_server else "path", place.where)
+    said = {"key": place.key, "queue": ",".join(place.queues), "startingTime": place.since, "endingTime": place.until}
+    return reader.options(**{name: value for name, value in said.items() if value})

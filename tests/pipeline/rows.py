@@ -1,0 +1,53 @@
+"""Small frames for the tests of transforms: a row is what differs from a plain acked message."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.pipeline.places import with_id
+from penstock.pipeline.schemas import HISTORY, ddl
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+_PRIORITIES = ("critical", "high", "normal", "low", "bulk")
+
+
+def at(seconds: float) -> datetime:
+    """Return a time so many seconds after noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def history(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Return a history: each row is acked at its first delivery, a second after it was received, unless it says otherwise."""
+    return with_id(spark.createDataFrame([_row(number, row) for number, row in enumerate(rows)], ddl(HISTORY)))
+
+
+def _row(number: int, said: Mapping[str, Any]) -> tuple[Any, ...]:
+    tier = said.get("tier", 2)
+    sent_tier = said.get("sent_tier", tier)
+    number = said.get("number", number)
+    row = {
+        "queue": "orders",
+        "queue_id": 1,
+        "first_queue": said.get("queue_id", 1),
+        "sent_tier": sent_tier,
+        "number": number,
+        "key": number * 8 + sent_tier,
+        "tier": tier,
+        "priority": _PRIORITIES[tier],
+        "sent_at": at(0),
+        "first_received_at": at(1),
+        "last_received_at": said.get("first_received_at", at(1)),
+        "settled_at": at(2),
+        "delivery_count": 1,
+        "outcome": "acked",
+        "group": None,
+        "error": None,
+        "data": None,
+        "attributes": None,
+        "shard": 0,
+        "offset": number,
+        **said,
+    }
+    return tuple(row[column.name] for column in HISTORY)
