@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 SIGNATURE = "signature"
 SIGNATURE_ID = "signature_id"
+ERROR_SIGNATURE = "error_signature"
 
 _WORDS_MAX = 300
 _FRAMES_MAX = 3
@@ -44,7 +45,6 @@ _KEY_CHARACTERS_MAX = 40
 _ERROR_DIGITS = 12
 _SHAPE_DIGITS = 6
 _KIB = 1024
-_STEPS = ("_text", "_words", "_frames", "_shape", "_error")
 
 # The ways in which a stack of calls is told, and each of its frames as file:function.
 # Python's own traceback, innermost last; what follows the last frame is the error.
@@ -128,23 +128,34 @@ _PLACEHOLDERS = (
 
 def with_signature(rows: "DataFrame") -> "DataFrame":
     """Add `signature` and `signature_id`, from `error` and, if there is such a column, `data`."""
-    text = f.substring(f.coalesce(f.col("error"), f.lit("")), 1, ERROR_CHARACTERS_MAX)
     shape = body_shape(f.col("data")) if "data" in rows.columns else f.lit(None).cast("string")
+    parts = with_error_signature(rows).withColumn("_shape", shape)
+    named = {
+        SIGNATURE: signature_of(f.col(ERROR_SIGNATURE), f.col("_shape")),
+        SIGNATURE_ID: signature_id_of(f.col(ERROR_SIGNATURE), f.col("_shape")),
+    }
+    return parts.withColumns(named).drop(ERROR_SIGNATURE, "_shape")
+
+
+def with_error_signature(rows: "DataFrame") -> "DataFrame":
+    """Add `error_signature`: the words and frames of `error`, or a remark that there are none."""
+    text = f.substring(f.coalesce(f.col("error"), f.lit("")), 1, ERROR_CHARACTERS_MAX)
     # What is used twice is a column of its own for a moment, or Spark would work out every pattern twice.
     for step in (
         {"_text": f.regexp_replace(text, r"\r\n?", "\n")},
-        {"_words": _words(f.col("_text")), "_frames": f.array_join(_frames(f.col("_text")), " > "), "_shape": shape},
-        {"_error": _error_signature(f.col("_words"), f.col("_frames"))},
+        {"_words": _words(f.col("_text")), "_frames": f.array_join(_frames(f.col("_text")), " > ")},
+        {ERROR_SIGNATURE: _error_signature(f.col("_words"), f.col("_frames"))},
     ):
         rows = rows.withColumns(step)
-    signature = f.concat_ws(" | ", "_error", "_shape")
-    identity = f.concat_ws("-", _digits(f.col("_error"), _ERROR_DIGITS), _digits(f.col("_shape"), _SHAPE_DIGITS))
-    return rows.withColumns({SIGNATURE: signature, SIGNATURE_ID: identity}).drop(*_STEPS)
+    return rows.drop("_text", "_words", "_frames")
 
 
-def error_id(signature: "Column") -> "Column":
-    """Return the part of a signature's id that is the same whatever the body was."""
-    return f.substring(signature, 1, _ERROR_DIGITS)
+def signature_of(error: "Column", shape: "Column") -> "Column":
+    return f.concat_ws(" | ", error, shape)
+
+
+def signature_id_of(error: "Column", shape: "Column") -> "Column":
+    return f.concat_ws("-", _digits(error, _ERROR_DIGITS), _digits(shape, _SHAPE_DIGITS))
 
 
 def _error_signature(words: "Column", frames: "Column") -> "Column":
