@@ -2,6 +2,9 @@
 
 import typer
 
+from penstock.cli.pipeline.signals import signals_command
+from penstock.cli.pipeline.skew import skew_command
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -18,3 +21,7 @@ def pipeline() -> None:
     penstock pipeline signals ./archive --out ./report            how it went, as tables and plots
     penstock pipeline triage ./archive --out ./triage             why messages failed, grouped
     """
+
+
+app.command("signals")(signals_command)
+app.command("skew")(skew_command)
