@@ -2,6 +2,9 @@
 
 import typer
 
+from penstock.cli.pipeline.load import load
+from penstock.cli.pipeline.replay import replay
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -18,3 +21,7 @@ def pipeline() -> None:
     penstock pipeline signals ./archive --out ./report            how it went, as tables and plots
     penstock pipeline triage ./archive --out ./triage             why messages failed, grouped
     """
+
+
+app.command("load")(load)
+app.command("replay")(replay)
