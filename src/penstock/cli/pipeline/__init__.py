@@ -2,8 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline.load import load
-from penstock.cli.pipeline.replay import replay
+from penstock.cli.pipeline import archive, load, package, replay
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -23,5 +22,7 @@ def pipeline() -> None:
     """
 
 
-app.command("load")(load)
-app.command("replay")(replay)
+app.command("archive")(archive.archive)
+app.command("load")(load.load)
+app.command("replay")(replay.replay)
+app.command("package")(package.package)

@@ -61,7 +61,6 @@ def load(
 
     [bold]Examples:[/]
 
-    penstock pipeline load orders.jsonl --queue orders
     penstock pipeline load 'in/*.csv' --queue orders --map data=body --map priority=level --dry-run
     penstock pipeline load orders.parquet --queue orders --id order_id --map 'data=to_json(struct(*))'
     """

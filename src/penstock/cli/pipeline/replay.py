@@ -62,13 +62,12 @@ def replay(
     from penstock.pipeline.jobs import replay as job_module
     from penstock.pipeline.transforms.replaying import Choice
 
-    attributes = pairs_of(attribute or (), "--attribute")
     options = job_module.ReplayOptions(
         place=Place(where=source, key=key, queues=queue or (), since=since, until=until),
         target=target_of(url, key, rate, max_wait),
         work=work,
         job=job,
-        choice=Choice(outcomes=outcome or (), attributes=attributes, where=where),
+        choice=Choice(outcomes=outcome or (), attributes=pairs_of(attribute or (), "--attribute"), where=where),
         signatures=signature,
         ids=ids,
         into=into,
