@@ -5,6 +5,7 @@ import typer
 from penstock.cli.pipeline import archive, package
 from penstock.cli.pipeline.signals import signals_command
 from penstock.cli.pipeline.skew import skew_command
+from penstock.cli.pipeline import archive, load, package, replay
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -25,6 +26,8 @@ def pipeline() -> None:
 
 
 app.command("archive")(archive.archive)
+app.command("load")(load.load)
+app.command("replay")(replay.replay)
 app.command("package")(package.package)
 app.command("signals")(signals_command)
 app.command("skew")(skew_command)
