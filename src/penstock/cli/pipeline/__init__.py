@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, package
+from penstock.cli.pipeline import archive, package, triage, whatif
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -24,3 +24,5 @@ def pipeline() -> None:
 
 app.command("archive")(archive.archive)
 app.command("package")(package.package)
+app.command("triage")(triage.triage)
+app.command("whatif")(whatif.whatif)
