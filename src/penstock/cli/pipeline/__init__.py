@@ -6,6 +6,7 @@ from penstock.cli.pipeline import archive, package
 from penstock.cli.pipeline.signals import signals_command
 from penstock.cli.pipeline.skew import skew_command
 from penstock.cli.pipeline import archive, load, package, replay
+from penstock.cli.pipeline import archive, package, triage, whatif
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -31,3 +32,5 @@ app.command("replay")(replay.replay)
 app.command("package")(package.package)
 app.command("signals")(signals_command)
 app.command("skew")(skew_command)
+app.command("triage")(triage.triage)
+app.command("whatif")(whatif.whatif)
