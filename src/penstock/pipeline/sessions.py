@@ -6,11 +6,11 @@ stays as it was told.
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from penstock.pipeline.java import NoJava, check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,13 +38,14 @@ class NoSpark(Exception):
 
 def open_session(*, master: str | None, name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
     """Return a session: on ``master``; without one, where `spark-submit` says, or else on all cores of this machine."""
-    _check_java()
-    if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        master = "local[*]"
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - it may not be installed.
     except ImportError:
         raise NoSpark("Spark is not installed. Install it with: pip install 'penstock[spark]'") from None
+    # Under spark-submit there is a Java that runs already, and it chose where.
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _check_java()
+        master = master or "local[*]"
     builder = SparkSession.builder.appName(name)
     wanted = dict(_ALWAYS)
     if master is not None:
@@ -60,10 +61,7 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
 
 
 def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    if shutil.which(java) is None:
-        raise NoSpark(
-            "Spark needs Java 17 or newer, and there is no `java` here. "
-            "On Debian: apt-get install openjdk-17-jre-headless; or set JAVA_HOME."
-        )
+    try:
+        check_java()
+    except NoJava as missing:
+        raise NoSpark(str(missing)) from None
