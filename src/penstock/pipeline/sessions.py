@@ -57,7 +57,20 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    register(session)
+    return session
+
+
+def register(session: "SparkSession") -> None:
+    """Make `format("penstock")` known to a session, also one of Spark Connect.
+
+    Spark finds the data source by itself only where Penstock is installed beside it. A zip
+    that is shipped with `--py-files` or `addArtifacts` comes too late for that.
+    """
+    from penstock.pipeline.source import PenstockSource  # noqa: PLC0415 - it needs Spark.
+
+    session.dataSource.register(PenstockSource)
 
 
 def _check_java() -> None:
