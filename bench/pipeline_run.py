@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.jobs.outcome import Silent
+from penstock.pipeline.places import Place
 from penstock.pipeline.sessions import open_session
 
 if TYPE_CHECKING:
@@ -65,12 +66,11 @@ def _timed(step: str, work: Callable[[], None]) -> tuple[str, float]:
 def _archive(spark: "SparkSession", history: Path, root: Path) -> None:
     from penstock.pipeline.jobs import archive  # noqa: PLC0415
 
-    archive.run(spark, archive.ArchiveOptions(source=str(history), root=str(root)), Silent())
+    archive.run(spark, archive.ArchiveOptions(source=Place(where=str(history)), root=str(root)), Silent())
 
 
 def _signals(spark: "SparkSession", source: Path, out: Path) -> None:
     from penstock.pipeline.jobs import signals  # noqa: PLC0415
-    from penstock.pipeline.places import Place  # noqa: PLC0415
 
     signals.run(spark, signals.SignalsOptions(place=Place(where=str(source)), out=str(out)), Silent())
 

@@ -53,7 +53,7 @@ def places(spark: SparkSession) -> DataFrame:
     """Ask tasks which Penstock they run with, and in which folder: each executor has its own."""
 
     def found(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
+        import pyarrow as pa  # type: ignore[import-untyped]
 
         import penstock
 
@@ -76,9 +76,11 @@ def write(spark: SparkSession, address: str, queue: str) -> None:
 
 def archived(spark: SparkSession, address: str, archive: str) -> str:
     from penstock.pipeline.jobs.archive import ArchiveOptions, run
-    from penstock.pipeline.jobs.outcome import Silent
 
-    return run(spark, ArchiveOptions(source=address, root=archive), Silent()).sentence
+    from penstock.pipeline.jobs.outcome import Silent
+    from penstock.pipeline.places import Place
+
+    return run(spark, ArchiveOptions(source=Place(where=address), root=archive), Silent()).sentence
 
 
 if __name__ == "__main__":

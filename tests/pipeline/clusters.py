@@ -10,11 +10,14 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
+
+import penstock
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS_MAX = 120
@@ -42,6 +45,14 @@ def bare_python(folder: Path) -> Path:
     python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
     python.chmod(0o755)
     return python
+
+
+def write_package(shipped: Path) -> None:
+    """Write the zip that `--py-files` ships."""
+    source = Path(penstock.__file__).parents[1]
+    with zipfile.ZipFile(shipped, "w") as package:
+        for path in sorted(source.rglob("*.py")):
+            package.write(path, path.relative_to(source))
 
 
 def environment(python: Path) -> dict[str, str]:

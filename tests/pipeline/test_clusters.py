@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.dataset as ds
+import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pytest
 
 import penstock
@@ -40,7 +40,7 @@ class Site(NamedTuple):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("clusters")
     shipped = folder / "penstock.zip"
-    write_package(shipped)
+    clusters.write_package(shipped)
     with server(folder / "data") as address:
         make_history(f"http://{address}")
         yield Site(f"http://{address}", shipped, clusters.bare_python(folder), folder)
@@ -63,7 +63,7 @@ def make_history(url: str) -> None:
 
 
 def test_the_python_of_the_executors_has_no_penstock_of_its_own(site: Site) -> None:
-    command = [site.python, "-c", "import pyspark, pyarrow; import penstock"]
+    command: list[str | Path] = [site.python, "-c", "import pyspark, pyarrow; import penstock"]
     done = subprocess.run(
         command, env=clusters.environment(site.python), cwd=site.folder, capture_output=True, text=True, check=False
     )
@@ -100,7 +100,7 @@ def submitted(site: Site, master: str, queue: str) -> dict[str, Any]:
     """Run the job on a cluster and return what it told."""
     answer = site.folder / f"{queue}.json"
     prepare(site, queue)
-    command = [JOB, site.url, queue, site.folder / f"{queue}.archive", answer]
+    command: list[str | Path] = [JOB, site.url, queue, site.folder / f"{queue}.archive", answer]
     clusters.submit(master, command, python=site.python, shipped=site.shipped, folder=site.folder)
     told: dict[str, Any] = json.loads(answer.read_text())
     # Each worker has an executor in a folder of its own, and both had tasks.
