@@ -79,9 +79,7 @@ class FolderHistories:
             index = segments.index_of(folder, span)
             if index.max_timestamp_ms < at_ms:
                 continue
-            for front in segments.fronts(folder, span, (0, index.position_at(at_ms))):
-                if front.max_timestamp_ms >= at_ms:
-                    return min(max(front.offset << ROW_BITS, kept.start), kept.end)
+            return min(max(_first_since(folder, span, index, at_ms) << ROW_BITS, kept.start), kept.end)
         return kept.end
 
     def offset_after(self, rows: Range, count: int) -> int:
@@ -215,6 +213,16 @@ class FolderHistories:
         after = next((base for base in bases if base > at), stop)
         size = (folder / segment_name(found[-1])).stat().st_size
         return Span(found[-1], min(after, stop), size, is_active=False)
+
+
+def _first_since(folder: Path, span: Span, index: Index, at_ms: int) -> int:
+    """Return the offset of the first frame of a segment with a row of this time or later, or an earlier one."""
+    entry = segments.entry_at(index, span, index.position_at(at_ms))
+    for front in segments.fronts(folder, span, entry):
+        if front.max_timestamp_ms >= at_ms:
+            return front.offset
+    # The index has promised one. Whoever reads all of the segment will see what is wrong with it.
+    return span.base_offset
 
 
 def _row_bytes(folder: Path, span: Span, index: Index) -> float:

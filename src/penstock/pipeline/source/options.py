@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from penstock.pipeline.schemas import HISTORY, LIVE, Column
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 # Offsets by shard, or one of Kafka's two words.
 Offsets: TypeAlias = "dict[int, int] | Literal['earliest', 'latest']"
+_WORDS: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "latest": "latest"}
 
 KEY_VARIABLE = "PENSTOCK_KEY"
 ROWS_PER_PARTITION = 500_000
@@ -176,7 +178,9 @@ def _path(text: str) -> str:
     if not text or text.startswith(("http://", "https://")):
         raise _Reason("the option for a server is url")
     # Whoever passes a path through Hadoop's own class gets a scheme before it.
-    return text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
+    plain = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
+    # Executors work elsewhere.
+    return str(Path(plain).absolute())
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -219,8 +223,8 @@ def _time_ms(text: str) -> int:
 
 
 def _offsets(text: str) -> Offsets:
-    if text == "earliest" or text == "latest":  # noqa: PLR1714 - so that mypy sees which words they are.
-        return text
+    if text in _WORDS:
+        return _WORDS[text]
     found: Any = json.loads(text)
     if not isinstance(found, dict):
         raise _Reason("it is no JSON object")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.pipeline.schemas import HISTORY, LIVE, Column, ddl
-from penstock.pipeline.source.options import BadOption, ReadOptions, read_options
 from penstock.pipeline.source.opening import open_histories
+from penstock.pipeline.source.options import BadOption, ReadOptions, read_options
 from penstock.pipeline.source.ranges import Slice, batch_ranges
 from penstock.pipeline.source.wrapping import Wanted
 

@@ -23,18 +23,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from penstock.core.limits import MIB
+from penstock.core.limits import BATCH_BYTES_MAX, MIB
+from penstock.frame import BadFrame
 from penstock.log import marker as markers
 from penstock.log.index import BadIndex, Index
 from penstock.log.manifest import NAME, SLOT_BYTES, Manifest, newest
 from penstock.log.marker import MARKER_BYTES
-from penstock.log.record import HEADER_BYTES, BadBatch, Header, check
+from penstock.log.record import HEADER_BYTES, BadBatch, Header, check, first_key
 from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted
 from penstock.log.scan import markers_from
 from penstock.log.segment import BadAt, base_offsets, index_names, segment_name, walk
-from penstock.runtime.interface import Buffer, File
-from penstock.store.embedded.history_frames import read_head
+from penstock.runtime.interface import File
+from penstock.store.embedded.history_frames import UnknownFrame, read_head
 
 _INDEX_EVERY_BYTES = 16 * 1024
 # Of a batch: its header, the front of its record and the key of a frame, with a margin.
@@ -185,8 +186,7 @@ def batches(folder: Path, span: Span, start: tuple[int, int]) -> Iterator[tuple[
             for at, header, batch in walk(file, position, span.end_bytes):
                 if header.is_marker:
                     continue
-                if header.base_offset != expected:
-                    raise BadAt(at, f"base offset {header.base_offset} where {expected} belongs")
+                _check_follows(at, header, expected)
                 yield header, batch
                 expected = header.next_offset
                 # What follows the end may be half written just now.
@@ -197,6 +197,12 @@ def batches(folder: Path, span: Span, start: tuple[int, int]) -> Iterator[tuple[
     if expected < span.next_offset:
         reason = f"it ends at offset {expected}, and should at {span.next_offset}"
         raise _damaged(folder, span.base_offset, span.end_bytes, reason, expected)
+
+
+def _check_follows(position: int, header: Header, expected: int) -> None:
+    """No CRC covers a base offset, so each must follow from the one before."""
+    if header.base_offset != expected:
+        raise BadAt(position, f"base offset {header.base_offset} where {expected} belongs")
 
 
 def _leads_to(file: File, offset: int, position: int) -> bool:
@@ -212,36 +218,42 @@ def _damaged(folder: Path, base_offset: int, position: int, reason: str, offset:
 
 
 def fronts(folder: Path, span: Span, start: tuple[int, int]) -> Iterator[Front]:
-    """Yield what the batches of a segment say of themselves, from one on, up to its end or to something strange."""
-    _, position = start
+    """Yield what the batches of a segment say of themselves, from one on, up to its end or to something strange.
+
+    A wrong hint is treated as in `batches`. What is strange is for whoever reads it to name.
+    """
+    expected, position = start
     with opened(folder, span.base_offset) as file:
-        while position < span.end_bytes:
-            front = file.read(position, _FRONT_BYTES)
-            if len(front) < HEADER_BYTES:
+        if not _leads_to(file, expected, position):
+            expected, position = span.base_offset, 0
+        while position < span.end_bytes and expected < span.next_offset:
+            found = _front(file.read(position, _FRONT_BYTES), position)
+            if found is None:
                 return
-            header = read_header(front)
-            if header.length < HEADER_BYTES - 12:
-                return
-            if not header.is_marker:
-                rows = 0 if header.is_hole else read_head(_key_of(front)).rows
-                size, at_ms = header.size, header.max_timestamp_ms
-                yield Front(header.base_offset, header.next_offset, position, size, rows, at_ms)
-            position += header.size
+            if found.next_offset > found.offset:
+                if found.offset != expected:
+                    return
+                yield found
+                expected = found.next_offset
+            position += found.size_bytes
 
 
-def _key_of(front: Buffer) -> bytes:
-    """Return the key of the first record: after its length, a byte of attributes, and two numbers."""
-    at = _past(front, HEADER_BYTES)
-    at = _past(front, _past(front, at + 1))
-    start = _past(front, at)
-    # Zigzag, and short: a key of a frame fits one byte.
-    return bytes(front[start : start + (front[at] >> 1)])
-
-
-def _past(front: Buffer, at: int) -> int:
-    while at < len(front) and front[at] & 0x80:
-        at += 1
-    return at + 1
+def _front(content: bytes, position: int) -> Front | None:
+    """Return what the front of a batch says; of a marker, that it has no offsets. None if it is neither."""
+    if len(content) < HEADER_BYTES:
+        return None
+    header = read_header(content)
+    if not HEADER_BYTES <= header.size <= BATCH_BYTES_MAX:
+        return None
+    next_offset, rows = header.next_offset, 0
+    if header.is_marker:
+        next_offset = header.base_offset
+    elif not header.is_hole:
+        try:
+            rows = read_head(first_key(content)).rows
+        except (BadBatch, BadFrame, UnknownFrame):
+            return None
+    return Front(header.base_offset, next_offset, position, header.size, rows, header.max_timestamp_ms)
 
 
 def index_of(folder: Path, span: Span) -> Index:

@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.pipeline.source.options import BadOption
 from penstock.pipeline.source.opening import open_histories
+from penstock.pipeline.source.options import BadOption
 from penstock.pipeline.source.ranges import (
     HistoryEndsBefore,
     Range,
