@@ -88,6 +88,16 @@ def _told(spark: "SparkSession", place: Place) -> "DataFrame":
 
 
 def _reader(spark: "SparkSession", place: Place) -> "DataFrameReader":
-    reader = spark.read.format("penstock").option("url" if place.is_server else "path", place.where)
-    said = {"key": place.key, "queue": ",".join(place.queues), "startingTime": place.since, "endingTime": place.until}
-    return reader.options(**{name: value for name, value in said.items() if value})
+    return spark.read.format("penstock").options(**source_options(place))
+
+
+def source_options(place: Place) -> dict[str, str]:
+    """Return a server or a data folder as options of `format("penstock")`."""
+    said = {
+        "url" if place.is_server else "path": place.where,
+        "key": place.key,
+        "queue": ",".join(place.queues),
+        "startingTime": place.since,
+        "endingTime": place.until,
+    }
+    return {name: value for name, value in said.items() if value}
