@@ -1,9 +1,11 @@
 """The archive job, from a data folder: what it reads, refuses, and goes on with."""
 
-import json
 import threading
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pytest
@@ -11,12 +13,13 @@ from pyspark.sql import SparkSession
 
 from bench.pipeline_data import write_history
 from penstock.pipeline.archives.begins import AnotherHistory, RowsAreGone, beginning
+from penstock.pipeline.archives.committing import recover
 from penstock.pipeline.archives.files import LocalFiles
 from penstock.pipeline.archives.locking import ArchiveTaken, Lock
-from penstock.pipeline.archives.manifest import newest_entries
+from penstock.pipeline.archives.manifest import Entry, newest_entries, text_of
 from penstock.pipeline.archives.stream import now_ms
 from penstock.pipeline.jobs.archive import ArchiveOptions, run
-from penstock.pipeline.jobs.outcome import JobFailed, Silent
+from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.source.ranges import Range
 
@@ -37,72 +40,85 @@ def places_of(root: Path) -> Counter[tuple[int, int]]:
     return Counter(zip(table["shard"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
-def test_a_history_is_archived_once_in_batches_however_often_it_is_run(
-    spark: SparkSession, data: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "archive"
-    options = ArchiveOptions(source=Place(where=str(data)), root=str(root), rows_per_batch=PER_BATCH)
-    first = run(spark, options, Silent())
-    again = run(spark, options, Silent())
+class Archived(NamedTuple):
+    """A history that was archived by two runs: one that followed and was stopped, and one that did the rest."""
 
-    source = read_history(spark, Place(where=str(data)))
-    assert places_of(root) == Counter((row["shard"], row["offset"]) for row in source.select("shard", "offset").collect())
-    assert first.figures["rows"] == ROWS
-    assert first.figures["batches"] == len(newest_entries(LocalFiles(root))) > 1
-    assert (again.figures["rows"], again.figures["batches"]) == (0, 0)
-    assert again.sentence == "Nothing new: the archive has all that was settled."
-    (table,) = first.tables
-    assert [row[0] for row in table.rows] == ["mail", "orders"]
-    assert sum(int(row[1] or 0) for row in table.rows) == ROWS
-    assert sorted(each.name for each in root.iterdir()) == ["manifest", "messages", "staging"]
+    root: Path
+    stopped: Outcome
+    first: Sequence[Entry]
+    rest: Outcome
+    lag_s: float | None
 
 
-def test_a_run_that_follows_ends_between_batches_when_it_is_told(
-    spark: SparkSession, data: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "archive"
+@pytest.fixture(scope="module")
+def archived(spark: SparkSession, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Archived:
+    root = tmp_path_factory.mktemp("archived") / "archive"
     stopping = threading.Event()
+    lags: list[float | None] = []
 
     class Stops(Silent):
         def rows(self, count: int, *, total: int | None = None, lag_s: float | None = None) -> None:
-            assert lag_s is not None
-            assert lag_s > 0
+            lags.append(lag_s)
             stopping.set()
 
-    options = ArchiveOptions(
-        source=Place(where=str(data)), root=str(root), rows_per_batch=PER_BATCH, is_following=True, every_s=0.1
-    )
-    stopped = run(spark, options, Stops(), stopping)
-    (entry,) = newest_entries(LocalFiles(root))
-    rest = run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(root)), Silent())
+    options = ArchiveOptions(source=Place(where=str(data)), root=str(root), rows_per_batch=PER_BATCH)
+    stopped = run(spark, replace(options, is_following=True, every_s=0.1), Stops(), stopping)
+    first = newest_entries(LocalFiles(root))
+    return Archived(root, stopped, first, run(spark, options, Silent()), lags[0])
 
-    assert entry.rows == stopped.figures["rows"]
+
+def test_a_run_that_follows_ends_between_batches_when_it_is_told(archived: Archived) -> None:
+    (entry,) = archived.first
+
+    assert entry.rows == archived.stopped.figures["rows"]
     assert 0 < entry.rows < ROWS
-    assert int(rest.figures["rows"]) + entry.rows == ROWS
-    assert set(places_of(root).values()) == {1}
-    assert sum(places_of(root).values()) == ROWS
+    assert archived.lag_s is not None
+    assert archived.lag_s > 0
+
+
+def test_each_row_of_a_history_is_archived_once_over_several_runs(
+    spark: SparkSession, data: Path, archived: Archived
+) -> None:
+    source = read_history(spark, Place(where=str(data))).select("shard", "offset")
+
+    assert places_of(archived.root) == Counter(tuple(row) for row in source.collect())
+    assert sum(each.rows for each in newest_entries(LocalFiles(archived.root))) == ROWS
+    assert archived.rest.figures["rows"] == ROWS - archived.first[0].rows
+    assert archived.rest.figures["batches"] == 2
+    (table,) = archived.rest.tables
+    assert [row[0] for row in table.rows] == ["mail", "orders"]
+    assert sum(int(row[1] or 0) for row in table.rows) == archived.rest.figures["rows"]
+    assert sorted(each.name for each in archived.root.iterdir()) == ["manifest", "messages", "staging"]
+
+
+def test_a_run_that_finds_nothing_new_says_so(spark: SparkSession, data: Path, archived: Archived) -> None:
+    before = places_of(archived.root)
+    again = run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(archived.root)), Silent())
+
+    assert again.figures == {"rows": 0, "batches": 0, "files": 0, "bytes": 0}
+    assert again.sentence == "Nothing new: the archive has all that was settled."
+    assert places_of(archived.root) == before
 
 
 def test_an_archive_of_some_queues_stays_one_of_these(spark: SparkSession, data: Path, tmp_path: Path) -> None:
-    root = tmp_path / "archive"
-    some = ArchiveOptions(source=Place(where=str(data), queues=["mail"]), root=str(root))
-    done = run(spark, some, Silent())
+    staging = tmp_path / "staging" / "left-behind"
+    staging.mkdir(parents=True)
+    recover(LocalFiles(tmp_path), source=str(data), queues=["mail"], written_at=text_of(0))
 
-    assert 0 < int(done.figures["rows"]) < ROWS
     with pytest.raises(JobFailed, match="is an archive of mail: take the same, or begin another"):
-        run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(root)), Silent())
+        run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(tmp_path)), Silent())
 
 
-def test_another_source_is_refused_unless_it_only_moved(spark: SparkSession, data: Path, tmp_path: Path) -> None:
-    root, other = tmp_path / "archive", tmp_path / "other"
-    run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(root)), Silent())
+def test_another_source_is_refused_unless_it_only_moved(
+    spark: SparkSession, data: Path, archived: Archived, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
     other.symlink_to(data)
 
-    options = ArchiveOptions(source=Place(where=str(other)), root=str(root))
+    options = ArchiveOptions(source=Place(where=str(other)), root=str(archived.root))
     with pytest.raises(JobFailed, match="under another address, say --moved"):
         run(spark, options, Silent())
-    moved = ArchiveOptions(source=Place(where=str(other)), root=str(root), is_moved=True)
-    assert run(spark, moved, Silent()).figures["rows"] == 0
+    assert run(spark, replace(options, is_moved=True), Silent()).figures["rows"] == 0
 
 
 @pytest.mark.parametrize(
@@ -144,13 +160,9 @@ class Reached:
         return offset <= self._offset
 
 
-def test_a_run_begins_where_the_manifest_ends_if_the_source_still_has_it(
-    spark: SparkSession, data: Path, tmp_path: Path
-) -> None:
-    run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(tmp_path), rows_per_batch=ROWS), Silent())
-    last = newest_entries(LocalFiles(tmp_path))[-1]
+def test_a_run_begins_where_the_manifest_ends_if_the_source_still_has_it(archived: Archived) -> None:
+    last = newest_entries(LocalFiles(archived.root))[-1]
     end = last.offsets_to["0"]
-    assert json.loads((tmp_path / "manifest" / f"{last.batch:020}.json").read_text())["offsets_to"] == {"0": end}
 
     def begin(start: int, to: int, reached: int = 0, *, may_have_gaps: bool = False) -> tuple[int, bool, bool]:
         kept = {0: Range(0, start, to), 1: Range(1, 7, 9)}

@@ -2,6 +2,8 @@
 
 import typer
 
+from penstock.cli.pipeline import archive, package
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -18,3 +20,7 @@ def pipeline() -> None:
     penstock pipeline signals ./archive --out ./report            how it went, as tables and plots
     penstock pipeline triage ./archive --out ./triage             why messages failed, grouped
     """
+
+
+app.command("archive")(archive.archive)
+app.command("package")(package.package)
