@@ -15,6 +15,7 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pytest
 
 import penstock
+from penstock.pipeline.packaging import write_package
 from tests.docs.serving import server
 from tests.pipeline import clusters
 from tests.pipeline.cluster_job import COPIES
@@ -28,11 +29,10 @@ PATIENCE_S = 30.0
 
 
 class Site(NamedTuple):
-    """A server with a history to read, the zip to ship, and a Python that has no Penstock but what is shipped."""
+    """A server with a history to read, the zip to ship, and a folder for clusters to work in."""
 
     url: str
     shipped: Path
-    python: Path
     folder: Path
 
 
@@ -40,10 +40,11 @@ class Site(NamedTuple):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("clusters")
     shipped = folder / "penstock.zip"
-    clusters.write_package(shipped)
+    write_package(shipped)
+    clusters.write_bare_python(folder)
     with server(folder / "data") as address:
         make_history(f"http://{address}")
-        yield Site(f"http://{address}", shipped, clusters.bare_python(folder), folder)
+        yield Site(f"http://{address}", shipped, folder)
 
 
 def make_history(url: str) -> None:
@@ -63,9 +64,9 @@ def make_history(url: str) -> None:
 
 
 def test_the_python_of_the_executors_has_no_penstock_of_its_own(site: Site) -> None:
-    command: list[str | Path] = [site.python, "-c", "import pyspark, pyarrow; import penstock"]
+    command: list[str | Path] = [site.folder / clusters.PYTHON, "-c", "import pyspark, pyarrow; import penstock"]
     done = subprocess.run(
-        command, env=clusters.environment(site.python), cwd=site.folder, capture_output=True, text=True, check=False
+        command, env=clusters.environment(site.folder), cwd=site.folder, capture_output=True, text=True, check=False
     )
 
     assert "ModuleNotFoundError: No module named 'penstock'" in done.stderr
@@ -78,7 +79,7 @@ def test_a_cluster_in_one_process_tree_runs_what_is_shipped(site: Site) -> None:
 
 
 def test_a_standalone_master_with_two_workers_runs_what_is_shipped(site: Site) -> None:
-    with clusters.standalone(site.folder, site.python, workers=2) as master:
+    with clusters.standalone(site.folder, workers=2) as master:
         told = submitted(site, master, "copies-standalone")
 
     check(site, told, "copies-standalone")
@@ -86,10 +87,10 @@ def test_a_standalone_master_with_two_workers_runs_what_is_shipped(site: Site) -
 
 def test_a_client_of_spark_connect_ships_the_package_itself(site: Site) -> None:
     answer = site.folder / "connect.json"
-    with clusters.connect_server(site.folder, site.python) as remote:
+    with clusters.connect_server(site.folder) as remote:
         prepare(site, "copies-connect")
         command: list[str | Path] = [sys.executable, JOB, site.url, "copies-connect", "-", answer, remote, site.shipped]
-        environment = {**clusters.environment(site.python), "PYTHONPATH": str(site.shipped)}
+        environment = {**clusters.environment(site.folder), "PYTHONPATH": str(site.shipped)}
         done = subprocess.run(command, env=environment, cwd=site.folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
 
@@ -101,7 +102,7 @@ def submitted(site: Site, master: str, queue: str) -> dict[str, Any]:
     answer = site.folder / f"{queue}.json"
     prepare(site, queue)
     command: list[str | Path] = [JOB, site.url, queue, site.folder / f"{queue}.archive", answer]
-    clusters.submit(master, command, python=site.python, shipped=site.shipped, folder=site.folder)
+    clusters.submit(master, command, shipped=site.shipped, folder=site.folder)
     told: dict[str, Any] = json.loads(answer.read_text())
     # Each worker has an executor in a folder of its own, and both had tasks.
     assert len({folder for _, folder in told["executors"]}) == 2

@@ -8,8 +8,10 @@ stays as it was told.
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import penstock
 from penstock.pipeline.java import NoJava, check_java
 
 if TYPE_CHECKING:
@@ -72,7 +74,22 @@ def register(session: "SparkSession") -> None:
     """
     from penstock.pipeline.source import PenstockSource  # noqa: PLC0415 - it needs Spark.
 
+    if hasattr(session, "_jsparkSession"):
+        _let_streams_plan(session)
     session.dataSource.register(PenstockSource)
+
+
+def _let_streams_plan(session: "SparkSession") -> None:
+    """Tell the Python that plans a stream where our package is.
+
+    Spark plans in a process of its own beside the driver. For a batch it gives that process what
+    was shipped; for a stream, in 4.3.0, it does not. Executors have another folder there or
+    none, and find what was shipped.
+    """
+    environment = session.sparkContext.environment
+    package = str(Path(penstock.__file__).parents[1])
+    others = environment.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join([package, *(path for path in others if path not in {"", package})])
 
 
 def _check_java() -> None:
