@@ -86,7 +86,7 @@ def archive(
 
 
 def _told_to_stop() -> threading.Event:
-    """Return what is set by Ctrl-C and SIGTERM; a second one ends the process where it is, which does no harm either."""
+    """Return what is set by Ctrl-C and SIGTERM; a second one ends the process where it is, which does no harm."""
     stopping = threading.Event()
 
     def stop(number: int, _frame: "FrameType | None") -> None:

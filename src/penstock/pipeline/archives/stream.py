@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline.archives.begins import Beginning
 from penstock.pipeline.archives.committing import Reach, commit, entry_of
-from penstock.pipeline.archives.files import Files
 from penstock.pipeline.archives.layout import CHECKPOINT, staging_path
 from penstock.pipeline.archives.manifest import Entry, Offsets, text_of
 from penstock.pipeline.archives.staging import stage
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.files import Files
+from penstock.pipeline.outcome import JobFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

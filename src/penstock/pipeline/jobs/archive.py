@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 from penstock.pipeline.archives.asking import Server
 from penstock.pipeline.archives.begins import Beginning, beginning
 from penstock.pipeline.archives.committing import recover
-from penstock.pipeline.archives.files import Files, files_of
 from penstock.pipeline.archives.layout import CHECKPOINT, QUEUES, queue_of
 from penstock.pipeline.archives.letters import dead_letter_queues, snapshot
 from penstock.pipeline.archives.locking import Lock
 from penstock.pipeline.archives.manifest import Entry, Named, Offsets, ms_of, text_of
 from penstock.pipeline.archives.stream import Committed, Stream, now_ms, reach_from
+from penstock.pipeline.files import Files, files_of
 from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, is_archive, source_options
 
