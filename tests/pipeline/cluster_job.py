@@ -1,9 +1,10 @@
 """What `test_clusters` has a cluster do, from the zip alone: say where Penstock is from there, read, write and archive.
 
-    spark-submit … cluster_job.py ADDRESS QUEUE ARCHIVE ANSWER      a classic session, where spark-submit says
-    python cluster_job.py ADDRESS QUEUE ARCHIVE ANSWER CONNECT ZIP  a client of Spark Connect; it does not archive
+    spark-submit … cluster_job.py ANSWER ADDRESS QUEUE ARCHIVE   all of it, where spark-submit says
+    python cluster_job.py ANSWER ADDRESS QUEUE CONNECT ZIP       a client of Spark Connect: there are no jobs there
+    python cluster_job.py ANSWER MASTER                          only where Penstock is from
 
-The answer is a file of JSON. Connect has no driver of ours, and the jobs need one.
+The answer is a file of JSON.
 """
 
 import json
@@ -12,44 +13,48 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import penstock
+from penstock.pipeline.sessions import open_session, register
 
 COPIES = 500
 
 
-def main(address: str, queue: str, archive: str, answer: str, *remote: str) -> None:
+def main(answer: str, *words: str) -> None:
     told: dict[str, Any] = {"driver": penstock.__file__}
-    spark = connected(*remote) if remote else classic()
-    try:
-        told["executors"] = [list(row) for row in places(spark).distinct().collect()]
-        told["history"] = read(spark, address)
-        write(spark, address, queue)
-        if not remote:
-            told["archived"] = archived(spark, address, archive)
-    finally:
-        spark.stop()
+    how = {1: looks, 3: submitted, 4: connected}[len(words)]
+    how(told, *words)
     Path(answer).write_text(json.dumps(told))
 
 
-def classic() -> SparkSession:
-    from penstock.pipeline.sessions import open_session
+def looks(told: dict[str, Any], master: str) -> None:
+    spark = open_session(master=master, name="cluster-job", settings={"spark.ui.enabled": "false"})
+    told["executors"] = places(spark)
+    spark.stop()
 
-    return open_session(master=None, name="cluster-job")
+
+def submitted(told: dict[str, Any], address: str, queue: str, archive: str) -> None:
+    spark = open_session(master=None, name="cluster-job")
+    told["executors"] = places(spark)
+    told["history"] = read(spark, address)
+    write(spark, address, queue)
+    told["archived"] = archived(spark, address, archive)
+    spark.stop()
 
 
-def connected(remote: str, shipped: str) -> SparkSession:
-    from penstock.pipeline.sessions import register
-
+def connected(told: dict[str, Any], address: str, queue: str, remote: str, shipped: str) -> None:
     spark = SparkSession.builder.remote(remote).getOrCreate()
     spark.addArtifacts(shipped, pyfile=True)
     register(spark)
-    return spark
+    told["executors"] = places(spark)
+    told["history"] = read(spark, address)
+    write(spark, address, queue)
+    spark.stop()
 
 
-def places(spark: SparkSession) -> DataFrame:
+def places(spark: SparkSession) -> list[tuple[str, str]]:
     """Ask tasks which Penstock they run with, and in which folder: each executor has its own."""
 
     def found(batches: Iterator[Any]) -> Iterator[Any]:
@@ -60,7 +65,8 @@ def places(spark: SparkSession) -> DataFrame:
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"file": [penstock.__file__], "folder": [str(Path.cwd())]})
 
-    return spark.range(0, 8, numPartitions=8).mapInArrow(found, "file STRING, folder STRING")
+    rows = spark.range(0, 8, numPartitions=8).mapInArrow(found, "file STRING, folder STRING")
+    return sorted({(row["file"], row["folder"]) for row in rows.collect()})
 
 
 def read(spark: SparkSession, address: str) -> dict[str, int]:

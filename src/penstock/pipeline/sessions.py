@@ -5,14 +5,19 @@ write, and a partition folder called `queue=7` holds a text. Whatever Spark was 
 stays as it was told.
 """
 
+import atexit
 import os
+import shutil
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import penstock
 from penstock.pipeline.java import NoJava, check_java
+from penstock.pipeline.packaging import write_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +67,8 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    if master is not None and not master.startswith("local"):
+        _ship(session)
     register(session)
     return session
 
@@ -74,22 +81,39 @@ def register(session: "SparkSession") -> None:
     """
     from penstock.pipeline.source import PenstockSource  # noqa: PLC0415 - it needs Spark.
 
-    if hasattr(session, "_jsparkSession"):
-        _let_streams_plan(session)
-    session.dataSource.register(PenstockSource)
+    with _found_by_planners(session):
+        session.dataSource.register(PenstockSource)
 
 
-def _let_streams_plan(session: "SparkSession") -> None:
-    """Tell the Python that plans a stream where our package is.
+def _ship(session: "SparkSession") -> None:
+    """Give the executors of a cluster our package, unless they were given it (`--conf spark.submit.pyFiles=…`)."""
+    if "penstock" in session.sparkContext.getConf().get("spark.submit.pyFiles", ""):
+        return
+    # Executors fetch it from here whenever one of them starts, so it stays as long as this process.
+    folder = tempfile.mkdtemp(prefix="penstock-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    package = Path(folder) / "penstock.zip"
+    write_package(package)
+    session.sparkContext.addPyFile(str(package))
 
-    Spark plans in a process of its own beside the driver. For a batch it gives that process what
-    was shipped; for a stream, in 4.3.0, it does not. Executors have another folder there or
-    none, and find what was shipped.
+
+@contextmanager
+def _found_by_planners(session: "SparkSession") -> Iterator[None]:
+    """Let what is registered meanwhile be planned with the package of this very process.
+
+    Spark plans in a Python of its own beside the driver. For a batch it gives that Python what
+    was shipped; for a stream, in 4.3.0, it does not, so it is told by path. Executors on other machines
+    have nothing at that path, and on all of them what was shipped comes first.
     """
-    environment = session.sparkContext.environment
+    # A session of Connect plans elsewhere.
+    environment = session.sparkContext.environment if hasattr(session, "_jsparkSession") else {}
+    before = environment.get("PYTHONPATH", "")
     package = str(Path(penstock.__file__).parents[1])
-    others = environment.get("PYTHONPATH", "").split(os.pathsep)
-    environment["PYTHONPATH"] = os.pathsep.join([package, *(path for path in others if path not in {"", package})])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, before]))
+    try:
+        yield
+    finally:
+        environment["PYTHONPATH"] = before
 
 
 def _check_java() -> None:
