@@ -36,7 +36,8 @@ def bodies(url: str, queue: str) -> list[bytes]:
     return sorted(bytes(message.body) for message in take_all(url, queue))
 
 
-def sent_count(url: str, queue: str) -> int:
-    """How many messages this queue was ever sent."""
+def held(url: str, queue: str) -> int:
+    """How many messages are in a queue, whatever they do there."""
     with connect(url) as client:
-        return int(client.queue(queue).describe().totals.sent)
+        view = client.queue(queue).describe()
+    return view.ready + view.delayed + view.in_flight

@@ -202,7 +202,7 @@ def test_columns_that_are_no_columns_of_a_write_are_named() -> None:
 
 @contextmanager
 def answering(*answers: tuple[int, str]) -> Iterator[tuple[str, list[int]]]:
-    """Something that answers as it is told, the last answer for ever; status 0 hangs up. Gives its URL and what it said."""
+    """Something that answers as it is told, the last answer for ever; status 0 hangs up. Gives URL and answers."""
     said: list[int] = []
 
     class Answering(http.server.BaseHTTPRequestHandler):

@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, package
+from penstock.cli.pipeline import archive, load, package, replay
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -23,4 +23,6 @@ def pipeline() -> None:
 
 
 app.command("archive")(archive.archive)
+app.command("load")(load.load)
 app.command("package")(package.package)
+app.command("replay")(replay.replay)

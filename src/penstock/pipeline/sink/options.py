@@ -83,6 +83,12 @@ def read_options(said: Mapping[str, str], *, environment: Mapping[str, str] = os
     )
 
 
+def check_server(url: str, key: str) -> None:
+    """Raise `BadOption` unless this may be the address of a server, and a key for it."""
+    _url(url)
+    _key(key)
+
+
 def _known(said: dict[str, str]) -> dict[str, str]:
     if "topic" in said:
         raise BadOption("option topic: topics come with the streams front end; this version writes to queues")
