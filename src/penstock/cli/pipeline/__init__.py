@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, load, package, replay
+from penstock.cli.pipeline import archive, load, package, replay, signals, skew
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -26,3 +26,5 @@ app.command("archive")(archive.archive)
 app.command("load")(load.load)
 app.command("package")(package.package)
 app.command("replay")(replay.replay)
+app.command("signals")(signals.signals_command)
+app.command("skew")(skew.skew_command)

@@ -20,6 +20,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame, WindowSpec
 
 MOVES = ("buried", "redriven")
@@ -30,8 +32,11 @@ HANDLED = ("acked", "buried")
 NO_TENANT = 0
 
 
-def steps(rows: "DataFrame", tenant: "Column") -> "DataFrame":
-    """One row for each stay: when it came, was received first and last, and left; what it was, and whose."""
+def steps(rows: "DataFrame", tenant: "Column", *more: "Column") -> "DataFrame":
+    """One row for each stay: when it came, was received first and last, and left; what it was, and whose.
+
+    ``more`` are columns of the history to keep beside.
+    """
     plain = rows.where(_is_home() & ~_has_moved())
     moved = rows.where(~_is_home() | _has_moved())
     here = (
@@ -42,7 +47,8 @@ def steps(rows: "DataFrame", tenant: "Column") -> "DataFrame":
     is_followed = f.col("before_ms").isNotNull() & (f.col("before_queue") != f.col("queue_id"))
     came_ms = f.when(_is_home(), f.unix_millis("sent_at")).when(is_followed, f.col("before_ms"))
     earlier = f.when(_is_home(), 0).when(is_followed, f.col("before_count"))
-    return _steps(plain, f.unix_millis("sent_at"), f.lit(0), tenant).union(_steps(here, came_ms, earlier, tenant))
+    at_home = _steps(plain, f.unix_millis("sent_at"), f.lit(0), (tenant.alias("tenant"), *more))
+    return at_home.union(_steps(here, came_ms, earlier, (tenant.alias("tenant"), *more)))
 
 
 def tenant_of(choice: str) -> "Column":
@@ -73,7 +79,7 @@ def with_rank(given: "DataFrame", top: "DataFrame", count: int) -> "DataFrame":
     return given.join(ranks, ["queue", "tenant"], "left").withColumn("tenant_rank", rank)
 
 
-def _steps(rows: "DataFrame", came_ms: "Column", earlier: "Column", tenant: "Column") -> "DataFrame":
+def _steps(rows: "DataFrame", came_ms: "Column", earlier: "Column", more: "Sequence[Column]") -> "DataFrame":
     received_ms = f.unix_millis("first_received_at")
     here = f.col("delivery_count") - earlier
     retries = f.when(received_ms.isNull(), 0).otherwise(f.greatest(here - 1, f.lit(0)))
@@ -83,7 +89,7 @@ def _steps(rows: "DataFrame", came_ms: "Column", earlier: "Column", tenant: "Col
         "key",
         "id",
         f.col("tier").cast("int").alias("tier"),
-        tenant.alias("tenant"),
+        *more,
         f.col("group").isNotNull().alias("is_grouped"),
         _is_home().alias("is_home"),
         # Null if nobody knows.
