@@ -21,7 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.jobs.archive import ArchiveOptions
+from penstock.pipeline.jobs.archive import run as run_archive
 from penstock.pipeline.jobs.outcome import Silent
+from penstock.pipeline.jobs.signals import SignalsOptions
+from penstock.pipeline.jobs.signals import run as run_signals
 from penstock.pipeline.places import Place
 from penstock.pipeline.sessions import open_session
 
@@ -64,15 +68,11 @@ def _timed(step: str, work: Callable[[], None]) -> tuple[str, float]:
 
 
 def _archive(spark: "SparkSession", history: Path, root: Path) -> None:
-    from penstock.pipeline.jobs import archive  # noqa: PLC0415
-
-    archive.run(spark, archive.ArchiveOptions(source=Place(where=str(history)), root=str(root)), Silent())
+    run_archive(spark, ArchiveOptions(source=Place(where=str(history)), root=str(root)), Silent())
 
 
 def _signals(spark: "SparkSession", source: Path, out: Path) -> None:
-    from penstock.pipeline.jobs import signals  # noqa: PLC0415
-
-    signals.run(spark, signals.SignalsOptions(place=Place(where=str(source)), out=str(out)), Silent())
+    run_signals(spark, SignalsOptions(place=Place(where=str(source)), out=str(out)), Silent())
 
 
 def _rewrite(spark: "SparkSession", messages: Path, out: Path) -> None:

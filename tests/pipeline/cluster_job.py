@@ -9,7 +9,7 @@ The answer is a file of JSON.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ COPIES = 500
 
 def main(answer: str, *words: str) -> None:
     told: dict[str, Any] = {"driver": penstock.__file__}
-    how = {1: looks, 3: submitted, 4: connected}[len(words)]
-    how(told, *words)
+    hows: dict[int, Callable[..., None]] = {1: looks, 3: submitted, 4: connected}
+    hows[len(words)](told, *words)
     Path(answer).write_text(json.dumps(told))
 
 
