@@ -47,7 +47,7 @@ def read_between(reader: HistoryStreamReader, start: dict[str, int], end: dict[s
 
 
 def stream_of(options: Mapping[str, str]) -> HistoryStreamReader:
-    given = {**options, "columns": "offset"}
+    given = {**options, "columns": "key" if options.get("read") else "offset"}
     return HistoryStreamReader(given, schema_of(given))
 
 

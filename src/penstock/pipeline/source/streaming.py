@@ -83,9 +83,10 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 there = kept.get(int(shard))
                 if there is None:
                     raise HistoryEndsBefore(f"the stream has read shard {shard}, and there is no such shard now")
-                if start.get(shard, 0) < until:
-                    first = checked_start(there, start.get(shard, 0), fails=fails)
-                    rows = Range(int(shard), first, until)
+                if start.get(shard, 0) == until:
+                    continue
+                rows = Range(int(shard), checked_start(there, start.get(shard, 0), fails=fails), until)
+                if rows.start < rows.end:
                     parts += histories.slices(rows, options.rows_per_partition, goes_on=not fails)
         return parts
 
