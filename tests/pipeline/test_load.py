@@ -54,11 +54,13 @@ def test_a_row_that_cannot_be_sent_has_its_reason_beside_it(spark: SparkSession)
         (None, None, None, "{}", None, None),
         (None, None, None, None, "0", "bad max_deliveries"),
     ]
-    rows = [(f"{number:02}", *row[:5], f"row {number}", "file.csv", None) for number, row in enumerate(wrong)]
+    rows: list[Any] = [
+        (f"{number:02}", *row[:5], f"row {number}", "file.csv", None) for number, row in enumerate(wrong)
+    ]
     rows.append((None, None, None, None, None, None, "row 14", "file.csv", None))
     rows.append(("x" * 11, None, None, None, None, None, "row 15", "file.csv", None))
     rows.append(("16", None, None, None, None, None, "row 16", "file.csv", "as it was"))
-    names = "body priority delay group attributes max_deliveries".split()
+    names = ["body", "priority", "delay", "group", "attributes", "max_deliveries"]
     frame = spark.createDataFrame(rows, ", ".join(f"`{name}` STRING" for name in [*names, ROW, FILE, CORRUPT]))
 
     bounds = Bounds(now=NOW, body_bytes_max=10, delay_s_max=3_600)
@@ -122,7 +124,7 @@ def test_a_load_that_stopped_midway_is_completed_by_the_next_run(spark: SparkSes
     slow = Target(url=url, rate=8, wait_s_max=0)
     given = LoadOptions(**{**_said(options(url, "resumed", tmp_path, tmp_path / "in.parquet")), "target": slow})
 
-    with pytest.raises(JobFailed, match="queue_full.*Run the job again to go on where it stopped"):
+    with pytest.raises(JobFailed, match=r"queue_full.*Run the job again to go on where it stopped"):
         load.run(spark, given, Silent())
     first = bodies(url, "resumed")
     assert 0 < len(first) < 12
@@ -152,7 +154,7 @@ def test_a_load_that_cannot_work_says_why_at_once(spark: SparkSession, url: str,
         pytest.raises(JobFailed, match="is running already"),
     ):
         load.run(spark, options(url, "strict", tmp_path, tmp_path / "a.csv"), Silent())
-    with pytest.raises(JobFailed, match="the ending of a.dat says no format"):
+    with pytest.raises(JobFailed, match=r"the ending of a\.dat says no format"):
         format_of("a.dat", "")
 
 

@@ -21,7 +21,7 @@ from penstock.pipeline.sink.options import BadOption, read_options
 from penstock.pipeline.sink.partitions import WriteFailed, Written, write_partition
 from penstock.pipeline.sink.streaming import MessageStreamWriter
 from penstock.pipeline.sink.writing import MessageWriter
-from tests.pipeline.sending import bodies, make_queue, running, held, take_all
+from tests.pipeline.sending import bodies, held, make_queue, running, take_all
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_full_queue_fails_the_write_after_a_while_and_the_next_run_sends_the_r
     make_queue(url, "small", queue_size=30)
     rows = numbers(spark, 50, partitions=1).withColumn("priority", f.lit("critical"))
 
-    with pytest.raises(PySparkException, match="given up after .* queue_full") as failed:
+    with pytest.raises(PySparkException, match=r"given up after .* queue_full") as failed:
         writing(rows, url, "small", manifest=tmp_path, messagesPerSend=10, maxWait=0.2).save()
     assert "30 were sent before; job 'nightly' will not send them again" in str(failed.value)
     (aborted,) = tmp_path.rglob("aborted-*.json")
