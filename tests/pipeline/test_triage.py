@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,9 +13,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from penstock.pipeline.archives.layout import MESSAGES
 from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.jobs.triage import TriageOptions, run
-from penstock.pipeline.places import MESSAGES, Place
+from penstock.pipeline.places import Place
 from penstock.pipeline.transforms.signatures import with_signature
 from penstock.pipeline.transforms.triage import BUCKETS, buckets, causes, judged, signatures
 from penstock.pipeline.triage.marks import Mark, began_with, read_marks
@@ -143,12 +145,9 @@ def test_a_history_without_burials_is_a_triage_without_causes(spark: SparkSessio
 
 def test_a_cause_began_with_the_latest_deploy_before_it_if_the_time_before_is_known() -> None:
     marks = [Mark(at(0), "one"), Mark(at(50), "two"), Mark(at(60), "three")]
-    known = {"within": timedelta(seconds=30), "known_from": at(-10)}
+    began = partial(began_with, marks=marks, within=timedelta(seconds=30), known_from=at(-10))
 
-    assert began_with(at(70), marks, **known) == "three"
-    assert began_with(at(55), marks, **known) == "two"
-    assert began_with(at(49), marks, **known) is None
-    assert began_with(at(90), marks, **known) is None
+    assert [began(at(seconds)) for seconds in (70, 55, 49, 90)] == ["three", "two", None, None]
     assert began_with(at(10), marks, within=timedelta(seconds=30), known_from=at(5)) is None
 
 

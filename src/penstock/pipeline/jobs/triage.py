@@ -6,13 +6,17 @@ the archive's own copy of them, or from the server. All it leaves is its folder,
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.pipeline.archives.asking import Server
+from penstock.pipeline.archives.files import has_path
+from penstock.pipeline.archives.layout import DEAD_LETTERS
+from penstock.pipeline.archives.letters import dead_letter_queues
 from penstock.pipeline.jobs.outcome import Outcome, Progress, Table
-from penstock.pipeline.places import DEAD_LETTERS, Place, has_path, is_archive, read_history, read_live
+from penstock.pipeline.places import Place, is_archive, read_history, read_live
 from penstock.pipeline.reports.folder import results, settle
 from penstock.pipeline.reports.plots import cut
 from penstock.pipeline.triage.causes import Cause, Memory, Remembered, Setting, cause_of, gone, recall, remember
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
 # More causes than anybody reads: then the signatures do not do their work, and the rest is counted only.
 CAUSES_MAX = 10_000
 _SHOWN = 20
-_DEAD = ".dead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,6 @@ class TriageOptions:
     by_shape: bool = True
     # Whether bodies are taken from dead letters where the history has none.
     with_dead_letters: bool = True
-    # Where dead letters are, if not in a queue's own name with `.dead`: names of queues.
-    dead_letter_queues: Sequence[str] = field(default=())
 
 
 class Known(NamedTuple):
@@ -65,7 +66,7 @@ def run(spark: "SparkSession", options: TriageOptions, progress: Progress) -> Ou
     known = _known(history)
     progress.rows(known.settled)
     progress.step(f"Finding the causes of {known.buried:,} burials")
-    burials = transforms.judged(history, _dead_letters(spark, options, history), by_shape=options.by_shape).persist()
+    burials = transforms.judged(history, _dead_letters(spark, options), by_shape=options.by_shape).persist()
     try:
         since = last.known_to if last else None
         rows = [
@@ -98,7 +99,7 @@ def _known(history: "DataFrame") -> Known:
     return Known(_utc(row["first"] or nothing), _utc(row["last"] or nothing), row["settled"], row["buried"])
 
 
-def _dead_letters(spark: "SparkSession", options: TriageOptions, history: "DataFrame") -> "DataFrame | None":
+def _dead_letters(spark: "SparkSession", options: TriageOptions) -> "DataFrame | None":
     if not options.with_dead_letters:
         return None
     place = options.place
@@ -107,11 +108,8 @@ def _dead_letters(spark: "SparkSession", options: TriageOptions, history: "DataF
         return spark.read.parquet(where) if has_path(spark, where) else None
     if not place.is_server:
         return None
-    names = list(options.dead_letter_queues)
-    if not names:
-        queues = history.where("outcome = 'buried'").select("queue").distinct().collect()
-        names = sorted(row["queue"] + _DEAD for row in queues)
-    return read_live(spark, Place(where=place.where, key=place.key, queues=names)) if names else None
+    names = dead_letter_queues(Server(place.where, place.key).queues())
+    return read_live(spark, replace(place, queues=names, since="", until="")) if names else None
 
 
 def _filled(parts: Sequence[Any], count: int) -> "defaultdict[str, list[int]]":
