@@ -7,6 +7,7 @@ from penstock.cli.pipeline.signals import signals_command
 from penstock.cli.pipeline.skew import skew_command
 from penstock.cli.pipeline import archive, load, package, replay
 from penstock.cli.pipeline import archive, package, triage, whatif
+from penstock.cli.pipeline import archive, load, package, replay, signals, skew
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -34,3 +35,7 @@ app.command("signals")(signals_command)
 app.command("skew")(skew_command)
 app.command("triage")(triage.triage)
 app.command("whatif")(whatif.whatif)
+app.command("package")(package.package)
+app.command("replay")(replay.replay)
+app.command("signals")(signals.signals_command)
+app.command("skew")(skew.skew_command)
