@@ -2,12 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, package
-from penstock.cli.pipeline.signals import signals_command
-from penstock.cli.pipeline.skew import skew_command
-from penstock.cli.pipeline import archive, load, package, replay
-from penstock.cli.pipeline import archive, package, triage, whatif
-from penstock.cli.pipeline import archive, load, package, replay, signals, skew
+from penstock.cli.pipeline import archive, load, package, replay, signals, skew, triage, whatif
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -27,15 +22,13 @@ def pipeline() -> None:
     """
 
 
-app.command("archive")(archive.archive)
-app.command("load")(load.load)
-app.command("replay")(replay.replay)
-app.command("package")(package.package)
-app.command("signals")(signals_command)
-app.command("skew")(skew_command)
-app.command("triage")(triage.triage)
-app.command("whatif")(whatif.whatif)
-app.command("package")(package.package)
-app.command("replay")(replay.replay)
-app.command("signals")(signals.signals_command)
-app.command("skew")(skew.skew_command)
+REMEMBER, UNDERSTAND, SEND, SHIP = "Remember", "Understand", "Send", "Clusters"
+
+app.command("archive", rich_help_panel=REMEMBER)(archive.archive)
+app.command("signals", rich_help_panel=UNDERSTAND)(signals.signals_command)
+app.command("triage", rich_help_panel=UNDERSTAND)(triage.triage)
+app.command("skew", rich_help_panel=UNDERSTAND)(skew.skew_command)
+app.command("whatif", rich_help_panel=UNDERSTAND)(whatif.whatif)
+app.command("replay", rich_help_panel=SEND)(replay.replay)
+app.command("load", rich_help_panel=SEND)(load.load)
+app.command("package", rich_help_panel=SHIP)(package.package)
