@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline.jobs.archive import ArchiveOptions
 from penstock.pipeline.jobs.archive import run as run_archive
-from penstock.pipeline.jobs.outcome import Silent
 from penstock.pipeline.jobs.signals import SignalsOptions
 from penstock.pipeline.jobs.signals import run as run_signals
+from penstock.pipeline.outcome import Silent
 from penstock.pipeline.places import Place
 from penstock.pipeline.sessions import open_session
 

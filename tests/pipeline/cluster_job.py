@@ -82,7 +82,7 @@ def write(spark: SparkSession, address: str, queue: str) -> None:
 
 def archived(spark: SparkSession, address: str, archive: str) -> str:
     from penstock.pipeline.jobs.archive import ArchiveOptions, run
-    from penstock.pipeline.jobs.outcome import Silent
+    from penstock.pipeline.outcome import Silent
     from penstock.pipeline.places import Place
 
     return run(spark, ArchiveOptions(source=Place(where=address), root=archive), Silent()).sentence

@@ -27,7 +27,7 @@ from penstock.client import Draft, SyncClient
 from penstock.pipeline.archives.manifest import newest_entries
 from penstock.pipeline.files import LocalFiles
 from penstock.pipeline.jobs.archive import ArchiveOptions, run
-from penstock.pipeline.jobs.outcome import Silent
+from penstock.pipeline.outcome import Silent
 from penstock.pipeline.places import Place
 from tests.docs.serving import server
 

@@ -19,7 +19,7 @@ from penstock.pipeline.archives.manifest import Entry, newest_entries, text_of
 from penstock.pipeline.archives.stream import now_ms
 from penstock.pipeline.files import LocalFiles
 from penstock.pipeline.jobs.archive import ArchiveOptions, run
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Silent
+from penstock.pipeline.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.source.ranges import Range
 

@@ -9,9 +9,9 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.jobs.outcome import JobFailed, Silent
 from penstock.pipeline.jobs.signals import SignalsOptions, choose_windows, read_steps, run
 from penstock.pipeline.jobs.weights import parse
+from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import Place
 from tests.pipeline.archived import archive
 from tests.pipeline.rows import NOON, at, history

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.jobs.outcome import JobFailed, Silent
 from penstock.pipeline.jobs.skew import SkewOptions, findings, run
+from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import Place
 from tests.pipeline.archived import archive
 from tests.pipeline.rows import at, history

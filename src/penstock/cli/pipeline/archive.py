@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.jobs.outcome import Outcome
+    from penstock.pipeline.outcome import Outcome
 
 ROWS_PER_BATCH = 2_000_000
 

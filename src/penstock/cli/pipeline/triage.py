@@ -11,7 +11,7 @@ from penstock.cli.pipeline.running import Bar, Conf, Json, KeyText, Master, Runn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.jobs.outcome import Outcome
+    from penstock.pipeline.outcome import Outcome
 
 MINUTES = 30.0
 

@@ -10,7 +10,7 @@ from penstock.cli.pipeline.running import Bar, Conf, Json, KeyText, Master, Runn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.jobs.outcome import Outcome
+    from penstock.pipeline.outcome import Outcome
     from penstock.pipeline.whatif.scenarios import Scenario
 
 ROWS = 1_000_000
@@ -80,7 +80,7 @@ def whatif(
 
 def _scenarios(weights: list[str], scenarios: list[str]) -> "list[Scenario]":
     """Read them before Spark starts: a slip of the hand is told at once."""
-    from penstock.pipeline.jobs.outcome import JobFailed
+    from penstock.pipeline.outcome import JobFailed
     from penstock.pipeline.whatif.scenarios import of_weights, read_scenario
 
     try:

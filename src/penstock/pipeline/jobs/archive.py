@@ -23,7 +23,7 @@ from penstock.pipeline.archives.locking import Lock
 from penstock.pipeline.archives.manifest import Entry, Named, Offsets, ms_of, text_of
 from penstock.pipeline.archives.stream import Committed, Stream, now_ms, reach_from, reason_of
 from penstock.pipeline.files import Files, files_of
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, is_archive, source_options
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.reports.folder import results
 from penstock.pipeline.whatif.present import present_settings
