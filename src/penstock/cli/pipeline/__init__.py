@@ -2,6 +2,8 @@
 
 import typer
 
+from penstock.cli.pipeline.audit import audit_command
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -18,3 +20,6 @@ def pipeline() -> None:
     penstock pipeline signals ./archive --out ./report            how it went, as tables and plots
     penstock pipeline triage ./archive --out ./triage             why messages failed, grouped
     """
+
+
+app.command("audit")(audit_command)
