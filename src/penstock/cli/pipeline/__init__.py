@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, load, package, replay, signals, skew, triage, whatif
+from penstock.cli.pipeline import archive, audit, load, package, replay, signals, skew, triage, whatif
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -25,6 +25,7 @@ def pipeline() -> None:
 REMEMBER, UNDERSTAND, SEND, SHIP = "Remember", "Understand", "Send", "Clusters"
 
 app.command("archive", rich_help_panel=REMEMBER)(archive.archive)
+app.command("audit", rich_help_panel=REMEMBER)(audit.audit)
 app.command("signals", rich_help_panel=UNDERSTAND)(signals.signals_command)
 app.command("triage", rich_help_panel=UNDERSTAND)(triage.triage)
 app.command("skew", rich_help_panel=UNDERSTAND)(skew.skew_command)
