@@ -25,7 +25,7 @@ def pipeline() -> None:
 REMEMBER, UNDERSTAND, SEND, SHIP = "Remember", "Understand", "Send", "Clusters"
 
 app.command("archive", rich_help_panel=REMEMBER)(archive.archive)
-app.command("audit", rich_help_panel=REMEMBER)(audit.audit)
+app.command("audit", rich_help_panel=REMEMBER)(audit.audit_command)
 app.command("signals", rich_help_panel=UNDERSTAND)(signals.signals_command)
 app.command("triage", rich_help_panel=UNDERSTAND)(triage.triage)
 app.command("skew", rich_help_panel=UNDERSTAND)(skew.skew_command)
