@@ -6,6 +6,10 @@ A row of the history is a message that left a queue. The words are those of REST
 from typing import NamedTuple
 
 
+# As in `wire.queues`, which executors do not have; a tier is the place in this list.
+PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
+
+
 class Column(NamedTuple):
     name: str
     kind: str
@@ -20,7 +24,7 @@ HISTORY = (
     Column("number", "BIGINT", "Its number among those sent to that queue at that tier, from 0 on."),
     Column("key", "BIGINT", "Its place in this queue: number · 8 + tier there; a move gives it another one."),
     Column("tier", "TINYINT", "The tier it was received at last, or waited in if it never was."),
-    Column("priority", "STRING", "The same as a word: critical, high, normal, low or bulk."),
+    Column("priority", "STRING", "The same as a word: CRITICAL, HIGH, NORMAL, LOW or BACKGROUND."),
     Column("sent_at", "TIMESTAMP", "When it was first sent."),
     Column("first_received_at", "TIMESTAMP", "When it was first received in this queue; null if it never was."),
     Column("last_received_at", "TIMESTAMP", "When it was last received in this queue; null if it never was."),

@@ -2,6 +2,7 @@
 
 import typer
 
+from penstock.cli.pipeline import archive, package
 from penstock.cli.pipeline.signals import signals_command
 from penstock.cli.pipeline.skew import skew_command
 
@@ -23,5 +24,7 @@ def pipeline() -> None:
     """
 
 
+app.command("archive")(archive.archive)
+app.command("package")(package.package)
 app.command("signals")(signals_command)
 app.command("skew")(skew_command)

@@ -20,9 +20,9 @@ import pyarrow  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.jobs.signals_files import write
 from penstock.pipeline.jobs.weights import Sharing, frame, sharing
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.reports.figures import share, span
 from penstock.pipeline.reports.folder import results, settle_folder

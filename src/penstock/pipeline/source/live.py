@@ -1,0 +1,54 @@
+"""Reads the messages that are in queues now: from a server, a task for each queue, page by page.
+
+Each page is one look of the server at the queue, and `seen_at` says when; between two
+pages the queue goes on. So a message is there at most once, as pages go by rising keys,
+and what was settled while a queue was read may be in its history already.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import InputPartition
+
+from penstock.pipeline.source.asking import Asking
+from penstock.pipeline.source.converting import converted
+from penstock.pipeline.source.options import ReadOptions
+
+PAGE_ROWS = 10_000
+
+
+def live_partitions(options: ReadOptions) -> list[InputPartition]:
+    """Return a partition for each queue: those that were named, or all."""
+    return [InputPartition(queue) for queue in options.queues or _all_queues(options)]
+
+
+def _all_queues(options: ReadOptions) -> Iterator[str]:
+    asking, cursor = Asking(options.url, options.key), ""
+    while True:
+        page = asking.json("/api/queues", limit=100, cursor=cursor)
+        yield from (each["queue_name"] for each in page["queues"])
+        cursor = page["next"]
+        if not cursor:
+            return
+
+
+def read_live(options: ReadOptions, queue: str) -> Iterator[Any]:
+    asking, after = Asking(options.url, options.key), ""
+    has_bodies = options.has_bodies and any(column.name in {"data", "attributes"} for column in options.columns)
+    query: dict[str, object] = {"limit": PAGE_ROWS, "bodies": str(has_bodies).lower()}
+    try:
+        while True:
+            page = asking.arrow(f"/api/queues/{quote(queue)}/live", **query, **({"after": after} if after else {}))
+            with pa.ipc.open_stream(pa.py_buffer(page)) as stream:
+                said = {name.decode(): value.decode() for name, value in stream.schema.metadata.items()}
+                seen_at = pa.scalar(int(said["seen_at"]), pa.timestamp("ms", tz="UTC")).as_py()
+                for batch in stream:
+                    if batch.num_rows:
+                        yield converted(batch, options.columns, {"seen_at": seen_at})
+            after = said["next"]
+            if not after:
+                return
+    finally:
+        asking.close()
