@@ -131,6 +131,9 @@ def _check(options: SignalsOptions) -> None:
         raise JobFailed(f"--tenant is {options.tenant!r}; it is group, or attribute:<name> without quotes in the name")
     if not 1 <= options.tenants <= 100:
         raise JobFailed(f"--tenants is {options.tenants}; it is between 1 and 100")
+    for text in (options.place.since, options.place.until):
+        if text:
+            _ms(text)
 
 
 def read_steps(spark: "SparkSession", options: SignalsOptions) -> "DataFrame":
