@@ -74,9 +74,11 @@ def known_message_id(number: int) -> str:
 
 
 def _mend_query(path: str, query: dict[str, Any]) -> None:
-    if path.endswith("/history") and _is_between(_number(query.get("limit")), 1_001, 65_536):
+    if path.endswith(("/history", "/live")) and _is_between(_number(query.get("limit")), 1_001, 65_536):
         query["limit"] = 1_000
-    if path.endswith("/history"):
+    if path.endswith("/live") and len(str(query.get("after", ""))) <= 19:
+        query.pop("after", None)
+    if path.endswith(("/history", "/live")):
         # Of a stream in Arrow; the requests here are for JSON.
         query.pop("columns", None)
     if path.endswith("/history/offset"):

@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.archives.committing import Reach, commit, entry_of, recover
-from penstock.pipeline.archives.files import Files, HadoopFiles, LocalFiles, files_of
 from penstock.pipeline.archives.layout import staging_path
 from penstock.pipeline.archives.manifest import BrokenArchive, newest_entries
 from penstock.pipeline.archives.staging import stage
+from penstock.pipeline.files import Files, HadoopFiles, LocalFiles, files_of
 from penstock.pipeline.places import Place, is_archive, read_history
 from tests.pipeline.rows import at, history
 

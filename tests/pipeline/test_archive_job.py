@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from bench.pipeline_data import write_history
 from penstock.pipeline.archives.begins import AnotherHistory, RowsAreGone, beginning
 from penstock.pipeline.archives.committing import recover
-from penstock.pipeline.archives.files import LocalFiles
 from penstock.pipeline.archives.locking import ArchiveTaken, Lock
 from penstock.pipeline.archives.manifest import Entry, newest_entries, text_of
 from penstock.pipeline.archives.stream import now_ms
+from penstock.pipeline.files import LocalFiles
 from penstock.pipeline.jobs.archive import ArchiveOptions, run
 from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.places import Place, read_history

@@ -18,6 +18,7 @@ from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.history import LOG_SETTINGS
 from penstock.store.embedded.history_frames import Bodies, encode
 from penstock.store.history import BodyState
+from penstock.wire.queues import PRIORITIES
 
 NAMES = {1: "orders", 2: "mail", 3: "orders.dead"}
 START_MS = 1_772_366_400_000
@@ -117,7 +118,7 @@ def _row(each: Settlement, step: int, names: Mapping[int, str]) -> dict[str, Any
         "number": each.number + step,
         "key": each.key + step * 8,
         "tier": each.tier,
-        "priority": ("critical", "high", "normal", "low", "bulk")[each.tier],
+        "priority": PRIORITIES[each.tier],
         "sent_at": at(each.sent_at_ms),
         "first_received_at": at(each.first_leased_ms),
         "last_received_at": at(each.last_leased_ms),

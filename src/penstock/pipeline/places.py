@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.archives.files import has_path
-from penstock.pipeline.archives.layout import MANIFEST, MESSAGES
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.files import has_path
+from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.schemas import HISTORY, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+# Of an archive: the rows, what says which files of them count, and the dead letters of the last run.
+MESSAGES = "messages"
+MANIFEST = "manifest"
+DEAD_LETTERS = "dead_letters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

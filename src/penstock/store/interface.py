@@ -30,6 +30,7 @@ from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Receipts, Sender
 from penstock.core.settings import QueueSettings
 from penstock.store.history import HistoryPage, HistorySpan
+from penstock.store.live import LivePage
 
 
 class QueueNotFound(Exception):
@@ -432,6 +433,17 @@ class QueueStore(Protocol):
         A row comes about a second after its message is settled, and none before it is
         durable. One call reads a limited amount, so a page may be short, even empty:
         the end is where `next_offset` is `end_offset`.
+        """
+        ...
+
+    async def live(
+        self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
+    ) -> LivePage:
+        """Return everything that is in a queue, page by page, as columns: for whoever counts, not for people.
+
+        ``after`` is the `next` of the page before, anything else raises `ValueError`. A
+        page may be short where bodies are large. With ``is_told`` the history is made to
+        tell of what is settled so far first, and the page says up to where.
         """
         ...
 

@@ -8,6 +8,7 @@ in hexadecimal. The metadata of the schema has the offsets.
 To import this module is to need `penstock[arrow]`.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +17,16 @@ from pyarrow import compute
 
 from penstock.frame import Blobs
 from penstock.store.history import BodyState, Coded, HistoryPage
+from penstock.store.live import LivePage
+from penstock.wire.messages import STATES
 from penstock.wire.operating import OUTCOMES
 from penstock.wire.queues import PRIORITIES
 
 _TIME = pyarrow.timestamp("ms", tz="UTC")
 _PRIORITIES = pyarrow.array(list(PRIORITIES))
 _OUTCOMES = pyarrow.array(list(OUTCOMES))
+# The first of the places is that of nobody.
+_STATES = pyarrow.array(["", *STATES])
 
 
 def history_stream(page: HistoryPage, wanted: Sequence[str]) -> bytes:
@@ -32,6 +37,21 @@ def history_stream(page: HistoryPage, wanted: Sequence[str]) -> bytes:
         "end_offset": page.end_offset,
     }
     return stream_of({name: HISTORY[name](page) for name in wanted}, {name: str(at) for name, at in offsets.items()})
+
+
+def live_stream(page: LivePage, wanted: Sequence[str]) -> bytes:
+    """Return some columns of what is in a queue."""
+    said: dict[str, object] = {
+        "seen_at": page.seen_at_ms,
+        "next": page.next,
+        "ranges": json.dumps(page.ranges),
+        "next_numbers": json.dumps(page.next_numbers),
+        "shard": page.shard,
+        "queue": page.queue,
+        "queue_id": page.queue_number,
+        "history_offset": "" if page.history_offset is None else page.history_offset,
+    }
+    return stream_of({name: LIVE[name](page) for name in wanted}, {name: str(each) for name, each in said.items()})
 
 
 def stream_of(columns: dict[str, Any], metadata: dict[str, str]) -> bytes:
@@ -59,6 +79,22 @@ def _keys(page: HistoryPage) -> Any:
     eight = pyarrow.scalar(8, pyarrow.uint64())
     lanes = _wrap(page.sent_tier, pyarrow.uint8()).cast(pyarrow.uint64())
     return compute.add(compute.multiply(_wrap(page.number, pyarrow.uint64()), eight), lanes)
+
+
+def _same(word: str, rows: int) -> Any:
+    return _coded(memoryview(bytes(rows)), pyarrow.array([word]))
+
+
+def _same_number(number: int, rows: int) -> Any:
+    return pyarrow.repeat(pyarrow.scalar(number, pyarrow.uint32()), rows)
+
+
+def _maybe_blobs(column: Blobs | None, rows: int, kind: Any) -> Any:
+    return pyarrow.nulls(rows, kind) if column is None else _blobs(column, kind)
+
+
+def _null_if_empty(column: Any) -> Any:
+    return compute.if_else(compute.equal(compute.binary_length(column), 0), pyarrow.scalar(None, column.type), column)
 
 
 def _wrap(column: memoryview, kind: Any) -> Any:
@@ -117,4 +153,23 @@ HISTORY: dict[str, Callable[[HistoryPage], Any]] = {
     "error": lambda page: _words(page.error, len(page), pyarrow.string()),
     "data": lambda page: _kept(page, page.body, pyarrow.binary()),
     "attributes": lambda page: _kept(page, page.attributes, pyarrow.string()),
+}
+
+# The same for a page of what is in a queue.
+LIVE: dict[str, Callable[[LivePage], Any]] = {
+    "queue": lambda page: _same(page.queue, len(page)),
+    "queue_id": lambda page: _same_number(page.queue_number, len(page)),
+    "first_queue": lambda page: _wrap(page.home, pyarrow.uint32()),
+    "sent_tier": lambda page: _wrap(page.sent_tier, pyarrow.uint8()),
+    "number": lambda page: _wrap(page.number, pyarrow.uint64()),
+    "key": lambda page: _wrap(page.key, pyarrow.uint64()),
+    "tier": lambda page: _wrap(page.tier, pyarrow.uint8()),
+    "priority": lambda page: _coded(page.tier, _PRIORITIES),
+    "state": lambda page: _coded(page.place, _STATES),
+    "sent_at": lambda page: _wrap(page.sent_at_ms, _TIME),
+    "delivery_count": lambda page: _wrap(page.deliveries, pyarrow.uint32()),
+    "group": lambda page: _words(page.group, len(page), pyarrow.binary()),
+    "error": lambda page: _words(page.error, len(page), pyarrow.string()),
+    "data": lambda page: _maybe_blobs(page.body, len(page), pyarrow.binary()),
+    "attributes": lambda page: _null_if_empty(_maybe_blobs(page.attributes, len(page), pyarrow.string())),
 }

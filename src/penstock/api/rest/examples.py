@@ -258,6 +258,32 @@ EXAMPLES: dict[str, Example] = {
         parameters={}, query={"shard": 0, "since": "2020-01-01T00:00:00Z"}, answer={"offset": 0}
     ),
     "trim_history": Example(parameters={}, body={"shard": 0, "before": 0}, answer={"shard": 0, "first_kept_offset": 0}),
+    "list_live_messages": Example(
+        query={"limit": 1, "told": True},
+        answer={
+            "queue": "orders",
+            "queue_id": "q_1",
+            "messages": [
+                {
+                    "message_id": "1-9",
+                    "key": 17,
+                    "state": "in_flight",
+                    "priority": "HIGH",
+                    "sent_priority": "HIGH",
+                    "sent_at": "2027-01-31T12:00:05.000Z",
+                    "delivery_count": 2,
+                    "data": _DATA,
+                    "attributes": _ATTRIBUTES,
+                }
+            ],
+            "next": "25",
+            "seen_at": "2027-01-31T12:06:00.000Z",
+            "ranges": [{"tier": 0, "first": 0, "end": 0}, {"tier": 1, "first": 0, "end": 3}],
+            "next_numbers": [0, 5, 1, 0, 0],
+            "shard": 0,
+            "history_offset": 131_072,
+        },
+    ),
     "purge_queue": Example(answer={"purged": 2}),
     "delete_queue": Example(
         query={"with_dead_letters": True},

@@ -1,6 +1,6 @@
 """The table of operations: what the routes, the OpenAPI document and the reference are made of."""
 
-from penstock.api.rest import history, leasing, looking, operating, queues, sending, settling, shard_history
+from penstock.api.rest import history, leasing, live, looking, operating, queues, sending, settling, shard_history
 from penstock.api.rest.calling import Operation
 from penstock.broker.access import Role
 from penstock.wire import messages
@@ -299,6 +299,18 @@ OPERATIONS: tuple[Operation, ...] = (
         run=history.history,
         query=history.HistoryQuery,
         answers={200: operators.HistoryPage},
+        problems=("bad_field", "queue_not_found", "not_acceptable"),
+        tag="operating",
+    ),
+    Operation(
+        method="GET",
+        path=_QUEUE + "/live",
+        role=Role.READ,
+        name="list_live_messages",
+        summary="Everything that is in a queue, by tier and number, page by page; also as an Arrow stream.",
+        run=live.live,
+        query=live.LiveQuery,
+        answers={200: messages.LivePage},
         problems=("bad_field", "queue_not_found", "not_acceptable"),
         tag="operating",
     ),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.outcome import JobFailed
 
 TIMEOUT_S = 60.0
 PAGE = 1_000

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.pipeline.archives.manifest import Entry
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.outcome import JobFailed
 
 
 class Kept(Protocol):

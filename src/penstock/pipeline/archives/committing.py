@@ -31,8 +31,7 @@ Nothing here knows Spark: staged files are names.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.pipeline.archives.files import Files
-from penstock.pipeline.archives.layout import CHECKPOINT, MANIFEST, MESSAGES, STAGING, message_path
+from penstock.pipeline.archives.layout import CHECKPOINT, STAGING, message_path
 from penstock.pipeline.archives.manifest import (
     BrokenArchive,
     Entry,
@@ -42,7 +41,9 @@ from penstock.pipeline.archives.manifest import (
     create_entry,
     newest_entries,
 )
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.files import Files
+from penstock.pipeline.outcome import JobFailed
+from penstock.pipeline.places import MANIFEST, MESSAGES
 
 
 class AnotherArchiver(JobFailed):

@@ -12,9 +12,8 @@ A batch has twenty digits, so that names sort as numbers do. The name of a queue
 character that a folder would have to escape.
 """
 
-MESSAGES = "messages"
-MANIFEST = "manifest"
-DEAD_LETTERS = "dead_letters"
+from penstock.pipeline.places import MANIFEST, MESSAGES
+
 STAGING = "staging"
 CHECKPOINT = "checkpoint"
 QUEUES = "queues.json"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.archives.files import Files
-from penstock.pipeline.archives.layout import DEAD_LETTERS, STAGING
-from penstock.pipeline.places import Place, read_live
+from penstock.pipeline.archives.layout import STAGING
+from penstock.pipeline.files import Files
+from penstock.pipeline.places import DEAD_LETTERS, Place, read_live
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

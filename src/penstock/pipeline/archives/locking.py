@@ -13,9 +13,9 @@ import socket
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from penstock.pipeline.archives.files import Files
 from penstock.pipeline.archives.layout import LOCK
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.files import Files
+from penstock.pipeline.outcome import JobFailed
 
 STALE_MS = 600_000
 REFRESH_MS = 30_000

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from penstock.pipeline.archives.files import Files
-from penstock.pipeline.archives.layout import MANIFEST, batch_of, entry_path
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.archives.layout import batch_of, entry_path
+from penstock.pipeline.files import Files
+from penstock.pipeline.outcome import JobFailed
+from penstock.pipeline.places import MANIFEST
 
 VERSION = 1
 # A start reads so many entries, the newest; each was checked against the one before it when it was written.

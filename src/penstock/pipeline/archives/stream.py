@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline.archives.begins import Beginning
 from penstock.pipeline.archives.committing import Reach, commit, entry_of
-from penstock.pipeline.archives.files import Files
 from penstock.pipeline.archives.layout import CHECKPOINT, staging_path
 from penstock.pipeline.archives.manifest import Entry, Offsets, text_of
 from penstock.pipeline.archives.staging import stage
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.files import Files
+from penstock.pipeline.outcome import JobFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,16 +71,17 @@ class Stream:
             self._stop(query)
 
     def _wait(self, query: "StreamingQuery", goes_on: Callable[[], bool]) -> None:
-        from pyspark.errors import StreamingQueryException  # noqa: PLC0415
+        from pyspark.errors import PySparkException, StreamingQueryException  # noqa: PLC0415
 
         try:
             while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type] # parts of a second are taken too.
                 if not goes_on():
                     return
         except StreamingQueryException as error:
-            if self._failure is not None:
-                raise self._failure from error
-            raise JobFailed(f"the history cannot be read: {reason_of(str(error))}") from error
+            failure = error if self._failure is None else self._failure
+            if isinstance(failure, PySparkException | OSError):
+                raise JobFailed(f"the history cannot be archived: {reason_of(str(failure))}") from failure
+            raise failure from error
 
     def _stop(self, query: "StreamingQuery") -> None:
         self._stopping.set()

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.pipeline.archives.asking import Server
-from penstock.pipeline.archives.files import has_path
 from penstock.pipeline.archives.layout import DEAD_LETTERS
 from penstock.pipeline.archives.letters import dead_letter_queues
+from penstock.pipeline.files import has_path
 from penstock.pipeline.jobs.outcome import Outcome, Progress, Table
 from penstock.pipeline.places import Place, is_archive, read_history, read_live
 from penstock.pipeline.reports.folder import results, settle

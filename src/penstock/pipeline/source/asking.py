@@ -12,7 +12,8 @@ import http.client
 import json
 import random
 import time
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -55,7 +56,12 @@ class Asking:
     def arrow(self, path: str, **query: object) -> bytes:
         return self._get(path, ARROW, query)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._connection.close()
 
     def _get(self, path: str, accept: str, query: dict[str, object]) -> bytes:

@@ -25,30 +25,28 @@ def live_partitions(options: ReadOptions) -> list[InputPartition]:
 
 
 def _all_queues(options: ReadOptions) -> Iterator[str]:
-    asking, cursor = Asking(options.url, options.key), ""
-    while True:
-        page = asking.json("/api/queues", limit=100, cursor=cursor)
-        yield from (each["queue_name"] for each in page["queues"])
-        cursor = page["next"]
-        if not cursor:
-            return
+    cursor = ""
+    with Asking(options.url, options.key) as asking:
+        while True:
+            page = asking.json("/api/queues", limit=100, cursor=cursor)
+            yield from (each["queue_name"] for each in page["queues"])
+            cursor = page["next"]
+            if not cursor:
+                return
 
 
 def read_live(options: ReadOptions, queue: str) -> Iterator[Any]:
-    asking, after = Asking(options.url, options.key), ""
     has_bodies = options.has_bodies and any(column.name in {"data", "attributes"} for column in options.columns)
     query: dict[str, object] = {"limit": PAGE_ROWS, "bodies": str(has_bodies).lower()}
-    try:
+    with Asking(options.url, options.key) as asking:
         while True:
-            page = asking.arrow(f"/api/queues/{quote(queue)}/live", **query, **({"after": after} if after else {}))
+            page = asking.arrow(f"/api/queues/{quote(queue)}/live", **query)
             with pa.ipc.open_stream(pa.py_buffer(page)) as stream:
                 said = {name.decode(): value.decode() for name, value in stream.schema.metadata.items()}
                 seen_at = pa.scalar(int(said["seen_at"]), pa.timestamp("ms", tz="UTC")).as_py()
                 for batch in stream:
                     if batch.num_rows:
                         yield converted(batch, options.columns, {"seen_at": seen_at})
-            after = said["next"]
-            if not after:
+            if not said["next"]:
                 return
-    finally:
-        asking.close()
+            query["after"] = said["next"]

@@ -33,16 +33,16 @@ class HistoryReader(DataSourceReader):
             from penstock.pipeline.source.live import live_partitions  # noqa: PLC0415
 
             return live_partitions(options)
-        histories = open_histories(options)
         goes_on = options.starting == "earliest" or not options.fails_on_data_loss
         parts: list[InputPartition] = []
-        for rows in batch_ranges(histories, options):
-            parts += histories.slices(rows, options.rows_per_partition, goes_on=goes_on)
+        with open_histories(options) as histories:
+            for rows in batch_ranges(histories, options):
+                parts += histories.slices(rows, options.rows_per_partition, goes_on=goes_on)
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if isinstance(partition, Slice):
-            return open_histories(self._options).read(partition, wanted_of(self._options))
+            return read_slice(self._options, partition)
         if self._options.is_live and partition.value is not None:
             from penstock.pipeline.source.live import read_live  # noqa: PLC0415
 
@@ -51,8 +51,10 @@ class HistoryReader(DataSourceReader):
         return iter(())
 
 
-def wanted_of(options: ReadOptions) -> Wanted:
-    return Wanted(options.columns, frozenset(options.queues), options.from_ms, options.until_ms)
+def read_slice(options: ReadOptions, part: Slice) -> Iterator[Any]:
+    wanted = Wanted(options.columns, frozenset(options.queues), options.from_ms, options.until_ms)
+    with open_histories(options) as histories:
+        yield from histories.read(part, wanted)
 
 
 def options_with(given: Mapping[str, str], schema: "StructType") -> ReadOptions:

@@ -22,8 +22,8 @@ PAGE_ROWS = 65_536
 
 
 class ServerHistories:
-    def __init__(self, url: str, key: str) -> None:
-        self._asking = Asking(url, key)
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
 
     def kept(self) -> dict[int, Range]:
         said = self._asking.json("/api/history/shards")["shards"]
@@ -54,12 +54,6 @@ class ServerHistories:
         return kept is not None and offset <= kept.end
 
     def read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
-        try:
-            yield from self._read(part, wanted)
-        finally:
-            self._asking.close()
-
-    def _read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
         shard, offset, end = part.rows
         names = ",".join(asked_of((column.name for column in wanted.columns), wanted=wanted))
         while offset < end:

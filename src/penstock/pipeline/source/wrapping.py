@@ -36,8 +36,9 @@ KINDS = {
 }
 # How far up in an offset that of the frame stands; below is the row in it.
 ROW_BITS = 17
-# By tier, and by the number of an ending.
-PRIORITIES = pa.array(["critical", "high", "normal", "low", "bulk"])
+# The words of REST, by tier and by the number of an ending. Its own tables are in `penstock.wire`, which executors
+# cannot import.
+PRIORITIES = pa.array(["CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND"])
 OUTCOMES = pa.array([None, *(ending.name.lower() for ending in Ending)], pa.string())
 assert list(Ending) == list(range(1, len(OUTCOMES)))
 

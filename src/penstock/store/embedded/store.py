@@ -31,7 +31,7 @@ from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import asking, history_offsets, history_pages, operating, peeking
+from penstock.store.embedded import asking, history_offsets, history_pages, listing, operating, peeking
 from penstock.store.embedded.delivering import Handed
 from penstock.store.embedded.digests import with_digests
 from penstock.store.embedded.keeping import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
@@ -57,6 +57,7 @@ from penstock.store.interface import (
     Redrive,
     Remains,
 )
+from penstock.store.live import LivePage
 
 # What an event takes besides its rows: keys, texts, headers, with a margin.
 EVENT_BYTES = 8_192
@@ -359,6 +360,13 @@ class EmbeddedStore:
         sought = history_pages.Sought(number, from_ms, most, until_offset)
         log = self._shards.running_of(shard).history_log
         return await history_pages.read_page(self._runtime, log, sought, from_offset)
+
+    async def live(
+        self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
+    ) -> LivePage:
+        index = self._shards.all.index(await self._shards.at(queue))
+        look = listing.Look(after, most, with_bodies, is_told)
+        return await listing.live(self._shards.running[index], index, queue, look)
 
     async def history_shards(self) -> list[HistorySpan]:
         return [history_offsets.span_of(each.history_log, shard) for shard, each in enumerate(self._shards.running)]
