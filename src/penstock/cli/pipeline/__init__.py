@@ -3,6 +3,8 @@
 import typer
 
 from penstock.cli.pipeline import archive, package, triage, whatif
+from penstock.cli.pipeline.signals import signals_command
+from penstock.cli.pipeline.skew import skew_command
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -26,3 +28,5 @@ app.command("archive")(archive.archive)
 app.command("package")(package.package)
 app.command("triage")(triage.triage)
 app.command("whatif")(whatif.whatif)
+app.command("signals")(signals_command)
+app.command("skew")(skew_command)

@@ -24,7 +24,7 @@ MARK = ".penstock-results"
 def results(out: str) -> Iterator[Path]:
     """Give a folder to write into; at the end of the block it is ``out``, unless the block failed."""
     target = Path(out).absolute()
-    settle(target)
+    settle_folder(out)
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -36,8 +36,12 @@ def results(out: str) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def settle(target: Path) -> None:
-    """Finish what a run that was killed has left, and refuse a folder of somebody else."""
+def settle_folder(out: str) -> None:
+    """Finish what a run that was killed has left, and refuse a folder of somebody else.
+
+    A job calls it before its work too: nobody waits an hour to hear that there is no place for the results.
+    """
+    target = Path(out).absolute()
     before = _before(target)
     if before.is_dir():
         if target.exists():
