@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from penstock.core.settings import QueueSettings
-from penstock.pipeline.archives.layout import MESSAGES
 from penstock.pipeline.jobs.outcome import JobFailed, Silent
 from penstock.pipeline.jobs.whatif import WhatIfOptions, run
-from penstock.pipeline.places import Place
+from penstock.pipeline.jobs.whatif_present import settings_of
+from penstock.pipeline.places import MESSAGES, Place
 from penstock.pipeline.transforms.whatif import arrivals
-from penstock.pipeline.whatif.present import settings_of
 from penstock.pipeline.whatif.scenarios import Scenario, of_weights, read_scenario
 from penstock.pipeline.whatif.simulation import Arrivals, simulate
 from tests.pipeline.rows import at, history

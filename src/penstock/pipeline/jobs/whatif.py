@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.jobs.whatif_present import present_settings
 from penstock.pipeline.places import Place, read_history
-from penstock.pipeline.reports.folder import results
-from penstock.pipeline.whatif.present import present_settings
+from penstock.pipeline.reports.folder import results, settle_folder
 from penstock.pipeline.whatif.report import COLUMNS, in_order, report, told
 from penstock.pipeline.whatif.scenarios import BASELINE, HAPPENED, Scenario
 
@@ -52,6 +52,8 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
     from penstock.pipeline.whatif.comparing import Plan  # noqa: PLC0415 - so does it numpy.
 
     scenarios = _named(options.scenarios)
+    if options.out:
+        settle_folder(options.out)
     progress.step("Reading the history")
     arrivals = transforms.arrivals(read_history(spark, options.place)).persist()
     try:
