@@ -262,8 +262,11 @@ def test_the_baseline_is_what_happened_if_a_queue_was_served_as_simulated(spark:
     assert float(told["strict", 0]["wait_ms_p99"]) <= float(told["baseline", 0]["wait_ms_p99"])
     assert float(told["strict", 4]["wait_ms_mean"]) > float(told["baseline", 4]["wait_ms_mean"])
     assert outcome.figures["simulated"] == 3 * len(rows)
+    assert "do not believe" not in outcome.sentence
     ElementTree.fromstring((out / "report.html").read_text().removeprefix("<!DOCTYPE html>\n"))
     # Fewer rows are the newest, and it is said.
-    few = run(spark, WhatIfOptions(place=Place(where=str(root)), scenarios=[], rows=100), Silent())
+    few = run(spark, WhatIfOptions(place=Place(where=str(root)), scenarios=[], rows=100, workers=900), Silent())
     assert few.figures["simulated"] == 100
     assert "the newest 100 of 801" in few.sentence
+    # So many workers there never were: nobody waits in the baseline, and that is said as well.
+    assert "orders: do not believe these scenarios" in few.sentence
