@@ -3,6 +3,8 @@
 import csv
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -133,6 +135,15 @@ def test_aging_lifts_what_waits_long_in_a_strict_queue() -> None:
     assert kept[0] == 50 * COST_MS
     # It is critical after four times 20 ms, and stands behind those that came before then.
     assert 80 <= aged[0] <= 80 + 2 * COST_MS
+
+
+def test_executors_simulate_with_nothing_but_the_core_and_arrow() -> None:
+    told = "import sys, penstock.pipeline.whatif.comparing; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "penstock.core.queue" in loaded
+    assert loaded & {"msgspec", "crc32c", "httptools", "typer", "pyspark", "starlette", "asyncio"} == set()
 
 
 def test_a_scenario_is_read_as_it_is_typed() -> None:
