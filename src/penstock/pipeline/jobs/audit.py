@@ -8,7 +8,7 @@ books      every number is live, or settled once (`transforms/books.py`)
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place
 
 if TYPE_CHECKING:
