@@ -71,16 +71,17 @@ class Stream:
             self._stop(query)
 
     def _wait(self, query: "StreamingQuery", goes_on: Callable[[], bool]) -> None:
-        from pyspark.errors import StreamingQueryException  # noqa: PLC0415
+        from pyspark.errors import PySparkException, StreamingQueryException  # noqa: PLC0415
 
         try:
             while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type] # parts of a second are taken too.
                 if not goes_on():
                     return
         except StreamingQueryException as error:
-            if self._failure is not None:
-                raise self._failure from error
-            raise JobFailed(f"the history cannot be read: {reason_of(str(error))}") from error
+            failure = error if self._failure is None else self._failure
+            if isinstance(failure, PySparkException | OSError):
+                raise JobFailed(f"the history cannot be archived: {reason_of(str(failure))}") from failure
+            raise failure from error
 
     def _stop(self, query: "StreamingQuery") -> None:
         self._stopping.set()

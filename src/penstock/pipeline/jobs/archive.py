@@ -21,7 +21,7 @@ from penstock.pipeline.archives.layout import CHECKPOINT, QUEUES, queue_of
 from penstock.pipeline.archives.letters import dead_letter_queues, snapshot
 from penstock.pipeline.archives.locking import Lock
 from penstock.pipeline.archives.manifest import Entry, Named, Offsets, ms_of, text_of
-from penstock.pipeline.archives.stream import Committed, Stream, now_ms, reach_from
+from penstock.pipeline.archives.stream import Committed, Stream, now_ms, reach_from, reason_of
 from penstock.pipeline.files import Files, files_of
 from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, is_archive, source_options
@@ -120,18 +120,18 @@ class _Run:
             )
 
     def _beginning(self, last: Entry | None) -> Beginning:
-        from penstock.pipeline.source.opening import open_histories  # noqa: PLC0415 - it needs Spark.
-        from penstock.pipeline.source.options import read_options  # noqa: PLC0415
+        """Return where to begin; what is wrong with the server or the folder is said here, not by a stream."""
+        from penstock.log.recovery import LogCorrupted  # noqa: PLC0415
+        from penstock.pipeline.source.asking import ServerRefused, ServerUnreachable  # noqa: PLC0415
+        from penstock.pipeline.source.folder import NoHistory  # noqa: PLC0415
+        from penstock.pipeline.source.opening import open_histories  # noqa: PLC0415
+        from penstock.pipeline.source.options import BadOption, read_options  # noqa: PLC0415
 
         try:
-            histories = open_histories(read_options(source_options(self._options.source)))
-            kept = histories.kept()
-        except JobFailed:
-            raise
-        except Exception as error:
-            # Whatever it is, it says what is wrong with the server or the folder.
+            with open_histories(read_options(source_options(self._options.source))) as histories:
+                return beginning(last, histories.kept(), histories, may_have_gaps=self._options.may_have_gaps)
+        except (BadOption, NoHistory, LogCorrupted, ServerRefused, ServerUnreachable, OSError) as error:
             raise JobFailed(f"{self._options.source.where} cannot be read: {error}") from error
-        return beginning(last, kept, histories, may_have_gaps=self._options.may_have_gaps)
 
     def _stream(self, start: Beginning, committed: Committed, stopping: threading.Event) -> None:
         options = self._options
@@ -169,12 +169,19 @@ class _Run:
         self._files.replace(QUEUES, json.dumps(known, indent=1, sort_keys=True).encode() + b"\n")
 
     def _look_at_the_dead(self) -> None:
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
         if self._server is None:
             return
         self._progress.step("Looking at the dead letters")
         wanted = set(self._options.source.queues)
         names = [name for name in dead_letter_queues(self._server.queues()) if not wanted or name in wanted]
-        self._letters = snapshot(self._spark, self._files, self._options.source, names=names, run=self._lock.run)
+        try:
+            self._letters = snapshot(self._spark, self._files, self._options.source, names=names, run=self._lock.run)
+        except PySparkException as error:
+            raise JobFailed(
+                f"the history is archived, but the dead letters cannot be read: {reason_of(str(error))}"
+            ) from error
         self._remember_queues()
 
 
