@@ -152,6 +152,26 @@ def test_what_a_server_refuses_is_told_in_its_words(busy: Busy) -> None:
         asker.arrow("/api/history", shard=0, columns="colour")
 
 
+def test_live_messages_of_all_queues_are_read_with_what_they_do_now(busy: Busy) -> None:
+    options = {"url": busy.url, "read": "live"}
+    found = {row["queue"]: row for row in read(options).to_pylist()}
+
+    assert found.keys() == {"orders", "orders.dead"}
+    waiting, dead = found["orders"], found["orders.dead"]
+    shown = (waiting["state"], waiting["data"], waiting["priority"], waiting["group"], waiting["attributes"])
+    assert shown == ("ready", b"this one stays", "NORMAL", None, None)
+    assert (dead["error"], json.loads(dead["attributes"]), dead["first_queue"]) == (
+        "no «stock»",
+        {"origin": "tests"},
+        waiting["queue_id"],
+    )
+    assert dead["sent_at"] < dead["seen_at"]
+    assert read({**options, "bodies": "false", "queue": "orders"}).column("data").to_pylist() == [None]
+    assert read({**options, "columns": "seen_at"}).num_rows == 2
+    with pytest.raises(ServerRefused, match="404 queue_not_found"):
+        read({**options, "queue": "gone"})
+
+
 def test_the_words_of_the_pipeline_are_those_of_rest() -> None:
     assert wrapping.PRIORITIES.to_pylist() == list(PRIORITIES)
     assert wrapping.OUTCOMES.to_pylist() == [None, *OUTCOMES[1:]]

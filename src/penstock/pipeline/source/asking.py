@@ -27,6 +27,13 @@ _AGAIN = frozenset({429, 503})
 class ServerRefused(Exception):
     """The server has answered, and not with what was asked for."""
 
+    def __init__(self, said: str, status: int) -> None:
+        super().__init__(said, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
 
 class ServerUnreachable(Exception):
     """The server has not answered, however often it was asked."""
@@ -82,7 +89,7 @@ class Asking:
                 return said.body
             trouble = f"it said {_problem(said)}"
             if said.status not in _AGAIN:
-                raise ServerRefused(f"{self._url} refused GET {target}: {_problem(said)}")
+                raise ServerRefused(f"{self._url} refused GET {target}: {_problem(said)}", said.status)
             wait_s = max(wait_s, min(said.wait_s, WAIT_S_MAX))
         raise ServerUnreachable(f"{self._url} has not answered GET {target} in {TRIES_MAX} tries; last, {trouble}")
 

@@ -1,8 +1,8 @@
 """Reads the messages that are in queues now: from a server, a task for each queue, page by page.
 
 Each page is one look of the server at the queue, and `seen_at` says when; between two
-pages the queue goes on. So a message is there at most once, as pages go by rising keys,
-and what was settled while a queue was read may be in its history already.
+pages the queue goes on. A message is there at most once, as no page comes back to keys
+of another; what was settled while a queue was read may be in its history already.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,12 @@ from urllib.parse import quote
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import InputPartition
 
-from penstock.pipeline.source.asking import Asking
+from penstock.pipeline.source.asking import Asking, ServerRefused
 from penstock.pipeline.source.converting import converted
 from penstock.pipeline.source.options import ReadOptions
 
 PAGE_ROWS = 10_000
+_BODIES = {"data", "attributes"}
 
 
 def live_partitions(options: ReadOptions) -> list[InputPartition]:
@@ -36,8 +37,21 @@ def _all_queues(options: ReadOptions) -> Iterator[str]:
 
 
 def read_live(options: ReadOptions, queue: str) -> Iterator[Any]:
-    has_bodies = options.has_bodies and any(column.name in {"data", "attributes"} for column in options.columns)
-    query: dict[str, object] = {"limit": PAGE_ROWS, "bodies": str(has_bodies).lower()}
+    """Yield what is in a queue. One that was listed and is deleted by now has nothing; one that was named must be."""
+    try:
+        yield from _pages(options, queue)
+    except ServerRefused as error:
+        if options.queues or error.status != 404:
+            raise
+
+
+def _pages(options: ReadOptions, queue: str) -> Iterator[Any]:
+    names = {"tier" if column.name == "priority" else column.name for column in options.columns} - {"seen_at"}
+    if not options.has_bodies:
+        names -= _BODIES
+    query: dict[str, object] = {"limit": PAGE_ROWS, "bodies": str(bool(names & _BODIES)).lower()}
+    # A page without columns would not say how many rows it has.
+    query["columns"] = ",".join(sorted(names) or ["key"])
     with Asking(options.url, options.key) as asking:
         while True:
             page = asking.arrow(f"/api/queues/{quote(queue)}/live", **query)
