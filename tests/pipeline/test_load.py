@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from penstock.pipeline.jobs import load
 from penstock.pipeline.jobs.inputs import format_of
 from penstock.pipeline.jobs.load import LoadOptions
-from penstock.pipeline.jobs.outcome import JobFailed, Silent
 from penstock.pipeline.jobs.staging import Target, open_staging
+from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.transforms.loading import CORRUPT, FILE, ROW, Bounds, checked, mapped
 from tests.pipeline.sending import bodies, held, make_queue, running, take_all
 

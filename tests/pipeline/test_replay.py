@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline.jobs import replay
-from penstock.pipeline.jobs.outcome import JobFailed, Silent
 from penstock.pipeline.jobs.replay import ReplayOptions, read_signatures
 from penstock.pipeline.jobs.staging import Target
+from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import MANIFEST, MESSAGES, Place
 from penstock.pipeline.transforms.replaying import Choice, chosen, messages, once_each, too_large, with_signatures
 from tests.pipeline.rows import at, history

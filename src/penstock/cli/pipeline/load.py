@@ -1,10 +1,14 @@
 """`penstock pipeline load`: files become messages."""
 
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+
+if TYPE_CHECKING:
+    from penstock.pipeline.jobs.staging import Target
 
 Paths = Annotated[list[str], typer.Argument(help="Files, folders or patterns, on whatever file system Spark reaches.")]
 Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server.", rich_help_panel="Server")]
@@ -18,21 +22,29 @@ MaxWait = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")]
 
 
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", help="COLUMN=EXPRESSION: a column of a message from those of the file, in SQL."),
+]
+Id = Annotated[str, typer.Option("--id", help="A column whose values are dedup ids.")]
+Format = Annotated[str, typer.Option("--format", help="parquet, csv or json; by default by the ending.")]
+Option = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for Spark's reader, such as sep=;")]
+Rejects = Annotated[str, typer.Option(help="A folder for rows that cannot be sent; by default below --work.")]
+Job = Annotated[str, typer.Option(help="What this load is called; by default load- and the queue.")]
+
+
 def load(
     paths: Paths,
     *,
     queue: Annotated[str, typer.Option(help="The queue they go to.")],
     url: Url = "http://127.0.0.1:8080",
     key: KeyText = "",
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option("--map", help="COLUMN=EXPRESSION: a column of a message from those of the file, in SQL."),
-    ] = None,
-    id_column: Annotated[str, typer.Option("--id", help="A column whose values are dedup ids.")] = "",
-    form: Annotated[str, typer.Option("--format", help="parquet, csv or json; by default by the ending.")] = "",
-    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for Spark's reader, such as sep=;")] = None,
-    rejects: Annotated[str, typer.Option(help="A folder for rows that cannot be sent; by default below --work.")] = "",
-    job: Annotated[str, typer.Option(help="What this load is called; by default load- and the queue.")] = "",
+    mapping: Map = None,
+    id_column: Id = "",
+    form: Format = "",
+    option: Option = None,
+    rejects: Rejects = "",
+    job: Job = "",
     work: Work = "./penstock-work",
     rate: Rate = None,
     max_wait: MaxWait = 300.0,
@@ -43,26 +55,20 @@ def load(
 ) -> None:
     """Load files of Parquet, CSV or JSON lines into a queue.
 
-    A column called data, priority, delay, visible_at, group, attributes, dedup_id or
-    max_deliveries is that of the message; --map says otherwise. Without data, the message
-    is the whole row as JSON. Rows that cannot be sent go to a file with the reason, and
-    the rest is sent. Run it again as often as you like: files that were loaded are left
-    out, and a run that was killed is completed.
+    Columns are called as those of a message, or --map says which is which; without data, the
+    message is the whole row as JSON. Rows that cannot be sent go to a file with the reason. Run
+    it again as you like: what was loaded is left out, and a run that was killed is completed.
 
     [bold]Examples:[/]
 
-    penstock pipeline load orders.jsonl --queue orders
     penstock pipeline load 'in/*.csv' --queue orders --map data=body --map priority=level --dry-run
     penstock pipeline load orders.parquet --queue orders --id order_id --map 'data=to_json(struct(*))'
     """
-    from datetime import UTC, datetime
-
     from penstock.pipeline.jobs import load as job_module
-    from penstock.pipeline.jobs.staging import Target
 
     options = job_module.LoadOptions(
         paths=paths,
-        target=Target(url=url, key=key, rate=rate, wait_s_max=max_wait),
+        target=target_of(url, key, rate, max_wait),
         queue=queue,
         work=work,
         now=datetime.now(UTC),
@@ -74,8 +80,9 @@ def load(
         is_dry_run=dry_run,
         reader_options=pairs_of(option or (), "--option"),
     )
-    running = Running("load", master, conf or (), as_json)
-    run_job(running, lambda spark, progress: job_module.run(spark, options, progress))
+    run_job(
+        Running("load", master, conf or (), as_json), lambda spark, progress: job_module.run(spark, options, progress)
+    )
 
 
 def pairs_of(words: "list[str] | tuple[()]", name: str) -> dict[str, str]:
@@ -87,3 +94,9 @@ def pairs_of(words: "list[str] | tuple[()]", name: str) -> dict[str, str]:
             raise typer.BadParameter(f"{name} is {word!r}; it is NAME=VALUE, and each name once")
         found[left.strip()] = right
     return found
+
+
+def target_of(url: str, key: str, rate: float | None, max_wait_s: float) -> "Target":
+    from penstock.pipeline.jobs.staging import Target
+
+    return Target(url=url, key=key, rate=rate, wait_s_max=max_wait_s)

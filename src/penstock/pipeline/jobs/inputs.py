@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.transforms.loading import CORRUPT, FILE, ROW
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.jobs.inputs import File, find_files, read_files, union
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.jobs.queues import QueueFacts, ask_queue
 from penstock.pipeline.jobs.staging import Generation, Staging, Target, open_staging
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.transforms.loading import MAPPABLE, Bounds, checked, mapped
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from penstock.core.limits import DURATION_MS_MAX
 from penstock.core.names import BadName, check_name
-from penstock.pipeline.jobs.outcome import JobFailed
 from penstock.pipeline.jobs.staging import Target
+from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.sink.options import BadOption, check_server
 from penstock.pipeline.sink.sending import get_json
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.jobs.queues import ask_queue, check_target
 from penstock.pipeline.jobs.staging import Staging, Target, open_staging
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.transforms import replaying
 from penstock.pipeline.transforms.replaying import Choice

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from penstock.pipeline.jobs.outcome import JobFailed, Progress
+from penstock.pipeline.outcome import JobFailed, Progress
 from penstock.pipeline.sink.columns import COLUMNS
 from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import Manifest
