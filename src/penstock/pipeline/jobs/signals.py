@@ -83,7 +83,7 @@ def run(spark: "SparkSession", options: SignalsOptions, progress: Progress) -> O
             return frame
 
         progress.step("Reading history")
-        given = keep(_steps(spark, options))
+        given = keep(read_steps(spark, options))
         seen = _seen(given, options)
         rows = sum(row["rows"] for row in seen)
         progress.rows(rows, total=rows)
@@ -133,7 +133,8 @@ def _check(options: SignalsOptions) -> None:
         raise JobFailed(f"--tenants is {options.tenants}; it is between 1 and 100")
 
 
-def _steps(spark: "SparkSession", options: SignalsOptions) -> "DataFrame":
+def read_steps(spark: "SparkSession", options: SignalsOptions) -> "DataFrame":
+    """What the messages of the chosen queues did."""
     # A message comes to a queue from another one, so all are read, and then those that were asked for are kept.
     rows = read_history(spark, replace(options.place, queues=()))
     given = stepping.steps(rows, stepping.tenant_of(options.tenant))
