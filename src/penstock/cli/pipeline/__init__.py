@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, load, package, replay, signals, skew
+from penstock.cli.pipeline import archive, load, package, replay, signals, skew, triage, whatif
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -28,3 +28,5 @@ app.command("package")(package.package)
 app.command("replay")(replay.replay)
 app.command("signals")(signals.signals_command)
 app.command("skew")(skew.skew_command)
+app.command("triage")(triage.triage)
+app.command("whatif")(whatif.whatif)

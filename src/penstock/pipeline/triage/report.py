@@ -6,11 +6,11 @@ from datetime import datetime
 from penstock.pipeline.reports.figures import count
 from penstock.pipeline.reports.page import Figure, Section, folded, grid, headline, listing, note, page, table
 from penstock.pipeline.reports.plots import Series, areas, cut
+from penstock.pipeline.schemas import PRIORITIES
 from penstock.pipeline.triage.causes import Cause, Remembered
 
 CAUSES_TOLD = 40
 _PLOTTED = 7
-_TIERS = ("critical", "high", "normal", "low", "bulk")
 
 
 def report(
@@ -101,7 +101,7 @@ def _cause(cause: Cause, times: Sequence[datetime]) -> Section:
         ("seen", f"{stamp(cause.first_seen)} to {stamp(cause.last_seen)}, {cause.trend}"),
         ("began with", cause.deploy or "no deploy that is known"),
         ("queues", ", ".join(cause.queues)),
-        ("tiers", ", ".join(f"{name} {many:,}" for name, many in zip(_TIERS, cause.tiers, strict=True) if many)),
+        ("tiers", ", ".join(f"{name} {many:,}" for name, many in zip(PRIORITIES, cause.tiers, strict=True) if many)),
         ("tenants", _tenants(cause)),
         ("dead letters still", f"{cause.still_dead:,}"),
         ("messages", ", ".join(cause.sample_ids)),

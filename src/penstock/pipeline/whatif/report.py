@@ -7,9 +7,9 @@ from typing import Any
 from penstock.pipeline.reports.figures import share, span
 from penstock.pipeline.reports.page import Section, grid, note, page, table
 from penstock.pipeline.reports.plots import Bar, bars
+from penstock.pipeline.schemas import PRIORITIES
 from penstock.pipeline.whatif.scenarios import BASELINE, HAPPENED
 
-PRIORITIES = ("critical", "high", "normal", "low", "bulk")
 COLUMNS = ("priority", "scenario", "messages", "p50", "p90", "p99", "max", "mean", "within bound", "workers")
 
 Row = Mapping[str, Any]

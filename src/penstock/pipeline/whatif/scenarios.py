@@ -65,7 +65,7 @@ def read_scenario(text: str) -> Scenario:
 
 def of_weights(text: str) -> Scenario:
     """Return the scenario that `--weights` stands for."""
-    return replace(read_scenario(f"w:weights={text}"), name=f"weights {text}")
+    return read_scenario(f"weights {text}:weights={text}")
 
 
 def _options(text: str, whole: str) -> list[tuple[str, str]]:
