@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.pipeline.archives.asking import Server
-from penstock.pipeline.archives.files import has_path
-from penstock.pipeline.archives.layout import DEAD_LETTERS
 from penstock.pipeline.archives.letters import dead_letter_queues
+from penstock.pipeline.files import has_path
 from penstock.pipeline.jobs.outcome import Outcome, Progress, Table
-from penstock.pipeline.places import Place, is_archive, read_history, read_live
-from penstock.pipeline.reports.folder import results, settle
+from penstock.pipeline.places import DEAD_LETTERS, Place, is_archive, read_history, read_live
+from penstock.pipeline.reports.folder import results, settle_folder
 from penstock.pipeline.reports.plots import cut
 from penstock.pipeline.triage.causes import Cause, Memory, Remembered, Setting, cause_of, gone, recall, remember
 from penstock.pipeline.triage.marks import read_marks
@@ -58,7 +57,7 @@ class Known(NamedTuple):
 def run(spark: "SparkSession", options: TriageOptions, progress: Progress) -> Outcome:
     from penstock.pipeline.transforms import triage as transforms  # noqa: PLC0415 - it needs Spark.
 
-    settle(Path(options.out).absolute())
+    settle_folder(options.out)
     marks = read_marks(options.deploys) if options.deploys else []
     last = recall(Path(options.out), by_shape=options.by_shape)
     history = read_history(spark, options.place)
