@@ -13,8 +13,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from penstock.pipeline.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.jobs.triage import TriageOptions, run
+from penstock.pipeline.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.places import MESSAGES, Place
 from penstock.pipeline.transforms.signatures import with_signature
 from penstock.pipeline.transforms.triage import BUCKETS, buckets, causes, judged, signatures

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from penstock.core.settings import QueueSettings
-from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.jobs.whatif import WhatIfOptions, run
 from penstock.pipeline.jobs.whatif_present import settings_of
+from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import MESSAGES, Place
 from penstock.pipeline.transforms.whatif import arrivals
 from penstock.pipeline.whatif.scenarios import Scenario, of_weights, read_scenario

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.jobs.whatif_present import present_settings
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.reports.figures import span
 from penstock.pipeline.reports.folder import results, settle_folder
