@@ -7,10 +7,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.places import with_id
-from penstock.pipeline.schemas import HISTORY, ddl
+from penstock.pipeline.schemas import HISTORY, PRIORITIES, ddl
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-_PRIORITIES = ("critical", "high", "normal", "low", "bulk")
 
 
 def at(seconds: float) -> datetime:
@@ -19,7 +18,7 @@ def at(seconds: float) -> datetime:
 
 
 def history(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Return a history: each row is acked at its first delivery, a second after it was received, unless it says otherwise."""
+    """Return a history: each row is acked at its first delivery, a second after that, unless it says otherwise."""
     return with_id(spark.createDataFrame([_row(number, row) for number, row in enumerate(rows)], ddl(HISTORY)))
 
 
@@ -35,7 +34,7 @@ def _row(number: int, said: Mapping[str, Any]) -> tuple[Any, ...]:
         "number": number,
         "key": number * 8 + sent_tier,
         "tier": tier,
-        "priority": _PRIORITIES[tier],
+        "priority": PRIORITIES[tier],
         "sent_at": at(0),
         "first_received_at": at(1),
         "last_received_at": said.get("first_received_at", at(1)),

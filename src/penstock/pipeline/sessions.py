@@ -1,7 +1,7 @@
 """Opens the Spark session that a job runs in: on this machine by default, unchanged on a cluster.
 
-What is set here is what the jobs rely on: times are in UTC, and a partition folder
-called `queue=7` holds a text. Whatever Spark was told otherwise (`spark-submit --conf`)
+What is set here is what the jobs rely on: times are in UTC, also in the Parquet files they
+write, and a partition folder called `queue=7` holds a text. Whatever Spark was told otherwise (`spark-submit --conf`)
 stays as it was told.
 """
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
+    # By default Spark writes a kind of its own, which says nothing of a time zone to other readers.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",

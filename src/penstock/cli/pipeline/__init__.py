@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline.audit import audit_command
+from penstock.cli.pipeline import archive, audit, package
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -22,4 +22,6 @@ def pipeline() -> None:
     """
 
 
-app.command("audit")(audit_command)
+app.command("archive")(archive.archive)
+app.command("audit")(audit.audit_command)
+app.command("package")(package.package)
