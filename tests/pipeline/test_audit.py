@@ -22,7 +22,7 @@ def furnish(url: str) -> list[str]:
         client.create_queue("orders", max_deliveries=1)
         orders = client.queue("orders")
         ids = [*orders.send_many([f"order {number}" for number in range(10)])]
-        ids += orders.send_many(["urgent", "too"], priority="HIGH")
+        ids += [orders.send(urgent, priority="HIGH") for urgent in ("urgent", "too")]
         for number, message in enumerate(orders.receive(limit=8)):
             message.ack() if number < 6 else message.release("no such customer")
         client.create_queue("old")
