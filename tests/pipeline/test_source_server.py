@@ -160,11 +160,8 @@ def test_live_messages_of_all_queues_are_read_with_what_they_do_now(busy: Busy) 
     waiting, dead = found["orders"], found["orders.dead"]
     shown = (waiting["state"], waiting["data"], waiting["priority"], waiting["group"], waiting["attributes"])
     assert shown == ("ready", b"this one stays", "NORMAL", None, None)
-    assert (dead["error"], json.loads(dead["attributes"]), dead["first_queue"]) == (
-        "no «stock»",
-        {"origin": "tests"},
-        waiting["queue_id"],
-    )
+    assert json.loads(dead["attributes"])["origin"] == "tests"
+    assert (dead["error"], dead["first_queue"]) == ("no «stock»", waiting["queue_id"])
     assert dead["sent_at"] < dead["seen_at"]
     assert read({**options, "bodies": "false", "queue": "orders"}).column("data").to_pylist() == [None]
     assert read({**options, "columns": "seen_at"}).num_rows == 2
