@@ -6,46 +6,49 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.running import Bar, Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from pyspark.sql import SparkSession
-
-    from penstock.pipeline.jobs.outcome import Outcome
-
 ROWS_PER_BATCH = 2_000_000
+
+Source = Annotated[
+    str, typer.Argument(help="A server, as http://127.0.0.1:8080, or the data folder of one.", metavar="SOURCE")
+]
+Root = Annotated[
+    str, typer.Argument(help="The archive: a folder, or a URI such as s3a://bucket/archive.", metavar="ARCHIVE")
+]
+Queues = Annotated[
+    list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated; not with --trim.")
+]
+Trim = Annotated[
+    bool, typer.Option("--trim", help="Let the server drop the history that the archive has, and only that.")
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or SIGTERM.")]
+Every = Annotated[float, typer.Option("--every", help="Seconds between two batches of --follow.", min=0.1)]
+RowsPerBatch = Annotated[
+    int, typer.Option("--rows-per-batch", help="About how many rows are committed at once.", min=1)
+]
+AllowGaps = Annotated[
+    bool, typer.Option("--allow-gaps", help="Go on although rows were dropped before they were archived.")
+]
+Moved = Annotated[bool, typer.Option("--moved", help="The source is the one of the archive, under another address.")]
+BreakLock = Annotated[bool, typer.Option("--break-lock", help="Go on although another archiver seems to be at work.")]
 
 
 def archive(
-    source: Annotated[
-        str, typer.Argument(help="A server, as http://127.0.0.1:8080, or the data folder of one.", metavar="SOURCE")
-    ],
-    root: Annotated[
-        str, typer.Argument(help="The archive: a folder, or a URI such as s3a://bucket/archive.", metavar="ARCHIVE")
-    ],
+    source: Source,
+    root: Root,
     *,
-    queue: Annotated[
-        list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated; not with --trim.")
-    ] = None,
-    trim: Annotated[
-        bool, typer.Option("--trim", help="Let the server drop the history that the archive has, and only that.")
-    ] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or SIGTERM.")] = False,
-    every: Annotated[float, typer.Option("--every", help="Seconds between two batches of --follow.", min=0.1)] = 60.0,
-    rows_per_batch: Annotated[
-        int, typer.Option("--rows-per-batch", help="About how many rows are committed at once.", min=1)
-    ] = ROWS_PER_BATCH,
-    allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Go on although rows were dropped before they were archived.")
-    ] = False,
-    moved: Annotated[
-        bool, typer.Option("--moved", help="The source is the one of the archive, under another address.")
-    ] = False,
-    break_lock: Annotated[
-        bool, typer.Option("--break-lock", help="Go on although another archiver seems to be at work.")
-    ] = False,
+    queue: Queues = None,
+    trim: Trim = False,
+    follow: Follow = False,
+    every: Every = 60.0,
+    rows_per_batch: RowsPerBatch = ROWS_PER_BATCH,
+    allow_gaps: AllowGaps = False,
+    moved: Moved = False,
+    break_lock: BreakLock = False,
     key: KeyText = "",
     master: Master = None,
     conf: Conf = None,
@@ -67,22 +70,20 @@ def archive(
     from penstock.pipeline.jobs import archive as job
     from penstock.pipeline.places import Place
 
+    place = Place(where=source, key=key, queues=tuple(queue or ()))
     options = job.ArchiveOptions(
-        source=Place(where=source, key=key, queues=tuple(queue or ())),
+        source=place,
         root=root,
-        is_trimming=trim,
-        is_following=follow,
         every_s=every,
         rows_per_batch=rows_per_batch,
+        is_trimming=trim,
+        is_following=follow,
         may_have_gaps=allow_gaps,
         breaks_lock=break_lock,
         is_moved=moved,
     )
-
-    def work(session: "SparkSession", progress: Bar) -> "Outcome":
-        return job.run(session, options, progress, _told_to_stop())
-
-    run_job(Running("archive", master, conf or (), as_json), work)
+    running = Running("archive", master, conf or (), as_json)
+    run_job(running, lambda session, progress: job.run(session, options, progress, _told_to_stop()))
 
 
 def _told_to_stop() -> threading.Event:
