@@ -1,5 +1,6 @@
 """The job `signals`: an archive in, tables and a page out."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -127,11 +128,16 @@ def test_too_many_windows_are_refused_with_the_way_out() -> None:
 
 @pytest.mark.parametrize(
     ("said", "sentence"),
-    [({"window": "2m"}, "one of 1s"), ({"tenant": "attribute:a'b"}, "without quotes"), ({"tenants": 0}, "between 1")],
+    [
+        ({"window": "2m"}, "one of 1s"),
+        ({"tenant": "attribute:a'b"}, "without quotes"),
+        ({"tenants": 0}, "between 1"),
+        ({"place": Place(where="x", until="noon")}, "is no time"),
+    ],
 )
 def test_options_that_cannot_be_meant_are_refused(spark: SparkSession, said: dict[str, Any], sentence: str) -> None:
     with pytest.raises(JobFailed, match=sentence):
-        run(spark, SignalsOptions(place=Place(where="x"), out="y", **said), Silent())
+        run(spark, replace(SignalsOptions(place=Place(where="x"), out="y"), **said), Silent())
 
 
 @pytest.mark.parametrize("text", ["", "1,2,3", "1,2,3,4,0", "1,2,3,4,x", "1,2,3,4,inf"])

@@ -20,9 +20,9 @@ import pyarrow  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.jobs.signals_files import write
 from penstock.pipeline.jobs.weights import Sharing, frame, sharing
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.reports.figures import share, span
 from penstock.pipeline.reports.folder import results, settle_folder
@@ -131,6 +131,9 @@ def _check(options: SignalsOptions) -> None:
         raise JobFailed(f"--tenant is {options.tenant!r}; it is group, or attribute:<name> without quotes in the name")
     if not 1 <= options.tenants <= 100:
         raise JobFailed(f"--tenants is {options.tenants}; it is between 1 and 100")
+    for text in (options.place.since, options.place.until):
+        if text:
+            _ms(text)
 
 
 def read_steps(spark: "SparkSession", options: SignalsOptions) -> "DataFrame":

@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
 from penstock.core.message import Tier
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.reports.figures import share, short
 from penstock.pipeline.reports.folder import results, settle_folder

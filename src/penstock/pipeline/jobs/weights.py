@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.fairness import TIERS
 from penstock.core.settings import QueueSettings
 from penstock.pipeline.files import has_path
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.places import Place, is_archive
 
 if TYPE_CHECKING:
