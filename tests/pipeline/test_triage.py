@@ -13,10 +13,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from penstock.pipeline.archives.layout import MESSAGES
 from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.jobs.triage import TriageOptions, run
-from penstock.pipeline.places import Place
+from penstock.pipeline.places import MESSAGES, Place
 from penstock.pipeline.transforms.signatures import with_signature
 from penstock.pipeline.transforms.triage import BUCKETS, buckets, causes, judged, signatures
 from penstock.pipeline.triage.marks import Mark, began_with, read_marks

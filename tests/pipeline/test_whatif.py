@@ -3,6 +3,8 @@
 import csv
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -15,12 +17,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from penstock.core.settings import QueueSettings
-from penstock.pipeline.archives.layout import MESSAGES
 from penstock.pipeline.jobs.outcome import JobFailed, Silent
 from penstock.pipeline.jobs.whatif import WhatIfOptions, run
-from penstock.pipeline.places import Place
+from penstock.pipeline.jobs.whatif_present import settings_of
+from penstock.pipeline.places import MESSAGES, Place
 from penstock.pipeline.transforms.whatif import arrivals
-from penstock.pipeline.whatif.present import settings_of
 from penstock.pipeline.whatif.scenarios import Scenario, of_weights, read_scenario
 from penstock.pipeline.whatif.simulation import Arrivals, simulate
 from tests.pipeline.rows import at, history
@@ -134,6 +135,15 @@ def test_aging_lifts_what_waits_long_in_a_strict_queue() -> None:
     assert kept[0] == 50 * COST_MS
     # It is critical after four times 20 ms, and stands behind those that came before then.
     assert 80 <= aged[0] <= 80 + 2 * COST_MS
+
+
+def test_executors_simulate_with_nothing_but_the_core_and_arrow() -> None:
+    told = "import sys, penstock.pipeline.whatif.comparing; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "penstock.core.queue" in loaded
+    assert loaded & {"msgspec", "crc32c", "httptools", "typer", "pyspark", "starlette", "asyncio"} == set()
 
 
 def test_a_scenario_is_read_as_it_is_typed() -> None:
@@ -263,8 +273,11 @@ def test_the_baseline_is_what_happened_if_a_queue_was_served_as_simulated(spark:
     assert float(told["strict", 0]["wait_ms_p99"]) <= float(told["baseline", 0]["wait_ms_p99"])
     assert float(told["strict", 4]["wait_ms_mean"]) > float(told["baseline", 4]["wait_ms_mean"])
     assert outcome.figures["simulated"] == 3 * len(rows)
+    assert "do not believe" not in outcome.sentence
     ElementTree.fromstring((out / "report.html").read_text().removeprefix("<!DOCTYPE html>\n"))
     # Fewer rows are the newest, and it is said.
-    few = run(spark, WhatIfOptions(place=Place(where=str(root)), scenarios=[], rows=100), Silent())
+    few = run(spark, WhatIfOptions(place=Place(where=str(root)), scenarios=[], rows=100, workers=900), Silent())
     assert few.figures["simulated"] == 100
     assert "the newest 100 of 801" in few.sentence
+    # So many workers there never were: nobody waits in the baseline, and that is said as well.
+    assert "orders: do not believe these scenarios" in few.sentence

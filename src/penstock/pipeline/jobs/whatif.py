@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.jobs.whatif_present import present_settings
 from penstock.pipeline.places import Place, read_history
-from penstock.pipeline.reports.folder import results
-from penstock.pipeline.whatif.present import present_settings
+from penstock.pipeline.reports.figures import span
+from penstock.pipeline.reports.folder import results, settle_folder
 from penstock.pipeline.whatif.report import COLUMNS, in_order, report, told
 from penstock.pipeline.whatif.scenarios import BASELINE, HAPPENED, Scenario
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 1_000_000
+# Mean waits of the baseline and of what happened that are further apart are told.
+_FAR = 2
+_NEAR_MS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
     from penstock.pipeline.whatif.comparing import Plan  # noqa: PLC0415 - so does it numpy.
 
     scenarios = _named(options.scenarios)
+    if options.out:
+        settle_folder(options.out)
     progress.step("Reading the history")
     arrivals = transforms.arrivals(read_history(spark, options.place)).persist()
     try:
@@ -73,7 +79,7 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
     finally:
         arrivals.unpersist()
     found = [dict(row) for row in in_order(found, [scenario.name for scenario in options.scenarios])]
-    remarks = _remarks(options, counts, plan.present)
+    remarks = [*_remarks(options, counts, plan.present), *_doubts(found)]
     if options.out:
         with results(options.out) as folder:
             _write(folder, found, report(found, remarks=remarks, foot=f"from {options.place.where}"))
@@ -115,6 +121,25 @@ def _remarks(options: WhatIfOptions, counts: Mapping[str, Count], present: Mappi
             remarks.append(f"{queue}: its settings are not known; the baseline has those of a new queue.")
     if not options.workers:
         remarks.append("Workers are as many as were handling messages at once at most; --workers says otherwise.")
+    return remarks
+
+
+def _doubts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name the queues whose baseline is so far from what happened that no scenario of theirs says anything."""
+    waited: dict[tuple[str, str], float] = {}
+    for row in rows:
+        place = row["queue"], row["scenario"]
+        waited[place] = waited.get(place, 0.0) + row["messages"] * row["wait_ms_mean"]
+    messages = {row["queue"]: 0 for row in rows}
+    for row in rows:
+        messages[row["queue"]] += row["messages"] if row["scenario"] == HAPPENED else 0
+    remarks = []
+    for queue, count in messages.items():
+        happened, baseline = waited[queue, HAPPENED] / count, waited[queue, BASELINE] / count
+        if max(happened, baseline) > _FAR * min(happened, baseline) + _NEAR_MS:
+            waits = f"messages waited {span(happened)} on average, in the baseline {span(baseline)}"
+            advice = "say how many --workers there were, and how many messages each took (--batch)"
+            remarks.append(f"{queue}: do not believe these scenarios: {waits}; {advice}.")
     return remarks
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.settings import TIERS, BadSettings, QueueSettings
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.outcome import JobFailed
 
 BASELINE = "baseline"
 HAPPENED = "happened"

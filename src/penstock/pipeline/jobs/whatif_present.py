@@ -12,7 +12,7 @@ from penstock.core.settings import QueueSettings
 from penstock.pipeline.archives.asking import Server
 from penstock.pipeline.archives.layout import QUEUES
 from penstock.pipeline.files import has_path
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.places import Place, is_archive
 
 if TYPE_CHECKING:
