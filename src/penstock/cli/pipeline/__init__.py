@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, load, package, replay, signals, skew, triage, whatif
+from penstock.cli.pipeline import archive, audit, load, package, replay, signals, skew, triage, whatif
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -23,6 +23,7 @@ def pipeline() -> None:
 
 
 app.command("archive")(archive.archive)
+app.command("audit")(audit.audit_command)
 app.command("load")(load.load)
 app.command("package")(package.package)
 app.command("replay")(replay.replay)
