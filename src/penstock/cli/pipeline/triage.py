@@ -16,39 +16,45 @@ if TYPE_CHECKING:
 MINUTES = 30.0
 
 
+Where = Annotated[
+    str,
+    typer.Argument(help="An archive, a server as http://127.0.0.1:8080, or the data folder of one.", metavar="WHERE"),
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="The folder of the results. Those of the last run in it are compared with.")
+]
+Queues = Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")]
+Since = Annotated[str, typer.Option(help="Buried from then on: RFC 3339, as 2026-03-01T00:00:00Z.")]
+Until = Annotated[str, typer.Option(help="Buried before then.")]
+Deploys = Annotated[
+    Path | None,
+    typer.Option(
+        help="Marks of deploys: CSV with the columns at and name, or JSON lines.", exists=True, dir_okay=False
+    ),
+]
+Window = Annotated[float, typer.Option(help="Minutes after a deploy in which a cause may begin with it.", min=0.01)]
+Shape = Annotated[
+    bool, typer.Option("--shape/--no-shape", help="Whether bodies of different shapes are different causes.")
+]
+Letters = Annotated[
+    bool,
+    typer.Option(
+        "--dead-letters/--no-dead-letters", help="Whether to look for bodies among what is still a dead letter."
+    ),
+]
+
+
 def triage(
-    where: Annotated[
-        str,
-        typer.Argument(
-            help="An archive, a server as http://127.0.0.1:8080, or the data folder of one.", metavar="WHERE"
-        ),
-    ],
+    where: Where,
     *,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The folder of the results. Those of the last run in it are compared with."),
-    ],
-    queue: Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")] = None,
-    since: Annotated[str, typer.Option(help="Buried from then on: RFC 3339, as 2026-03-01T00:00:00Z.")] = "",
-    until: Annotated[str, typer.Option(help="Buried before then.")] = "",
-    deploys: Annotated[
-        Path | None,
-        typer.Option(
-            help="Marks of deploys: CSV with the columns at and name, or JSON lines.", exists=True, dir_okay=False
-        ),
-    ] = None,
-    deploy_window: Annotated[
-        float, typer.Option(help="Minutes after a deploy in which a cause may begin with it.", min=0.01)
-    ] = MINUTES,
-    shape: Annotated[
-        bool, typer.Option("--shape/--no-shape", help="Whether bodies of different shapes are different causes.")
-    ] = True,
-    dead_letters: Annotated[
-        bool,
-        typer.Option(
-            "--dead-letters/--no-dead-letters", help="Whether to look for bodies among what is still a dead letter."
-        ),
-    ] = True,
+    out: Out,
+    queue: Queues = None,
+    since: Since = "",
+    until: Until = "",
+    deploys: Deploys = None,
+    deploy_window: Window = MINUTES,
+    shape: Shape = True,
+    dead_letters: Letters = True,
     key: KeyText = "",
     master: Master = None,
     conf: Conf = None,

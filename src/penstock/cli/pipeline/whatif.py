@@ -16,33 +16,41 @@ if TYPE_CHECKING:
 ROWS = 1_000_000
 
 
+Where = Annotated[
+    str,
+    typer.Argument(help="An archive, a server as http://127.0.0.1:8080, or the data folder of one.", metavar="WHERE"),
+]
+Weights = Annotated[
+    list[str] | None, typer.Option("--weights", "-w", help="Try these weights, CRITICAL first. May be repeated.")
+]
+Scenarios = Annotated[
+    list[str] | None,
+    typer.Option("--scenario", "-s", help="NAME:weights=…,aging=…,mode=strict,workers=8. May be repeated."),
+]
+Workers = Annotated[
+    int,
+    typer.Option(help="Workers of every scenario that names none; 0: as many as ever handled messages at once.", min=0),
+]
+Batch = Annotated[int, typer.Option(help="How many messages a worker takes at once.", min=1, max=10_000)]
+Queues = Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")]
+Since = Annotated[str, typer.Option(help="Settled from then on: RFC 3339, as 2026-03-01T00:00:00Z.")]
+Until = Annotated[str, typer.Option(help="Settled before then.")]
+Rows = Annotated[int, typer.Option(help="At most so many messages of each queue, the newest.", min=1)]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="A folder for report.html and waits.csv.")]
+
+
 def whatif(
-    where: Annotated[
-        str,
-        typer.Argument(
-            help="An archive, a server as http://127.0.0.1:8080, or the data folder of one.", metavar="WHERE"
-        ),
-    ],
+    where: Where,
     *,
-    weights: Annotated[
-        list[str] | None, typer.Option("--weights", "-w", help="Try these weights, CRITICAL first. May be repeated.")
-    ] = None,
-    scenario: Annotated[
-        list[str] | None,
-        typer.Option("--scenario", "-s", help="NAME:weights=…,aging=…,mode=strict,workers=8. May be repeated."),
-    ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(
-            help="Workers of every scenario that names none; 0: as many as ever handled messages at once.", min=0
-        ),
-    ] = 0,
-    batch: Annotated[int, typer.Option(help="How many messages a worker takes at once.", min=1, max=10_000)] = 1,
-    queue: Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")] = None,
-    since: Annotated[str, typer.Option(help="Settled from then on: RFC 3339, as 2026-03-01T00:00:00Z.")] = "",
-    until: Annotated[str, typer.Option(help="Settled before then.")] = "",
-    rows: Annotated[int, typer.Option(help="At most so many messages of each queue, the newest.", min=1)] = ROWS,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for report.html and waits.csv.")] = None,
+    weights: Weights = None,
+    scenario: Scenarios = None,
+    workers: Workers = 0,
+    batch: Batch = 1,
+    queue: Queues = None,
+    since: Since = "",
+    until: Until = "",
+    rows: Rows = ROWS,
+    out: Out = None,
     key: KeyText = "",
     master: Master = None,
     conf: Conf = None,
