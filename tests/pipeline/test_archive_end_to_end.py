@@ -88,10 +88,10 @@ def witness(address: str, root: Path, seen: list[Trim]) -> Iterator[str]:
 
 
 def some_traffic(client: SyncClient) -> int:
-    """Send thirty messages in three priorities, ack most of them and bury the others; return how many left a queue."""
+    """Send twenty messages in three priorities, ack most of them and bury the others; return how many left a queue."""
     queue = client.queue("orders")
-    queue.send_many([Draft(data={"n": n}, priority=PRIORITIES[n % 3], attributes={"n": n}) for n in range(30)])
-    batch = queue.receive(limit=30)
+    queue.send_many([Draft(data={"n": n}, priority=PRIORITIES[n % 3], attributes={"n": n}) for n in range(20)])
+    batch = queue.receive(limit=20)
     for message in batch:
         if message.attributes["n"] % 10 == 7:
             message.release(f"ValueError: order {message.attributes['n']} has no customer")
@@ -113,7 +113,8 @@ def archive_until(client: SyncClient, url: str, root: Path, is_time: Callable[[]
                 assert process.poll() is None, process.stderr.read() if process.stderr else ""
                 assert time.monotonic() < deadline
                 count += some_traffic(client)
-                time.sleep(0.05)
+                # The load comes in waves, so that there is something for a next batch.
+                time.sleep(0.5)
         finally:
             process.send_signal(signal.SIGKILL)
             # Its JVM holds the other end for a moment; nobody reads it.
@@ -163,7 +164,7 @@ def test_an_archiver_that_is_killed_twice_has_each_row_once_and_drops_only_what_
         with connect(f"http://{address}") as client:
             client.create_queue("orders", max_deliveries=1, history="full")
             settled = archive_until(client, url, root, lambda: is_staging_after(0))
-            settled += archive_until(client, url, root, lambda: is_staging_after(3))
+            settled += archive_until(client, url, root, lambda: is_staging_after(2))
         wanted = history_of(f"http://{address}", settled)
         options = ArchiveOptions(source=Place(where=url), root=str(root), is_trimming=True)
         done = run(spark, options, Silent())
