@@ -53,12 +53,15 @@ def of_windows(levels: "DataFrame", spans: "DataFrame", keys: "Sequence[str]", w
 
 def of_range(levels: "DataFrame", spans: "DataFrame", keys: "Sequence[str]", windows: Windows) -> "DataFrame":
     """One row for each of ``keys``: the whole range in figures."""
+    range_ms = windows.size_ms * windows.count
+    seconds = range_ms / 1_000
+    # Of whole numbers: a sum of fractions would depend on the order in which they are added.
+    busy_ms = f.sum("busy_before") * windows.size_ms + f.sum("busy_left")
     busy_mean = f.col("busy_before") + f.col("busy_left") / windows.size_ms
-    seconds = windows.size_ms * windows.count / 1_000
     summed = levels.groupBy(*keys).agg(
         *[f.sum(name).alias(name) for name in COUNTED],
         f.max("depth").alias("depth_max"),
-        f.avg(busy_mean).alias("busy_mean"),
+        (busy_ms / range_ms).alias("busy_mean"),
         f.max(busy_mean).alias("busy_mean_max"),
     )
     return summed.join(spans, list(keys), "left").select(
