@@ -13,7 +13,7 @@ from urllib.parse import quote
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.places import Place, is_archive, read_history
 from penstock.pipeline.source.asking import Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.source.looking import LOOK, looker
