@@ -1,4 +1,4 @@
-"""``python -m bench.pipeline_sink``: messages written from Spark per second, beside the SDK's own `send_many`.
+"""``python -m bench.pipeline_sink [ROWS [ROUNDS]]``: messages written from Spark per second, beside `send_many` of the SDK.
 
 Bodies have 256 bytes; the server runs on the same machine, with its default settings: what is
 answered is on the disk. A figure of Spark is the time of a whole `save()`, with its planning
@@ -30,11 +30,11 @@ TASKS = 2
 _SEND = 1_000
 
 
-def main(rows: int = ROWS) -> None:
+def main(rows: int = ROWS, rounds: int = ROUNDS) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, penstock(Path(folder)) as server:
         spark = open_session(master=f"local[{TASKS}]", name="bench", settings={"spark.driver.memory": "1g"})
         try:
-            figures = _measure(spark, server.url, Path(folder), rows)
+            figures = _measure(spark, server.url, Path(folder), rows=rows, rounds=rounds)
         finally:
             spark.stop()
     peer = figures["SDK, send_many"]
@@ -46,7 +46,7 @@ def main(rows: int = ROWS) -> None:
     )
 
 
-def _measure(spark: SparkSession, url: str, folder: Path, rows: int) -> dict[str, float]:
+def _measure(spark: SparkSession, url: str, folder: Path, *, rows: int, rounds: int) -> dict[str, float]:
     with connect(url) as client:
         client.create_queue("bench")
     frame = spark.range(0, rows, 1, TASKS).select(f.rpad(f.col("id").cast("string"), BODY_BYTES, "x").alias("data"))
@@ -59,7 +59,7 @@ def _measure(spark: SparkSession, url: str, folder: Path, rows: int) -> dict[str
         ),
     }
     best = dict.fromkeys(sides, 0.0)
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         for name, work in sides.items():
             began = perf_counter()
             work(turn)

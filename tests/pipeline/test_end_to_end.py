@@ -110,8 +110,9 @@ def archive_until(client: SyncClient, record: Record, url: str, root: Path, is_t
             while not is_time():
                 assert process.poll() is None, process.stderr.read() if process.stderr else ""
                 assert time.monotonic() < deadline
-                traffic.go_on(client, record, messages=30)
-                time.sleep(0.05)
+                traffic.go_on(client, record, messages=20)
+                # The load comes in waves, so that there is something for a next batch.
+                time.sleep(0.5)
         finally:
             process.send_signal(signal.SIGKILL)
             # Its JVM holds the other end for a moment; nobody reads it.
@@ -169,7 +170,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         with connect(f"http://{address}") as client:
             record = traffic.begin(client)
             archive_until(client, record, url, root, lambda: is_staging_after(0))
-            archive_until(client, record, url, root, lambda: is_staging_after(3))
+            archive_until(client, record, url, root, lambda: is_staging_after(2))
         history_of(f"http://{address}", len(record.acked) + len(record.buried))
         archived = archive.run(
             spark, ArchiveOptions(source=Place(where=url), root=str(root), is_trimming=True), Silent()

@@ -15,6 +15,7 @@ from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore
 from penstock.pipeline.source.streaming import HistoryStreamReader
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
+from penstock.store.embedded.history import LOG_SETTINGS
 from tests.pipeline import told
 from tests.pipeline.reading import read_between, stream_of
 from tests.pipeline.told import MIXED, START_MS, rows_of, run, write_frames, write_segments
@@ -147,7 +148,7 @@ def test_a_checkpoint_of_another_history_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_tells_less_than_its_server_is_waited_for(tmp_path: Path) -> None:
     async def look() -> dict[str, int]:
         async with ThreadWorkers(1, halt) as workers:
-            log = await DiskLog.open(system_runtime(tmp_path, workers), "history", told.LOG_SETTINGS)
+            log = await DiskLog.open(system_runtime(tmp_path, workers), "history", LOG_SETTINGS)
             for settlements in FRAMES:
                 await told.append(log, settlements)
             # As a server has told it: all that is durable. No marker in the folder says so of the last frame.
