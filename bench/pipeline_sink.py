@@ -1,4 +1,4 @@
-"""``python -m bench.pipeline_sink [ROWS [ROUNDS]]``: messages written from Spark per second, beside `send_many` of the SDK.
+"""``python -m bench.pipeline_sink [ROWS [ROUNDS]]``: messages written from Spark per second, beside the SDK itself.
 
 Bodies have 256 bytes; the server runs on the same machine, with its default settings: what is
 answered is on the disk. A figure of Spark is the time of a whole `save()`, with its planning
