@@ -5,7 +5,6 @@ What the jobs say is held against what the client knows by itself (`traffic.py`)
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -164,7 +163,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
     def is_staging_after(entries: int) -> bool:
         has_entries = len(list((root / "manifest").glob("*.json"))) >= entries
-        return has_entries and staging.exists() and any(os.scandir(staging))
+        return has_entries and staging.exists() and len(list(staging.iterdir())) > 0
 
     with server(folder / "data") as address, witness(address, root, trims) as url:
         with connect(f"http://{address}") as client:
