@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -154,11 +153,10 @@ def test_an_archiver_that_is_killed_twice_has_each_row_once_and_drops_only_what_
     spark: SparkSession, tmp_path: Path
 ) -> None:
     root, trims = tmp_path / "archive", list[Trim]()
-    staging = root / "staging"
 
     def is_staging_after(entries: int) -> bool:
         has_entries = len(list((root / "manifest").glob("*.json"))) >= entries
-        return has_entries and staging.exists() and any(os.scandir(staging))
+        return has_entries and bool(LocalFiles(root).names("staging"))
 
     with server(tmp_path / "data") as address, witness(address, root, trims) as url:
         with connect(f"http://{address}") as client:
