@@ -77,6 +77,9 @@ class Stream:
             self._wait(query, meanwhile)
         finally:
             self._stop(query)
+        # The batch that was at work when the stop came may have failed, with nobody waiting for it.
+        if self._failure is not None:
+            raise self._failure
 
     def _wait(self, query: "StreamingQuery", meanwhile: Callable[[], None]) -> None:
         from pyspark.errors import PySparkException, StreamingQueryException  # noqa: PLC0415
