@@ -45,7 +45,14 @@ class Stream:
     """One run of a stream into an archive."""
 
     def __init__(
-        self, files: Files, run: str, reach: Reach, committed: Committed, told: Callable[[Entry], None]
+        self,
+        files: Files,
+        run: str,
+        reach: Reach,
+        committed: Committed,
+        *,
+        told: Callable[[Entry], None],
+        stopping: threading.Event,
     ) -> None:
         self._files = files
         self._run = run
@@ -54,11 +61,12 @@ class Stream:
         # Called after each batch that is committed and finished.
         self._told = told
         self._is_committing = threading.Lock()
-        self._stopping = threading.Event()
+        # Whoever sets it is obeyed before the next batch, not only when it is looked at from outside.
+        self._stopping = stopping
         self._failure: BaseException | None = None
 
-    def follow(self, rows: "DataFrame", *, every_s: float | None, goes_on: Callable[[], bool]) -> None:
-        """Commit batches until there are no more, or, with ``every_s``, for as long as it ``goes_on``."""
+    def follow(self, rows: "DataFrame", *, every_s: float | None, meanwhile: Callable[[], None]) -> None:
+        """Commit batches until there are no more, or it is told to stop; with ``every_s`` there may always be more."""
         writer = rows.writeStream.foreachBatch(self._commit)
         writer = writer.option("checkpointLocation", self._files.where(f"{CHECKPOINT}/{self._run}"))
         if every_s is None:
@@ -66,16 +74,20 @@ class Stream:
         else:
             query = writer.trigger(processingTime=f"{round(every_s * 1_000)} milliseconds").start()
         try:
-            self._wait(query, goes_on)
+            self._wait(query, meanwhile)
         finally:
             self._stop(query)
+        # The batch that was at work when the stop came may have failed, with nobody waiting for it.
+        if self._failure is not None:
+            raise self._failure
 
-    def _wait(self, query: "StreamingQuery", goes_on: Callable[[], bool]) -> None:
+    def _wait(self, query: "StreamingQuery", meanwhile: Callable[[], None]) -> None:
         from pyspark.errors import PySparkException, StreamingQueryException  # noqa: PLC0415
 
         try:
             while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type] # parts of a second are taken too.
-                if not goes_on():
+                meanwhile()
+                if self._stopping.is_set():
                     return
         except StreamingQueryException as error:
             failure = error if self._failure is None else self._failure

@@ -140,13 +140,9 @@ class _Run:
         reader = reader.option("maxRowsPerTrigger", options.rows_per_batch)
         reader = reader.option("failOnDataLoss", str(not options.may_have_gaps).lower())
         reach = reach_from(start, source=self._source, queues=tuple(sorted(options.source.queues)))
-        stream = Stream(self._files, self._lock.run, reach, committed, self._tell)
-
-        def goes_on() -> bool:
-            self._lock.refresh(now_ms=now_ms())
-            return not stopping.is_set()
-
-        stream.follow(reader.load(), every_s=options.every_s if options.is_following else None, goes_on=goes_on)
+        stream = Stream(self._files, self._lock.run, reach, committed, told=self._tell, stopping=stopping)
+        every_s = options.every_s if options.is_following else None
+        stream.follow(reader.load(), every_s=every_s, meanwhile=lambda: self._lock.refresh(now_ms=now_ms()))
 
     def _tell(self, entry: Entry) -> None:
         self._trim(entry)
