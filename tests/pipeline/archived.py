@@ -1,15 +1,11 @@
-"""A small archive, laid out as the archive job leaves it: for the jobs that read one, quickly.
-
-For ten rows most of the time goes into compiling and replanning; `plain_plans` does without both.
-"""
+"""A small archive, laid out as the archive job leaves it: for the jobs that read one, quickly."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 
@@ -21,17 +17,3 @@ def archive(rows: DataFrame, root: Path, queues: Mapping[str, Any] | None = None
     if queues is not None:
         (root / "queues.json").write_text(json.dumps(queues))
     return str(root)
-
-
-@contextmanager
-def plain_plans(spark: SparkSession) -> Iterator[None]:
-    """Let Spark run plans as they are: nothing is compiled to Java, nothing is planned again on the way."""
-    names = ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled")
-    before = {name: str(spark.conf.get(name)) for name in names}
-    for name in names:
-        spark.conf.set(name, "false")
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)

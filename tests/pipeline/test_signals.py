@@ -13,7 +13,6 @@ from penstock.pipeline.transforms.signals_counts import Windows, counts, filled,
 from penstock.pipeline.transforms.signals_spans import class_of, classes, percentiles
 from penstock.pipeline.transforms.signals_steps import steps, tenant_of, top_tenants, with_rank
 from tests.pipeline import signals_by_hand as by_hand
-from tests.pipeline.archived import plain_plans
 from tests.pipeline.rows import at, history
 
 MINUTE = 60_000
@@ -22,12 +21,6 @@ FIRST = by_hand.START_MS // MINUTE
 LAST = (by_hand.START_MS + max(stay.settled for stay in STAYS)) // MINUTE
 # As if the range began in the middle: what came before was there.
 WINDOWS = Windows(MINUTE, FIRST + 4, LAST)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _plain(spark: SparkSession) -> Iterator[None]:
-    with plain_plans(spark):
-        yield
 
 
 @pytest.fixture(scope="module")

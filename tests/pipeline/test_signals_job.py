@@ -1,6 +1,5 @@
 """The job `signals`: an archive in, tables and a page out."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,11 @@ from penstock.pipeline.jobs.signals import SignalsOptions, choose_windows, read_
 from penstock.pipeline.jobs.weights import parse
 from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import Place
-from tests.pipeline.archived import archive, plain_plans
+from tests.pipeline.archived import archive
 from tests.pipeline.rows import NOON, at, history
 
 EVIL = '<script>alert("&")</script>'
 START_MS = int(NOON.timestamp() * 1_000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _plain(spark: SparkSession) -> Iterator[None]:
-    with plain_plans(spark):
-        yield
 
 
 def _message(second: float, **said: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,8 @@ from pyspark.sql import SparkSession
 from penstock.pipeline.jobs.skew import SkewOptions, findings, run
 from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import Place
-from tests.pipeline.archived import archive, plain_plans
+from tests.pipeline.archived import archive
 from tests.pipeline.rows import at, history
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _plain(spark: SparkSession) -> Iterator[None]:
-    with plain_plans(spark):
-        yield
 
 
 def _message(group: str | None, wait: float, handling: float, **said: Any) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def run(spark: "SparkSession", options: SignalsOptions, progress: Progress) -> O
     with ExitStack() as kept:
 
         def keep(frame: "DataFrame") -> "DataFrame":
-            frame = frame.persist(StorageLevel.DISK_ONLY)
+            # Not `persist`: what is made of it would be planned anew from the first row on, in full, each time.
+            frame = frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
             kept.callback(frame.unpersist)
             return frame
 
