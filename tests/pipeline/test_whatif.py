@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from penstock.core.settings import QueueSettings
+from penstock.pipeline.jobs.described import settings_of
 from penstock.pipeline.jobs.whatif import WhatIfOptions, run
-from penstock.pipeline.jobs.whatif_present import settings_of
 from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import MESSAGES, Place
 from penstock.pipeline.transforms.whatif import arrivals

@@ -1,26 +1,25 @@
 """By which weights the tiers of each queue share, for whoever holds the history against the promise.
 
-The caller's word comes first, then what the archive remembers of the server (`queues.json`), then the
+The caller's word comes first, then what the server says, or what the archive remembers of it (`queues.json`), then the
 defaults of a new queue. A strict queue promises nothing.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from math import lcm
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING
 
 from penstock.core.fairness import TIERS
 from penstock.core.settings import QueueSettings
-from penstock.pipeline.files import has_path
+from penstock.pipeline.archives.layout import QUEUES
+from penstock.pipeline.jobs.described import present_settings, whole
 from penstock.pipeline.outcome import JobFailed
-from penstock.pipeline.places import Place, is_archive
+from penstock.pipeline.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-QUEUES = "queues.json"
+_LEAST = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +31,6 @@ class Sharing:
     source: str = "default"
 
 
-def whole(weights: Iterable[float]) -> tuple[int, ...]:
-    """Return weights of the same ratios as whole numbers.
-
-    >>> whole([8, 4, 2, 1, 0.5])
-    (16, 8, 4, 2, 1)
-    """
-    parts = [Fraction(weight).limit_denominator(1_000) for weight in weights]
-    if len(parts) != TIERS or min(parts) <= 0:
-        raise JobFailed(f"weights are {TIERS} numbers above 0, the most urgent tier first, as in 16,8,4,2,1")
-    common = lcm(*(part.denominator for part in parts))
-    return tuple(int(part * common) for part in parts)
-
-
 def parse(text: str) -> tuple[int, ...]:
     """Read weights as somebody types them.
 
@@ -52,19 +38,22 @@ def parse(text: str) -> tuple[int, ...]:
     (16, 8, 4, 2, 1)
     """
     try:
-        return whole([float(word) for word in text.split(",")])
-    except (ValueError, OverflowError):
-        raise JobFailed(f"{text!r} are no weights: they are {TIERS} numbers, as in 16,8,4,2,1") from None
+        weights = [float(word) for word in text.split(",")]
+    except ValueError:
+        weights = []
+    if len(weights) != TIERS or not all(_LEAST <= weight < inf for weight in weights):
+        raise JobFailed(f"{text!r} are no weights: they are {TIERS} numbers of {_LEAST} and more, as in 16,8,4,2,1")
+    return whole(weights)
 
 
 def sharing(spark: "SparkSession", place: Place, said: str) -> Mapping[str, Sharing]:
     """What is known of each queue by name; a queue that is not there has the defaults."""
     if said:
         return _Everywhere(Sharing(parse(said), source="--weights"))
-    if place.is_server or not is_archive(spark, place.where) or not has_path(spark, f"{place.where}/{QUEUES}"):
-        return _Everywhere(Sharing())
-    text = spark.read.text(f"{place.where}/{QUEUES}", wholetext=True).collect()[0].value
-    return _Everywhere(Sharing(), _read(text))
+    source = "server" if place.is_server else QUEUES
+    found = present_settings(spark, place)
+    known = {queue: Sharing(each.weights, is_strict=each.is_strict, source=source) for queue, each in found.items()}
+    return _Everywhere(Sharing(), known)
 
 
 def frame(spark: "SparkSession", by_queue: Mapping[str, Sharing]) -> "DataFrame":
@@ -87,16 +76,3 @@ class _Everywhere(dict[str, Sharing]):
 
     def __missing__(self, queue: str) -> Sharing:
         return self._rest
-
-
-def _read(text: str) -> dict[str, Sharing]:
-    try:
-        described: dict[str, Any] = json.loads(text)
-        return {queue: _of(settings["settings"].get("tiers", {})) for queue, settings in described.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise JobFailed(f"{QUEUES} of the archive is not as it was written ({error}): say --weights instead") from None
-
-
-def _of(tiers: Mapping[str, Any]) -> Sharing:
-    weights = whole(tiers["weights"]) if "weights" in tiers else Sharing().weights
-    return Sharing(weights, is_strict=tiers.get("mode") == "strict", source=QUEUES)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.jobs.whatif_present import present_settings
+from penstock.pipeline.jobs.described import present_settings
 from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.reports.figures import span

@@ -1,10 +1,10 @@
-"""How queues are set now, as the baseline needs it: from the server, or as the archive last saw it.
+"""How queues are set: as the server says now, or as the archive last saw it.
 
 The history does not say by which settings it came about. A queue that nobody describes has the defaults.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +45,15 @@ def _settings(said: Mapping[str, Any]) -> QueueSettings:
     return QueueSettings(
         is_fifo=bool(said.get("fifo", False)),
         is_strict=tiers.get("mode") == "strict",
-        weights=_whole(tiers["weights"]) if "weights" in tiers else new.weights,
+        weights=whole(tiers["weights"]) if "weights" in tiers else new.weights,
         aging_ms=tuple(aging_ms),
     )
 
 
-def _whole(weights: list[float]) -> tuple[int, ...]:
+def whole(weights: Sequence[float]) -> tuple[int, ...]:
     """The same ratios in whole numbers.
 
-    >>> _whole([8, 4, 2, 1, 0.5])
+    >>> whole([8, 4, 2, 1, 0.5])
     (16, 8, 4, 2, 1)
     """
     thousandths = [round(weight * 1_000) for weight in weights]
