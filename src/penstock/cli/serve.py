@@ -14,7 +14,6 @@ from penstock.settings import BadSetting, LogLevel, NotSecured, ServerSettings
 
 Secured = "Keys and TLS"
 Limited = "Limits"
-Sqs = "SQS"
 
 
 def serve(
@@ -31,12 +30,7 @@ def serve(
         bool | None,
         typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
     ] = None,
-    sqs: Annotated[bool | None, typer.Option("--sqs", help="Serve SQS, too.", rich_help_panel=Sqs)] = None,
-    sqs_account: Annotated[str | None, typer.Option(help="The account in URLs and ARNs.", rich_help_panel=Sqs)] = None,
-    sqs_region: Annotated[str | None, typer.Option(help="The region in ARNs.", rich_help_panel=Sqs)] = None,
-    sqs_access_key_id: Annotated[
-        str | None, typer.Option(help="What requests are signed with; the secret is a setting.", rich_help_panel=Sqs)
-    ] = None,
+    sqs: Annotated[bool | None, typer.Option("--sqs", help="Serve programs that speak SQS, too.")] = None,
     connections_max: Annotated[
         int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
     ] = None,

@@ -1,7 +1,7 @@
 """Queues as SQS has them: made, found, listed, emptied, deleted, and their attributes."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -131,7 +131,7 @@ def read_token(text: str) -> str:
     'orders'
     """
     try:
-        return urlsafe_b64decode(text).decode()
+        return b64decode(text, altchars=b"-_", validate=True).decode()
     except ValueError:
         raise invalid("NextToken", text, "It is not a token of this service.") from None
 

@@ -10,7 +10,7 @@ that is gone and for one that is back in its queue.
 """
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from struct import Struct
 from typing import NamedTuple
 
@@ -46,12 +46,15 @@ def read_handle(text: str) -> Handle | None:
     >>> read_handle(handle_text(*given)) == given, read_handle("nonsense")
     (True, None)
     """
-    if len(text) != _HANDLE_CHARACTERS:
+    if len(text) != _HANDLE_CHARACTERS or not text.isascii():
         return None
     try:
-        version, queue, lease, token, row, leased_at_s, home, key = _HANDLE.unpack(urlsafe_b64decode(text))
+        raw = b64decode(text, altchars=b"-_", validate=True)
     except ValueError:
         return None
+    if len(raw) != _HANDLE.size:
+        return None
+    version, queue, lease, token, row, leased_at_s, home, key = _HANDLE.unpack(raw)
     if version != _VERSION:
         return None
     return Handle(queue, Receipt(lease, token, row), leased_at_s, f"{home:x}-{key:x}")
