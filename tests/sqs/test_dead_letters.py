@@ -33,7 +33,7 @@ def test_a_message_received_too_often_is_moved_with_its_id_its_time_and_its_coun
     url = made(sqs, RedrivePolicy=policy(grave, 2), VisibilityTimeout="0")
     attributes = {"k": {"DataType": "Number.int", "StringValue": "1"}}
     sent = sqs.send_message(QueueUrl=url, MessageBody="a", MessageAttributes=attributes)
-    seen = []
+    seen: list[dict[str, Any]] = []
     while len(seen) < 2:
         seen += received(sqs, url)
     while not (found := received(sqs, grave)):
@@ -128,8 +128,9 @@ def test_a_move_task_that_cannot_be_is_refused_with_its_reason(sqs: Any, queue: 
         ),
     ):
         assert refusal(call, **asked) == refused
-    for asked in ({"MaxNumberOfMessagesPerSecond": 501}, {"DestinationArn": arn_of(grave)}):
-        assert refusal(sqs.start_message_move_task, SourceArn=arn_of(grave), **asked)[0] == "InvalidParameterValue"
+    start = {"SourceArn": arn_of(grave)}
+    for more in ({"MaxNumberOfMessagesPerSecond": 501}, {"DestinationArn": arn_of(grave)}):
+        assert refusal(sqs.start_message_move_task, **start, **more)[0] == "InvalidParameterValue"
     assert refusal(sqs.start_message_move_task)[0] == "MissingParameter"
 
 

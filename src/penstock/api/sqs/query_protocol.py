@@ -61,7 +61,6 @@ def read_form(raw: bytes) -> Form:
             parse_qsl(
                 raw.decode("ascii"),
                 keep_blank_values=True,
-                strict_parsing=bool(raw),
                 max_num_fields=FIELDS_MAX,
                 errors="strict",
             )

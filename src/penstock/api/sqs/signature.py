@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import NamedTuple
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 from penstock.api.sqs.errors import (
     INCOMPLETE_SIGNATURE,
@@ -131,11 +131,6 @@ def _canonical_path(path: str) -> str:
 
 
 def _canonical_query(query: str) -> str:
+    """The pairs in their order, as the client has escaped them: it has signed what it sent."""
     pairs = [part.partition("=") for part in query.split("&") if part]
-    return "&".join(
-        f"{name}={value}" for name, value in sorted((_escaped(name), _escaped(value)) for name, _, value in pairs)
-    )
-
-
-def _escaped(text: str) -> str:
-    return quote(unquote_to_bytes(text.replace("+", " ")), safe="-_.~")
+    return "&".join(f"{name}={value}" for name, value in sorted((name, value) for name, _, value in pairs))
