@@ -7,6 +7,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.validate import ParamValidator
 
 from penstock.settings import ServerSettings
 from tests.server.serving import Running, server
@@ -45,7 +46,21 @@ def client_of(url: str, **more: Any) -> Any:
     """Return boto3's client for a server. It repeats nothing, so that a test sees every answer."""
     given = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": REGION} | more
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=30, parameter_validation=False)
-    return boto3.session.Session().client("sqs", endpoint_url=url, config=config, **given)
+    client = boto3.session.Session().client("sqs", endpoint_url=url, config=config, **given)
+    client.meta.events.register("after-call.sqs", check_answer)
+    return client
+
+
+def check_answer(parsed: dict[str, Any], model: Any, **_: Any) -> None:
+    """Let botocore compare an answer with the model of the service: types, and members that must be there."""
+    if "Error" in parsed or model.output_shape is None:
+        return
+    told = {name: value for name, value in parsed.items() if name != "ResponseMetadata"}
+    if "Failed" in model.output_shape.members:
+        # AWS leaves out the list that is empty, whatever the model says; what is in the other one is compared.
+        told = {"Successful": [], "Failed": []} | told
+    report = ParamValidator().validate(told, model.output_shape)
+    assert not report.has_errors(), report.generate_report()
 
 
 def new_name(suffix: str = "") -> str:
