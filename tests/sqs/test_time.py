@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from penstock.api.sqs import receiving
 from tests.api.asgi import Connection
 from tests.sqs.in_process import Failed, Sqs, open_sqs
 
@@ -213,3 +214,18 @@ async def test_a_change_through_another_front_end_is_seen_within_a_second() -> N
         missing = "AWS.SimpleQueueService.NonExistentQueue"
         assert await sqs.refused("SendMessage", QueueUrl=url, MessageBody="b") == missing
         assert await sqs.refused("ReceiveMessage", QueueUrl=url) == missing
+
+
+async def test_a_standard_queue_hands_out_no_more_than_aws_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "IN_FLIGHT_MAX", 3)
+    async with open_sqs() as sqs:
+        url = await sqs.make(VisibilityTimeout="10")
+        await send(sqs, url, *"abcde")
+        held = await sqs.receive(url, MaxNumberOfMessages=3)
+        assert await sqs.refused("ReceiveMessage", QueueUrl=url) == "OverLimit"
+        await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=held[0]["ReceiptHandle"])
+        assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["d"]
+        assert await sqs.refused("ReceiveMessage", QueueUrl=url) == "OverLimit"
+        # What nobody holds any more is not in flight.
+        await asyncio.sleep(11)
+        assert len(await sqs.receive(url, MaxNumberOfMessages=3)) == 3

@@ -55,7 +55,8 @@ UNSUPPORTED_OPERATION = Kind("UnsupportedOperation", f"{_OLD}UnsupportedOperatio
 # In no model, and said by every service of AWS.
 INVALID_PARAMETER_VALUE = Kind("InvalidParameterValueException", "InvalidParameterValue")
 MISSING_PARAMETER = Kind("MissingRequiredParameterException", "MissingParameter")
-SERIALIZATION = Kind("SerializationException", "MalformedQueryString")
+SERIALIZATION = Kind("SerializationException", "SerializationException")
+MALFORMED_QUERY = Kind("MalformedQueryString", "MalformedQueryString")
 INVALID_ACTION = Kind("UnknownOperationException", "InvalidAction")
 MISSING_AUTHENTICATION = Kind("MissingAuthenticationTokenException", "MissingAuthenticationToken", 403)
 UNRECOGNIZED_CLIENT = Kind("UnrecognizedClientException", "InvalidClientTokenId", 403)

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from penstock.api.sqs.errors import INVALID_PARAMETER_VALUE, QUEUE_DOES_NOT_EXIST, SERIALIZATION, Refused
+from penstock.api.sqs.errors import INVALID_PARAMETER_VALUE, MALFORMED_QUERY, QUEUE_DOES_NOT_EXIST, Refused
 from penstock.api.sqs.shapes import Nothing, Shape, names_of
 
 CONTENT_TYPE = b"text/xml"
@@ -66,7 +66,7 @@ def read_form(raw: bytes) -> Form:
             )
         )
     except ValueError as error:
-        raise Refused(SERIALIZATION, f"The form cannot be read: {error}") from None
+        raise Refused(MALFORMED_QUERY, f"The form cannot be read: {error}") from None
 
 
 def decode(form: Form, kind: type[S]) -> S:
@@ -171,8 +171,7 @@ def _members(result: Shape) -> str:
 
 
 def _elements(result: Shape) -> Iterator[str]:
-    defaults = type(result)
-    for name, attribute in names_of(defaults).items():
+    for name, attribute in names_of(type(result)).items():
         value = getattr(result, attribute)
         if value is None or value == "":
             continue

@@ -5,7 +5,7 @@ not said is empty: AWS treats both alike, as missing. Nothing here checks more t
 type; what is not known is ignored, as AWS does.
 """
 
-from typing import Any
+from functools import cache
 
 from msgspec import Struct, field
 
@@ -280,6 +280,7 @@ class Nothing(Shape):
     """The result of an action that has none."""
 
 
-def names_of(kind: type[Struct]) -> dict[str, Any]:
+@cache
+def names_of(kind: type[Struct]) -> dict[str, str]:
     """Return the fields of a structure by what AWS calls them, each with its name here."""
     return dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
