@@ -54,6 +54,16 @@ def test_making_a_queue_again_compares_only_what_is_said(sqs: Any) -> None:
         sqs.create_queue(QueueName=name, Attributes={"MaximumMessageSize": "2048"})
 
 
+def test_a_policy_is_compared_by_what_it_says(sqs: Any, queue: str) -> None:
+    name = new_name()
+    said = f'{{"maxReceiveCount":"3", "deadLetterTargetArn":"{arn_of(queue)}"}}'
+    url = sqs.create_queue(QueueName=name, Attributes={"RedrivePolicy": said})["QueueUrl"]
+    for same in (said, said.replace('"3"', "3")):
+        assert sqs.create_queue(QueueName=name, Attributes={"RedrivePolicy": same})["QueueUrl"] == url
+    other = said.replace('"3"', "4")
+    assert refusal(sqs.create_queue, QueueName=name, Attributes={"RedrivePolicy": other})[0] == "QueueAlreadyExists"
+
+
 @pytest.mark.parametrize("name", ["a.b", "a b", "x" * 81, "ü", "orders.fifo"])
 def test_a_name_that_aws_refuses_is_refused(sqs: Any, name: str) -> None:
     code, message, status = refusal(sqs.create_queue, QueueName=name)

@@ -194,8 +194,16 @@ def show_counts(description: Description, counts: Counts, arn: str) -> dict[str,
 def same(name: str, one: str, other: str) -> bool:
     """Whether two values of an attribute mean the same."""
     if name in {REDRIVE, ALLOW, "Policy"}:
-        try:
-            return bool(json.loads(one) == json.loads(other))
-        except ValueError:
-            return one == other
+        return one == other or _plain(one) == _plain(other)
     return one.lower() == other.lower() if name in {FIFO, CONTENT, "SqsManagedSseEnabled"} else one == other
+
+
+def _plain(policy: str) -> object:
+    """Return what a policy says, its numbers as numbers: clients write them as text, too."""
+    try:
+        found = json.loads(policy)
+    except (ValueError, RecursionError):
+        return policy
+    if isinstance(found, dict) and isinstance(found.get("maxReceiveCount"), str):
+        return found | {"maxReceiveCount": _plain(found["maxReceiveCount"])}
+    return found
