@@ -13,7 +13,9 @@ export UV_PYTHON_DOWNLOADS := never
 export PYTHONHASHSEED := 0
 
 # System packages, one list: `package:command-that-proves-it`. Installed only when missing, and only as root.
+# Any Java from 17 on will do, on the path or in JAVA_HOME; one that is too old counts as missing.
 APT_PACKAGES := curl:curl openjdk-17-jre-headless:java
+CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 
 .PHONY: help serve test check bench sim chaos docs format lock clean
 
@@ -68,10 +70,12 @@ $(VENV)/run.stamp: $(UV) pyproject.toml requirements/run.txt
 	@touch $@
 
 $(VENV)/dev.stamp: $(UV) pyproject.toml requirements/dev.txt
-	@missing=""; for pair in $(APT_PACKAGES); do command -v "$${pair#*:}" >/dev/null || missing="$$missing $${pair%%:*}"; done; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $$missing; \
-	  else echo "These system packages are missing:$$missing. Install them with: sudo apt-get install$$missing"; exit 1; fi; fi
+	@missing() { for pair in $(APT_PACKAGES); do \
+	  case "$$pair" in *:java) $(CHECK_JAVA) 2>/dev/null;; *) command -v "$${pair#*:}" >/dev/null;; esac || echo -n " $${pair%%:*}"; done; }; \
+	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq $$(missing); fi; \
+	still="$$(missing)"; if [ -n "$$still" ]; then \
+	  $(CHECK_JAVA); echo "These system packages are missing:$$still. Install them with: sudo apt-get install$$still"; exit 1; fi
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/uv.txt requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@

@@ -31,6 +31,8 @@ class Row:
     to_sqlite_single: float | None = None
     # To a stream in Redis whose answers wait for the disk, too.
     to_redis: float | None = None
+    # To Spark's own Parquet source, over the same rows in the same session.
+    to_parquet: float | None = None
     ack_ms_p50: float | None = None
     ack_ms_p99: float | None = None
     ack_ms_p99_max: float | None = None

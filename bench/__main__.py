@@ -19,13 +19,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import Bench, Row, Workload, core, log, number, server, store
+from bench import Bench, Row, Workload, core, log, number, pipeline, pipeline_source, server, store
 
 REPORTS: dict[str, Sequence[Workload]] = {
     "The log, beside a plain loop of write and fdatasync": log.WORKLOADS,
     "The store, beside a queue table in SQLite": store.WORKLOADS,
     "The core of queues, alone": core.WORKLOADS,
     "The server over HTTP, beside Redis Streams": server.WORKLOADS,
+    "The history in Spark, beside Spark's own Parquet": pipeline_source.WORKLOADS,
+    "The pipeline on Spark, beside Spark's own Parquet": pipeline.WORKLOADS,
 }
 RESULTS = Path(__file__).parent / "results"
 # Of a report that goes to a file or a pipe.
@@ -138,6 +140,7 @@ def _cells(row: Row) -> dict[str, str]:
         "× SQLite": _number(row.to_sqlite),
         "× SQLite,\nsingle": _number(row.to_sqlite_single),
         "× Redis": _number(row.to_redis),
+        "× Parquet": _number(row.to_parquet),
         "ack ms\np50 / p99": _pair(row.ack_ms_p50, row.ack_ms_p99) + bound,
         "peer ms\np50 / p99": _pair(row.peer_ms_p50, row.peer_ms_p99),
         "CPU µs\na message": _number(row.cpu_us),

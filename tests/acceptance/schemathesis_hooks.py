@@ -5,7 +5,7 @@ is short. And some rules of the server are beyond a schema: how far the ratios o
 weights may go, that a schedule is within a year from now, that a queue is not its own
 dead letters and those have no others, that `fifo` stays, that a queue must have room
 for a batch, that a group is measured in bytes, that a cursor is one that was given, that
-a page of history in JSON has at most 1,000 rows, and that 2.0 is not written for a whole
+a page of history in JSON has at most 1,000 rows and all its columns, and that 2.0 is not written for a whole
 number. Values that break only those are mended, and
 everything else stays.
 """
@@ -74,10 +74,26 @@ def known_message_id(number: int) -> str:
 
 
 def _mend_query(path: str, query: dict[str, Any]) -> None:
-    if path.endswith("/history") and _is_between(_number(query.get("limit")), 1_001, 65_536):
+    if path.endswith(("/history", "/live")) and _is_between(_number(query.get("limit")), 1_001, 65_536):
         query["limit"] = 1_000
+    if path.endswith("/live") and len(str(query.get("after", ""))) <= 19:
+        query.pop("after", None)
+    if path.endswith(("/history", "/live")):
+        # Of a stream in Arrow; the requests here are for JSON.
+        query.pop("columns", None)
+    if path.endswith("/history/offset"):
+        _mend_offset(query)
     if path.endswith("/peek") and len(str(query.get("cursor", ""))) <= 128:
         query.pop("cursor", None)
+
+
+def _mend_offset(query: dict[str, Any]) -> None:
+    """Ask one of two questions: after a time, or after so many rows."""
+    if len(str(query.get("since", "x" * 65))) <= 64:
+        for other in ("offset", "rows"):
+            query.pop(other, None)
+    elif "since" not in query:
+        query.setdefault("rows", 1)
 
 
 def _mend_body(case: "Case[Any]", body: dict[str, Any]) -> None:
@@ -86,6 +102,8 @@ def _mend_body(case: "Case[Any]", body: dict[str, Any]) -> None:
         body["max_deliveries"] = 0
     if case.method.upper() == "PATCH" and isinstance(body.get("fifo"), bool):
         del body["fifo"]
+    if case.path.endswith("/trim") and _is_between(body.get("before"), 0, 2**63 - 1):
+        body["before"] = 0
     for other in ("dead_letter_queue", "into"):
         if body.get(other) in names:
             body.pop(other, None)

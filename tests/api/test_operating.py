@@ -21,6 +21,16 @@ async def until_done(api: Api, task_id: str) -> dict[str, object]:
     raise AssertionError("it does not end")
 
 
+async def test_the_redrives_of_a_deleted_queue_are_gone_with_it() -> None:
+    async with open_api() as api:
+        await bury(api, "dead")
+        task = (await api.post("/api/queues/orders.dead/redrive"))["task_id"]
+        await api.delete(ORDERS, with_dead_letters="true")
+        for method in ("GET", "DELETE"):
+            answer = await api.call(method, f"/api/queues/orders.dead/redrive/{task}")
+            assert answer.is_problem(404, "queue_not_found")
+
+
 async def test_messages_are_escalated_by_id_and_the_answer_tells_each() -> None:
     async with open_api() as api:
         (taken,) = await send(api, "taken")

@@ -158,6 +158,17 @@ async def test_the_history_says_what_became_of_settled_messages(url: str, name: 
         assert (await queue.history(offset=page.next_offset)).rows == []
 
 
+async def test_history_that_is_kept_elsewhere_may_go_and_no_other(url: str, name: str) -> None:
+    async with penstock.connect(url) as client:
+        (shard,) = await client.history_shards()
+        assert await client.trim_history(shard.shard, before=shard.first_kept_offset) == shard.first_kept_offset
+        with pytest.raises(BadRequest, match="before"):
+            await client.trim_history(shard.shard, before=2**62)
+    with penstock.connect(url) as sync:
+        assert sync.history_shards()[0].shard == 0
+        assert sync.trim_history(0, before=0) == shard.first_kept_offset
+
+
 async def test_a_received_message_is_deleted_by_its_id(url: str, name: str) -> None:
     async with penstock.connect(url) as client:
         await client.create_queue(name)

@@ -1,6 +1,7 @@
 """What every store promises about the history of a queue: a row for each settled message, in pages that join."""
 
 import asyncio
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -9,7 +10,7 @@ from penstock.core.limits import HISTORY_ROWS_MAX
 from penstock.core.message import Drafts
 from penstock.core.settings import History, QueueSettings
 from penstock.core.settling import Ending
-from penstock.store.history import BodyState, Coded, HistoryPage
+from penstock.store.history import BodyState, Coded, HistoryPage, NotWrittenYet, ShardNotFound
 from penstock.store.interface import QueueNotFound
 from tests.conformance.stores import Stage, drain, every_store, lease, send
 
@@ -197,3 +198,126 @@ async def test_a_page_of_the_history_has_limits_that_are_named(stage: Stage) -> 
             await stage.store.history("orders", most=most)
     with pytest.raises(ValueError, match="from_offset"):
         await stage.store.history("orders", most=1, from_offset=-1)
+
+
+async def whole(stage: Stage, *, most: int = HISTORY_ROWS_MAX) -> dict[int, list[tuple[int, str, str]]]:
+    """Return all that the shards tell, page by page: offset, queue and id of each row."""
+    found: dict[int, list[tuple[int, str, str]]] = {}
+    for shard, first, end in await stage.store.history_shards():
+        rows, at = found.setdefault(shard, []), first
+        while at < end:
+            page = await stage.store.shard_history(shard, from_offset=at, most=most)
+            names = [page.names[queue] for queue in page.queue]
+            rows += zip(page.offsets.tolist(), names, page.ids, strict=True)
+            at = page.next_offset
+    return found
+
+
+@every_store
+async def test_the_history_of_a_shard_has_the_rows_of_all_its_queues(stage: Stage) -> None:
+    sent = {"orders": [*await send(stage, b"a", b"b", b"c")], "mail": [], "old": []}
+    for queue in ("mail", "old"):
+        await stage.store.create(queue, QueueSettings())
+        sent[queue] += await send(stage, b"d", b"e", queue=queue)
+    for queue in sent:
+        await drain(stage, queue=queue, want=2)
+    await stage.store.delete("old")
+    await stage.reopen()
+    told_of = await whole(stage)
+    rows = [row for shard in told_of.values() for row in shard]
+    assert sorted((queue, message) for _, queue, message in rows) == sorted(
+        (queue, message) for queue, messages in sent.items() for message in messages
+    )
+    for shard in told_of.values():
+        offsets = [offset for offset, _, _ in shard]
+        assert offsets == sorted(set(offsets))
+    for most in (1, 2, 5):
+        assert await whole(stage, most=most) == told_of
+
+
+@every_store
+async def test_a_history_is_read_in_parts_that_join_without_a_gap(stage: Stage) -> None:
+    for _ in range(6):
+        await send(stage, b"a", b"b", b"c")
+        await drain(stage)
+        await stage.reopen()
+    told_of = await whole(stage)
+    for shard, first, end in await stage.store.history_shards():
+        offsets = [offset for offset, _, _ in told_of[shard]]
+        cuts, at = [first], first
+        while at < end:
+            at = await stage.store.history_offset_after(shard, at, rows=4)
+            cuts.append(at)
+        # Two frames of three rows are the first to have four.
+        assert cuts == sorted(set(cuts))
+        assert cuts[-1] == end
+        assert len(cuts) == len(offsets) // 6 + 1
+        found: list[int] = []
+        for low, high in pairwise([*cuts[:1], *(offset + 1 for offset in offsets[1::4]), end]):
+            at = low
+            while at < high:
+                page = await stage.store.shard_history(shard, from_offset=at, until_offset=high, most=2)
+                assert all(low <= offset < high for offset in page.offsets)
+                found += page.offsets.tolist()
+                at = page.next_offset
+            assert at >= high
+        assert found == offsets
+        assert await stage.store.history_offset_after(shard, end, rows=1) == end
+        assert await stage.store.history_offset_after(shard, 2**62, rows=1) == end
+
+
+@every_store
+async def test_every_row_of_a_time_or_later_is_at_its_offset_or_above(stage: Stage) -> None:
+    times = []
+    for _ in range(5):
+        await send(stage, b"a")
+        await stage.advance(1_000)
+        times.append(stage.now_ms())
+        await ack_one(stage)
+        await stage.reopen()
+    # Whichever shard the queue is in.
+    rows = 0
+    for shard, first, end in await stage.store.history_shards():
+        page = await stage.store.shard_history(shard, most=100)
+        rows += len(page)
+        for at_ms in (0, *times, times[-1] + 1_000_000):
+            offset = await stage.store.history_offset_at(shard, at_ms)
+            assert first <= offset <= end
+            since = zip(page.offsets, page.settled_at_ms, strict=True)
+            assert all(at >= offset for at, settled_ms in since if settled_ms >= at_ms)
+    assert rows == 5
+
+
+@every_store
+async def test_a_moved_message_has_a_place_in_each_queue_that_it_left(stage: Stage) -> None:
+    await stage.store.create("once", QueueSettings(deliveries_max=1, dead_letters="grave"))
+    await stage.store.create("grave", QueueSettings(deliveries_max=0))
+    await send(stage, b"other", queue="grave")
+    (moved,) = await send(stage, b"a", queue="once")
+    failed = await lease(stage, queue="once")
+    await stage.store.release("once", failed.receipts(), delay_ms=0)
+    await stage.store.tidy()
+    await drain(stage, queue="grave")
+    await stage.reopen()
+    for queue, places in (("once", {moved: 2}), ("grave", {moved: 1 << 3 | 2})):
+        page = await stage.store.history(queue, most=10)
+        found = {message: page.key_of(row) for row, message in enumerate(page.ids)}
+        assert found.items() >= places.items()
+
+
+@every_store
+async def test_trimming_lets_go_of_nothing_that_was_not_read(stage: Stage) -> None:
+    await send(stage, b"a")
+    await drain(stage)
+    await stage.reopen()
+    for shard, first, end in await stage.store.history_shards():
+        with pytest.raises(NotWrittenYet, match=str(end)):
+            await stage.store.trim_history(shard, before=end + 1)
+        # All of it is in the segment that is written to, which stays.
+        assert await stage.store.trim_history(shard, before=end) == first
+    assert len(await told(stage)) == 1
+    for nowhere in (-1, 99):
+        with pytest.raises(ShardNotFound, match="no shard"):
+            await stage.store.shard_history(nowhere, most=1)
+        with pytest.raises(ShardNotFound, match="no shard"):
+            await stage.store.trim_history(nowhere, before=0)

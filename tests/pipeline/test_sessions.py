@@ -1,10 +1,13 @@
 """The session that jobs run in."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.sessions import NoSpark, open_session
 from tests.pipeline.rows import at, history
+from tests.pipeline.test_java import fake_java
 
 
 def test_times_of_a_session_are_in_utc(spark: SparkSession) -> None:
@@ -23,3 +26,14 @@ def test_the_id_of_a_row_is_the_one_that_rest_shows(spark: SparkSession) -> None
     rows = history(spark, [{"number": 5, "sent_tier": 1, "queue_id": 18, "settled_at": at(7)}])
 
     assert [row.id for row in rows.collect()] == ["12-29"]
+
+
+def test_a_machine_with_an_old_java_is_told_so_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_java(tmp_path, 'openjdk version "11.0.2" 2019-01-15')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    with pytest.raises(NoSpark, match="is Java 11"):
+        open_session(master="local[1]", name="nowhere")

@@ -39,24 +39,24 @@ class Record:
         return sorted(wait for message, wait in self.waits_ms.items() if self.served_at[message] == priority)
 
 
-def run(client: SyncClient, *, messages: int) -> Record:
-    """Send so many, work on all of them until each is acked or buried, and return the record."""
+def begin(client: SyncClient) -> Record:
+    """Make the queue, and open an empty record."""
     client.create_queue(QUEUE, max_deliveries=DELIVERIES_MAX, history="full", retry={"base_s": 0, "cap_s": 0})
-    record, queue = Record(), client.queue(QUEUE)
+    return Record()
+
+
+def go_on(client: SyncClient, record: Record, *, messages: int) -> None:
+    """Send so many more, and work on all of them until each is acked or buried."""
+    queue, first = client.queue(QUEUE), len(record.sent)
     drafts = [
         Draft(data={"order": n, "lines": [n]}, priority=PRIORITIES[n % 3], attributes={"tenant": f"t{n % 4}", "n": n})
-        for n in range(messages)
+        for n in range(first, first + messages)
     ]
-    for start in range(0, messages, 100):
-        part = drafts[start : start + 100]
-        ids = queue.send_many(part)
-        record.sent.update({message: str(draft.priority) for message, draft in zip(ids, part, strict=True)})
-    late = [message for message, priority in record.sent.items() if priority == "BACKGROUND"][-10:]
+    ids = queue.send_many(drafts)
+    record.sent.update({message: str(draft.priority) for message, draft in zip(ids, drafts, strict=True)})
+    late = [message for message in ids if record.sent[message] == "BACKGROUND"][-2:]
     record.escalated.update(queue.escalate(late, priority="CRITICAL", actor="anna", reason="the customer called").moved)
-    while True:
-        batch = queue.receive(limit=50, visibility_timeout=VISIBILITY_S)
-        if not batch:
-            return record
+    while batch := queue.receive(limit=50, visibility_timeout=VISIBILITY_S):
         for message in batch:
             _work(record, message)
 

@@ -41,6 +41,8 @@ class Row(NamedTuple):
     group: bytes
     error: str
     body: bytes | None
+    # Its place in the queue it left.
+    key: int
 
 
 def settlement(
@@ -96,6 +98,7 @@ def naive(settlements: Sequence[Settlement]) -> list[Row]:
                 each.group,
                 each.error,
                 body(each.queue, lane, number) if each.queue == FULL else None,
+                number << 3 | lane,
             )
             rows.append(((each.queue, lane, number), row))
     return [row for (queue, _, _), row in sorted(rows) if queue != OFF]
@@ -151,6 +154,7 @@ def rows_of(frame: HistoryFrame) -> Iterator[Row]:
             bytes(frame.group[row]) if frame.group is not None else b"",
             bytes(frame.error[row]).decode() if frame.error is not None else "",
             bytes(frame.body[row]) if frame.body is not None and has_body else None,
+            frame.number[row] << 3 | frame.lane[row] if frame.key is None else frame.key[row],
         )
 
 

@@ -66,7 +66,7 @@ def test_a_part_of_a_settlement_is_a_part_of_its_rows(settled: Settlement, data:
 
 def test_what_no_message_has_takes_no_space() -> None:
     plain = decode(*encoded(settlement(0, 1_000)))
-    assert (plain.group, plain.error, plain.body_state, plain.body, plain.attributes) == (None,) * 5
+    assert (plain.group, plain.error, plain.body_state, plain.body, plain.attributes, plain.key) == (None,) * 6
     assert len(encoded(settlement(0, 1_000))[1]) < 56 * 1_000
 
 
@@ -97,6 +97,16 @@ def test_a_frame_may_have_bodies_of_some_messages_and_attributes_of_fewer() -> N
     assert frame.body_state.tolist() == [1, 0, 2, 1]
     assert list(map(bytes, frame.body)) == [b"one", b"", b"", b"four"]
     assert list(map(bytes, frame.attributes)) == [b"", b"", b"", b"{}"]
+
+
+def test_a_frame_with_a_moved_message_says_where_each_was_in_the_queue_it_left() -> None:
+    moved = settlement(7, 3)._replace(home=2, lane=1, number=40)
+    frame = decode(*encoded(settlement(5), moved))
+    assert frame.key is not None
+    assert frame.key.tolist() == [5 << 3 | 2, 7 << 3 | 2, 8 << 3 | 2, 9 << 3 | 2]
+    assert frame.number.tolist() == [5, 40, 41, 42]
+    # Of another queue, with the very number it has here: whoever sees no keys may rely on it that nothing was moved.
+    assert decode(*encoded(settlement(7)._replace(home=2))).key is not None
 
 
 def test_a_frame_without_rows_only_covers() -> None:

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import history_pages
+from penstock.store.embedded import history_offsets, history_pages
 from penstock.store.embedded.history import retain
+from penstock.store.embedded.history_offsets import offset_after, trim
 from penstock.store.embedded.history_pages import ROW_BITS, Sought, read_page
 from penstock.store.history import BodyState, HistoryPage
 from tests.simulation.loop import simulate
@@ -38,6 +39,7 @@ def rows_of(page: HistoryPage, queue: int) -> list[Row]:
             None
             if page.body is None or page.body_state is None or page.body_state[row] != BodyState.KEPT
             else bytes(page.body[row]),
+            page.key_of(row),
         )
         for row in range(len(page))
     ]
@@ -131,3 +133,43 @@ async def test_a_page_of_whole_frames_of_one_queue_copies_nothing(machine: Machi
     page = await read_page(runtime, books.log, Sought(1, None, 10), None)
     assert memoryview(page.number.obj).nbytes > 10 * 8
     assert page.number.tolist() == frame.number.tolist()[:10]
+
+
+async def test_trimming_drops_whole_segments_below_an_offset_and_no_more(machine: Machine) -> None:
+    runtime = machine.start()
+    books = await Books.open(runtime)
+    for number in range(100):
+        await books.settle(settlement(number, 20, at_ms=AT_MS + number))
+        await books.history.flush()
+    bases = [segment.base_offset for segment in books.log.segments]
+    assert len(bases) > 4
+    # In the middle of a segment: that one stays, though most of it is below.
+    assert await trim(books.log, (bases[3] - 1) << ROW_BITS | 19) == bases[2] << ROW_BITS
+    assert await trim(books.log, bases[3] << ROW_BITS) == bases[3] << ROW_BITS
+    assert await trim(books.log, 0) == bases[3] << ROW_BITS
+    page = await read_page(runtime, books.log, Sought(None, None, 10), 0)
+    assert page.number[0] == page.offset >> ROW_BITS == bases[3]
+    assert await trim(books.log, books.log.durable_offset << ROW_BITS) == bases[-1] << ROW_BITS
+
+
+async def test_rows_are_counted_by_the_keys_of_frames_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = machine.start()
+    books = await Books.open(runtime)
+    for number in range(100):
+        await books.settle(settlement(number, 20, at_ms=AT_MS + number))
+        await books.history.flush()
+
+    async def read(*_: object, **__: object) -> list[memoryview]:
+        pytest.fail("a batch was read")
+
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(books.log, "read", read)
+        assert await offset_after(books.log, 0, 1) == 1 << ROW_BITS
+        assert await offset_after(books.log, 0, 21) == 2 << ROW_BITS
+        # From the middle of a frame, that frame counts for what is left of it.
+        assert await offset_after(books.log, 5 << ROW_BITS | 10, 10) == 6 << ROW_BITS
+        assert await offset_after(books.log, 5 << ROW_BITS | 10, 11) == 7 << ROW_BITS
+        assert await offset_after(books.log, 0, 20 * 99) == 99 << ROW_BITS
+        assert await offset_after(books.log, 0, 10**9) == 100 << ROW_BITS
+        monkeypatch.setattr(history_offsets, "FRAMES_MAX", 7)
+        assert await offset_after(books.log, 0, 10**9) == 7 << ROW_BITS

@@ -123,6 +123,11 @@ class Caller:
         if not self.has(role, queue):
             raise NotAllowed(f"the key {self.name!r} does not have the role {role.name.lower()} on {queue}")
 
+    def check_everywhere(self, role: Role) -> None:
+        """Check for what is about all queues at once, deleted ones too: some patterns together are not all names."""
+        if not any(grant.role >= role and not grant.pattern.strip("*") for grant in self._grants):
+            raise NotAllowed(f"the key {self.name!r} does not have the role {role.name.lower()} on all queues (*)")
+
     def may_list(self, queue: str) -> bool:
         return self.has(Role.READ, queue)
 

@@ -17,6 +17,7 @@ from penstock.client.outbox import PENDING_BYTES_MAX, Outbox
 from penstock.client.queue import Queue
 from penstock.client.sync_queue import SyncQueue
 from penstock.client.transport import Transport
+from penstock.wire.operating import HistoryShard
 from penstock.wire.queues import QueueName, QueueView
 
 T = TypeVar("T")
@@ -64,6 +65,17 @@ class Client:
     async def health(self) -> dict[str, Any]:
         """Whether the server is ready, as `status`, and if not the `reasons`."""
         return await self._caller.perform(operating.health())
+
+    async def history_shards(self) -> list[HistoryShard]:
+        """The parts of the history, and what is kept of each; for a key that is good for all queues."""
+        return (await self._caller.perform(operating.history_shards())).shards
+
+    async def trim_history(self, shard: int, *, before: int) -> int:
+        """Let go of history that is kept elsewhere, and return the first offset that is kept from now on.
+
+        Whole segments go, in which every row is below ``before``.
+        """
+        return (await self._caller.perform(operating.trim_history(shard, before))).first_kept_offset
 
     async def close(self) -> None:
         """Wait for what is on its way, and close the connections."""
@@ -122,6 +134,14 @@ class SyncClient:
 
     def health(self) -> dict[str, Any]:
         return self.run(self._current().health())
+
+    def history_shards(self) -> list[HistoryShard]:
+        """The parts of the history, and what is kept of each; for a key that is good for all queues."""
+        return self.run(self._current().history_shards())
+
+    def trim_history(self, shard: int, *, before: int) -> int:
+        """Let go of history that is kept elsewhere, and return the first offset that is kept from now on."""
+        return self.run(self._current().trim_history(shard, before=before))
 
     def close(self) -> None:
         """Wait for what is on its way, close the connections and end the thread."""

@@ -14,12 +14,15 @@ from penstock.wire.operating import (
     Escalations,
     Filter,
     HistoryPage,
+    HistoryShards,
     Redrive,
     RedriveTask,
     RedriveTasks,
     Requeue,
     Requeued,
     Story,
+    TrimHistory,
+    Trimmed,
 )
 
 Instant = str | float | datetime
@@ -83,6 +86,16 @@ def stop_redrive(path: str, task_id: str) -> Call[RedriveTask]:
 def history(path: str, *, offset: int | None, since: Instant | None, limit: int) -> Call[HistoryPage]:
     said = None if since is None else _text(since)
     return get(f"{path}/history" + query_of(offset=offset, since=said, limit=limit), HistoryPage)
+
+
+def history_shards() -> Call[HistoryShards]:
+    return get("/api/history/shards", HistoryShards)
+
+
+def trim_history(shard: int, before: int) -> Call[Trimmed]:
+    """Trimming twice is trimming once."""
+    asked = convert({"shard": shard, "before": before}, TrimHistory)
+    return post("/api/history/trim", asked, Trimmed, is_repeatable=True)
 
 
 def health() -> Call[dict[str, Any]]:

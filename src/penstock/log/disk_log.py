@@ -195,6 +195,22 @@ class DiskLog:
         finally:
             source.release()
 
+    async def fronts(self, offset: int, *, most: int, front_bytes: int) -> list[bytes]:
+        """Return the first bytes of up to ``most`` batches, from the one holding ``offset`` on; nothing else is read.
+
+        For whoever wants to know how much there is: no CRC is checked. They are of
+        one segment, so there may be fewer; an empty list is the durable end.
+        """
+        if not self.start_offset <= offset <= self._durable_offset:
+            raise OffsetOutOfRange(f"offset {offset} of {self._folder} is not there")
+        if offset == self._durable_offset:
+            return []
+        source = await self._source(offset)
+        try:
+            return await self._reader.fronts(source, offset, most=most, front_bytes=front_bytes)
+        finally:
+            source.release()
+
     async def offset_at(self, timestamp_ms: int) -> int:
         """Return the offset of the first batch with a timestamp this late, or the durable end."""
         for segment in self.segments:

@@ -16,6 +16,7 @@ agree with it, so recovery checks them against it and refuses what does not fit.
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from crc32c import crc32c
@@ -66,10 +67,19 @@ def read(disk: Disk, folder: str) -> Found | None:
         # upon, segments removed by it, so it must not go back any more.
         file.sync()
         file.forget_cached()
-        slots = [_decode(file.read(at, SLOT_BYTES)) for at in (0, SLOT_BYTES)]
+        slots = [file.read(at, SLOT_BYTES) for at in (0, SLOT_BYTES)]
     finally:
         file.close()
-    whole = [slot for slot in slots if slot is not None]
+    return newest(slots)
+
+
+def newest(slots: Sequence[bytes]) -> Found | None:
+    """Return the newest whole state among the slots of a manifest; None if there is none.
+
+    Also for those who only look: one slot may be half written while they do, and the
+    other is whole then.
+    """
+    whole = [state for state in map(_decode, slots) if state is not None]
     if not whole:
         return None
     return Found(max(whole, key=lambda slot: slot.sequence), is_fallback=len(whole) < 2)

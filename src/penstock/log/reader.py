@@ -8,14 +8,15 @@ kernel's memory is read on the event loop; what is not, off it.
 import struct
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from penstock.core.limits import OPEN_SEGMENTS_MAX
 from penstock.log.index import Index
 from penstock.log.jobs import off_loop
-from penstock.log.record import LENGTH_FROM, MARKER_ATTRIBUTE, BadBatch, Header, check
+from penstock.log.record import HEADER_BYTES, LENGTH_FROM, MARKER_ATTRIBUTE, BadBatch, Header, check
+from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted, load_index, rebuild_index
 from penstock.log.segment import Segment, batch_size, segment_name, walk
 from penstock.log.settings import LogSettings
@@ -110,8 +111,20 @@ class Reader:
 
     async def read(self, source: OpenSegment, offset: int, bytes_max: int) -> list[memoryview]:
         """Return whole batches from the one holding ``offset`` on; at least one."""
+        return await self._led(source, offset, lambda: self._read_from(source, offset, bytes_max))
+
+    async def fronts(self, source: OpenSegment, offset: int, *, most: int, front_bytes: int) -> list[bytes]:
+        """Return the first bytes of batches, from the one holding ``offset`` on; unchecked but for their order."""
+
+        def work() -> list[bytes]:
+            return list(_fronts(source, offset, most=most, front_bytes=front_bytes))
+
+        return await self._led(source, offset, lambda: self._off_loop(work))
+
+    async def _led(self, source: OpenSegment, offset: int, work: "Callable[[], Awaitable[T]]") -> T:
+        """Do what the index leads to, and once more with a new index if it misled."""
         try:
-            return await self._read_from(source, offset, bytes_max)
+            return await work()
         except Misled as error:
             if source.is_active:
                 # Its index was never on disk: it is the segment that is wrong.
@@ -120,7 +133,7 @@ class Reader:
                 lambda: rebuild_index(self._runtime, self._folder, source.base_offset, source.file, self._settings)
             )
         try:
-            return await self._read_from(source, offset, bytes_max)
+            return await work()
         except Misled as error:
             raise self._corrupted(source, source.index.entry_of(offset)[1], offset, str(error)) from None
 
@@ -192,6 +205,28 @@ def _skip(window: memoryview, expected: int, offset: int) -> int:
                 return at
         at += LENGTH_FROM + length
     return at
+
+
+def _fronts(source: OpenSegment, offset: int, *, most: int, front_bytes: int) -> Iterator[bytes]:
+    """Step from batch to batch without reading what is in them."""
+    expected, position = source.index.entry_of(offset)
+    found = 0
+    while position < source.end_bytes and found < most:
+        front = source.file.read(position, min(max(front_bytes, HEADER_BYTES), source.end_bytes - position))
+        if len(front) < HEADER_BYTES:
+            raise Misled("a header ends beyond the segment")
+        header = read_header(front)
+        if header.length < HEADER_BYTES - LENGTH_FROM:
+            raise Misled(f"a length of {header.length} bytes")
+        position += header.size
+        if header.is_marker:
+            continue
+        if header.base_offset != expected or header.next_offset <= expected:
+            raise Misled(f"base offset {header.base_offset} where {expected} belongs")
+        expected = header.next_offset
+        if expected > offset:
+            found += 1
+            yield front
 
 
 def _take(window: memoryview, at: int, bytes_max: int, epochs: Epochs) -> list[memoryview]:

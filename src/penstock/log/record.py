@@ -222,6 +222,15 @@ def records(batch: Buffer) -> Iterator[Record]:
         position = end
 
 
+def first_key(front: Buffer) -> memoryview | None:
+    """Return the key of the first record of a batch of which only the first bytes are there."""
+    view = memoryview(front)
+    _, at = _read_varint(view, HEADER_BYTES)
+    _, at = _read_varint(view, at + 1)
+    _, at = _read_varint(view, at)
+    return _read_bytes(view, at)[0]
+
+
 _FRONT = struct.Struct(">qiibI")
 _TAIL = struct.Struct(">hiqqqhii")
 assert _FRONT.size + _TAIL.size == HEADER_BYTES

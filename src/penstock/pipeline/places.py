@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.jobs.outcome import JobFailed
+from penstock.pipeline.files import has_path
+from penstock.pipeline.outcome import JobFailed
+from penstock.pipeline.schemas import HISTORY, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-# Of an archive: the rows, and what says which files of them count.
+# Of an archive: the rows, what says which files of them count, and the dead letters of the last run.
 MESSAGES = "messages"
 MANIFEST = "manifest"
 DEAD_LETTERS = "dead_letters"
@@ -54,13 +56,10 @@ def read_live(spark: "SparkSession", place: Place) -> "DataFrame":
 
 
 def is_archive(spark: "SparkSession", where: str) -> bool:
-    return not where.startswith(("http://", "https://")) and has_path(spark, f"{where}/{MANIFEST}")
-
-
-def has_path(spark: "SparkSession", where: str) -> bool:
-    """Whether there is such a file or folder, on whatever file system Spark reaches."""
-    path = spark._jvm.org.apache.hadoop.fs.Path(where)  # type: ignore[union-attr] # the jobs run in a classic session.
-    return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))
+    # A log has a manifest too, but no messages beside it.
+    return not where.startswith(("http://", "https://")) and all(
+        has_path(spark, f"{where}/{each}") for each in (MANIFEST, MESSAGES)
+    )
 
 
 def with_id(rows: "DataFrame") -> "DataFrame":
@@ -74,7 +73,8 @@ def with_id(rows: "DataFrame") -> "DataFrame":
 def _archived(spark: "SparkSession", place: Place) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    rows = spark.read.parquet(f"{place.where}/{MESSAGES}")
+    # The schema is said and not found out: an archive without rows has one too.
+    rows = spark.read.schema(f"{ddl(HISTORY)}, `id` STRING, `day` STRING").parquet(f"{place.where}/{MESSAGES}")
     if place.queues:
         rows = rows.where(f.col("queue").isin(list(place.queues)))
     # The day is the folder: whole days are never opened.
@@ -84,7 +84,7 @@ def _archived(spark: "SparkSession", place: Place) -> "DataFrame":
     if place.until:
         at = f.lit(place.until).cast("timestamp")
         rows = rows.where((f.col("day") <= f.date_format(at, "yyyy-MM-dd")) & (f.col("settled_at") < at))
-    return rows.drop("day")
+    return rows.select(*(column.name for column in HISTORY), "id")
 
 
 def _told(spark: "SparkSession", place: Place) -> "DataFrame":
@@ -92,6 +92,16 @@ def _told(spark: "SparkSession", place: Place) -> "DataFrame":
 
 
 def _reader(spark: "SparkSession", place: Place) -> "DataFrameReader":
-    reader = spark.read.format("penstock").option("url" if place.is_server else "path", place.where)
-    said = {"key": place.key, "queue": ",".join(place.queues), "startingTime": place.since, "endingTime": place.until}
-    return reader.options(**{name: value for name, value in said.items() if value})
+    return spark.read.format("penstock").options(**source_options(place))
+
+
+def source_options(place: Place) -> dict[str, str]:
+    """Return a server or a data folder as options of `format("penstock")`."""
+    said = {
+        "url" if place.is_server else "path": place.where,
+        "key": place.key,
+        "queue": ",".join(place.queues),
+        "startingTime": place.since,
+        "endingTime": place.until,
+    }
+    return {name: value for name, value in said.items() if value}

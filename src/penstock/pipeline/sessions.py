@@ -1,22 +1,31 @@
 """Opens the Spark session that a job runs in: on this machine by default, unchanged on a cluster.
 
-What is set here is what the jobs rely on: times are in UTC, and a partition folder
-called `queue=7` holds a text. Whatever Spark was told otherwise (`spark-submit --conf`)
+What is set here is what the jobs rely on: times are in UTC, also in the Parquet files they
+write, and a partition folder called `queue=7` holds a text. Whatever Spark was told otherwise (`spark-submit --conf`)
 stays as it was told.
 """
 
+import atexit
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import penstock
+from penstock.pipeline.java import NoJava, check_java
+from penstock.pipeline.packaging import write_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
+    # By default Spark writes a kind of its own, which says nothing of a time zone to other readers.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
@@ -38,13 +47,14 @@ class NoSpark(Exception):
 
 def open_session(*, master: str | None, name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
     """Return a session: on ``master``; without one, where `spark-submit` says, or else on all cores of this machine."""
-    _check_java()
-    if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        master = "local[*]"
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - it may not be installed.
     except ImportError:
         raise NoSpark("Spark is not installed. Install it with: pip install 'penstock[spark]'") from None
+    # Under spark-submit there is a Java that runs already, and it chose where.
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _check_java()
+        master = master or "local[*]"
     builder = SparkSession.builder.appName(name)
     wanted = dict(_ALWAYS)
     if master is not None:
@@ -56,14 +66,58 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if master is not None and not master.startswith("local"):
+        _ship(session)
+    register(session)
+    return session
+
+
+def register(session: "SparkSession") -> None:
+    """Make `format("penstock")` known to a session, also one of Spark Connect.
+
+    Spark finds the data source by itself only where Penstock is installed beside it. A zip
+    that is shipped with `--py-files` or `addArtifacts` comes too late for that.
+    """
+    from penstock.pipeline.source import PenstockSource  # noqa: PLC0415 - it needs Spark.
+
+    with _found_by_planners(session):
+        session.dataSource.register(PenstockSource)
+
+
+def _ship(session: "SparkSession") -> None:
+    """Give the executors of a cluster our package, unless they were given it (`--conf spark.submit.pyFiles=…`)."""
+    if "penstock" in session.sparkContext.getConf().get("spark.submit.pyFiles", ""):
+        return
+    # Executors fetch it from here whenever one of them starts, so it stays as long as this process.
+    folder = tempfile.mkdtemp(prefix="penstock-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    package = Path(folder) / "penstock.zip"
+    write_package(package)
+    session.sparkContext.addPyFile(str(package))
+
+
+@contextmanager
+def _found_by_planners(session: "SparkSession") -> Iterator[None]:
+    """Let what is registered meanwhile be planned with the package of this very process.
+
+    Spark plans in a Python of its own beside the driver. For a batch it gives that Python what
+    was shipped; for a stream, in 4.3.0, it does not, so it is told by path. Executors on other machines
+    have nothing at that path, and on all of them what was shipped comes first.
+    """
+    # A session of Connect plans elsewhere.
+    environment = session.sparkContext.environment if hasattr(session, "_jsparkSession") else {}
+    before = environment.get("PYTHONPATH", "")
+    package = str(Path(penstock.__file__).parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, before]))
+    try:
+        yield
+    finally:
+        environment["PYTHONPATH"] = before
 
 
 def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    if shutil.which(java) is None:
-        raise NoSpark(
-            "Spark needs Java 17 or newer, and there is no `java` here. "
-            "On Debian: apt-get install openjdk-17-jre-headless; or set JAVA_HOME."
-        )
+    try:
+        check_java()
+    except NoJava as missing:
+        raise NoSpark(str(missing)) from None

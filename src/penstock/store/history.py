@@ -7,12 +7,29 @@ No row is an object. A column is a view of numbers, as wide as its kind says, an
 the layout of an Arrow array; words that repeat are coded, as Arrow's dictionaries are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from penstock.frame import Blobs
 from penstock.store.ids import ColumnIds
+
+
+class NotWrittenYet(ValueError):
+    """The history has not come to this offset: nobody can have read what is below it."""
+
+
+class ShardNotFound(Exception):
+    """The store has no shard of this number."""
+
+
+class HistorySpan(NamedTuple):
+    """What is kept of the history of a shard: from one offset on, and for now before the other."""
+
+    shard: int
+    first_kept_offset: int
+    end_offset: int
 
 
 class BodyState(IntEnum):
@@ -47,6 +64,8 @@ class HistoryPage:
     first_kept_offset: int
     end_offset: int
 
+    # Of the queue each message left: I. The name it had then is in `names`.
+    queue: memoryview
     # Of the queue each message was first sent to, I; the tier it was sent at, B; its number there, Q.
     home: memoryview
     sent_tier: memoryview
@@ -62,6 +81,12 @@ class HistoryPage:
     deliveries: memoryview
     # The numbers of `core.settling.Ending`: B.
     ending: memoryview
+    # Where each row is in the history: q.
+    offsets: memoryview
+    names: Mapping[int, str]
+    # The place of each in the queue it left, number << 3 | lane there: Q. None if none was moved: then it is that
+    # of its own number and `sent_tier`.
+    key: memoryview | None = None
     group: Coded | None = None
     # In UTF-8.
     error: Coded | None = None
@@ -72,6 +97,9 @@ class HistoryPage:
 
     def __len__(self) -> int:
         return len(self.ending)
+
+    def key_of(self, row: int) -> int:
+        return self.number[row] << 3 | self.sent_tier[row] if self.key is None else self.key[row]
 
     @property
     def ids(self) -> Sequence[str]:

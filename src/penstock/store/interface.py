@@ -29,7 +29,8 @@ from penstock.core.explain import Explanation
 from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Receipts, Sender
 from penstock.core.settings import QueueSettings
-from penstock.store.history import HistoryPage
+from penstock.store.history import HistoryPage, HistorySpan
+from penstock.store.live import LivePage
 
 
 class QueueNotFound(Exception):
@@ -415,18 +416,69 @@ class QueueStore(Protocol):
         ...
 
     async def history(
-        self, queue: str, *, from_offset: int | None = None, from_ms: int | None = None, most: int
+        self,
+        queue: str,
+        *,
+        from_offset: int | None = None,
+        until_offset: int | None = None,
+        from_ms: int | None = None,
+        most: int,
     ) -> HistoryPage:
         """Return some rows of settled messages of this queue, and of no earlier queue of its name.
 
         From an offset on that an earlier page gave, or else from the first that is
-        kept; with ``from_ms``, only of messages settled then or later. An offset below
+        kept; with ``until_offset``, only below that one; with ``from_ms``, only of
+        messages settled then or later. An offset below
         what is kept begins where that begins, and `first_kept_offset` tells; beyond the
         end there are no rows, and `next_offset` is the offset that was asked for.
 
         A row comes about a second after its message is settled, and none before it is
         durable. One call reads a limited amount, so a page may be short, even empty:
         the end is where `next_offset` is `end_offset`.
+        """
+        ...
+
+    async def live(
+        self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
+    ) -> LivePage:
+        """Return everything that is in a queue, page by page, as columns: for whoever counts, not for people.
+
+        ``after`` is the `next` of the page before, anything else raises `ValueError`. A
+        page may be short where bodies are large. With ``is_told`` the history is made to
+        tell of what is settled so far first, and the page says up to where.
+        """
+        ...
+
+    async def history_shards(self) -> list[HistorySpan]:
+        """Return what is kept of the history of each shard: queues that share a shard share its history."""
+        ...
+
+    async def shard_history(
+        self,
+        shard: int,
+        *,
+        from_offset: int | None = None,
+        until_offset: int | None = None,
+        from_ms: int | None = None,
+        most: int,
+    ) -> HistoryPage:
+        """Return rows as `history` does, of all queues of a shard, deleted ones too. Raises `ShardNotFound`."""
+        ...
+
+    async def history_offset_at(self, shard: int, at_ms: int) -> int:
+        """Return an offset with every row settled at ``at_ms`` or later at or above it; it may be early."""
+        ...
+
+    async def history_offset_after(self, shard: int, from_offset: int, *, rows: int) -> int:
+        """Return where about so many rows, of whatever queue, end; never beyond the end, and not where it began
+        unless that is the end. For whoever reads a history in parts."""
+        ...
+
+    async def trim_history(self, shard: int, *, before: int) -> int:
+        """Let go of what was read and kept elsewhere: of whole segments in which every row is below an offset.
+
+        Returns what is kept from now on, which may be as much as before. An offset
+        beyond the end raises `NotWrittenYet`, and nothing goes.
         """
         ...
 

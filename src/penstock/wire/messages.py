@@ -214,3 +214,47 @@ class Explained(Struct, omit_defaults=True, kw_only=True):
     estimated_start: str | None
     group: str | None = None
     last_error: str | None = None
+
+
+class LiveRow(Struct, omit_defaults=True, kw_only=True):
+    """One message that is in a queue."""
+
+    message_id: str
+    key: Annotated[int, Meta(description="Its place in this queue: number · 8 + tier there.")]
+    state: State
+    priority: str
+    sent_priority: str
+    sent_at: Annotated[str, Meta(description="When it was first sent.")]
+    delivery_count: Annotated[int, Meta(description="In earlier queues too.")]
+    group: str | None = None
+    error: str | None = None
+    data: Any = UNSET
+    data_base64: str | None = None
+    attributes: Any = UNSET
+
+
+class LiveRange(Struct):
+    """Numbers of messages that were sent at one tier: from `first` on, and before `end`."""
+
+    tier: int
+    first: int
+    end: int
+
+
+class LivePage(Struct, kw_only=True):
+    """Messages by tier and number, as they were at one moment.
+
+    A number in one of the ranges is in the page, or its message was settled before `seen_at`.
+    """
+
+    queue: str
+    queue_id: str
+    messages: list[LiveRow]
+    next: Annotated[str, Meta(description="Give it as `after` to go on; empty at the end.")]
+    seen_at: str
+    ranges: list[LiveRange]
+    next_numbers: Annotated[list[int], Meta(description="By tier, the number that the next message gets.")]
+    shard: Annotated[int, Meta(description="The part of the history that tells of this queue.")]
+    history_offset: Annotated[
+        int | None, Meta(description="What was settled before `seen_at` is below it; null unless `told` was asked for.")
+    ]

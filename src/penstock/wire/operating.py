@@ -134,6 +134,10 @@ class HistoryRow(Struct, omit_defaults=True, kw_only=True):
     data: Any = UNSET
     data_base64: str | None = None
     attributes: Any = UNSET
+    queue: Annotated[str | None, Meta(description="The queue it left, where rows of all are shown.")] = None
+    queue_id: Annotated[str | None, Meta(description="The id of that queue, which may be deleted.")] = None
+    key: Annotated[int | None, Meta(description="Its place in that queue: number · 8 + tier there.")] = None
+    offset: Annotated[int | None, Meta(description="Where in the history the row is.")] = None
 
 
 class HistoryPage(Struct):
@@ -141,3 +145,35 @@ class HistoryPage(Struct):
     next_offset: Annotated[int, Meta(description="Give it as `offset` to go on.")]
     first_kept_offset: Annotated[int, Meta(description="What is older is not kept any more.")]
     end_offset: Annotated[int, Meta(description="Where it ends for now. A page before may be short, even empty.")]
+
+
+class HistoryShard(Struct):
+    """What is kept of one part of the history: queues that share a shard share it."""
+
+    shard: int
+    first_kept_offset: int
+    end_offset: int
+
+
+class HistoryShards(Struct):
+    shards: list[HistoryShard]
+
+
+class HistoryOffset(Struct):
+    offset: int
+
+
+Shard = Annotated[int, Meta(ge=0, le=255, description="Which part of the history; `/api/history/shards` lists them.")]
+Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class TrimHistory(Struct, forbid_unknown_fields=True):
+    """What may go: it was read, and is kept elsewhere."""
+
+    shard: Shard
+    before: Annotated[Offset, Meta(description="Every row that goes is below this offset.")]
+
+
+class Trimmed(Struct):
+    shard: int
+    first_kept_offset: Annotated[int, Meta(description="What is kept from now on; whole segments go.")]

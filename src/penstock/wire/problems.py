@@ -60,6 +60,7 @@ CODES: dict[str, Code] = {
         Code("queue_not_found", 404, "There is no such queue", False, "Create it, or mend the name."),
         Code("message_not_found", 404, "There is no such message", False, "It was settled, or is in another queue."),
         Code("task_not_found", 404, "There is no such task", False, "Tasks are kept until the server stops."),
+        Code("shard_not_found", 404, "There is no such shard", False, "`GET /api/history/shards` lists them."),
         Code("method_not_allowed", 405, "This path has other methods", False, "The header `Allow` lists them."),
         Code("not_acceptable", 406, "No format that the client accepts", False, "Accept application/json."),
         Code("request_timeout", 408, "The request did not arrive in time", True, "Send it again, faster."),

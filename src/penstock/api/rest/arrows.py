@@ -1,4 +1,4 @@
-"""A page of the history as an Arrow IPC stream: columns are wrapped, and nobody loops over rows.
+"""Pages as Arrow IPC streams: columns are wrapped, and nobody loops over rows.
 
 Numbers are the arrays of the history as they are; groups, errors, priorities and
 outcomes are dictionaries; bodies are binary. Nothing is made for each row, so the id of
@@ -8,6 +8,8 @@ in hexadecimal. The metadata of the schema has the offsets.
 To import this module is to need `penstock[arrow]`.
 """
 
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow  # type: ignore[import-untyped]
@@ -15,52 +17,84 @@ from pyarrow import compute
 
 from penstock.frame import Blobs
 from penstock.store.history import BodyState, Coded, HistoryPage
+from penstock.store.live import LivePage
+from penstock.wire.messages import STATES
 from penstock.wire.operating import OUTCOMES
 from penstock.wire.queues import PRIORITIES
 
+_TIME = pyarrow.timestamp("ms", tz="UTC")
+_PRIORITIES = pyarrow.array(list(PRIORITIES))
+_OUTCOMES = pyarrow.array(list(OUTCOMES))
+# The first of the places is that of nobody.
+_STATES = pyarrow.array(["", *STATES])
 
-def arrow_stream(page: HistoryPage) -> bytes:
-    """Return a page as an Arrow IPC stream of one batch. It copies the columns once, and loops over none."""
-    columns = _numbers(page) | _texts(page)
-    schema = pyarrow.schema([(name, column.type) for name, column in columns.items()]).with_metadata(
-        {
-            "next_offset": str(page.next_offset),
-            "first_kept_offset": str(page.first_kept_offset),
-            "end_offset": str(page.end_offset),
-        }
-    )
+
+def history_stream(page: HistoryPage, wanted: Sequence[str]) -> bytes:
+    """Return some columns of a page of the history. It copies them once, and loops over none."""
+    offsets = {
+        "next_offset": page.next_offset,
+        "first_kept_offset": page.first_kept_offset,
+        "end_offset": page.end_offset,
+    }
+    return stream_of({name: HISTORY[name](page) for name in wanted}, {name: str(at) for name, at in offsets.items()})
+
+
+def live_stream(page: LivePage, wanted: Sequence[str]) -> bytes:
+    """Return some columns of what is in a queue."""
+    said: dict[str, object] = {
+        "seen_at": page.seen_at_ms,
+        "next": page.next,
+        "ranges": json.dumps(page.ranges),
+        "next_numbers": json.dumps(page.next_numbers),
+        "shard": page.shard,
+        "queue": page.queue,
+        "queue_id": page.queue_number,
+        "history_offset": "" if page.history_offset is None else page.history_offset,
+    }
+    return stream_of({name: LIVE[name](page) for name in wanted}, {name: str(each) for name, each in said.items()})
+
+
+def stream_of(columns: dict[str, Any], metadata: dict[str, str]) -> bytes:
+    """Return columns as an Arrow IPC stream of one batch."""
+    schema = pyarrow.schema([(name, column.type) for name, column in columns.items()]).with_metadata(metadata)
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, schema) as writer:
         writer.write_batch(pyarrow.RecordBatch.from_arrays(list(columns.values()), schema=schema))
     return bytes(sink.getvalue())
 
 
-def _numbers(page: HistoryPage) -> dict[str, Any]:
-    time = pyarrow.timestamp("ms", tz="UTC")
-    return {
-        "first_queue": _wrap(page.home, pyarrow.uint32()),
-        "sent_tier": _wrap(page.sent_tier, pyarrow.uint8()),
-        "number": _wrap(page.number, pyarrow.uint64()),
-        "sent_at": _wrap(page.sent_at_ms, time),
-        "first_received_at": _null_if(_wrap(page.first_leased_ms, pyarrow.int64()), 0).cast(time),
-        "last_received_at": _null_if(_wrap(page.last_leased_ms, pyarrow.int64()), 0).cast(time),
-        "settled_at": _wrap(page.settled_at_ms, time),
-        "delivery_count": _wrap(page.deliveries, pyarrow.uint32()),
-    }
+def _queues(page: HistoryPage) -> Any:
+    # Two queues may have had one name, and a word of a dictionary is there once.
+    words = sorted(set(page.names.values()))
+    word_of = pyarrow.array([words.index(name) for name in page.names.values()], pyarrow.int32())
+    numbers = compute.index_in(
+        _wrap(page.queue, pyarrow.uint32()), value_set=pyarrow.array(list(page.names), pyarrow.uint32())
+    )
+    return pyarrow.DictionaryArray.from_arrays(word_of.take(numbers), pyarrow.array(words, pyarrow.string()))
 
 
-def _texts(page: HistoryPage) -> dict[str, Any]:
-    rows, priorities = len(page), pyarrow.array(list(PRIORITIES))
-    outcomes = pyarrow.array(list(OUTCOMES))
-    return {
-        "priority": _coded(page.tier, priorities),
-        "sent_priority": _coded(page.sent_tier, priorities),
-        "outcome": _coded(page.ending, outcomes),
-        "group": _words(page.group, rows, pyarrow.binary()),
-        "error": _words(page.error, rows, pyarrow.string()),
-        "data": _kept(page, page.body, pyarrow.binary()),
-        "attributes": _kept(page, page.attributes, pyarrow.string()),
-    }
+def _keys(page: HistoryPage) -> Any:
+    if page.key is not None:
+        return _wrap(page.key, pyarrow.uint64())
+    eight = pyarrow.scalar(8, pyarrow.uint64())
+    lanes = _wrap(page.sent_tier, pyarrow.uint8()).cast(pyarrow.uint64())
+    return compute.add(compute.multiply(_wrap(page.number, pyarrow.uint64()), eight), lanes)
+
+
+def _same(word: str, rows: int) -> Any:
+    return _coded(memoryview(bytes(rows)), pyarrow.array([word]))
+
+
+def _same_number(number: int, rows: int) -> Any:
+    return pyarrow.repeat(pyarrow.scalar(number, pyarrow.uint32()), rows)
+
+
+def _maybe_blobs(column: Blobs | None, rows: int, kind: Any) -> Any:
+    return pyarrow.nulls(rows, kind) if column is None else _blobs(column, kind)
+
+
+def _null_if_empty(column: Any) -> Any:
+    return compute.if_else(compute.equal(compute.binary_length(column), 0), pyarrow.scalar(None, column.type), column)
 
 
 def _wrap(column: memoryview, kind: Any) -> Any:
@@ -95,3 +129,47 @@ def _kept(page: HistoryPage, column: Blobs | None, kind: Any) -> Any:
 def _blobs(column: Blobs, kind: Any) -> Any:
     offsets, data = pyarrow.py_buffer(memoryview(column.offsets)), pyarrow.py_buffer(memoryview(column.data))
     return pyarrow.Array.from_buffers(kind, len(column), [None, offsets, data])
+
+
+# What makes each column of a page of the history.
+HISTORY: dict[str, Callable[[HistoryPage], Any]] = {
+    "queue": _queues,
+    "queue_id": lambda page: _wrap(page.queue, pyarrow.uint32()),
+    "first_queue": lambda page: _wrap(page.home, pyarrow.uint32()),
+    "sent_tier": lambda page: _wrap(page.sent_tier, pyarrow.uint8()),
+    "number": lambda page: _wrap(page.number, pyarrow.uint64()),
+    "key": _keys,
+    "offset": lambda page: _wrap(page.offsets, pyarrow.int64()),
+    "sent_at": lambda page: _wrap(page.sent_at_ms, _TIME),
+    "first_received_at": lambda page: _null_if(_wrap(page.first_leased_ms, pyarrow.int64()), 0).cast(_TIME),
+    "last_received_at": lambda page: _null_if(_wrap(page.last_leased_ms, pyarrow.int64()), 0).cast(_TIME),
+    "settled_at": lambda page: _wrap(page.settled_at_ms, _TIME),
+    "delivery_count": lambda page: _wrap(page.deliveries, pyarrow.uint32()),
+    "tier": lambda page: _wrap(page.tier, pyarrow.uint8()),
+    "priority": lambda page: _coded(page.tier, _PRIORITIES),
+    "sent_priority": lambda page: _coded(page.sent_tier, _PRIORITIES),
+    "outcome": lambda page: _coded(page.ending, _OUTCOMES),
+    "group": lambda page: _words(page.group, len(page), pyarrow.binary()),
+    "error": lambda page: _words(page.error, len(page), pyarrow.string()),
+    "data": lambda page: _kept(page, page.body, pyarrow.binary()),
+    "attributes": lambda page: _kept(page, page.attributes, pyarrow.string()),
+}
+
+# The same for a page of what is in a queue.
+LIVE: dict[str, Callable[[LivePage], Any]] = {
+    "queue": lambda page: _same(page.queue, len(page)),
+    "queue_id": lambda page: _same_number(page.queue_number, len(page)),
+    "first_queue": lambda page: _wrap(page.home, pyarrow.uint32()),
+    "sent_tier": lambda page: _wrap(page.sent_tier, pyarrow.uint8()),
+    "number": lambda page: _wrap(page.number, pyarrow.uint64()),
+    "key": lambda page: _wrap(page.key, pyarrow.uint64()),
+    "tier": lambda page: _wrap(page.tier, pyarrow.uint8()),
+    "priority": lambda page: _coded(page.tier, _PRIORITIES),
+    "state": lambda page: _coded(page.place, _STATES),
+    "sent_at": lambda page: _wrap(page.sent_at_ms, _TIME),
+    "delivery_count": lambda page: _wrap(page.deliveries, pyarrow.uint32()),
+    "group": lambda page: _words(page.group, len(page), pyarrow.binary()),
+    "error": lambda page: _words(page.error, len(page), pyarrow.string()),
+    "data": lambda page: _maybe_blobs(page.body, len(page), pyarrow.binary()),
+    "attributes": lambda page: _null_if_empty(_maybe_blobs(page.attributes, len(page), pyarrow.string())),
+}

@@ -18,7 +18,7 @@ FRAMED = frozenset(
     {"send_messages", "receive_messages", "lease_messages", "ack_messages", "release_messages", "extend_messages"}
 )
 LEASES = frozenset({"receive_messages", "lease_messages"})
-ARROWED = frozenset({"read_history"})
+ARROWED = frozenset({"read_history", "read_shard_history", "list_live_messages"})
 BODY_OPTIONAL = frozenset({"lease_messages", "requeue_message", "begin_redrive"})
 
 PATH_PARAMETERS: dict[str, Schema] = {
@@ -47,12 +47,18 @@ PATH_PARAMETERS: dict[str, Schema] = {
 
 # Parameters of queries whose types do not say it themselves.
 QUERY_PARAMETERS: dict[str, str] = {
+    "after": "`next` of the page before; without it, the first page.",
+    "bodies": "Whether bodies and attributes come with them.",
+    "columns": "Of an Arrow stream only these, comma separated, in this order.",
     "cursor": "`next` of the page before; without it, the first page.",
     "group": "Of this group only.",
     "limit": "How many at most.",
     "offset": "`next_offset` of the page before; without it, the first that is kept.",
     "prefix": "Only names that begin with this.",
+    "rows": "How many rows, about: whole frames are counted.",
     "since": "Settled at this instant or later: RFC 3339, or seconds since 1970.",
+    "told": "Whether the history is to tell first of all that is settled, and the answer up to where.",
+    "until": "Only rows below this offset.",
     "visibility_timeout": "Seconds for which they are hidden from others. By default the queue's.",
     "wait_s": "Seconds to wait for a message if there is none.",
     "with_dead_letters": "Whether its dead-letter queue goes with it, if nobody else buries there.",
@@ -87,6 +93,7 @@ ANSWER_HEADERS: dict[str, tuple[str, ...]] = {
     "receive_messages": ("Cache-Control",),
     "lease_messages": ("Cache-Control",),
     "read_history": ("Penstock-Next-Offset",),
+    "read_shard_history": ("Penstock-Next-Offset",),
 }
 
 

@@ -18,6 +18,7 @@ from penstock.core.senders import BadSender, SenderFenced, SendForgotten
 from penstock.core.settings import BadSettings
 from penstock.frame import BadFrame
 from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.store.history import NotWrittenYet, ShardNotFound
 from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound
 from penstock.wire.problems import CODES, Problem
 
@@ -189,6 +190,8 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     QueueNotFound: _plain("queue_not_found"),
     MessageNotFound: _plain("message_not_found"),
     TaskNotFound: _plain("task_not_found"),
+    ShardNotFound: _named("shard_not_found", "shard"),
+    NotWrittenYet: _named("bad_field", "before"),
     QueueExists: _plain("queue_exists"),
     NotLeased: _plain("not_leased"),
     DeadLettersShared: _plain("dead_letters_shared"),

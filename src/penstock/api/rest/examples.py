@@ -97,6 +97,19 @@ _RECEIVED = {
     "sent_at": "2027-01-31T12:00:01.000Z",
     "invisible_until": "2027-01-31T12:01:02.000Z",
 }
+_SETTLED = {
+    "message_id": "1-1",
+    "priority": "CRITICAL",
+    "sent_priority": "HIGH",
+    "sent_at": "2027-01-31T12:00:01.000Z",
+    "first_received_at": "2027-01-31T12:00:02.000Z",
+    "last_received_at": "2027-01-31T12:00:03.000Z",
+    "settled_at": "2027-01-31T12:00:04.000Z",
+    "delivery_count": 2,
+    "outcome": "acked",
+    "error": "the payment service is down",
+}
+_OFFSETS = {"next_offset": 1, "first_kept_offset": 0, "end_offset": 131_072}
 _ONE = {"queue": "orders", "message_id": "1-1"}
 _DEAD = {"queue": "orders.dead"}
 _TASK = {"queue": "orders.dead", "task_id": "r_710b75e24fadc271"}
@@ -232,26 +245,43 @@ EXAMPLES: dict[str, Example] = {
         body={"into": "orders"},
         answer={"message_id": "1-1", "requeued_to": "orders"},
     ),
-    "read_history": Example(
-        query={"limit": 1},
+    "read_history": Example(query={"limit": 1}, answer={"rows": [_SETTLED], **_OFFSETS}),
+    "list_history_shards": Example(
+        parameters={}, answer={"shards": [{"shard": 0, "first_kept_offset": 0, "end_offset": 131_072}]}
+    ),
+    "read_shard_history": Example(
+        parameters={},
+        query={"shard": 0, "limit": 1},
+        answer={"rows": [{**_SETTLED, "queue": "orders", "queue_id": "q_1", "key": 1, "offset": 0}], **_OFFSETS},
+    ),
+    "find_history_offset": Example(
+        parameters={}, query={"shard": 0, "since": "2020-01-01T00:00:00Z"}, answer={"offset": 0}
+    ),
+    "trim_history": Example(parameters={}, body={"shard": 0, "before": 0}, answer={"shard": 0, "first_kept_offset": 0}),
+    "list_live_messages": Example(
+        query={"limit": 1, "told": True},
         answer={
-            "rows": [
+            "queue": "orders",
+            "queue_id": "q_1",
+            "messages": [
                 {
-                    "message_id": "1-1",
-                    "priority": "CRITICAL",
+                    "message_id": "1-9",
+                    "key": 17,
+                    "state": "in_flight",
+                    "priority": "HIGH",
                     "sent_priority": "HIGH",
-                    "sent_at": "2027-01-31T12:00:01.000Z",
-                    "first_received_at": "2027-01-31T12:00:02.000Z",
-                    "last_received_at": "2027-01-31T12:00:03.000Z",
-                    "settled_at": "2027-01-31T12:00:04.000Z",
+                    "sent_at": "2027-01-31T12:00:05.000Z",
                     "delivery_count": 2,
-                    "outcome": "acked",
-                    "error": "the payment service is down",
+                    "data": _DATA,
+                    "attributes": _ATTRIBUTES,
                 }
             ],
-            "next_offset": 1,
-            "first_kept_offset": 0,
-            "end_offset": 65_536,
+            "next": "25",
+            "seen_at": "2027-01-31T12:06:00.000Z",
+            "ranges": [{"tier": 0, "first": 0, "end": 0}, {"tier": 1, "first": 0, "end": 3}],
+            "next_numbers": [0, 5, 1, 0, 0],
+            "shard": 0,
+            "history_offset": 131_072,
         },
     ),
     "purge_queue": Example(answer={"purged": 2}),

@@ -3,8 +3,9 @@
 Arrow is an extra (`penstock[arrow]`), and imported when somebody asks for it.
 """
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Annotated, TypedDict
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -16,42 +17,134 @@ from penstock.api.rest.times import instant, maybe_instant, read_instant
 from penstock.broker.access import Role
 from penstock.core.limits import HISTORY_ROWS_MAX
 from penstock.store.history import BodyState, HistoryPage
-from penstock.store.ids import parse
+from penstock.store.ids import parse, queue_id
 from penstock.wire import operating as wire
 from penstock.wire.messages import LIST_MAX
-from penstock.wire.operating import OUTCOMES, HistoryRow
+from penstock.wire.operating import OUTCOMES, HistoryRow, Offset, Shard
 from penstock.wire.queues import PRIORITIES
 
 NEXT_OFFSET = b"penstock-next-offset"
 # Who asks for a message that is settled is told how, if it was lately and among not too many.
 SEARCHED_ROWS_MAX = 10_000
 SEARCHED_MS = 10 * 60 * 1_000
+# The columns of an Arrow stream, in their order: of rows of all queues, and of one.
+COLUMNS = (
+    "queue",
+    "queue_id",
+    "first_queue",
+    "sent_tier",
+    "number",
+    "key",
+    "offset",
+    "sent_at",
+    "first_received_at",
+    "last_received_at",
+    "settled_at",
+    "delivery_count",
+    "tier",
+    "priority",
+    "sent_priority",
+    "outcome",
+    "group",
+    "error",
+    "data",
+    "attributes",
+)
+QUEUE_COLUMNS = COLUMNS[2:]
 _HINT = "this server has no Arrow; install penstock[arrow] beside it, or accept application/json"
 
 
 class HistoryQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)] | UnsetType = UNSET
+    offset: Offset | UnsetType = UNSET
+    until: Offset | UnsetType = UNSET
     since: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=HISTORY_ROWS_MAX)] = LIST_MAX
+    columns: Annotated[str, Meta(max_length=1_000)] | UnsetType = UNSET
+
+
+class ShardHistoryQuery(HistoryQuery, forbid_unknown_fields=True, kw_only=True):
+    shard: Shard
+
+
+class _Asked(TypedDict):
+    """What of a query is the store's."""
+
+    from_offset: int | None
+    until_offset: int | None
+    from_ms: int | None
+    most: int
 
 
 async def history(call: Call) -> Answer:
     queue = await call.queue(Role.READ)
     asked: HistoryQuery = call.query(HistoryQuery)
-    to_stream = _arrow() if call.form is Format.ARROW else None
-    if to_stream is None and asked.limit > LIST_MAX:
-        raise bad_field(f"limit is {asked.limit}; only Arrow has more than {LIST_MAX} in a page", "limit", LIST_MAX)
-    page = await call.queues.store.history(
-        queue,
-        from_offset=None if isinstance(asked.offset, UnsetType) else asked.offset,
-        from_ms=None if isinstance(asked.since, UnsetType) else _since_ms(asked.since),
-        most=asked.limit,
-    )
+    to_stream = _stream(call, asked, QUEUE_COLUMNS)
+    page = await call.queues.store.history(queue, **_read(asked))
+    return _answer(call, page, to_stream, is_of_all=False)
+
+
+async def shard_history(call: Call) -> Answer:
+    """Show settled messages of all queues of a shard, to whoever may see all queues."""
+    call.caller.check_everywhere(Role.READ)
+    asked: ShardHistoryQuery = call.query(ShardHistoryQuery)
+    to_stream = _stream(call, asked, COLUMNS)
+    page = await call.queues.store.shard_history(asked.shard, **_read(asked))
+    return _answer(call, page, to_stream, is_of_all=True)
+
+
+def _read(asked: HistoryQuery) -> _Asked:
+    return {
+        "from_offset": None if isinstance(asked.offset, UnsetType) else asked.offset,
+        "until_offset": None if isinstance(asked.until, UnsetType) else asked.until,
+        "from_ms": None if isinstance(asked.since, UnsetType) else since_ms(asked.since),
+        "most": asked.limit,
+    }
+
+
+def _stream(call: Call, asked: HistoryQuery, known: Sequence[str]) -> Callable[[HistoryPage], bytes] | None:
+    """Return what makes an Arrow stream of a page; None for another format, which has limits of its own."""
+    if call.form is Format.ARROW:
+        wanted = chosen(asked.columns, known)
+        to_stream = arrows().history_stream
+        return lambda page: to_stream(page, wanted)
+    check_plain(asked.limit, asked.columns)
+    return None
+
+
+def check_plain(limit: int, columns: str | UnsetType) -> None:
+    """Refuse what only Arrow has."""
+    if limit > LIST_MAX:
+        raise bad_field(f"limit is {limit}; only Arrow has more than {LIST_MAX} in a page", "limit", LIST_MAX)
+    if not isinstance(columns, UnsetType):
+        raise bad_field(f"columns can be chosen in Arrow alone; accept {ARROW_TYPE}", "columns")
+
+
+def chosen(columns: str | UnsetType, known: Sequence[str]) -> Sequence[str]:
+    """Return the columns that are wanted, in their order; all if nobody says which."""
+    if isinstance(columns, UnsetType):
+        return known
+    wanted = columns.split(",")
+    for name in wanted:
+        if name not in known:
+            raise bad_field(f"there is no column {name[:100]!r}; there are {', '.join(known)}", "columns")
+    if len(set(wanted)) < len(wanted):
+        raise bad_field("a column is named twice", "columns")
+    return wanted
+
+
+def _answer(
+    call: Call, page: HistoryPage, to_stream: Callable[[HistoryPage], bytes] | None, *, is_of_all: bool
+) -> Answer:
     headers = ((NEXT_OFFSET, b"%d" % page.next_offset),)
     if to_stream is not None:
         return Answer(to_stream(page), headers=headers, content_type=ARROW_TYPE.encode())
+    rows = rows_of(page, call.form)
+    if is_of_all:
+        for row, shown in enumerate(rows):
+            shown.queue, shown.queue_id = page.names[page.queue[row]], queue_id(page.queue[row])
+            shown.key, shown.offset = page.key_of(row), page.offsets[row]
     value = wire.HistoryPage(
-        rows=rows_of(page, call.form),
+        rows=rows,
         next_offset=page.next_offset,
         first_kept_offset=page.first_kept_offset,
         end_offset=page.end_offset,
@@ -59,7 +152,7 @@ async def history(call: Call) -> Answer:
     return Answer(value, headers=headers)
 
 
-def _since_ms(since: str) -> int:
+def since_ms(since: str) -> int:
     try:
         return read_instant(float(since), "since")
     except ValueError:
@@ -107,9 +200,9 @@ async def ending_of(call: Call, queue: str, message_id: str) -> str | None:
     return found
 
 
-def _arrow() -> Callable[[HistoryPage], bytes]:
+def arrows() -> ModuleType:
     try:
-        from penstock.api.rest.arrows import arrow_stream  # noqa: PLC0415 - it may not be installed.
+        import penstock.api.rest.arrows as found  # noqa: PLC0415 - it may not be installed.
     except ImportError:
         raise Refused("not_acceptable", _HINT, field="Accept") from None
-    return arrow_stream
+    return found

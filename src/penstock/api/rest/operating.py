@@ -151,22 +151,27 @@ async def begin_redrive(call: Call) -> Answer:
 
 
 async def list_redrives(call: Call) -> Answer:
-    queue = await call.queue(Role.READ)
-    # Only to learn whether there is such a queue.
-    await call.queues.store.describe(queue)
+    queue = await _present(call, Role.READ)
     return Answer(RedriveTasks([_task(task) for task in call.queues.redrives.of(queue)]))
 
 
 async def get_redrive(call: Call) -> Answer:
-    queue = await call.queue(Role.READ)
+    queue = await _present(call, Role.READ)
     return Answer(_task(call.queues.redrives.find(queue, call.parameter("task_id"))))
 
 
 async def end_redrive(call: Call) -> Answer:
-    queue = await call.queue(Role.ADMIN)
+    queue = await _present(call, Role.ADMIN)
     task = call.queues.redrives.find(queue, call.parameter("task_id"))
     await call.queues.redrives.end(task)
     return Answer(_task(task))
+
+
+async def _present(call: Call, role: Role) -> str:
+    """Return the name of the queue in the path, if it is there: what was of a deleted queue went with it."""
+    queue = await call.queue(role)
+    await call.queues.store.describe(queue)
+    return queue
 
 
 def selection_of(asked: Filter) -> Selection:

@@ -1,6 +1,6 @@
 """The table of operations: what the routes, the OpenAPI document and the reference are made of."""
 
-from penstock.api.rest import history, leasing, looking, operating, queues, sending, settling
+from penstock.api.rest import history, leasing, live, looking, operating, queues, sending, settling, shard_history
 from penstock.api.rest.calling import Operation
 from penstock.broker.access import Role
 from penstock.wire import messages
@@ -300,6 +300,64 @@ OPERATIONS: tuple[Operation, ...] = (
         query=history.HistoryQuery,
         answers={200: operators.HistoryPage},
         problems=("bad_field", "queue_not_found", "not_acceptable"),
+        tag="operating",
+    ),
+    Operation(
+        method="GET",
+        path=_QUEUE + "/live",
+        role=Role.READ,
+        name="list_live_messages",
+        summary="Everything that is in a queue, by tier and number, page by page; also as an Arrow stream.",
+        run=live.live,
+        query=live.LiveQuery,
+        answers={200: messages.LivePage},
+        problems=("bad_field", "queue_not_found", "not_acceptable"),
+        tag="operating",
+    ),
+    Operation(
+        method="GET",
+        path="/api/history/shards",
+        role=Role.READ,
+        name="list_history_shards",
+        summary="The parts of the history, and what is kept of each. The key has to be good for all queues.",
+        run=shard_history.shards,
+        answers={200: operators.HistoryShards},
+        tag="operating",
+    ),
+    Operation(
+        method="GET",
+        path="/api/history",
+        role=Role.READ,
+        name="read_shard_history",
+        summary="Settled messages of all queues of a shard, deleted ones too. The key has to be good for all queues.",
+        run=history.shard_history,
+        query=history.ShardHistoryQuery,
+        answers={200: operators.HistoryPage},
+        problems=("bad_field", "shard_not_found", "not_acceptable"),
+        tag="operating",
+    ),
+    Operation(
+        method="GET",
+        path="/api/history/offset",
+        role=Role.READ,
+        name="find_history_offset",
+        summary="Where a time begins in the history, or where about so many `rows` from an `offset` on end.",
+        run=shard_history.find_offset,
+        query=shard_history.OffsetQuery,
+        answers={200: operators.HistoryOffset},
+        problems=("bad_field", "shard_not_found"),
+        tag="operating",
+    ),
+    Operation(
+        method="POST",
+        path="/api/history/trim",
+        role=Role.ADMIN,
+        name="trim_history",
+        summary="Let go of history that is kept elsewhere: whole segments in which every row is below an offset.",
+        run=shard_history.trim,
+        body=operators.TrimHistory,
+        answers={200: operators.Trimmed},
+        problems=("bad_field", "shard_not_found"),
         tag="operating",
     ),
 )

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import console, counted, errors, plain, print_json, remark, say, table
-from penstock.pipeline.jobs.outcome import JobFailed, Outcome, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,8 @@ The value is up to four frames of `frame.py`, back to back: the rows, then
 tables whose sizes the key has, of 0 bytes where there is none.
 
     rows      queue I · home I · lane B · number Q · tier B · sent q · first lease q · last lease q ·
-              settled q · deliveries I · ending B · (group i) · (error i) · (body_state B · body * · (attributes *))
+              settled q · deliveries I · ending B · (group i) · (error i) · (body_state B · body * · (attributes *)) ·
+              (key Q)                the place in the queue that was left: number << 3 | lane there
     queues    number I · name *      every queue that `queue` names, so that one that is gone has a name
     groups    name *                 row i is what the code i in `group` stands for; row 0 is "no group"
     errors    text *                 the same for `error`, in UTF-8
@@ -23,6 +24,7 @@ Laws of the file
 1. Encoding loops over settlements and marks, never over the messages of a run.
 2. A column in brackets is there only if a flag says so. Groups and errors repeat,
    so they are written once for each frame and coded, as Arrow's dictionaries are.
+   Keys are there if any message had been moved: all others have them in `number` and `lane`.
 3. Decoding is a pure function of bytes and copies nothing. What `encode` would not
    write raises `BadFrame`; a kind, version or flag of the future `UnknownFrame`.
 
@@ -34,7 +36,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from operator import add, itemgetter, mul, sub
 from typing import NamedTuple
 
@@ -47,8 +49,8 @@ KIND = 1
 VERSION = 1
 
 _KEY = struct.Struct("<BBHIQQqqIII")
-_HAS_GROUPS, _HAS_ERRORS, _HAS_BODIES, _HAS_ATTRIBUTES = (1 << i for i in range(4))
-_FLAGS = _HAS_GROUPS | _HAS_ERRORS | _HAS_BODIES | _HAS_ATTRIBUTES
+_HAS_GROUPS, _HAS_ERRORS, _HAS_BODIES, _HAS_ATTRIBUTES, _HAS_KEYS = (1 << i for i in range(5))
+_FLAGS = _HAS_GROUPS | _HAS_ERRORS | _HAS_BODIES | _HAS_ATTRIBUTES | _HAS_KEYS
 _ALWAYS = "IIBQBqqqqIB"
 
 
@@ -102,6 +104,8 @@ class HistoryFrame:
     body_state: memoryview | None = None
     body: Blobs | None = None
     attributes: Blobs | None = None
+    # Where each row was in the queue it left; None if all were first sent to it: then it is number << 3 | lane.
+    key: memoryview | None = None
 
     def names(self) -> dict[int, str]:
         """Return the name of each queue that the frame has rows of."""
@@ -156,6 +160,9 @@ def encode(
             tables.append(b"")
     if bodies is not None:
         flags |= _add_bodies(columns, bodies)
+    if queues != homes or keys != list(map(_key_at_home, numbers, lanes)):
+        flags |= _HAS_KEYS
+        columns.append(_consecutive(keys, counts, rows, step=8))
     span = (min(settled), max(settled)) if settled else (0, 0)
     key = _KEY.pack(KIND, VERSION, flags, rows, covered, within, *span, *map(len, tables))
     return key, b"".join((pack(columns), *tables))
@@ -179,10 +186,15 @@ def _repeated(code: str, values: Sequence[int], counts: Sequence[int], rows: int
     return memoryview(b"".join(map(mul, items, counts))).cast(code)  # type: ignore[call-overload, no-any-return]
 
 
-def _consecutive(firsts: Sequence[int], counts: Sequence[int], rows: int) -> "array[int]":
+def _key_at_home(number: int, lane: int) -> int:
+    return number << 3 | lane
+
+
+def _consecutive(firsts: Sequence[int], counts: Sequence[int], rows: int, step: int = 1) -> "array[int]":
     if rows == len(firsts):
         return array("Q", firsts)
-    return array("Q", chain.from_iterable(map(range, firsts, map(add, firsts, counts))))
+    ends = map(add, firsts, map(mul, counts, repeat(step)))
+    return array("Q", chain.from_iterable(map(range, firsts, ends, repeat(step))))
 
 
 def _sent_at(
@@ -254,6 +266,7 @@ def decode(key: Buffer | None, value: Buffer | None) -> HistoryFrame:
         body_state=next(columns) if flags & _HAS_BODIES else None,  # type: ignore[arg-type]
         body=next(columns) if flags & _HAS_BODIES else None,  # type: ignore[arg-type]
         attributes=next(columns) if flags & _HAS_ATTRIBUTES else None,  # type: ignore[arg-type]
+        key=next(columns) if flags & _HAS_KEYS else None,  # type: ignore[arg-type]
     )
 
 
@@ -288,7 +301,13 @@ def _read_key(key: Buffer | None) -> tuple[Head, int, list[int]]:
 
 def _kinds(flags: int) -> str:
     """Return the kinds of the columns of the rows."""
-    optional = ((_HAS_GROUPS, "i"), (_HAS_ERRORS, "i"), (_HAS_BODIES, "B*"), (_HAS_ATTRIBUTES, "*"))
+    optional = (
+        (_HAS_GROUPS, "i"),
+        (_HAS_ERRORS, "i"),
+        (_HAS_BODIES, "B*"),
+        (_HAS_ATTRIBUTES, "*"),
+        (_HAS_KEYS, "Q"),
+    )
     return _ALWAYS + "".join(kinds for flag, kinds in optional if flags & flag)
 
 

@@ -27,10 +27,11 @@ from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, Queue
 from penstock.core.settings import BadSettings, DedupScope, QueueSettings
 from penstock.frame import Blobs, Buffer, size_of
+from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import asking, history_pages, operating, peeking
+from penstock.store.embedded import asking, history_offsets, history_pages, listing, operating, peeking
 from penstock.store.embedded.delivering import Handed
 from penstock.store.embedded.digests import with_digests
 from penstock.store.embedded.keeping import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
@@ -41,7 +42,7 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.embedded.tidying import Tidying
-from penstock.store.history import HistoryPage
+from penstock.store.history import HistoryPage, HistorySpan, ShardNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     Counts,
@@ -56,6 +57,7 @@ from penstock.store.interface import (
     Redrive,
     Remains,
 )
+from penstock.store.live import LivePage
 
 # What an event takes besides its rows: keys, texts, headers, with a margin.
 EVENT_BYTES = 8_192
@@ -343,15 +345,58 @@ class EmbeddedStore:
         return await operating.redrive(self._shards, self._moves, dead_letters, wanted, is_dry_run=is_dry_run)
 
     async def history(
-        self, queue: str, *, from_offset: int | None = None, from_ms: int | None = None, most: int
+        self,
+        queue: str,
+        *,
+        from_offset: int | None = None,
+        until_offset: int | None = None,
+        from_ms: int | None = None,
+        most: int,
     ) -> HistoryPage:
-        history_pages.check(from_offset, most)
+        history_pages.check(from_offset, until_offset, most)
         shard = await self._shards.at(queue)
         async with shard.answer:
             number = shard.queue(queue).state.queue
-        sought = history_pages.Sought(number, from_ms, most)
+        sought = history_pages.Sought(number, from_ms, most, until_offset)
         log = self._shards.running_of(shard).history_log
         return await history_pages.read_page(self._runtime, log, sought, from_offset)
+
+    async def live(
+        self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
+    ) -> LivePage:
+        index = self._shards.all.index(await self._shards.at(queue))
+        look = listing.Look(after, most, with_bodies, is_told)
+        return await listing.live(self._shards.running[index], index, queue, look)
+
+    async def history_shards(self) -> list[HistorySpan]:
+        return [history_offsets.span_of(each.history_log, shard) for shard, each in enumerate(self._shards.running)]
+
+    async def shard_history(
+        self,
+        shard: int,
+        *,
+        from_offset: int | None = None,
+        until_offset: int | None = None,
+        from_ms: int | None = None,
+        most: int,
+    ) -> HistoryPage:
+        history_pages.check(from_offset, until_offset, most)
+        sought = history_pages.Sought(None, from_ms, most, until_offset)
+        return await history_pages.read_page(self._runtime, self._history_log(shard), sought, from_offset)
+
+    async def history_offset_at(self, shard: int, at_ms: int) -> int:
+        return await history_offsets.offset_at(self._history_log(shard), at_ms)
+
+    async def history_offset_after(self, shard: int, from_offset: int, *, rows: int) -> int:
+        return await history_offsets.offset_after(self._history_log(shard), from_offset, rows)
+
+    async def trim_history(self, shard: int, *, before: int) -> int:
+        return await history_offsets.trim(self._history_log(shard), before)
+
+    def _history_log(self, shard: int) -> DiskLog:
+        if not 0 <= shard < len(self._shards.running):
+            raise ShardNotFound(f"there is no shard {shard}; there are 0 to {len(self._shards.running) - 1}")
+        return self._shards.running[shard].history_log
 
     async def tidy(self) -> None:
         await self._tidying.tidy()

@@ -1,0 +1,100 @@
+"""`penstock pipeline archive`: settled messages become Parquet."""
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+ROWS_PER_BATCH = 2_000_000
+
+Source = Annotated[
+    str, typer.Argument(help="A server, as http://127.0.0.1:8080, or the data folder of one.", metavar="SOURCE")
+]
+Root = Annotated[
+    str, typer.Argument(help="The archive: a folder, or a URI such as s3a://bucket/archive.", metavar="ARCHIVE")
+]
+Queues = Annotated[
+    list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated; not with --trim.")
+]
+Trim = Annotated[
+    bool, typer.Option("--trim", help="Let the server drop the history that the archive has, and only that.")
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or SIGTERM.")]
+Every = Annotated[float, typer.Option("--every", help="Seconds between two batches of --follow.", min=0.1)]
+RowsPerBatch = Annotated[
+    int, typer.Option("--rows-per-batch", help="About how many rows are committed at once.", min=1)
+]
+AllowGaps = Annotated[
+    bool, typer.Option("--allow-gaps", help="Go on although rows were dropped before they were archived.")
+]
+Moved = Annotated[bool, typer.Option("--moved", help="The source is the one of the archive, under another address.")]
+BreakLock = Annotated[bool, typer.Option("--break-lock", help="Go on although another archiver seems to be at work.")]
+
+
+def archive(
+    source: Source,
+    root: Root,
+    *,
+    queue: Queues = None,
+    trim: Trim = False,
+    follow: Follow = False,
+    every: Every = 60.0,
+    rows_per_batch: RowsPerBatch = ROWS_PER_BATCH,
+    allow_gaps: AllowGaps = False,
+    moved: Moved = False,
+    break_lock: BreakLock = False,
+    key: KeyText = "",
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Archive settled messages as Parquet, each exactly once.
+
+    Files are in ARCHIVE/messages/queue=…/day=…, for any reader of Parquet. Run it again to
+    add what was settled since; a run that was killed is made whole by the next one. With --trim the
+    key needs the role admin.
+
+    [bold]Examples:[/]
+
+    penstock pipeline archive http://127.0.0.1:8080 ./archive
+    penstock pipeline archive http://127.0.0.1:8080 ./archive --follow --trim
+    penstock pipeline archive ./penstock-data ./archive --queue orders
+    penstock pipeline archive http://queue:8080 s3a://bucket/archive --master spark://host:7077
+    """
+    from penstock.pipeline.jobs import archive as job
+    from penstock.pipeline.places import Place
+
+    place = Place(where=source, key=key, queues=tuple(queue or ()))
+    options = job.ArchiveOptions(
+        source=place,
+        root=root,
+        every_s=every,
+        rows_per_batch=rows_per_batch,
+        is_trimming=trim,
+        is_following=follow,
+        may_have_gaps=allow_gaps,
+        breaks_lock=break_lock,
+        is_moved=moved,
+    )
+    running = Running("archive", master, conf or (), as_json)
+    run_job(running, lambda session, progress: job.run(session, options, progress, _told_to_stop()))
+
+
+def _told_to_stop() -> threading.Event:
+    """Return what is set by Ctrl-C and SIGTERM; a second one ends the process where it is, which does no harm."""
+    stopping = threading.Event()
+
+    def stop(number: int, _frame: "FrameType | None") -> None:
+        stopping.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    # After Spark has started: it takes Ctrl-C for itself.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
+    return stopping

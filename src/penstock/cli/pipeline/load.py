@@ -1,0 +1,102 @@
+"""`penstock pipeline load`: files become messages."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+
+if TYPE_CHECKING:
+    from penstock.pipeline.jobs.staging import Target
+
+Paths = Annotated[list[str], typer.Argument(help="Files, folders or patterns, on whatever file system Spark reaches.")]
+Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server.", rich_help_panel="Server")]
+Work = Annotated[
+    str, typer.Option(help="A folder for what this job remembers; on a cluster, one that all machines reach.")
+]
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Messages per second, at most.")]
+MaxWait = Annotated[
+    float, typer.Option(min=0, help="Seconds that one send waits while the queue is full or the server is away.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")]
+
+
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", help="COLUMN=EXPRESSION: a column of a message from those of the file, in SQL."),
+]
+Id = Annotated[str, typer.Option("--id", help="A column whose values are dedup ids.")]
+Format = Annotated[str, typer.Option("--format", help="parquet, csv or json; by default by the ending.")]
+Option = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for Spark's reader, such as sep=;")]
+Rejects = Annotated[str, typer.Option(help="A folder for rows that cannot be sent; by default below --work.")]
+Job = Annotated[str, typer.Option(help="What this load is called; by default load- and the queue.")]
+
+
+def load(
+    paths: Paths,
+    *,
+    queue: Annotated[str, typer.Option(help="The queue they go to.")],
+    url: Url = "http://127.0.0.1:8080",
+    key: KeyText = "",
+    mapping: Map = None,
+    id_column: Id = "",
+    form: Format = "",
+    option: Option = None,
+    rejects: Rejects = "",
+    job: Job = "",
+    work: Work = "./penstock-work",
+    rate: Rate = None,
+    max_wait: MaxWait = 300.0,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Load files of Parquet, CSV or JSON lines into a queue.
+
+    Columns are called as those of a message, or --map says which is which; without data, the
+    message is the whole row as JSON. Rows that cannot be sent go to a file with the reason. Run
+    it again as you like: what was loaded is left out, and a run that was killed is completed.
+
+    [bold]Examples:[/]
+
+    penstock pipeline load 'in/*.csv' --queue orders --map data=body --map priority=level --dry-run
+    penstock pipeline load orders.parquet --queue orders --id order_id --map 'data=to_json(struct(*))'
+    """
+    from penstock.pipeline.jobs import load as job_module
+
+    options = job_module.LoadOptions(
+        paths=paths,
+        target=target_of(url, key, rate, max_wait),
+        queue=queue,
+        work=work,
+        now=datetime.now(UTC),
+        job=job,
+        form=form,
+        mapping=pairs_of(mapping or (), "--map"),
+        id_column=id_column,
+        rejects=rejects,
+        is_dry_run=dry_run,
+        reader_options=pairs_of(option or (), "--option"),
+    )
+    run_job(
+        Running("load", master, conf or (), as_json), lambda spark, progress: job_module.run(spark, options, progress)
+    )
+
+
+def pairs_of(words: "list[str] | tuple[()]", name: str) -> dict[str, str]:
+    """Return what was said as NAME=VALUE, each name once."""
+    found: dict[str, str] = {}
+    for word in words:
+        left, equals, right = word.partition("=")
+        if not equals or not left.strip() or left.strip() in found:
+            raise typer.BadParameter(f"{name} is {word!r}; it is NAME=VALUE, and each name once")
+        found[left.strip()] = right
+    return found
+
+
+def target_of(url: str, key: str, rate: float | None, max_wait_s: float) -> "Target":
+    from penstock.pipeline.jobs.staging import Target
+
+    return Target(url=url, key=key, rate=rate, wait_s_max=max_wait_s)

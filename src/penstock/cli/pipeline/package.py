@@ -1,0 +1,46 @@
+"""`penstock pipeline package`: what a cluster needs of Penstock, as one file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.exits import Ending, refuse
+from penstock.cli.printing import counted, print_json, say
+
+DRIVER_NAME = "run_penstock.py"
+
+
+def package(
+    target: Annotated[Path, typer.Argument(help="The zip to write.", dir_okay=False)] = Path("penstock.zip"),
+    *,
+    driver: Annotated[
+        Path | None, typer.Option("--driver", help="Also write a script for spark-submit to start.", dir_okay=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+) -> None:
+    """Write the zip that spark-submit ships to executors.
+
+    Executors need Python, pyarrow and this file; what runs the job needs penstock\\[spark] as well.
+
+    [bold]Examples:[/]
+
+    penstock pipeline package penstock.zip --driver run_penstock.py
+    spark-submit --py-files penstock.zip run_penstock.py archive http://queue:8080 s3a://bucket/archive
+    """
+    from penstock.pipeline.packaging import DRIVER, write_package
+
+    try:
+        count = write_package(target)
+        if driver is not None:
+            driver.write_text(DRIVER)
+    except OSError as error:
+        refuse(str(error), Ending.NOT_FOUND)
+    line = f"spark-submit --py-files {target} {driver or DRIVER_NAME} archive http://127.0.0.1:8080 ./archive"
+    if as_json:
+        print_json({"package": str(target), "files": count, "driver": None if driver is None else str(driver)})
+        return
+    say(f"Wrote {target}: {counted(count, 'file')}, {target.stat().st_size:,} bytes. Ship it with:")
+    say(f"  {line}")
+    if driver is None:
+        say(f"  ({DRIVER_NAME} is written by --driver {DRIVER_NAME})")

@@ -1,0 +1,50 @@
+"""`penstock pipeline skew`: who has most of it, and what to do."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+
+
+def skew_command(
+    where: Annotated[str, typer.Argument(help="An archive, the data folder of a store, or the address of a server.")],
+    *,
+    out: Annotated[
+        str, typer.Option("--out", help="A folder for the tables as CSV and JSON; it is replaced as a whole.")
+    ] = "",
+    queue: Annotated[list[str] | None, typer.Option("--queue", help="Only this queue. May be repeated.")] = None,
+    since: Annotated[str, typer.Option(help="Only messages settled from this time on, as 2026-03-01T12:00:00Z.")] = "",
+    until: Annotated[str, typer.Option(help="Only messages settled before this time.")] = "",
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attribute",
+            help="Look at the values of this attribute too; its queue must keep full history. May be repeated.",
+        ),
+    ] = None,
+    key: KeyText = "",
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Find hot groups, heavy tenants, crowded tiers and uneven shards.
+
+    For each: its part of the messages, of the handling time and of the retries, how
+    much longer it waits than others, and a sentence that says what to do.
+
+    [bold]Examples:[/]
+
+    penstock pipeline skew ./archive
+    penstock pipeline skew ./archive --queue orders --attribute customer --out ./skew
+    """
+    from penstock.pipeline.jobs.skew import SkewOptions, run
+    from penstock.pipeline.places import Place
+
+    options = SkewOptions(
+        place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
+        out=out,
+        attributes=tuple(attribute or ()),
+    )
+    running = Running("skew", master, conf or (), as_json)
+    run_job(running, lambda session, progress: run(session, options, progress))

@@ -1,0 +1,17 @@
+"""`python -m penstock.pipeline archive …` is `penstock pipeline archive …`, also for spark-submit.
+
+The command line is joined here by its name, and only when it runs: the pipeline itself knows nothing of it.
+"""
+
+import importlib
+import sys
+
+
+def main() -> None:
+    """Run `penstock pipeline` with the arguments of this process. It ends the process."""
+    sys.argv[1:1] = ["pipeline"]
+    importlib.import_module("penstock.cli").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Batches of a history, one after the other, into an archive: Spark's micro-batches, our manifest.
+
+Spark's checkpoint is not what makes it exactly once. It lives as long as a run, and tells
+how far the batch goes that Spark hands over; where the run began, and what is
+committed, is in the manifest alone. So a checkpoint that is lost, cut off or copied is
+of no consequence.
+
+A run is stopped between batches: what is being committed is brought to its end first.
+"""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.archives.begins import Beginning
+from penstock.pipeline.archives.committing import Reach, commit, entry_of
+from penstock.pipeline.archives.layout import CHECKPOINT, staging_path
+from penstock.pipeline.archives.manifest import Entry, Offsets, text_of
+from penstock.pipeline.archives.staging import stage
+from penstock.pipeline.files import Files
+from penstock.pipeline.outcome import JobFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# How soon a stop is noticed.
+LOOK_S = 0.5
+_OURS = re.compile(r"^penstock\.[\w.]+: (.+)$", re.MULTILINE)
+
+
+@dataclass(slots=True, kw_only=True)
+class Committed:
+    """What a run has come to so far."""
+
+    last: Entry | None
+    entries: list[Entry] = field(default_factory=list)
+
+
+class Stream:
+    """One run of a stream into an archive."""
+
+    def __init__(
+        self, files: Files, run: str, reach: Reach, committed: Committed, told: Callable[[Entry], None]
+    ) -> None:
+        self._files = files
+        self._run = run
+        self._reach = reach
+        self._committed = committed
+        # Called after each batch that is committed and finished.
+        self._told = told
+        self._is_committing = threading.Lock()
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+
+    def follow(self, rows: "DataFrame", *, every_s: float | None, goes_on: Callable[[], bool]) -> None:
+        """Commit batches until there are no more, or, with ``every_s``, for as long as it ``goes_on``."""
+        writer = rows.writeStream.foreachBatch(self._commit)
+        writer = writer.option("checkpointLocation", self._files.where(f"{CHECKPOINT}/{self._run}"))
+        if every_s is None:
+            query = writer.trigger(availableNow=True).start()
+        else:
+            query = writer.trigger(processingTime=f"{round(every_s * 1_000)} milliseconds").start()
+        try:
+            self._wait(query, goes_on)
+        finally:
+            self._stop(query)
+
+    def _wait(self, query: "StreamingQuery", goes_on: Callable[[], bool]) -> None:
+        from pyspark.errors import PySparkException, StreamingQueryException  # noqa: PLC0415
+
+        try:
+            while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type] # parts of a second are taken too.
+                if not goes_on():
+                    return
+        except StreamingQueryException as error:
+            failure = error if self._failure is None else self._failure
+            if isinstance(failure, PySparkException | OSError):
+                raise JobFailed(f"the history cannot be archived: {reason_of(str(failure))}") from failure
+            raise failure from error
+
+    def _stop(self, query: "StreamingQuery") -> None:
+        self._stopping.set()
+        # A batch that has begun is brought to its end; Spark would cut it off.
+        with self._is_committing:
+            pass
+        query.stop()
+
+    def _commit(self, rows: "DataFrame", spark_batch: int) -> None:
+        with self._is_committing:
+            if self._stopping.is_set():
+                # To Spark the batch is done. Its checkpoint ends with this run; the next one begins where we ended.
+                return
+            try:
+                self._commit_one(rows, self._ends(spark_batch))
+            except BaseException as error:
+                # On its way through the JVM it would become a text.
+                self._failure = error
+                raise
+
+    def _commit_one(self, rows: "DataFrame", offsets_to: Offsets) -> None:
+        last = self._committed.last
+        number = 0 if last is None else last.batch + 1
+        reach = replace(self._reach, offsets_to=offsets_to)
+        staging = staging_path(number, self._run)
+        where = self._files.where(staging)
+        staged = stage(rows, where, offsets_from=reach.offsets_from, offsets_to=offsets_to)
+        entry = entry_of(number, staging, reach, staged, written_at=text_of(now_ms()))
+        self._committed.last = commit(self._files, last=last, entry=entry)
+        self._committed.entries.append(entry)
+        self._reach = replace(reach, offsets_from=offsets_to, has_gap=False)
+        self._told(entry)
+
+    def _ends(self, spark_batch: int) -> Offsets:
+        """Return how far a batch goes: Spark writes it down before it hands the batch over, in the last line."""
+        log = self._files.read(f"{CHECKPOINT}/{self._run}/offsets/{spark_batch}")
+        found = json.loads(log.decode().strip().rpartition("\n")[2])
+        return {str(shard): int(offset) for shard, offset in found.items()}
+
+
+def reach_from(beginning: Beginning, *, source: str, queues: "tuple[str, ...]") -> Reach:
+    """Return what the first batch of a run is of; how far it goes is not known yet."""
+    return Reach(
+        source=source,
+        queues=queues,
+        offsets_from=beginning.offsets,
+        offsets_to=beginning.offsets,
+        has_gap=beginning.has_gap,
+    )
+
+
+def reason_of(text: str) -> str:
+    """Return what one of our own exceptions said, out of the tracebacks that Spark wraps it in.
+
+    >>> reason_of("[STREAM_FAILED] …\\nTraceback …\\npenstock.pipeline.source.ranges.HistoryDropped: it is gone\\n…")
+    'it is gone'
+    >>> reason_of("[STREAM_FAILED] Query terminated with exception: no space left\\n\\tat org…")
+    '[STREAM_FAILED] Query terminated with exception: no space left'
+    """
+    ours = _OURS.findall(text)
+    return str(ours[-1]) if ours else text.partition("\n")[0]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

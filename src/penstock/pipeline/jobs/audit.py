@@ -1,0 +1,107 @@
+"""The audit: looks at every queue, reads the history up to that look, and compares the books.
+
+look       what is in each queue, and up to where the history tells of what was settled before
+history    an archive or a data folder as far as it goes, then the server, up to there
+books      every number is live, or settled once (`transforms/books.py`)
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.places import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    # The server whose queues are audited; `queues` and `since` of it say which, and sent from when on.
+    server: Place
+    # An archive or a data folder with history that the server may have let go of; empty for none.
+    history: str = ""
+    # A list of ids that a producer was answered: Parquet or CSV with a column `id`, or a text of one id a line.
+    sent: str = ""
+    # Whether that list has everything that was sent to the audited queues.
+    is_complete: bool = False
+    # A folder for what is wrong; empty for none.
+    out: str = ""
+
+
+def run(spark: "SparkSession", options: AuditOptions, progress: Progress) -> Outcome:
+    # Spark may not be installed where options are only read.
+    from penstock.pipeline import evidence  # noqa: PLC0415
+    from penstock.pipeline.transforms import books  # noqa: PLC0415
+
+    if options.is_complete and not options.sent:
+        raise JobFailed("complete is said of a list of ids; give it with --sent")
+    server = evidence.Server(options.server)
+    names, kept = server.queues(), server.shards()
+    silent = server.silent(names)
+    progress.step(f"Looking at {len(names)} queues")
+    seen = evidence.look(spark, options.server, names)
+    live, lanes = seen.where("lane IS NULL"), evidence.lanes(seen)
+    progress.step("Reading the history")
+    settled = evidence.settled(spark, options.server, options.history, kept, evidence.ends(seen, kept)).persist()
+    # A queue that was made since the look is not judged; one that is gone is, by its history alone.
+    lanes += evidence.deleted(settled, {each.queue_id for each in lanes} | set(server.ids()))
+    begins = evidence.begins(settled, kept, options.server.since)
+    progress.step("Comparing the books")
+    found = books.stays(live, settled).persist()
+    lane_rows = spark.createDataFrame(evidence.bounds(lanes, begins, silent), books.LANES)
+    # A handful of rows, which everything is joined with.
+    started = books.with_start(lane_rows, found)
+    bounds = spark.createDataFrame(started.collect(), started.schema)
+    missing = books.gaps(bounds, found).persist()
+    # Whoever left for a queue that is not looked at, or tells nothing, may have come there.
+    wrong = books.faults(bounds, found, missing, is_silent=bool(silent or options.server.queues))
+    if options.sent:
+        sent = evidence.sent_ids(spark, options.sent)
+        more = books.unknown_to_producers(bounds, found, sent, is_complete=options.is_complete)
+        wrong = wrong.unionByName(more).dropDuplicates(["queue_id", "key", "id", "fault"])
+    wrong = wrong.persist()
+    outcome = _outcome(books.summary(bounds, found, missing, wrong), wrong, options.out)
+    for each in (wrong, missing, found, settled):
+        each.unpersist()
+    return outcome
+
+
+def _outcome(summary: "DataFrame", wrong: "DataFrame", out: str) -> Outcome:
+    rows = [row.asDict() for row in summary.collect()]
+    columns = summary.columns
+    figures = {name: sum(row[name] for row in rows) for name in columns[2:]}
+    bad = figures["lost"] + figures["doubled"] + figures["phantom"]
+    tables = [Table("Queues", columns, [[row[name] for name in columns] for row in rows])]
+    if bad:
+        shown = wrong.orderBy("fault", "queue", "key").limit(SHOWN).collect()
+        named = ("fault", "queue", "id", "key", "why")
+        tables.append(
+            Table(f"The first {len(shown)} of {bad:,}", named, [[row[name] for name in named] for row in shown])
+        )
+    return Outcome(
+        sentence=_sentence(figures, bad),
+        tables=tables,
+        written=_write(summary, wrong, out) if out else (),
+        is_good=not bad,
+        figures=dict(figures),
+    )
+
+
+def _sentence(figures: dict[str, int], bad: int) -> str:
+    said = f"Of {figures['audited']:,} messages {figures['live']:,} are live and {figures['settled']:,} settled"
+    unknown = f"; {figures['unknown']:,} are older than the history" if figures["unknown"] else ""
+    if not bad:
+        return f"The books balance. {said}{unknown}."
+    wrong = ", ".join(f"{figures[name]:,} {name}" for name in ("lost", "doubled", "phantom") if figures[name])
+    return f"The books do not balance: {wrong}. {said}{unknown}."
+
+
+def _write(summary: "DataFrame", wrong: "DataFrame", out: str) -> list[str]:
+    queues, parquet, csv = f"{out}/queues.csv", f"{out}/faults.parquet", f"{out}/faults.csv"
+    summary.coalesce(1).write.mode("overwrite").option("header", "true").csv(queues)
+    wrong.write.mode("overwrite").parquet(parquet)
+    wrong.orderBy("fault", "queue", "key").coalesce(1).write.mode("overwrite").option("header", "true").csv(csv)
+    return [queues, parquet, csv]

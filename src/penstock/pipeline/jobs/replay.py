@@ -1,0 +1,181 @@
+"""`replay`: settled messages of an archive, a server or a folder are sent once more.
+
+Which ones is said by time, queue, outcome, attribute, signature, ids or a condition in SQL. A
+job of one name replays a message once, however often it runs: ids that were staged are left
+out, and a run that was killed is completed first. See `staging` for how.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.jobs.queues import ask_queue, check_target
+from penstock.pipeline.jobs.staging import Staging, Target, open_staging
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.places import Place, read_history
+from penstock.pipeline.transforms import replaying
+from penstock.pipeline.transforms.replaying import Choice
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Adds a column `signature` to rows of the history.
+Signing = Callable[["DataFrame"], "DataFrame"]
+_SAMPLE_ROWS = 5
+_SAMPLE_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    place: Place
+    target: Target
+    work: str
+    job: str
+    choice: Choice = field(default_factory=Choice)
+    # A file that triage wrote: messages that failed in one of its ways.
+    signatures: str = ""
+    # A file with an id in each line.
+    ids: str = ""
+    # The queue they go to; by default the one each came from.
+    into: str = ""
+    is_dry_run: bool = False
+
+
+@dataclass(slots=True)
+class _Counts:
+    sent: int = 0
+    resumed: int = 0
+
+
+def run(
+    spark: "SparkSession", options: ReplayOptions, progress: Progress, *, signing: Signing | None = None
+) -> Outcome:
+    if options.into:
+        check_target(options.into)
+    with open_staging(spark, options.work, options.job) as staging:
+        counts = _Counts()
+        if not options.is_dry_run:
+            for generation in staging.generations():
+                if not generation.is_done:
+                    counts.resumed += staging.send(generation, options.target, progress)
+        progress.step("Choosing messages")
+        rows = _chosen(spark, options, staging, signing).cache()
+        try:
+            return _replay(staging, rows, options, progress, counts)
+        finally:
+            rows.unpersist()
+
+
+def _replay(
+    staging: Staging, rows: "DataFrame", options: ReplayOptions, progress: Progress, counts: _Counts
+) -> Outcome:
+    """Count, and unless it is a dry run: fix and send."""
+    rows = replaying.too_large(rows, _limits(rows, options))
+    found = _counted(rows)
+    if options.is_dry_run:
+        return _foretell(rows, found)
+    good = rows.where("reason IS NULL")
+    if any(reason is None for _, _, _, reason in found):
+        sendable = good.drop("outcome", "from_queue", "reason")
+        generation = staging.stage(sendable, note={}, rate=options.target.rate, kept=("id",))
+        counts.sent = staging.send(generation, options.target, progress)
+    return _summary(found, counts)
+
+
+def _chosen(spark: "SparkSession", options: ReplayOptions, staging: Staging, signing: Signing | None) -> "DataFrame":
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    rows = read_history(spark, options.place)
+    if options.ids:
+        rows = replaying.with_ids(rows, spark.read.text(options.ids).selectExpr("trim(value) AS id"))
+    try:
+        rows = replaying.chosen(rows, options.choice)
+    except PySparkException as error:
+        raise JobFailed(f"--where cannot be understood: {str(error).splitlines()[0]}") from error
+    if options.signatures:
+        wanted = spark.createDataFrame([(each,) for each in read_signatures(options.signatures)], "signature STRING")
+        rows = replaying.with_signatures((signing or _signing())(rows), wanted)
+    sent = staging.kept()
+    if sent is not None:
+        rows = replaying.without_ids(rows, sent)
+    return replaying.messages(replaying.once_each(rows), into=options.into)
+
+
+def read_signatures(path: str) -> Sequence[str]:
+    """Return the signatures in a file of triage."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a path is a text here, as everywhere in a job.
+            found = [str(each["signature"]) for each in json.load(file)["signatures"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise JobFailed(
+            f"{path} is not a file of signatures as `penstock pipeline triage` writes it: {error}"
+        ) from error
+    if not found:
+        raise JobFailed(f"{path} has no signatures")
+    return found
+
+
+def _signing() -> Signing:
+    from importlib import import_module  # noqa: PLC0415
+
+    try:
+        found: Signing = import_module("penstock.pipeline.transforms.signatures").with_signature
+    except ImportError:
+        raise JobFailed("this build has no signatures: choose by --where or --ids") from None
+    return found
+
+
+def _limits(rows: "DataFrame", options: ReplayOptions) -> dict[str, int]:
+    """What each queue takes that something goes to; one that is gone is left out."""
+    if options.into:
+        return {options.into: ask_queue(options.target, options.into).body_bytes_max}
+    limits = {}
+    for row in rows.select("queue").distinct().collect():
+        try:
+            limits[row["queue"]] = ask_queue(options.target, row["queue"]).body_bytes_max
+        except JobFailed as error:
+            if "queue_not_found" not in str(error):
+                raise
+    return limits
+
+
+def _counted(rows: "DataFrame") -> list[tuple[str, str, int, str | None]]:
+    found = rows.groupBy("from_queue", "outcome", "reason").count().orderBy("from_queue", "outcome", "reason").collect()
+    return [(row["from_queue"], row["outcome"], int(row["count"]), row["reason"]) for row in found]
+
+
+def _tables(found: Sequence[tuple[str, str, int, str | None]]) -> list[Table]:
+    good: list[list[str | int | None]]
+    good = [[queue, outcome, count] for queue, outcome, count, reason in found if reason is None]
+    bad: list[list[str | int | None]]
+    bad = [[queue, outcome, reason, count] for queue, outcome, count, reason in found if reason is not None]
+    tables = [Table("Chosen", ["queue", "outcome", "messages"], good)]
+    return [*tables, Table("Not sent", ["queue", "outcome", "reason", "messages"], bad)] if bad else tables
+
+
+def _figures(found: Sequence[tuple[str, str, int, str | None]]) -> tuple[int, int]:
+    good = sum(count for _, _, count, reason in found if reason is None)
+    return good, sum(count for _, _, count, reason in found) - good
+
+
+def _foretell(rows: "DataFrame", found: Sequence[tuple[str, str, int, str | None]]) -> Outcome:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    text = f.substring(f.decode(f.col("data"), "UTF-8"), 1, _SAMPLE_CHARACTERS)
+    sample = rows.where("reason IS NULL").select("id", "queue", text.alias("data")).limit(_SAMPLE_ROWS).collect()
+    good, bad = _figures(found)
+    tables = [*_tables(found), Table("A sample", ["id", "to", "data"], [list(row) for row in sample])]
+    sentence = f"A dry run: {good:,} messages would be sent, {bad:,} cannot be; nothing was sent."
+    return Outcome(sentence=sentence, tables=tables, figures={"would_send": good, "unsendable": bad, "sent": 0})
+
+
+def _summary(found: Sequence[tuple[str, str, int, str | None]], counts: _Counts) -> Outcome:
+    _, bad = _figures(found)
+    sent = counts.sent + counts.resumed
+    parts = [f"{sent:,} messages were sent"]
+    if counts.resumed:
+        parts.append(f"{counts.resumed:,} of them were left by an earlier run")
+    parts.append(f"{bad:,} could not be")
+    figures: dict[str, int | float | str] = {"sent": sent, "resumed": counts.resumed, "unsendable": bad}
+    return Outcome(sentence=f"{'; '.join(parts)}.", tables=_tables(found), figures=figures)

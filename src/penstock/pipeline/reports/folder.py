@@ -1,0 +1,68 @@
+"""A folder of results that is there as a whole or not at all.
+
+    <out>.partial-<pid>    being written; removed when writing fails
+    <out>.before           the results of the run before, while the new ones take their place
+    <out>                  the results
+
+A folder cannot be exchanged for another in one step. Between the two renames there is no `<out>`;
+whoever is killed there leaves `<out>.before`, and the next run puts it back before it begins.
+A folder that this project has not written is never replaced: the results carry a mark.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.pipeline.outcome import JobFailed
+
+MARK = ".penstock-results"
+
+
+@contextmanager
+def results(out: str) -> Iterator[Path]:
+    """Give a folder to write into; at the end of the block it is ``out``, unless the block failed."""
+    target = Path(out).absolute()
+    settle_folder(out)
+    partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        (partial / MARK).write_text("Written by penstock pipeline; the next run replaces this folder.\n")
+        _exchange(target, partial)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def settle_folder(out: str) -> None:
+    """Finish what a run that was killed has left, and refuse a folder of somebody else.
+
+    A job calls it before its work too: nobody waits an hour to hear that there is no place for the results.
+    """
+    target = Path(out).absolute()
+    before = _before(target)
+    if before.is_dir():
+        if target.exists():
+            shutil.rmtree(before)
+        else:
+            before.rename(target)
+    if target.exists() and not target.is_dir():
+        raise JobFailed(f"{target} is a file: name a folder for the results")
+    if target.is_dir() and any(target.iterdir()) and not (target / MARK).exists():
+        raise JobFailed(
+            f"{target} has files that no job has written: name an empty folder, or one that is not there yet"
+        )
+
+
+def _exchange(target: Path, partial: Path) -> None:
+    before = _before(target)
+    if target.exists():
+        target.rename(before)
+    partial.rename(target)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _before(target: Path) -> Path:
+    return target.with_name(f"{target.name}.before")

@@ -1,0 +1,204 @@
+"""The columns of a write: what Spark gives becomes what a frame has, checked, a whole Arrow batch at a time.
+
+    data             BINARY or STRING       the body; the only one that must be there
+    priority         STRING or a number     a word in any case, or a tier from 0 to 4; null is NORMAL
+    delay            a number               seconds before it can be received
+    visible_at       TIMESTAMP              or the instant from which on it can
+    group            STRING                 at most 128 bytes
+    attributes       STRING, MAP, STRUCT    the text of a JSON object, or what becomes one
+    dedup_id         STRING                 at most 128 bytes
+    max_deliveries   a whole number         from 1 on
+    queue            STRING                 where to, if option `queue` does not say
+
+Null is "not said" everywhere but in `data` and `queue`. A row that cannot be sent fails its
+task before anything of its chunk is sent, and the error names the row, the column and the limit.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from penstock.core.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.pipeline.sink.attributes import NotAttributes, check_nested, is_nested, json_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+COLUMNS = ("data", "priority", "delay", "visible_at", "group", "attributes", "dedup_id", "max_deliveries", "queue")
+PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
+NORMAL_TIER = 2
+ATTRIBUTES_BYTES_MAX = 65_536
+_WORDS = pa.array([*PRIORITIES, "0", "1", "2", "3", "4"])
+
+
+class BadColumns(ValueError):
+    """The columns of the frame are not those of a write; the message names them."""
+
+
+class BadRow(ValueError):
+    """A row cannot be sent; the message says which, and why."""
+
+
+def check_columns(schema: "StructType", *, has_queue: bool) -> None:
+    """Raise `BadColumns` before any task is started."""
+    names = schema.fieldNames()
+    known = ", ".join(COLUMNS)
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise BadColumns(f"no column of a write is called {', '.join(unknown)}; there are {known}")
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise BadColumns(f"{', '.join(doubled)} is there more than once")
+    if "data" not in names:
+        raise BadColumns(f"the column data is missing, the body of each message; there are {known}")
+    if has_queue == ("queue" in names):
+        raise BadColumns(
+            "option queue and column queue are both there; give one of them"
+            if has_queue
+            else "where to? give option queue, or a column queue"
+        )
+
+
+def read_batch(batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    """Return the columns of a frame; ``first_row`` is the number of the first row in its partition, for errors."""
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns[name] = _READERS[name](column)
+        except _Wrong as wrong:
+            row = "" if wrong.row is None else f"row {first_row + wrong.row} of the partition: "
+            raise BadRow(f"{row}column {name} {wrong}") from None
+        except (pa.ArrowException, NotAttributes) as error:
+            raise BadRow(f"column {name} ({column.type}) cannot be read: {error}") from None
+    if "delay" in columns and "visible_at" in columns:
+        both = pc.and_(pc.not_equal(columns["delay"], 0), pc.not_equal(columns["visible_at"], 0))
+        if pc.any(both).as_py():
+            row = first_row + pc.index(both, True).as_py()
+            raise BadRow(f"row {row} of the partition: delay and visible_at are both there; give one of them")
+    return pa.RecordBatch.from_pydict(columns)
+
+
+class _Wrong(Exception):
+    def __init__(self, text: str, row: int | None = None) -> None:
+        super().__init__(text)
+        self.row = row
+
+
+def _data(column: pa.Array) -> pa.Array:
+    if not (_is_text(column.type) or _is_binary(column.type)):
+        raise _Wrong(f"is {column.type}; it is BINARY or STRING: cast it, or make it JSON with to_json")
+    _refuse(pc.is_null(column), column, lambda _: "is null; a message needs a body")
+    return _within(column.cast(pa.binary()), BODY_BYTES_MAX, "BODY_BYTES_MAX")
+
+
+def _priority(column: pa.Array) -> pa.Array:
+    if _is_text(column.type):
+        place = pc.index_in(pc.utf8_upper(column.cast(pa.string())), value_set=_WORDS)
+        wrong = pc.and_(pc.is_null(place), pc.is_valid(column))
+        tiers = pc.subtract(place, pc.multiply(pc.cast(pc.greater_equal(place, 5), pa.int32()), 5))
+    else:
+        tiers = _whole(column)
+        wrong = pc.or_(pc.less(tiers, 0), pc.greater(tiers, len(PRIORITIES) - 1))
+    _refuse(wrong, column, lambda value: f"is {value!r}; a priority is {', '.join(PRIORITIES)}, or 0 to 4")
+    return tiers.fill_null(NORMAL_TIER).cast(pa.uint8())
+
+
+def _delay(column: pa.Array) -> pa.Array:
+    if pa.types.is_boolean(column.type) or _is_text(column.type):
+        raise _Wrong(f"is {column.type}; it is a number of seconds")
+    seconds = column.cast(pa.float64(), safe=False)
+    most_s = DURATION_MS_MAX / 1_000
+    # A comparison with NaN is false, so what is good is asked for.
+    good = pc.and_(pc.greater_equal(seconds, 0.0), pc.less_equal(seconds, most_s))
+    _refuse(pc.invert(good), column, lambda value: f"is {value}; a delay is 0 to {most_s:.0f} seconds")
+    exact = seconds.fill_null(0.0).to_numpy(zero_copy_only=False) * 1_000
+    # More than nothing is not nothing.
+    return pa.array(np.where(exact > 0, np.maximum(np.rint(exact), 1), 0).astype(np.int64))
+
+
+def _visible_at(column: pa.Array) -> pa.Array:
+    if not pa.types.is_timestamp(column.type):
+        raise _Wrong(f"is {column.type}; it is TIMESTAMP")
+    if column.type.tz is None:
+        raise _Wrong("is a time without a zone (TIMESTAMP_NTZ); it is TIMESTAMP")
+    at_ms = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    _refuse(pc.less_equal(at_ms, 0), column, lambda value: f"is {value}; it is after the beginning of 1970")
+    return at_ms.fill_null(0)
+
+
+def _name(column: pa.Array) -> pa.Array:
+    if not (_is_text(column.type) or _is_binary(column.type)):
+        raise _Wrong(f"is {column.type}; it is STRING: cast it")
+    return _within(_plain(column), NAME_BYTES_MAX, "NAME_BYTES_MAX")
+
+
+def _attributes(column: pa.Array) -> pa.Array:
+    if is_nested(column.type):
+        check_nested(column.type)
+        column = json_of(column)
+    if not _is_text(column.type):
+        raise _Wrong(f"is {column.type}; it is STRING (a JSON object), MAP or STRUCT")
+    return _within(_plain(column), ATTRIBUTES_BYTES_MAX, "the limit of attributes")
+
+
+def _max_deliveries(column: pa.Array) -> pa.Array:
+    counts = _whole(column)
+    wrong = pc.or_(pc.less(counts, 1), pc.greater(counts, DELIVERIES_MAX))
+    _refuse(wrong, column, lambda value: f"is {value}; it is 1 to DELIVERIES_MAX ({DELIVERIES_MAX})")
+    return counts.fill_null(0).cast(pa.uint32())
+
+
+def _queue(column: pa.Array) -> pa.Array:
+    if not _is_text(column.type):
+        raise _Wrong(f"is {column.type}; it is STRING")
+    names = column.cast(pa.string())
+    good = pc.match_substring_regex(names, r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,84}$")
+    _refuse(pc.invert(good.fill_null(False)), column, lambda value: f"is {value!r}, which is not the name of a queue")
+    return names
+
+
+_READERS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "data": _data,
+    "priority": _priority,
+    "delay": _delay,
+    "visible_at": _visible_at,
+    "group": _name,
+    "attributes": _attributes,
+    "dedup_id": _name,
+    "max_deliveries": _max_deliveries,
+    "queue": _queue,
+}
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    if not pa.types.is_integer(column.type):
+        raise _Wrong(f"is {column.type}; it is a whole number")
+    return column.cast(pa.int64())
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return pc.fill_null(column.cast(pa.binary()), b"")
+
+
+def _within(column: pa.Array, most: int, name: str) -> pa.Array:
+    sizes = pc.binary_length(column)
+    _refuse(pc.greater(sizes, most), sizes, lambda size: f"has {size} bytes; {name} is {most}")
+    return column
+
+
+def _refuse(wrong: pa.Array, column: pa.Array, say: Callable[[object], str]) -> None:
+    """Raise for the first row that is wrong; a null in ``wrong`` is not."""
+    if pc.any(wrong).as_py():
+        row = pc.index(wrong, True).as_py()
+        raise _Wrong(say(column[row].as_py()), row)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

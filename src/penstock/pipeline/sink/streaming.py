@@ -1,0 +1,46 @@
+"""`df.writeStream.format("penstock")`: as a write, for each batch of a stream.
+
+Spark gives a batch the same number when it repeats it after a restart, so job, batch and
+partition name the same rows: if the source is one that repeats itself, as every source
+with offsets is.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.pipeline.sink.columns import check_columns
+from penstock.pipeline.sink.options import BadOption, read_options
+from penstock.pipeline.sink.partitions import Written, write_partition
+from penstock.pipeline.sink.writing import abort_write, commit_write, this_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_BATCH = "streaming.sql.batchId"
+
+
+class MessageStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: Mapping[str, str], schema: "StructType", *, is_overwrite: bool) -> None:
+        if is_overwrite:
+            raise BadOption("output mode complete: a queue is not replaced by every batch. Use output mode append")
+        self._options = read_options(options)
+        check_columns(schema, has_queue=bool(self._options.queue))
+        self._run = uuid.uuid4().hex[:12]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        # A writer is not told its batch; the task knows it.
+        batch = None if context is None else context.getLocalProperty(_BATCH)
+        assert batch is not None, f"Spark did not set {_BATCH}"
+        return write_partition(iterator, self._options, partition=this_partition(), batch=int(batch), run=self._run)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name.
+        commit_write(self._options, messages, batch=batchId, run=self._run)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name.
+        abort_write(self._options, messages, batch=batchId, run=self._run)

@@ -1,0 +1,109 @@
+"""Asks a server over HTTP: one connection that is kept, and a second try where that may help.
+
+Busy (429), not ready (503) and a connection that broke are tried again, each time after
+a longer while; a server that restarts is back by then. Every question here only reads,
+so to ask twice is to ask once. Any other answer than 200 is an error that says what the
+server said.
+
+Only the standard library: executors run it.
+"""
+
+import http.client
+import json
+import random
+import time
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlencode, urlsplit
+
+ARROW = "application/vnd.apache.arrow.stream"
+TRIES_MAX = 9
+WAIT_S_FIRST = 0.1
+WAIT_S_MAX = 5.0
+ANSWER_S_MAX = 120.0
+_AGAIN = frozenset({429, 503})
+
+
+class ServerRefused(Exception):
+    """The server has answered, and not with what was asked for."""
+
+    def __init__(self, said: str, status: int) -> None:
+        super().__init__(said, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ServerUnreachable(Exception):
+    """The server has not answered, however often it was asked."""
+
+
+class Said(NamedTuple):
+    status: int
+    # Seconds to wait before the next try, as the server has it.
+    wait_s: float
+    body: bytes
+
+
+class Asking:
+    """A server, by its address. Not shared by threads, and not sent to executors: each makes its own."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = url
+        parts = urlsplit(url)
+        self._front = parts.path.rstrip("/")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname or "", parts.port, timeout=ANSWER_S_MAX)
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def json(self, path: str, **query: object) -> Any:
+        return json.loads(self._get(path, "application/json", query))
+
+    def arrow(self, path: str, **query: object) -> bytes:
+        return self._get(path, ARROW, query)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def _get(self, path: str, accept: str, query: dict[str, object]) -> bytes:
+        target = f"{self._front}{path}" + (f"?{urlencode(query)}" if query else "")
+        trouble, wait_s = "", 0.0
+        for tried in range(TRIES_MAX):
+            time.sleep(wait_s)
+            wait_s = min(WAIT_S_FIRST * 2**tried, WAIT_S_MAX) * random.uniform(0.5, 1)
+            try:
+                said = self._ask(target, accept)
+            except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
+                self._connection.close()
+                trouble = f"{type(error).__name__}: {error}"
+                continue
+            except OSError as error:
+                raise ServerUnreachable(f"{self._url} cannot be reached: {error}") from error
+            if said.status == 200:
+                return said.body
+            trouble = f"it said {_problem(said)}"
+            if said.status not in _AGAIN:
+                raise ServerRefused(f"{self._url} refused GET {target}: {_problem(said)}", said.status)
+            wait_s = max(wait_s, min(said.wait_s, WAIT_S_MAX))
+        raise ServerUnreachable(f"{self._url} has not answered GET {target} in {TRIES_MAX} tries; last, {trouble}")
+
+    def _ask(self, target: str, accept: str) -> Said:
+        self._connection.request("GET", target, headers={**self._headers, "Accept": accept})
+        answer = self._connection.getresponse()
+        wait = answer.headers.get("Retry-After", "")
+        return Said(answer.status, float(wait) if wait.isdigit() else 0.0, answer.read())
+
+
+def _problem(said: Said) -> str:
+    """Return what an answer says is wrong: its problem (RFC 9457), or the beginning of whatever it is."""
+    try:
+        problem = json.loads(said.body)
+        return f"{said.status} {problem['code']}: {problem['detail']}"
+    except (ValueError, KeyError, TypeError):
+        return f"{said.status} {said.body[:200].decode(errors='replace')}"

@@ -1,0 +1,22 @@
+"""Opens the histories that the options of a read name."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.pipeline.source.options import ReadOptions
+from penstock.pipeline.source.ranges import Histories
+
+
+@contextmanager
+def open_histories(options: ReadOptions) -> Iterator[Histories]:
+    """Lend what the options name. Imported when it is asked for: each needs what the other does not."""
+    if options.path:
+        from penstock.pipeline.source.folder import FolderHistories  # noqa: PLC0415
+
+        yield FolderHistories(options.path)
+        return
+    from penstock.pipeline.source.asking import Asking  # noqa: PLC0415
+    from penstock.pipeline.source.server import ServerHistories  # noqa: PLC0415
+
+    with Asking(options.url, options.key) as asking:
+        yield ServerHistories(asking)

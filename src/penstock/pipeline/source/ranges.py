@@ -1,0 +1,113 @@
+"""Which part of a history a read is about: offsets of rows, from one on and below another, for each shard.
+
+    earliest                                                            latest
+    ├─ dropped ─┼──────────────── kept ─────────────────────────────────┤
+                     ├─ slice ─┼─ slice ─┼─ slice ─┤
+                   start                          end
+
+An offset is that of a frame in the log of a shard, shifted by 17 bits, and a row in it:
+the same number for a server and for its data folder.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from pyspark.sql.datasource import InputPartition
+
+from penstock.pipeline.source.options import BadOption, Offsets, ReadOptions
+from penstock.pipeline.source.wrapping import Wanted
+
+
+class HistoryDropped(Exception):
+    """Rows that were to be read are no longer kept; the message says which, and what to do."""
+
+
+class HistoryEndsBefore(Exception):
+    """A read was to begin where the history has never been."""
+
+
+class Range(NamedTuple):
+    """Rows of one shard: from an offset on, and below another."""
+
+    shard: int
+    start: int
+    end: int
+
+
+class Slice(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, rows: Range, *, goes_on: bool, hint: tuple[int, int] | None = None) -> None:
+        self.rows = rows
+        # Whether rows that are no longer kept are passed over.
+        self.goes_on = goes_on
+        # Of a data folder: the offset of a frame, and its position in its segment.
+        self.hint = hint
+
+
+class Histories(Protocol):
+    """The histories of all shards, in a folder or at a server."""
+
+    def kept(self) -> dict[int, Range]:
+        """Return what there is now, by shard."""
+        ...
+
+    def offset_since(self, kept: Range, at_ms: int) -> int:
+        """Return an offset at or below that of every row settled at this time or later."""
+        ...
+
+    def offset_after(self, rows: Range, count: int) -> int:
+        """Return where to end a range so that it has about so many rows: whole frames, and one at least."""
+        ...
+
+    def slices(self, rows: Range, count: int, *, goes_on: bool) -> list[Slice]:
+        """Cut a range into parts of about so many rows."""
+        ...
+
+    def has_reached(self, shard: int, offset: int) -> bool:
+        """Whether there has been such an offset, even if what is below is not all told yet."""
+        ...
+
+    def read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
+        """Yield record batches of the wanted rows and columns of a part."""
+        ...
+
+
+def batch_ranges(histories: Histories, options: ReadOptions) -> list[Range]:
+    """Return what a batch reads: of each shard, what is kept now and within the options."""
+    kept = histories.kept()
+    starts, ends = (_by_shard(offsets, kept) for offsets in (options.starting, options.ending))
+    found = []
+    for shard, there in kept.items():
+        start = checked_start(there, starts.get(shard, there.start), fails=options.fails_on_data_loss)
+        if options.from_ms is not None:
+            start = max(start, histories.offset_since(there, options.from_ms))
+        end = min(ends.get(shard, there.end), there.end)
+        if start < end:
+            found.append(Range(shard, start, end))
+    return found
+
+
+def _by_shard(offsets: Offsets, kept: Mapping[int, Range]) -> dict[int, int]:
+    """Return what offsets say of each shard; nothing of one that they do not limit."""
+    if isinstance(offsets, dict):
+        unknown = sorted(offsets.keys() - kept.keys())
+        if unknown:
+            raise BadOption(f"offsets are given for the shard {unknown[0]}; there are: {', '.join(map(str, kept))}")
+        return offsets
+    return {shard: there.end if offsets == "latest" else there.start for shard, there in kept.items()}
+
+
+def checked_start(kept: Range, start: int, *, fails: bool) -> int:
+    """Return where to begin, if what is below what is kept may be passed over; raise `HistoryDropped` if not."""
+    if start < kept.start and fails:
+        raise dropped(kept.shard, start, kept.start)
+    return max(start, kept.start)
+
+
+def dropped(shard: int, start: int, first_kept: int) -> HistoryDropped:
+    return HistoryDropped(
+        f"the history of shard {shard} is no longer kept from offset {start} on: what is kept begins at {first_kept}. "
+        "To go on with what is kept, say failOnDataLoss=false; to lose nothing, read sooner or let the server keep "
+        "its history for longer"
+    )

@@ -1,0 +1,132 @@
+"""Rows of files become messages: the mapping of columns, and what is wrong with a row that cannot be one.
+
+A row is never dropped: it comes out with the columns of a write, or with a `reason`. The
+reasons are few and fixed, so that they can be counted; the row itself is beside them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from penstock.core.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX, COLUMNS, PRIORITIES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# Beside the columns of the file: the row as text, where it is from, and the text of a row that could not be read.
+ROW, FILE, CORRUPT = "_row", "_file", "_corrupt_record"
+ATTRIBUTES_MAX = 100
+MAPPABLE = tuple(name for name in COLUMNS if name != "queue")
+_SIMPLE = "^(STRING|BIGINT|BOOLEAN|DOUBLE|FLOAT|DECIMAL.*)$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a queue takes, and when it is now."""
+
+    now: datetime
+    body_bytes_max: int = BODY_BYTES_MAX
+    # Longer delays than a queue keeps messages are refused by it.
+    delay_s_max: float = DURATION_MS_MAX / 1_000
+
+
+def mapped(rows: "DataFrame", mapping: Mapping[str, str]) -> "DataFrame":
+    """Return the columns of a write, by expressions over the columns of the file, and `_row`, `_file`, what is corrupt.
+
+    A column that is called as one of a write is that one, unless the mapping says otherwise; without any
+    for `data`, the whole row as JSON is.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    own = [name for name in rows.columns if name not in (ROW, FILE, CORRUPT)]
+    said = {name: f.expr(mapping[name]) for name in MAPPABLE if name in mapping}
+    same = {name: f.col(f"`{name}`") for name in MAPPABLE if name in own and name not in said}
+    chosen = {"data": f.col(ROW)} | same | said
+    columns = [chosen[name].alias(name) for name in MAPPABLE if name in chosen]
+    return rows.select(*columns, ROW, FILE, CORRUPT)
+
+
+def checked(rows: "DataFrame", bounds: Bounds, *, queue: str) -> "DataFrame":
+    """Return rows of `mapped` with the types of a write and a `reason`, null for those that can be sent."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    kinds = {field.name: field.dataType.typeName() for field in rows.schema.fields}
+    found = {name: _read(name, kinds[name]) for name in MAPPABLE if name in kinds}
+    read = rows.select(
+        *(f.col(name).isNotNull().alias(f"_has_{name}") for name in found),
+        *(value.alias(name) for name, value in found.items()),
+        ROW,
+        FILE,
+        CORRUPT,
+    )
+    wrong = [f.when(f.col(CORRUPT).isNotNull(), f.lit("malformed row")), *_wrongs(set(found), bounds)]
+    judged = read.withColumn("reason", f.coalesce(*wrong))
+    is_bad = f.col("reason").isNotNull()
+    return judged.select(
+        f.lit(queue).alias("queue"),
+        *(f.when(~is_bad, f.col(name)).alias(name) for name in found),
+        "reason",
+        f.when(is_bad, f.col(FILE)).alias("file"),
+        f.when(is_bad, f.coalesce(CORRUPT, ROW)).alias("row"),
+    )
+
+
+def _read(name: str, kind: str) -> "Column":
+    """A column as a write has it; null for what cannot be read as that."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    value = f.col(name)
+    text = value.cast("string")
+    if name == "data":
+        if kind in ("struct", "array", "map"):
+            return f.to_json(value).cast("binary")
+        return value if kind == "binary" else text.cast("binary")
+    if name == "priority":
+        places = [f.when(f.upper(text).isin(word, str(tier)), f.lit(tier)) for tier, word in enumerate(PRIORITIES)]
+        return f.coalesce(*places)
+    if name == "attributes":
+        return f.to_json(value) if kind in ("struct", "map") else text
+    if name == "visible_at":
+        return value.cast("timestamp") if kind in ("timestamp", "timestamp_ntz", "date") else text.try_cast("timestamp")
+    return text.try_cast({"delay": "double", "max_deliveries": "int"}.get(name, "string"))
+
+
+def _wrongs(names: set[str], bounds: Bounds) -> "list[Column]":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    def beyond(name: str, least: float, most: float) -> "Column":
+        """Said, and unreadable or out of bounds; NaN is greater than all numbers to Spark."""
+        return f.col(f"_has_{name}") & ~f.coalesce(f.col(name).between(least, most), f.lit(False))
+
+    def too_long(name: str, most: int) -> "Column":
+        return f.octet_length(name) > most
+
+    latest = bounds.now + timedelta(seconds=bounds.delay_s_max)
+    time = f.col("visible_at")
+    is_time = (time > f.timestamp_seconds(f.lit(0))) & (time <= f.lit(latest))
+    rules: list[tuple[tuple[str, ...], Column, str]] = [
+        (("data",), f.col("data").isNull(), "no data"),
+        (("data",), too_long("data", bounds.body_bytes_max), "too large"),
+        (("priority",), f.col("_has_priority") & f.col("priority").isNull(), "unknown priority"),
+        (("delay",), beyond("delay", 0, bounds.delay_s_max), "bad delay"),
+        (("visible_at",), f.col("_has_visible_at") & ~f.coalesce(is_time, f.lit(False)), "bad visible_at"),
+        (("delay", "visible_at"), (f.col("delay") > 0) & time.isNotNull(), "delay and visible_at"),
+        (("group",), too_long("group", NAME_BYTES_MAX), "group too long"),
+        (("dedup_id",), too_long("dedup_id", NAME_BYTES_MAX), "dedup_id too long"),
+        (("attributes",), ~_are_attributes(), "bad attributes"),
+        (("max_deliveries",), beyond("max_deliveries", 1, DELIVERIES_MAX), "bad max_deliveries"),
+    ]
+    return [f.when(is_wrong, f.lit(reason)) for needed, is_wrong, reason in rules if names.issuperset(needed)]
+
+
+def _are_attributes() -> "Column":
+    """Null is none; otherwise an object of texts, numbers and booleans, as the server takes it."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    text = f.col("attributes")
+    values = f.try_variant_get(f.try_parse_json(text), "$", "map<string,variant>")
+    are_simple = f.forall(f.map_values(values), lambda value: f.schema_of_variant(value).rlike(_SIMPLE))
+    is_small = (f.octet_length(text) <= ATTRIBUTES_BYTES_MAX) & (f.size(values) <= ATTRIBUTES_MAX)
+    return text.isNull() | (text == "") | f.coalesce(are_simple & is_small, f.lit(False))

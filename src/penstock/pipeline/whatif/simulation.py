@@ -1,0 +1,165 @@
+"""One queue in virtual time: the core decides who is served, workers take, take their time, and hand back.
+
+    arrivals ──▶ core.Queue ──lease──▶ workers ──ack──▶ done
+                     ▲                    │
+                     └── release, rest ───┘   while it has attempts left
+
+At one and the same millisecond those that are done come first, then those that arrive, and then whoever is free takes.
+A worker is never idle while something can be leased; nothing is lost, lapses, expires or is turned away. So a
+simulation knows less than the world did: the baseline shows by how much (`comparing.py`).
+"""
+
+import heapq
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from penstock.core.limits import LEASE_MESSAGES_MAX, LEASE_MS_MAX
+from penstock.core.message import Drafts
+from penstock.core.queue import Queue
+from penstock.core.settings import TIERS, QueueSettings
+
+_TOKEN = 1
+# Not received yet.
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """Messages in the order of their arrival, as columns."""
+
+    arrived_ms: Sequence[int]
+    # The tier each was sent at.
+    tiers: bytes
+    # How long one attempt takes.
+    handling_ms: Sequence[int]
+    # How often it is received until it is done, at least once.
+    attempts: Sequence[int]
+    # How long it rests between two attempts.
+    rest_ms: Sequence[int]
+    # b"" for none; None if no message has one.
+    groups: Sequence[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tiers)
+
+
+def simulate(arrivals: Arrivals, settings: QueueSettings, *, workers: int, batch: int = 1) -> "array[int]":
+    """Return when each message is first received."""
+    assert workers >= 1
+    assert 1 <= batch <= LEASE_MESSAGES_MAX
+    simulation = _Simulation(arrivals, settings, workers=workers, batch=batch)
+    simulation.run()
+    return simulation.received_ms
+
+
+def plain(settings: QueueSettings) -> QueueSettings:
+    """Settings without what a simulation must not do: refuse, delay, forget, bury or pause."""
+    return replace(settings, size_max=0, delay_ms=0, retention_ms=0, deliveries_max=0, is_paused=False)
+
+
+class _Simulation:
+    def __init__(self, arrivals: Arrivals, settings: QueueSettings, *, workers: int, batch: int) -> None:
+        self._given = arrivals
+        self._queue = Queue(1, plain(settings))
+        self._free = workers
+        self._batch = batch
+        self._left = array("q", arrivals.attempts)
+        # By lane: which message has a number there. Numbers are given in the order of sending.
+        self._sent: list[array[int]] = [array("q") for _ in range(TIERS)]
+        self._next = 0
+        # What ends when: (time, order, lease, bit, message, whether a worker is free then); lease 0 is a waking.
+        self._ends: list[tuple[int, int, int, int, int, bool]] = []
+        self._order = 0
+        self.received_ms = array("q", [NEVER]) * len(arrivals)
+
+    def run(self) -> None:
+        arrived_ms, count, ends = self._given.arrived_ms, len(self._given), self._ends
+        while self._next < count or ends:
+            now_ms = ends[0][0] if ends else arrived_ms[self._next]
+            if self._next < count and arrived_ms[self._next] < now_ms:
+                now_ms = arrived_ms[self._next]
+            while ends and ends[0][0] <= now_ms:
+                self._end(now_ms)
+            if self._next < count and arrived_ms[self._next] <= now_ms:
+                self._send(now_ms)
+            if self._free:
+                self._lease(now_ms)
+
+    def _send(self, now_ms: int) -> None:
+        given, first = self._given, self._next
+        upto, count = first + 1, len(given)
+        while upto < count and given.arrived_ms[upto] <= now_ms:
+            upto += 1
+        self._next = upto
+        tiers = given.tiers[first:upto]
+        groups = None if given.groups is None else given.groups[first:upto]
+        drafts = Drafts(bodies=(b"",) * (upto - first), tiers=tiers, groups=groups)
+        event = self._queue.send(drafts, now_ms=now_ms).event
+        assert event is not None
+        self._queue.apply(event)
+        for message, tier in enumerate(tiers, first):
+            self._sent[tier].append(message)
+
+    def _lease(self, now_ms: int) -> None:
+        """Let everybody who is free take. Who takes one at a time takes as in one lease: the core shares both alike.
+
+        Not so in a FIFO queue, where one lease may take a group's next messages together, and two leases may not.
+        """
+        batch, queue = self._batch, self._queue
+        are_joined = batch == 1 and not queue.state.settings.is_fifo
+        while self._free:
+            want = min(self._free, LEASE_MESSAGES_MAX) if are_joined else batch
+            event = queue.lease(want, now_ms=now_ms, token=_TOKEN, lease_ms=LEASE_MS_MAX)
+            if event is None:
+                return
+            queue.apply(event)
+            messages = [
+                message for lane, start, length in event.runs for message in self._sent[lane][start : start + length]
+            ]
+            if are_joined:
+                self._free -= len(messages)
+                self._begin(event.lease, messages, now_ms)
+            else:
+                self._free -= 1
+                self._begin_together(event.lease, messages, now_ms)
+
+    def _begin(self, lease: int, messages: Sequence[int], now_ms: int) -> None:
+        for row, message in enumerate(messages):
+            self._receive(message, now_ms)
+            self._order += 1
+            end_ms = now_ms + self._given.handling_ms[message]
+            heapq.heappush(self._ends, (end_ms, self._order, lease, 1 << row, message, True))
+
+    def _begin_together(self, lease: int, messages: Sequence[int], now_ms: int) -> None:
+        """One worker has taken several: it handles one after the other, and is free after the last."""
+        end_ms = now_ms
+        for row, message in enumerate(messages):
+            self._receive(message, now_ms)
+            self._order += 1
+            end_ms += self._given.handling_ms[message]
+            is_last = row == len(messages) - 1
+            heapq.heappush(self._ends, (end_ms, self._order, lease, 1 << row, message, is_last))
+
+    def _receive(self, message: int, now_ms: int) -> None:
+        if self.received_ms[message] == NEVER:
+            self.received_ms[message] = now_ms
+
+    def _end(self, now_ms: int) -> None:
+        _, _, lease, bit, message, is_free = heapq.heappop(self._ends)
+        self._free += is_free
+        if not lease:
+            return
+        self._left[message] -= 1
+        if self._left[message] <= 0:
+            done = self._queue.ack(lease, _TOKEN, bit, now_ms=now_ms)
+            assert done is not None
+            self._queue.apply(done)
+            return
+        rest_ms = self._given.rest_ms[message]
+        back = self._queue.release(lease, _TOKEN, bit, now_ms=now_ms, roll=0.0, delay_ms=rest_ms)
+        assert back is not None
+        self._queue.apply(back)
+        if rest_ms:
+            self._order += 1
+            heapq.heappush(self._ends, (now_ms + rest_ms, self._order, 0, 0, message, False))

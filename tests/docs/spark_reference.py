@@ -1,0 +1,116 @@
+"""What the reference says of the source for Spark: its options, columns and errors, as the code has them."""
+
+from penstock.pipeline.schemas import HISTORY, LIVE, Column
+from penstock.pipeline.source.options import OPTIONS, Option
+
+OPENING = """\
+`spark.read.format("penstock")` gives settled and live messages as DataFrames; `spark.readStream` gives settled ones as
+they come. It registers itself where `penstock[spark]` is installed, or where the package is shipped with `--py-files`.
+
+```text
+rows = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("queue", "orders,mail").load()
+rows = spark.read.format("penstock").option("columns", "queue,outcome,settled_at").load("/var/lib/penstock")
+live = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("read", "live").load()
+
+stream = spark.readStream.format("penstock").option("url", url).option("maxRowsPerTrigger", "1000000").load()
+stream.writeStream.option("checkpointLocation", "./checkpoint").trigger(availableNow=True).start("./messages")
+```"""
+
+_PLACES = """\
+## From a server or from its data folder
+
+Both give the same rows with the same offsets, so a stream may change from one to the other.
+
+- **A server** (`url`) is asked over HTTP, by several tasks at once. Executors need pyarrow and nothing else of a
+  server. The API key must be good for all queues, deleted ones included. A server that is busy or restarts is asked
+  again for about a quarter of a minute.
+- **A data folder** (`path`) is read directly, also while a server uses it: nothing is locked, nothing is changed,
+  every CRC is checked. Executors need `crc32c`, and to see the folder. Of a running server, the last commit to the
+  history is seen when the next one is written, because only that proves it durable; after a clean stop all of it is
+  seen.
+
+Whoever reads few columns should say which: Spark does not tell a source in Python, and what is not asked for is
+neither fetched nor converted. The same holds for times and queues: filters in Spark are right, options are faster. A
+read is planned once, so `load()` again to see what came since.
+
+Times without a zone are in UTC. `startingTime` and `endingTime` go by `settled_at`; «from this one on» and «before
+that one» are exact. A stream with `startingTime` leaves out rows that were settled earlier for as long as it runs."""
+
+_STREAMS = """\
+## Streams
+
+The offset of a stream is that of the next row, by shard: `{"0": 393216}`. The same two offsets always give the same
+rows, so a batch that is tried again after a crash is the same batch, and a sink that knows its batches has every row
+once. Nothing is committed to the server: it keeps its history for seven days or 10 GiB, whoever has read it.
+
+`maxRowsPerTrigger` takes whole frames, one at least, and counts rows of all queues. A frame has at most 65,536 rows.
+It is shared equally by the shards that have something. `AvailableNow` ends at what was there when it began."""
+
+_ERRORS = (
+    ("BadOption", "An option is unknown, or its value is not allowed.", "The message says what is."),
+    (
+        "HistoryDropped",
+        "Rows between where to begin and what is kept are gone: retention was faster.",
+        "Say `failOnDataLoss=false` to go on with what is kept. A batch from `earliest` goes on by itself.",
+    ),
+    (
+        "HistoryEndsBefore",
+        "A checkpoint is ahead of the history: it belongs to another one.",
+        "Name the right server or folder, or begin with a new checkpoint.",
+    ),
+    (
+        "NoHistory",
+        "There is no history in this folder.",
+        "`path` names the data folder of a server, not `history` in it.",
+    ),
+    (
+        "LogCorrupted",
+        "A file is damaged; the message has file, byte and offset.",
+        "Run `penstock repair` on a stopped server, or read around it with offsets.",
+    ),
+    ("ServerRefused", "The server said no; the message has its [code](errors.md) and its words.", "As the code says."),
+    ("ServerUnreachable", "The server did not answer, or stayed busy, nine times.", "Look after the server."),
+)
+
+
+def spark_lines() -> list[str]:
+    return [
+        "## Options",
+        "",
+        "Names know no case.",
+        "",
+        "| option | allowed | default | meaning |",
+        "|---|---|---|---|",
+        *map(_option, OPTIONS),
+        "",
+        _PLACES,
+        "",
+        _STREAMS,
+        "",
+        "## Columns of history",
+        "",
+        "One row for each message that left a queue.",
+        "",
+        *_columns(HISTORY),
+        "",
+        "## Columns of live messages",
+        "",
+        "With `read` set to `live`: one row for each message that is in a queue when the server looks, page by page.",
+        "",
+        *_columns(LIVE),
+        "",
+        "## Errors",
+        "",
+        "| error | what happened | what to do |",
+        "|---|---|---|",
+        *(f"| `{name}` | {what} | {then} |" for name, what, then in _ERRORS),
+    ]
+
+
+def _option(option: Option) -> str:
+    return f"| `{option.name}` | {option.allowed} | {option.default or '–'} | {option.meaning} |"
+
+
+def _columns(columns: tuple[Column, ...]) -> list[str]:
+    rows = [f"| `{column.name}` | {column.kind} | {column.meaning} |" for column in columns]
+    return ["| column | type | meaning |", "|---|---|---|", *rows]

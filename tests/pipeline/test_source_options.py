@@ -1,0 +1,80 @@
+"""What a read may be told, and how it says no."""
+
+import pytest
+
+from penstock.pipeline.schemas import HISTORY
+from penstock.pipeline.source.options import OPTIONS, BadOption, read_options
+from penstock.pipeline.source.reading import schema_for
+
+FOLDER = {"path": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "neither url nor path is given; say one"),
+        ({"url": "http://h", "path": "/data"}, "both url and path are given; say one"),
+        ({"url": "localhost:8080"}, "url is 'localhost:8080'; it must be an address such as http://127.0.0.1:8080"),
+        ({"path": "http://localhost"}, "the option for a server is url"),
+        ({**FOLDER, "queues": "a"}, "there is no option 'queues'. Do you mean queue? There are: url, path, key"),
+        ({**FOLDER, "zzz": "a"}, "there is no option 'zzz'. There are: url, path, key"),
+        ({**FOLDER, "read": "all"}, "read is 'all'; it must be history or live"),
+        ({**FOLDER, "queue": "a,,b"}, "queue is 'a,,b'; it must be names of queues, with commas between them"),
+        ({**FOLDER, "columns": "queue,colour"}, "there is no column 'colour'; there are: queue, queue_id"),
+        ({**FOLDER, "columns": "queue,queue"}, "a column is named twice"),
+        ({**FOLDER, "startingTime": "soon"}, "startingTime is 'soon'; it must be a time as RFC 3339, such as 2026-"),
+        ({**FOLDER, "endingTime": "-1"}, "endingTime is '-1'; it must be a time as RFC 3339"),
+        ({**FOLDER, "startingOffsets": "first"}, "startingOffsets is 'first'; it must be earliest, latest, or"),
+        ({**FOLDER, "endingOffsets": '{"0": -1}'}, "'0': -1 is no shard with an offset from 0 on"),
+        ({**FOLDER, "endingOffsets": "[1]"}, "it is no JSON object"),
+        ({**FOLDER, "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger is '0'; it must be a number from 1 on"),
+        ({**FOLDER, "rowsPerPartition": "many"}, "rowsPerPartition is 'many'; it must be a number from 1 on"),
+        ({**FOLDER, "failOnDataLoss": "yes"}, "failOnDataLoss is 'yes'; it must be true or false"),
+        ({**FOLDER, "read": "live"}, "only a server knows what is in its queues now; say url"),
+        ({"url": "http://h", "read": "live", "endingTime": "0"}, "endingTime is for history; live messages are not"),
+    ],
+)
+def test_an_option_that_is_wrong_is_told_what_is_allowed(given: dict[str, str], said: str) -> None:
+    with pytest.raises(BadOption) as error:
+        read_options(given)
+
+    assert said in str(error.value)
+
+
+def test_the_name_of_an_option_knows_no_case() -> None:
+    assert read_options({"PATH": "/data", "rowsperpartition": "7"}).rows_per_partition == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        ("2026-03-01T12:00:00Z", 1_772_366_400_000),
+        ("2026-03-01T13:00:00+01:00", 1_772_366_400_000),
+        ("2026-03-01 12:00:00.001", 1_772_366_400_001),
+        ("2026-03-01T12:00:00.000001Z", 1_772_366_400_001),
+        ("2026-03-01", 1_772_323_200_000),
+        ("1772366400000", 1_772_366_400_000),
+    ],
+)
+def test_a_time_is_in_utc_unless_it_says_otherwise_and_rounded_up_to_milliseconds(text: str, at_ms: int) -> None:
+    assert read_options({**FOLDER, "startingTime": text}).from_ms == at_ms
+
+
+def test_the_key_of_the_environment_is_used_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_KEY", "from-the-environment")
+
+    assert read_options({"url": "http://h"}).key == "from-the-environment"
+    options = read_options({"url": "http://h", "key": "sesame"})
+    assert options.key == "sesame"
+    assert "sesame" not in repr(options)
+
+
+def test_the_schema_has_the_columns_that_were_chosen_in_their_order() -> None:
+    assert schema_for({**FOLDER, "columns": "offset, outcome"}) == "`offset` BIGINT, `outcome` STRING"
+    assert schema_for(FOLDER).count("`") == 2 * len(HISTORY)
+    assert schema_for({"url": "http://h", "read": "live", "columns": "state"}) == "`state` STRING"
+
+
+def test_each_option_is_explained_once() -> None:
+    assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
+    assert all(option.allowed and option.meaning.endswith(".") for option in OPTIONS)

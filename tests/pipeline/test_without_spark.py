@@ -1,0 +1,54 @@
+"""The command line where the extra `penstock[spark]` is not installed: it says so, and everything else works."""
+
+import subprocess
+import sys
+
+# A module that is None in this table cannot be imported, as if it were not installed.
+_BLOCKED = """
+import sys
+
+for name in ("pyspark", "pandas", "pyarrow", "numpy"):
+    sys.modules[name] = None
+"""
+
+_EVERY_HELP = """
+import typer
+from typer.testing import CliRunner
+
+from penstock.cli.pipeline import app
+
+commands = typer.main.get_command(app).commands if app.registered_commands else {}
+for name in commands:
+    done = CliRunner().invoke(app, [name, "--help"])
+    assert done.exit_code == 0, (name, done.output, done.exception)
+print("shown", *commands)
+"""
+
+_A_JOB = """
+import typer
+
+from penstock.cli.pipeline.running import Running, run_job
+
+try:
+    run_job(Running("archive", None, (), False), lambda session, progress: None)
+except typer.Exit as ending:
+    print("ended with", ending.exit_code)
+"""
+
+
+def test_every_job_explains_itself_without_spark() -> None:
+    done = _run(_EVERY_HELP)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("shown")
+
+
+def test_a_job_without_spark_says_what_to_install() -> None:
+    done = _run(_A_JOB)
+
+    assert done.stderr.strip() == "Spark is not installed. Install it with: pip install 'penstock[spark]'"
+    assert done.stdout.strip() == "ended with 69"
+
+
+def _run(script: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", _BLOCKED + script], capture_output=True, text=True, check=False)
