@@ -1,6 +1,6 @@
 """The composition root: builds the parts, starts them, stops them; the one place that knows every class.
 
-    store ◀── broker ◀── REST, health, metrics ◀── listener
+    store ◀── broker ◀── REST, SQS, health, metrics ◀── listener
 
 Starting goes from the front to the back: keys and address are checked and the door is
 open before the store is, so that whoever asks after the server's health is answered
@@ -21,10 +21,16 @@ from pathlib import Path
 import uvloop
 from starlette.routing import Route
 
+from penstock.api.asgi import OPERATION, ASGIApplication
+from penstock.api.choosing import ByProtocol
 from penstock.api.rest.app import RestApplication
 from penstock.api.rest.calling import Service
 from penstock.api.rest.hosts import LocalOnly
 from penstock.api.rest.operations import HOT, OPERATIONS
+from penstock.api.sqs.app import SqsApplication, is_for_sqs
+from penstock.api.sqs.calling import Service as SqsService
+from penstock.api.sqs.signature import Credentials
+from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
 from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
@@ -42,7 +48,7 @@ from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
 from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import ServerSettings, check_is_secured
+from penstock.settings import ServerSettings, check_is_secured, check_sqs_is_secured
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.telemetry import (
@@ -97,6 +103,19 @@ class Application:
     def rest(self, routes: list[Route]) -> RestApplication:
         """The REST API, and others at the same port."""
         return RestApplication(self._service, self.runtime.note, routes=routes)
+
+    def sqs(self, settings: ServerSettings) -> SqsApplication:
+        """The same queues, as SQS has them."""
+        key_id, secret = settings.sqs_access_key_id, settings.sqs_secret_access_key
+        service = SqsService(
+            queues=self.queues,
+            access=self._service.access,
+            account=Account(settings.sqs_account, settings.sqs_region),
+            credentials=Credentials(key_id, secret) if key_id else None,
+            request_bytes_max=settings.request_bytes_max,
+            is_behind_proxy=settings.behind_proxy,
+        )
+        return SqsApplication(service, self.runtime.note)
 
     def journals(self) -> list[Journal]:
         return [_journal(place, shard) for place, shard in enumerate(self.store.shards)]
@@ -176,6 +195,7 @@ async def run(
     """Run a server until it is told to stop; see `serve`."""
     keys = Keys(settings.keys_path)
     check_is_secured(settings, has_keys=not keys.access.is_open)
+    check_sqs_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors = bind(settings.host, settings.port)
     address = address_of(doors[0], has_tls=settings.has_tls)
@@ -200,9 +220,11 @@ def _connect(
     requests = Requests(operation_of)
     metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared))
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
-    rest = application.rest(routes)
+    front: ASGIApplication = application.rest(routes)
+    if settings.sqs:
+        front = ByProtocol(usual=front, special=application.sqs(settings), is_for_special=is_for_sqs)
     is_local = settings.is_on_loopback and not settings.behind_proxy
-    shared.application = LocalOnly(rest) if is_local else rest
+    shared.application = LocalOnly(front) if is_local else front
     shared.count = requests.count
     health.look = application.journals
 
@@ -275,7 +297,10 @@ def operation_of(scope: Scope) -> str:
     route = scope.get("route")
     if route is not None:
         return _NAMES.get((scope["method"], route.path), "other")
-    # The hot way is not routed by Starlette.
+    # A front end that is not routed by Starlette may say it itself; nor is the hot way.
+    said: str | None = scope.get(OPERATION)
+    if said is not None:
+        return said
     path: str = scope["path"]
     if not path.startswith(_FRONT):
         return "other"

@@ -12,6 +12,7 @@ this file: parts are given values.
 
 import difflib
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -71,6 +72,17 @@ class ServerSettings:
     tls_key: str = ""
     # Whether a proxy before this server ends TLS, so that it may listen for others without TLS of its own.
     behind_proxy: bool = False
+    # Whether programs that speak SQS are served, at the same port: point their `endpoint_url` at this server.
+    sqs: bool = False
+    # The account that queues belong to, as SQS says it in their URLs and ARNs.
+    sqs_account: str = "000000000000"
+    # The region that queues are in, as SQS says it in their ARNs; signatures have to be for it.
+    sqs_region: str = "us-east-1"
+    # The id of the access key that requests of SQS are signed with; empty for none, and then signatures are ignored.
+    # Whoever signs with it may do everything.
+    sqs_access_key_id: str = ""
+    # The secret of that access key. A server with keys for REST serves SQS only with this one set.
+    sqs_secret_access_key: str = ""
     # How many journals share the queues. There may be more than at the last start, never fewer.
     shards: int = 1
     # How many connections may be open at once, those that wait for messages included. More are not accepted.
@@ -97,6 +109,7 @@ class ServerSettings:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise BadSetting("tls_cert and tls_key are two halves: say both, or neither")
         _check_store(self.store)
+        _check_sqs(self)
 
     @property
     def store_folder(self) -> Path | None:
@@ -131,7 +144,7 @@ class ClientSettings:
 
 
 SECTIONS: dict[str, type[ServerSettings] | type[ClientSettings]] = {"server": ServerSettings, "client": ClientSettings}
-SECRETS = frozenset({"key"})
+SECRETS = frozenset({"key", "sqs_secret_access_key"})
 
 Kind = TypeVar("Kind", ServerSettings, ClientSettings)
 
@@ -159,6 +172,15 @@ def check_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
     if not settings.has_tls and not settings.behind_proxy:
         mend = "Say --tls-cert and --tls-key; or --behind-proxy if a proxy on the way ends TLS."
         raise NotSecured(f"{reached}without TLS: everybody on the way could read keys and messages.\n{mend}\n{home}")
+
+
+def check_sqs_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
+    """Raise `NotSecured` if SQS is wanted of a server with keys, and nothing is said that requests are signed with."""
+    if settings.sqs and has_keys and not settings.sqs_access_key_id:
+        raise NotSecured(
+            "The server has keys, and SQS knows none of them: SDKs of AWS sign with an access key of their own.\n"
+            "Say sqs_access_key_id and sqs_secret_access_key, or leave sqs off."
+        )
 
 
 def find_file(config: Path | None, environment: Mapping[str, str], folder: Path) -> Path | None:
@@ -269,6 +291,15 @@ def _check_store(store: str) -> None:
         raise BadSetting("store names a PostgreSQL database, and that comes in a later version; say file:PATH")
     if not is_known:
         raise BadSetting(f"store is {store!r}; it must be file:PATH or memory:, or empty for a store in `data`")
+
+
+def _check_sqs(settings: ServerSettings) -> None:
+    if not (len(settings.sqs_account) == 12 and settings.sqs_account.isascii() and settings.sqs_account.isdigit()):
+        raise BadSetting(f"sqs_account is {settings.sqs_account!r}; it must be twelve digits")
+    if not re.fullmatch(r"[a-z0-9-]{1,64}", settings.sqs_region):
+        raise BadSetting(f"sqs_region is {settings.sqs_region!r}; it must be a name such as us-east-1")
+    if bool(settings.sqs_access_key_id) != bool(settings.sqs_secret_access_key):
+        raise BadSetting("sqs_access_key_id and sqs_secret_access_key are two halves: say both, or neither")
 
 
 def _nearest(name: str, names: list[str]) -> str:

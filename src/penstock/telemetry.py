@@ -66,6 +66,11 @@ HISTORY_AHEAD = Note(
 REST_FAILED = Note(
     "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
 )
+SQS_FAILED = Note(
+    "sqs.failed",
+    "error",
+    "A call of SQS was answered with 500: a mistake of ours, with the trace of where it was made.",
+)
 KEYS_CHANGED = Note("keys.changed", "info", "The file with the keys was replaced, and other keys are good now.")
 KEYS_DAMAGED = Note(
     "keys.damaged", "error", "The file with the keys cannot be used; those that were good before still are. Mend it."
@@ -104,6 +109,7 @@ NOTES: tuple[Note, ...] = (
     HISTORY_RESUMED,
     HISTORY_AHEAD,
     REST_FAILED,
+    SQS_FAILED,
     KEYS_CHANGED,
     KEYS_DAMAGED,
     SERVER_STARTED,

@@ -1,6 +1,7 @@
 """Queues over REST: made, listed, described, changed, paused, purged and deleted."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,14 @@ async def test_making_a_queue_again_with_other_settings_answers_409_and_says_whi
         await make(api, "mail", visibility_timeout=10)
         other = await api.post(QUEUES, {"queue_name": "mail", "visibility_timeout": 11})
         assert other.is_problem(409, "queue_exists", field="visibility_timeout")
+
+
+async def test_what_another_front_end_keeps_with_a_queue_is_no_reason_to_refuse_making_it_again() -> None:
+    async with open_api() as api:
+        await api.queues.change("orders", lambda settings: replace(settings, labels='{"tags":{"team":"red"}}'))
+        assert (await api.post("/api/queues", {"queue_name": "orders"})).status == 200
+        await api.patch("/api/queues/orders", {"delay_s": 1})
+        assert (await api.queues.store.describe("orders")).settings.labels == '{"tags":{"team":"red"}}'
 
 
 async def test_of_many_who_make_a_queue_at_once_one_makes_it() -> None:

@@ -44,6 +44,16 @@ def test_a_key_is_not_shown(form: list[str]) -> None:
     assert "pk_1f2e3d4c5b6a_…WXYZ" in done.stdout
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_nothing_of_a_secret_that_requests_are_signed_with_is_shown(form: list[str]) -> None:
+    secret = "front_" + "s" * 30 + "rear"
+    names = {"PENSTOCK_SQS_ACCESS_KEY_ID": "shop", "PENSTOCK_SQS_SECRET_ACCESS_KEY": secret}
+    done = CliRunner().invoke(app, ["config", *form], env=names)
+    assert "shop" in done.stdout
+    assert "PENSTOCK_SQS_SECRET_ACCESS_KEY" in done.stdout
+    assert not any(part in done.output for part in ("front", "sss", "rear"))
+
+
 @pytest.mark.parametrize(("key", "shown"), [("", ""), ("hunter2", "…"), ("x" * 40, "…xxxx"), (KEY, f"{KEY[:16]}…WXYZ")])
 def test_of_a_key_only_its_id_and_its_end_are_shown(key: str, shown: str) -> None:
     assert masked(key) == shown

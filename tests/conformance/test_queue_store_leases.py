@@ -366,3 +366,16 @@ async def test_the_limits_of_a_lease_are_named(stage: Stage) -> None:
         with pytest.raises(ValueError, match="DURATION_MS_MAX"):
             await store.release("orders", held.receipts(), delay_ms=delay_ms)
     assert await store.ack("orders", held.receipts()) == [DONE]
+
+
+@every_store
+async def test_a_delivery_says_when_a_message_was_first_leased_if_that_was_before(stage: Stage) -> None:
+    await stage.store.send("orders", Drafts(bodies=[b"plain"]))
+    await stage.store.send("orders", Drafts(bodies=[b"grouped"], groups=[b"g"]))
+    first_ms = stage.now_ms()
+    assert (await lease(stage, 2, lease_ms=1_000)).first_leased_at_ms is None
+    await stage.advance(2_000)
+    again = await lease(stage, 2)
+    assert sorted(bodies(again)) == [b"grouped", b"plain"]
+    assert again.first_leased_at_ms is not None
+    assert all(first_ms <= each < first_ms + 1_000 for each in again.first_leased_at_ms)

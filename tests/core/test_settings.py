@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.drafts import BadDraft
-from penstock.core.limits import BODY_BYTES_MAX, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
+from penstock.core.limits import BODY_BYTES_MAX, LABELS_CHARACTERS_MAX, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
 from penstock.core.message import Drafts, Tier
 from penstock.core.queue import Queue, QueueFull
 from penstock.core.settings import BadSettings, DedupScope, History, QueueSettings
@@ -132,3 +132,11 @@ def test_a_duplicate_is_answered_even_by_a_full_queue() -> None:
 def test_a_draft_that_breaks_a_limit_is_refused(drafts: Drafts) -> None:
     with pytest.raises(BadDraft):
         Queue(1).send(drafts, now_ms=1)
+
+
+def test_labels_of_a_front_end_come_back_the_same_and_are_bounded() -> None:
+    labels = '{"tags":{"team":"\\u00e9quipe"}}'
+    assert QueueSettings.from_json(QueueSettings(labels=labels).to_json()).labels == labels
+    QueueSettings(labels="x" * LABELS_CHARACTERS_MAX)
+    with pytest.raises(BadSettings, match="labels has 65537 characters"):
+        QueueSettings(labels="x" * (LABELS_CHARACTERS_MAX + 1))

@@ -24,7 +24,7 @@ from pathlib import Path
 from penstock.server import serve
 from penstock.settings import LogLevel, ServerSettings
 
-settings = ServerSettings(port=0, data=Path(sys.argv[1]), log_level=LogLevel.WARNING)
+settings = ServerSettings(port=0, data=Path(sys.argv[1]), sqs=True, log_level=LogLevel.WARNING)
 serve(settings, announce=lambda address: print(address, flush=True))
 """
 

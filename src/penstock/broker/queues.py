@@ -141,8 +141,9 @@ class Queues:
             self._total(queue).received += len(delivery)
         return delivery
 
-    async def ack(self, queue: str, receipts: Sequence[Receipt]) -> list[Outcome]:
-        outcomes = await self.store.ack(queue, receipts)
+    async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
+        """Ack messages; ``outlives`` as `QueueStore.ack` has it."""
+        outcomes = await self.store.ack(queue, receipts, outlives=outlives)
         self._total(queue).acked += outcomes.count(Outcome.DONE)
         return outcomes
 

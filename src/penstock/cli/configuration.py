@@ -66,7 +66,8 @@ def _shown(read: Loaded[Any]) -> dict[str, dict[str, Any]]:
 
 def _presentable(name: str, value: object) -> str | int | float | bool:
     if name in SECRETS:
-        return masked(str(value))
+        # Of a secret that is no key of ours, no part is public.
+        return masked(str(value)) if name == "key" else "…" if value else ""
     if isinstance(value, Enum):
         return str(value.value)
     return value if isinstance(value, int | float) else str(value)

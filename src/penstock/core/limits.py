@@ -28,6 +28,7 @@ DELIVERIES_MAX = 10_000
 WEIGHT_MAX = 1_000
 BODY_BYTES_MAX = 1 * MIB
 NAME_BYTES_MAX = 128
+LABELS_CHARACTERS_MAX = 65_536
 QUEUE_NAME_CHARACTERS_MAX = 80
 ERROR_CHARACTERS_MAX = 1_024
 REASON_CHARACTERS_MAX = 1_024
@@ -97,6 +98,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("WEIGHT_MAX", WEIGHT_MAX, "", "The greatest weight of a tier."),
     Limit("BODY_BYTES_MAX", BODY_BYTES_MAX, "bytes", "The body of one message; a queue may take less."),
     Limit("NAME_BYTES_MAX", NAME_BYTES_MAX, "bytes", "A group, or the id a message is deduplicated by."),
+    Limit("LABELS_CHARACTERS_MAX", LABELS_CHARACTERS_MAX, "characters", "What a front end keeps with one queue."),
     Limit(
         "QUEUE_NAME_CHARACTERS_MAX",
         QUEUE_NAME_CHARACTERS_MAX,

@@ -70,6 +70,8 @@ class Contents:
     sent_at_ms: Sequence[int]
     tiers: bytes
     groups: Sequence[bytes] | None
+    # None if none was leased before.
+    first_leased_at_ms: Sequence[int] | None = None
 
 
 class OnTheirWay(NamedTuple):
@@ -135,7 +137,9 @@ def contents(state: State, event: Leased) -> Contents:
         ((lane, first, count),) = event.runs
         messages = range(first << 3 | lane, (first + count) << 3, 8)
         sent = _sent_times(state.lanes[lane], first, count)
-        return Contents(messages, [leases.deliveries[slot]] * count, sent, event.tiers * count, None)
+        deliveries = leases.deliveries[slot]
+        firsts = [leases.run(slot)[4]] * count if deliveries > 1 else None
+        return Contents(messages, [deliveries] * count, sent, event.tiers * count, None, firsts)
     return _contents_of_parts(state, event, slot)
 
 
@@ -144,6 +148,7 @@ def _contents_of_parts(state: State, event: Leased, slot: int) -> Contents:
     deliveries: list[int] = []
     sent_at_ms: list[int] = []
     groups: list[bytes] = []
+    firsts: list[int] = []
     rows = state.rows
     for part in state.leases.members(slot, state.leases.held[slot]):
         if isinstance(part, int):
@@ -151,14 +156,17 @@ def _contents_of_parts(state: State, event: Leased, slot: int) -> Contents:
             deliveries.append(rows.deliveries[part])
             sent_at_ms.append(rows.sent_at_ms[part])
             groups.append(state.groups.names[rows.group[part]])
+            firsts.append(rows.first_leased_ms[part])
         else:
-            lane, first, count, delivered = part[:4]
+            lane, first, count, delivered, first_leased_ms = part[:5]
             messages += range(first << 3 | lane, (first + count) << 3, 8)
             deliveries += [delivered] * count
             sent_at_ms += _sent_times(state.lanes[lane], first, count)
             groups += [b""] * count
+            firsts += [first_leased_ms] * count
     tiers = b"".join(bytes((tier,)) * run.length for tier, run in zip(event.tiers, event.runs, strict=True))
-    return Contents(messages, deliveries, sent_at_ms, tiers, groups if any(groups) else None)
+    told = firsts if max(deliveries) > 1 else None
+    return Contents(messages, deliveries, sent_at_ms, tiers, groups if any(groups) else None, told)
 
 
 def _sent_times(lane: Lane, first: int, count: int) -> list[int]:

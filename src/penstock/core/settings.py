@@ -15,6 +15,7 @@ from penstock.core.limits import (
     BODY_BYTES_MAX,
     DELIVERIES_MAX,
     DURATION_MS_MAX,
+    LABELS_CHARACTERS_MAX,
     LEASE_MS_MAX,
     RETENTION_MS_MAX,
     WEIGHT_MAX,
@@ -100,6 +101,9 @@ class QueueSettings:
     is_paused: bool = False
     # What is told of a message when it is settled.
     history: History = History.FACTS
+    # What a front end keeps with the queue for itself, such as tags: a text of at most `LABELS_CHARACTERS_MAX`
+    # characters that nothing else looks into.
+    labels: str = ""
 
     def __post_init__(self) -> None:
         _between("lease_ms", self.lease_ms, 1, LEASE_MS_MAX)
@@ -111,6 +115,8 @@ class QueueSettings:
         _between("dedup_window_ms", self.dedup_window_ms, 1, DURATION_MS_MAX)
         _between("size_max", self.size_max, 0, 2**40)
         _between("body_bytes_max", self.body_bytes_max, 1, BODY_BYTES_MAX)
+        if len(self.labels) > LABELS_CHARACTERS_MAX:
+            raise BadSettings(f"labels has {len(self.labels)} characters; at most {LABELS_CHARACTERS_MAX} are kept")
         _for_each_tier("weights", self.weights, 1, WEIGHT_MAX)
         _for_each_tier("aging_ms", self.aging_ms, 0, DURATION_MS_MAX)
         _for_each_tier("reserve_percent", self.reserve_percent, 0, 99)

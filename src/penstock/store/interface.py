@@ -87,6 +87,8 @@ class Delivery:
     errors: Sequence[str] | None = None
     # None for a message that was sent to this very queue.
     pasts: Sequence[Past | None] | None = None
+    # When each was first leased in this queue; None if for all of them that is this very lease.
+    first_leased_at_ms: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.bodies)

@@ -13,7 +13,8 @@ from urllib.parse import unquote
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
-from penstock.api.rest.calling import Answer, Call, Gone, Operation, Receive, Scope, Send, Service
+from penstock.api.asgi import Gone, Receive, Scope, Send
+from penstock.api.rest.calling import Answer, Call, Operation, Service
 from penstock.api.rest.errors import encode_problem, problem, problem_of
 from penstock.api.rest.formats import encode
 from penstock.api.rest.operations import HOT, OPERATIONS

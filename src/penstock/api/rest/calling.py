@@ -4,8 +4,7 @@ An `Operation` is a row of the table that the routes and the OpenAPI document ar
 made from: the types in it decode the request, so the document cannot say otherwise.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,19 +12,12 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from penstock.api import asgi
+from penstock.api.asgi import Departure, Receive, Scope, TooLong
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.formats import Decoder, Format, sent_format, wanted_format
 from penstock.broker.access import Access, Caller, Role
 from penstock.broker.queues import Queues
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-ASGIApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class Gone(Exception):
-    """The client is gone before its request was read; there is nobody to answer."""
 
 
 class Answer(NamedTuple):
@@ -108,71 +100,17 @@ class Call:
     async def bytes(self) -> bytes:
         return await read_body(self.headers, self._receive, self.service.request_bytes_max)
 
-    def absence(self) -> "Departure":
+    def absence(self) -> Departure:
         return Departure(self.scope, self._receive)
-
-
-class Departure:
-    """Watches whether a client that waits is still there; satisfies `broker.waiting.Absence`."""
-
-    __slots__ = ("_scope", "_receive", "_gone", "_watching")
-
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._scope = scope
-        self._receive = receive
-        self._gone: asyncio.Future[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
-
-    @property
-    def is_gone(self) -> bool:
-        return self._gone is not None and self._gone.done()
-
-    def watch(self) -> "asyncio.Future[None]":
-        # Our own listener says it without a task, which would cost as much as the rest of a long poll.
-        departure = self._scope.get("penstock.departure")
-        if self._gone is None and departure is not None:
-            self._gone = departure()
-        elif self._gone is None:
-            self._gone = asyncio.get_running_loop().create_future()
-            self._watching = asyncio.create_task(self._watch(self._gone))  # noqa: TID251 - `end` awaits it.
-        return self._gone
-
-    async def _watch(self, gone: "asyncio.Future[None]") -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        gone.set_result(None)
-
-    async def end(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
-            # It holds its own end, with the frames it came from, and so us.
-            self._watching = None
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: int) -> bytes:
     """Return the whole body; what is too large is refused before it is read, or as soon as it shows."""
     _check_length(headers, bytes_max)
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise Gone
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        if len(body) > bytes_max:
-            raise _too_large(len(body), bytes_max)
-        return body
-    parts = [body]
-    size = len(body)
-    while message.get("more_body", False):
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        part = message.get("body", b"")
-        size += len(part)
-        if size > bytes_max:
-            raise _too_large(size, bytes_max)
-        parts.append(part)
-    return b"".join(parts)
+    try:
+        return await asgi.read_body(receive, bytes_max)
+    except TooLong as error:
+        raise _too_large(error.size_bytes, bytes_max) from None
 
 
 def _check_length(headers: dict[bytes, bytes], bytes_max: int) -> None:

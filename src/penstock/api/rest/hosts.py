@@ -16,7 +16,7 @@ not wrapped in this.
 import ipaddress
 from functools import lru_cache
 
-from penstock.api.rest.calling import ASGIApplication, Receive, Scope, Send
+from penstock.api.asgi import ASGIApplication, Receive, Scope, Send
 from penstock.api.rest.errors import encode_problem, problem
 from penstock.wire.problems import Problem
 

@@ -1,6 +1,7 @@
 """Queues as a resource: made, listed, described, changed, deleted, purged."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -43,7 +44,11 @@ async def create(call: Call) -> Answer:
     try:
         is_new = await call.queues.create(name, settings, check=check)
     except QueueExists:
-        raise await _exists(call, name, settings) from None
+        there = (await call.queues.store.describe(name)).settings
+        # What another front end keeps with the queue is no setting of ours, and no reason to refuse.
+        if replace(settings, labels=there.labels) != there:
+            raise _exists(name, there, settings) from None
+        is_new = False
     view = await _view(call, name)
     headers = ((b"location", f"/api/queues/{view.queue_id}".encode()),)
     return Answer(view, status=201 if is_new else 200, headers=headers)
@@ -142,10 +147,10 @@ async def _grave(call: Call, description: Description) -> str | None:
         return None
 
 
-async def _exists(call: Call, queue: str, settings: QueueSettings) -> Refused:
+def _exists(queue: str, there: QueueSettings, settings: QueueSettings) -> Refused:
     """Return what is wrong with making a queue that is there already: which settings are others."""
-    there = view_of((await call.queues.store.describe(queue)).settings, queue)
-    different = [name for name, value in view_of(settings, queue).items() if value != there[name]]
+    seen = view_of(there, queue)
+    different = [name for name, value in view_of(settings, queue).items() if value != seen[name]]
     return Refused(
         "queue_exists",
         f"there is a queue {queue!r} with other settings; {', '.join(different)} differ",

@@ -41,6 +41,7 @@ class Handed:
             event.at_ms + event.lease_ms,
             self._errors,
             self._pasts,
+            contents.first_leased_at_ms,
         )
 
 

@@ -1,0 +1,91 @@
+"""What every front end over HTTP needs of ASGI: its types, a body that is read within a bound, a client that leaves.
+
+Front ends are strangers to each other, and this is below all of them. Nothing here
+knows a protocol: who finds a body too long, or a client gone, says so in its own words.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Where an application says, in the scope, what operation a request was; for the metrics.
+OPERATION = "penstock.operation"
+
+
+class Gone(Exception):
+    """The client is gone before its request was read; there is nobody to answer."""
+
+
+class TooLong(Exception):
+    """A body is longer than it may be: it has ``size_bytes``, or more."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(f"a body of {size_bytes} bytes or more")
+        self.size_bytes = size_bytes
+
+
+async def read_body(receive: Receive, bytes_max: int) -> bytes:
+    """Return the whole body; one that is too long is refused as soon as it shows."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Gone
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > bytes_max:
+            raise TooLong(len(body))
+        return body
+    parts = [body]
+    size = len(body)
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > bytes_max:
+            raise TooLong(size)
+        parts.append(part)
+    return b"".join(parts)
+
+
+class Departure:
+    """Watches whether a client that waits is still there; satisfies `broker.waiting.Absence`."""
+
+    __slots__ = ("_scope", "_receive", "_gone", "_watching")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._gone: asyncio.Future[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        return self._gone is not None and self._gone.done()
+
+    def watch(self) -> "asyncio.Future[None]":
+        # Our own listener says it without a task, which would cost as much as the rest of a long poll.
+        departure = self._scope.get("penstock.departure")
+        if self._gone is None and departure is not None:
+            self._gone = departure()
+        elif self._gone is None:
+            self._gone = asyncio.get_running_loop().create_future()
+            self._watching = asyncio.create_task(self._watch(self._gone))  # noqa: TID251 - `end` awaits it.
+        return self._gone
+
+    async def _watch(self, gone: "asyncio.Future[None]") -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        gone.set_result(None)
+
+    async def end(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+            # It holds its own end, with the frames it came from, and so us.
+            self._watching = None

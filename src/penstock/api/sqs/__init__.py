@@ -1,0 +1,1 @@
+"""The SQS front end: what AWS's SDKs say, translated to the broker and back."""

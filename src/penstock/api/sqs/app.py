@@ -1,0 +1,172 @@
+"""The application: a request in either protocol to an action, and an answer in the same protocol.
+
+    X-Amz-Target: AmazonSQS.…      JSON 1.0
+    Action=… in the form or URL    query, answered in XML
+
+Who may call is decided here: whoever signs with the server's credentials, if it has any.
+A server that has keys for REST and no credentials for SQS lets nobody in through SQS.
+"""
+
+import traceback
+import uuid
+from typing import NamedTuple
+
+from penstock.api.asgi import OPERATION, Departure, Gone, Receive, Scope, Send, TooLong, read_body
+from penstock.api.sqs import json_protocol, query_protocol
+from penstock.api.sqs.actions import ACTIONS, Action
+from penstock.api.sqs.calling import Call, Service
+from penstock.api.sqs.errors import (
+    ACCESS_DENIED,
+    INTERNAL,
+    INVALID_ACTION,
+    MISSING_AUTHENTICATION,
+    SERIALIZATION,
+    TOO_LARGE,
+    Refused,
+    refused_of,
+)
+from penstock.api.sqs.query_protocol import FORM_TYPE, Form
+from penstock.api.sqs.shapes import Shape
+from penstock.api.sqs.signature import Signed, verify
+from penstock.api.sqs.urls import front_of, is_queue_path
+from penstock.runtime.interface import NoteWriter
+from penstock.telemetry import SQS_FAILED
+
+_TARGET = b"x-amz-target"
+_OURS = {b"same-origin", b"none"}
+
+
+def is_for_sqs(scope: Scope) -> bool:
+    """Whether a request is one of SQS: REST has nothing to post to at these paths, nor a query at the root."""
+    path: str = scope["path"]
+    if path != "/" and not is_queue_path(path):
+        return False
+    method = scope["method"]
+    return method == "POST" or (method == "GET" and b"Action=" in scope["query_string"])
+
+
+class Asked(NamedTuple):
+    """A request, as far as its protocol goes. ``form`` is None in JSON."""
+
+    name: str
+    body: bytes
+    form: Form | None
+
+
+class SqsApplication:
+    def __init__(self, service: Service, note: NoteWriter) -> None:
+        self._service = service
+        self._note = note
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = str(uuid.uuid4())
+        is_json = _TARGET in headers
+        try:
+            status, body, more = await self._answer(scope, receive, headers, request_id)
+        except Gone:
+            return
+        except Exception as error:
+            refused = refused_of(error) or self._mistake(scope, error)
+            status, body, more = _encode_error(refused, request_id, is_json=is_json)
+        content_type = json_protocol.CONTENT_TYPE if is_json else query_protocol.CONTENT_TYPE
+        answer_headers = [
+            (b"content-type", content_type),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-amzn-requestid", request_id.encode()),
+            *more,
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": answer_headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, headers: dict[bytes, bytes], request_id: str
+    ) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        _check_no_page(headers)
+        body = await self._body(headers, receive)
+        self._authenticate(scope, body)
+        asked = _read(scope, headers, body)
+        action = ACTIONS.get(asked.name)
+        if action is None:
+            raise Refused(INVALID_ACTION, f"The action {asked.name[:100]} is not valid for this endpoint.")
+        scope[OPERATION] = f"sqs.{asked.name}"
+        request = _decode(asked, action)
+        action.check(request)
+        call = Call(self._service, self._front(scope, headers), Departure(scope, receive))
+        result = await action.run(call, request)
+        if asked.form is None:
+            return 200, json_protocol.encode(result), []
+        return 200, query_protocol.encode(asked.name, result, request_id), []
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        most = self._service.request_bytes_max
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise Refused(SERIALIZATION, "Bodies are taken as they are, not compressed.")
+        if int(headers.get(b"content-length", b"0")) > most:
+            raise _too_large(int(headers[b"content-length"]), most)
+        try:
+            return await read_body(receive, most)
+        except TooLong as error:
+            raise _too_large(error.size_bytes, most) from None
+
+    def _authenticate(self, scope: Scope, body: bytes) -> None:
+        service = self._service
+        if service.credentials is None:
+            if not service.access.is_open:
+                raise Refused(MISSING_AUTHENTICATION, "This server has keys, and no credentials for SQS.")
+            return
+        signed = Signed(
+            scope["method"],
+            scope.get("raw_path", scope["path"].encode()).decode("latin-1"),
+            scope["query_string"].decode("latin-1"),
+            [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
+            body,
+        )
+        verify(signed, service.credentials, region=service.account.region, now_ms=service.queues.now_ms())
+
+    def _front(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
+        scheme = str(scope.get("scheme", "http"))
+        if self._service.is_behind_proxy and headers.get(b"x-forwarded-proto") in {b"http", b"https"}:
+            scheme = headers[b"x-forwarded-proto"].decode()
+        return front_of(scheme, headers.get(b"host", b"").decode("latin-1"))
+
+    def _mistake(self, scope: Scope, error: Exception) -> Refused:
+        self._note(SQS_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
+        return Refused(INTERNAL, "The server made a mistake; its notes say which.")
+
+
+def _too_large(size_bytes: int, most: int) -> Refused:
+    return Refused(TOO_LARGE, f"A request of {size_bytes} bytes or more; the limit is {most}.")
+
+
+def _check_no_page(headers: dict[bytes, bytes]) -> None:
+    """A page of another site may send a form, or load an image, without asking us. No SDK is a page."""
+    site = headers.get(b"sec-fetch-site")
+    if site not in _OURS and (site is not None or b"origin" in headers):
+        raise Refused(ACCESS_DENIED, "A page of another site asks; let a program ask instead.")
+
+
+def _read(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Asked:
+    target = headers.get(_TARGET)
+    if target is not None:
+        name = json_protocol.action_of(target.decode("latin-1"))
+        return Asked(name or target.decode("latin-1"), body, None)
+    form = query_protocol.read_form(scope["query_string"])
+    if scope["method"] == "POST" and headers.get(b"content-type", FORM_TYPE).split(b";")[0].strip() == FORM_TYPE:
+        form |= query_protocol.read_form(body)
+    if is_queue_path(scope["path"]):
+        form.setdefault("QueueUrl", scope["path"])
+    return Asked(form.get("Action", ""), body, form)
+
+
+def _decode(asked: Asked, action: Action) -> Shape:
+    if asked.form is None:
+        return json_protocol.decode(asked.body, action.request)
+    return query_protocol.decode(asked.form, action.request)
+
+
+def _encode_error(refused: Refused, request_id: str, *, is_json: bool) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+    if is_json:
+        body, more = json_protocol.encode_error(refused)
+        return refused.kind.status, body, more
+    return refused.kind.status, query_protocol.encode_error(refused, request_id), []

@@ -1,0 +1,151 @@
+"""Dead letters: whose they are, and the tasks that move them back.
+
+A move task is a redrive of the broker. Its handle is the id of the redrive and the ARN
+of the queue it empties. Redrives live in the server's memory, so a restart ends one, and
+it is listed no more.
+"""
+
+from base64 import b64decode, b64encode
+
+import msgspec
+
+from penstock.api.sqs.calling import Call, check_between
+from penstock.api.sqs.errors import (
+    INVALID_PARAMETER_VALUE,
+    RESOURCE_NOT_FOUND,
+    UNSUPPORTED_OPERATION,
+    Refused,
+    invalid,
+)
+from penstock.api.sqs.queues import LIST_MAX, read_token, token
+from penstock.api.sqs.shapes import (
+    CancelMessageMoveTaskRequest,
+    CancelMessageMoveTaskResult,
+    ListDeadLetterSourceQueuesRequest,
+    ListDeadLetterSourceQueuesResult,
+    ListMessageMoveTasksRequest,
+    ListMessageMoveTasksResult,
+    ListMessageMoveTasksResultEntry,
+    StartMessageMoveTaskRequest,
+    StartMessageMoveTaskResult,
+)
+from penstock.broker.redrives import Order, State, Task, TaskNotFound
+from penstock.core.limits import PAGE_MAX
+from penstock.store.interface import QueueNotFound
+
+RATE_MAX = 500
+TASKS_MAX = 10
+_STATES = {State.DONE: "COMPLETED", State.STOPPED: "CANCELLED", State.FAILED: "FAILED"}
+
+
+class _Handle(msgspec.Struct):
+    task_id: str = msgspec.field(name="taskId")
+    source_arn: str = msgspec.field(name="sourceArn")
+
+
+async def list_dead_letter_source_queues(
+    call: Call, asked: ListDeadLetterSourceQueuesRequest
+) -> ListDeadLetterSourceQueuesResult:
+    check_between("MaxResults", asked.max_results, 1, LIST_MAX)
+    name, after = call.name(asked.queue_url), read_token(asked.next_token)
+    await call.queues.store.describe(name)
+    most = asked.max_results or LIST_MAX
+    found = await _sources(call, name, after=after, most=most)
+    is_more = asked.max_results is not None and len(found) == most
+    return ListDeadLetterSourceQueuesResult([call.url(each) for each in found], token(found[-1]) if is_more else "")
+
+
+async def _sources(call: Call, dead_letters: str, *, after: str = "", most: int) -> list[str]:
+    """Return the names of queues that bury in this one."""
+    found: list[str] = []
+    while names := await call.queues.store.queues(after=after, most=PAGE_MAX):
+        for name in names:
+            if await _buries_in(call, name, dead_letters):
+                found.append(name)
+                if len(found) == most:
+                    return found
+        after = names[-1]
+    return found
+
+
+async def _buries_in(call: Call, name: str, dead_letters: str) -> bool:
+    try:
+        description = await call.queues.store.describe(name)
+    except QueueNotFound:
+        # Deleted since it was listed.
+        return False
+    return description.dead_letters == dead_letters and description.settings.deliveries_max > 0
+
+
+async def start_message_move_task(call: Call, asked: StartMessageMoveTaskRequest) -> StartMessageMoveTaskResult:
+    check_between("MaxNumberOfMessagesPerSecond", asked.max_number_of_messages_per_second, 1, RATE_MAX)
+    source = await _queue_of(call, asked.source_arn, "SourceArn")
+    into = await _queue_of(call, asked.destination_arn, "DestinationArn") if asked.destination_arn else None
+    if not await _sources(call, source, most=1):
+        raise Refused(INVALID_PARAMETER_VALUE, "Source queue must be configured as a Dead Letter Queue.")
+    if into == source:
+        raise invalid("DestinationArn", asked.destination_arn, "Source and destination are the same queue.")
+    if any(task.state is State.RUNNING for task in call.queues.redrives.of(source)):
+        raise Refused(
+            INVALID_PARAMETER_VALUE,
+            "There is already a task running. Only one active task is allowed for a source queue arn at a given time.",
+        )
+    task = await call.queues.redrives.begin(
+        source, Order(into=into, rate_per_s=asked.max_number_of_messages_per_second)
+    )
+    return StartMessageMoveTaskResult(_handle_text(call, task))
+
+
+async def list_message_move_tasks(call: Call, asked: ListMessageMoveTasksRequest) -> ListMessageMoveTasksResult:
+    check_between("MaxResults", asked.max_results, 1, TASKS_MAX)
+    source = await _queue_of(call, asked.source_arn, "SourceArn")
+    tasks = call.queues.redrives.of(source)[: asked.max_results or 1]
+    return ListMessageMoveTasksResult([_shown(call, task) for task in tasks])
+
+
+async def cancel_message_move_task(call: Call, asked: CancelMessageMoveTaskRequest) -> CancelMessageMoveTaskResult:
+    try:
+        handle = msgspec.json.decode(b64decode(asked.task_handle, validate=True), type=_Handle)
+    except ValueError:
+        raise Refused(INVALID_PARAMETER_VALUE, "Value for parameter TaskHandle is invalid.") from None
+    source = await _queue_of(call, handle.source_arn, "SourceArn")
+    try:
+        task = call.queues.redrives.find(source, handle.task_id)
+    except TaskNotFound:
+        raise Refused(RESOURCE_NOT_FOUND, "Task does not exist.") from None
+    if task.state is not State.RUNNING:
+        raise Refused(UNSUPPORTED_OPERATION, "Only active tasks can be cancelled.")
+    await call.queues.redrives.end(task)
+    return CancelMessageMoveTaskResult(task.moved_total)
+
+
+async def _queue_of(call: Call, arn: str, parameter: str) -> str:
+    name = call.account.queue_of_arn(arn)
+    try:
+        if name is not None:
+            await call.queues.store.describe(name)
+            return name
+    except QueueNotFound:
+        pass
+    raise Refused(RESOURCE_NOT_FOUND, f"The resource that you specified for the {parameter} parameter doesn't exist.")
+
+
+def _handle_text(call: Call, task: Task) -> str:
+    return b64encode(msgspec.json.encode(_Handle(task.id, call.arn(task.dead_letters)))).decode()
+
+
+def _shown(call: Call, task: Task) -> ListMessageMoveTasksResultEntry:
+    is_running = task.state is State.RUNNING
+    status = "CANCELLING" if task.told_to_stop.is_set() else "RUNNING"
+    rate = task.order.rate_per_s
+    return ListMessageMoveTasksResultEntry(
+        task_handle=_handle_text(call, task) if is_running else "",
+        status=status if is_running else _STATES[task.state],
+        source_arn=call.arn(task.dead_letters),
+        destination_arn=call.arn(task.order.into) if task.order.into else "",
+        max_number_of_messages_per_second=None if rate is None else int(rate),
+        approximate_number_of_messages_moved=task.moved_total,
+        approximate_number_of_messages_to_move=None if task.remaining is None else task.moved_total + task.remaining,
+        failure_reason=task.error or "",
+        started_timestamp=task.started_at_ms,
+    )

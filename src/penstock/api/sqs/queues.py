@@ -1,0 +1,195 @@
+"""Queues as SQS has them: made, found, listed, emptied, deleted, and their attributes."""
+
+import re
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import replace
+
+from penstock.api.sqs import queue_attributes, redrive_policy, tags
+from penstock.api.sqs.calling import Call, check_between
+from penstock.api.sqs.errors import (
+    INVALID_PARAMETER_VALUE,
+    PURGE_QUEUE_IN_PROGRESS,
+    QUEUE_DELETED_RECENTLY,
+    QUEUE_NAME_EXISTS,
+    Refused,
+    invalid,
+    no_queue,
+)
+from penstock.api.sqs.kept import Kept, kept_of, with_kept
+from penstock.api.sqs.queue_attributes import ALLOW, ATTRIBUTES, FIFO, REDRIVE, unknown
+from penstock.api.sqs.shapes import (
+    CreateQueueRequest,
+    GetQueueAttributesRequest,
+    GetQueueAttributesResult,
+    GetQueueUrlRequest,
+    ListQueuesRequest,
+    ListQueuesResult,
+    Nothing,
+    QueueRequest,
+    QueueUrlResult,
+    SetQueueAttributesRequest,
+)
+from penstock.core.settings import QueueSettings
+from penstock.store.interface import Description, QueueExists, QueueNotFound
+
+LIST_MAX = 1_000
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
+_ALL = "All"
+
+
+async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
+    name, now_ms = asked.queue_name, call.queues.now_ms()
+    is_fifo = _check_name(name, asked.attributes)
+    tags.check(asked.tags)
+    settings = with_kept(QueueSettings(is_fifo=is_fifo, deliveries_max=0), Kept(asked.tags))
+    settings = queue_attributes.apply(asked.attributes, settings, now_s=now_ms // 1_000)
+    try:
+        there: Description | None = await call.queues.store.describe(name)
+    except QueueNotFound:
+        there = None
+    if there is None:
+        if call.service.deletions.has(name, now_ms):
+            raise Refused(
+                QUEUE_DELETED_RECENTLY,
+                "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
+            )
+        settings = await redrive_policy.apply(call, name, asked.attributes, settings)
+        there = await _make(call, name, settings)
+    if there is not None:
+        _check_same(call, there, asked.attributes)
+    call.service.forget(name)
+    return QueueUrlResult(call.url(name))
+
+
+async def _make(call: Call, name: str, settings: QueueSettings) -> Description | None:
+    """Make a queue; return the one that another has made meanwhile."""
+    try:
+        await call.queues.create(name, settings)
+    except QueueExists:
+        return await call.queues.store.describe(name)
+    return None
+
+
+def _check_name(name: str, attributes: Mapping[str, str]) -> bool:
+    """Return whether a queue of this name is to be FIFO."""
+    said = attributes.get(FIFO, "false").lower()
+    if said == "true":
+        if not _FIFO_NAME.fullmatch(name):
+            raise Refused(
+                INVALID_PARAMETER_VALUE,
+                "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
+                "must end with .fifo suffix and be 1 to 80 in length.",
+            )
+        return True
+    if not _NAME.fullmatch(name):
+        raise Refused(
+            INVALID_PARAMETER_VALUE,
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+        )
+    return False
+
+
+def _check_same(call: Call, there: Description, attributes: Mapping[str, str]) -> None:
+    """Refuse to make a queue that is there with other attributes; what is not said is not compared."""
+    shown = queue_attributes.show_settings(there.settings) | redrive_policy.show(call, there)
+    for name, value in attributes.items():
+        if not queue_attributes.same(name, value, shown.get(name, "")):
+            raise Refused(
+                QUEUE_NAME_EXISTS,
+                f"A queue already exists with the same name and a different value for attribute {name}",
+            )
+
+
+async def get_queue_url(call: Call, asked: GetQueueUrlRequest) -> QueueUrlResult:
+    owner = asked.queue_owner_aws_account_id
+    if owner and owner != call.account.id:
+        raise no_queue()
+    # The store knows no name that is not one.
+    await call.service.queue(asked.queue_name)
+    return QueueUrlResult(call.url(asked.queue_name))
+
+
+async def list_queues(call: Call, asked: ListQueuesRequest) -> ListQueuesResult:
+    check_between("MaxResults", asked.max_results, 1, LIST_MAX)
+    after = read_token(asked.next_token)
+    most = asked.max_results or LIST_MAX
+    names = await call.queues.store.queues(prefix=asked.queue_name_prefix, after=after, most=most)
+    is_more = asked.max_results is not None and len(names) == most
+    return ListQueuesResult([call.url(name) for name in names], token(names[-1]) if is_more else "")
+
+
+def token(name: str) -> str:
+    return urlsafe_b64encode(name.encode()).decode()
+
+
+def read_token(text: str) -> str:
+    """Return where a page begins.
+
+    >>> read_token(token("orders"))
+    'orders'
+    """
+    try:
+        return b64decode(text, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        raise invalid("NextToken", text, "It is not a token of this service.") from None
+
+
+async def delete_queue(call: Call, asked: QueueRequest) -> Nothing:
+    name = call.name(asked.queue_url)
+    await call.queues.delete(name, with_dead_letters=False)
+    call.service.forget(name)
+    call.service.deletions.note(name, call.queues.now_ms())
+    return Nothing()
+
+
+async def purge_queue(call: Call, asked: QueueRequest) -> Nothing:
+    queue, now_ms = await call.queue(asked.queue_url), call.queues.now_ms()
+    # By its number: a queue that was made again has not been purged.
+    if call.service.purges.has(str(queue.number), now_ms):
+        raise Refused(
+            PURGE_QUEUE_IN_PROGRESS,
+            f"Only one PurgeQueue operation on {queue.name} is allowed every 60 seconds.",
+        )
+    await call.queues.store.purge(queue.name)
+    call.service.purges.note(str(queue.number), now_ms)
+    return Nothing()
+
+
+async def get_queue_attributes(call: Call, asked: GetQueueAttributesRequest) -> GetQueueAttributesResult:
+    for name in asked.attribute_names:
+        if name not in ATTRIBUTES and name != _ALL:
+            raise unknown(name)
+    description, counts = await call.queues.describe(call.name(asked.queue_url))
+    found = queue_attributes.show_counts(description, counts, call.arn(description.queue))
+    found |= queue_attributes.show_settings(description.settings) | redrive_policy.show(call, description)
+    if _ALL not in asked.attribute_names:
+        found = {name: value for name, value in found.items() if name in asked.attribute_names}
+    return GetQueueAttributesResult(found)
+
+
+async def set_queue_attributes(call: Call, asked: SetQueueAttributesRequest) -> Nothing:
+    name = call.name(asked.queue_url)
+    settings = (await call.queues.store.describe(name)).settings
+    now_s = call.queues.now_ms() // 1_000
+    # Other queues are looked at before; then nothing is awaited while the settings are read and written.
+    redriven = await redrive_policy.apply(call, name, asked.attributes, settings)
+
+    def change(old: QueueSettings) -> QueueSettings:
+        new = queue_attributes.apply(asked.attributes, old, now_s=now_s)
+        return _with_redrive(new, redriven, asked.attributes)
+
+    await call.queues.change(name, change)
+    call.service.forget(name)
+    return Nothing()
+
+
+def _with_redrive(new: QueueSettings, redriven: QueueSettings, attributes: Mapping[str, str]) -> QueueSettings:
+    if REDRIVE in attributes:
+        new = replace(new, dead_letters=redriven.dead_letters, deliveries_max=redriven.deliveries_max)
+    if ALLOW in attributes:
+        kept, said = kept_of(new), kept_of(redriven).attributes.get(ALLOW)
+        others = {name: value for name, value in kept.attributes.items() if name != ALLOW}
+        new = with_kept(new, Kept(kept.tags, others | ({ALLOW: said} if said else {}), kept.modified_at_s))
+    return new

@@ -1,0 +1,106 @@
+"""Message ids and receipt handles as SQS has them, opaque to a client and numbers to us.
+
+    id       a UUID of version 8: number of the first queue (32 bits), key (64 bits), the rest 0
+    handle   base64 of: version, queue, lease, token, row, when it was leased, first queue, key
+
+Some clients parse ids as UUIDs, so that is what they are; the id of a message in REST is
+the same two numbers, and each can be made from the other. A handle tells which message
+it was for even when its lease has ended, because AWS answers differently for a message
+that is gone and for one that is back in its queue.
+"""
+
+from base64 import b64decode, urlsafe_b64encode
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.core.message import Receipt
+
+_HANDLE = Struct(">BIQQHIIQ")
+_VERSION = 1
+_HANDLE_CHARACTERS = len(urlsafe_b64encode(bytes(_HANDLE.size)))
+_SEQUENCE_FIRST = 10**19
+
+
+class Handle(NamedTuple):
+    """What a receipt handle says."""
+
+    queue: int
+    receipt: Receipt
+    leased_at_s: int
+    # The id of the message, as the store has it.
+    message: str
+
+
+def handle_text(queue: int, receipt: Receipt, leased_at_s: int, message: str) -> str:
+    home, key = _numbers(message)
+    raw = _HANDLE.pack(_VERSION, queue, receipt.lease, receipt.token, receipt.row, leased_at_s & 0xFFFF_FFFF, home, key)
+    return urlsafe_b64encode(raw).decode()
+
+
+def read_handle(text: str) -> Handle | None:
+    """Return what a handle says, None for a text that is no handle of ours.
+
+    >>> given = Handle(7, Receipt(3, 255, 9), 1_700_000_000, "1f-2a")
+    >>> read_handle(handle_text(*given)) == given, read_handle("nonsense")
+    (True, None)
+    """
+    if len(text) != _HANDLE_CHARACTERS or not text.isascii():
+        return None
+    try:
+        raw = b64decode(text, altchars=b"-_", validate=True)
+    except ValueError:
+        return None
+    if len(raw) != _HANDLE.size:
+        return None
+    version, queue, lease, token, row, leased_at_s, home, key = _HANDLE.unpack(raw)
+    if version != _VERSION:
+        return None
+    return Handle(queue, Receipt(lease, token, row), leased_at_s, f"{home:x}-{key:x}")
+
+
+def message_uuid(message: str) -> str:
+    """Return the id of a message as a UUID.
+
+    >>> message_uuid("1f-2a")
+    '0000001f-0000-8000-8000-0000a8000000'
+    """
+    home, key = _numbers(message)
+    last = (key & 0xF_FFFF_FFFF) << 26
+    return (
+        f"{home:08x}-{key >> 48:04x}-8{key >> 36 & 0xFFF:03x}-{0x8000 | last >> 48:04x}-{last & 0xFFFF_FFFF_FFFF:012x}"
+    )
+
+
+def message_of_uuid(text: str) -> str:
+    """Return the id that a message has in the store, and in REST.
+
+    >>> message_of_uuid(message_uuid("1f-7fffffffffffffff"))
+    '1f-7fffffffffffffff'
+    """
+    digits = int(text.replace("-", ""), 16)
+    home, high, middle = digits >> 96, digits >> 80 & 0xFFFF, digits >> 64 & 0xFFF
+    return f"{home:x}-{high << 48 | middle << 36 | digits >> 26 & 0xF_FFFF_FFFF:x}"
+
+
+def sequence_number(message: str) -> str:
+    """Return the sequence number of a message on a FIFO queue: it rises among messages of one tier.
+
+    >>> sequence_number("1f-2a")
+    '10000000000000000042'
+    """
+    return str(_SEQUENCE_FIRST + _numbers(message)[1])
+
+
+def queue_number(queue_id: str) -> int:
+    """Return the number in the id of a queue, which no other queue ever has.
+
+    >>> queue_number("q_1f")
+    31
+    """
+    return int(queue_id.partition("_")[2], 16)
+
+
+def _numbers(message: str) -> tuple[int, int]:
+    # It comes from the store, or from a handle that was made of one.
+    home, _, key = message.partition("-")
+    return int(home, 16), int(key, 16)

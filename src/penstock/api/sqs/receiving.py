@@ -1,0 +1,188 @@
+"""Receiving: what was leased becomes messages, with the attributes that were asked for.
+
+A message that REST sent as bytes has no text. It is given as base64, and says so in one
+more message attribute, `penstock.encoding`.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator
+
+from penstock.api.sqs import md5, message_attributes
+from penstock.api.sqs.attempts import Attempt
+from penstock.api.sqs.calling import Call, Known, check_between
+from penstock.api.sqs.errors import OVER_LIMIT, Refused, invalid
+from penstock.api.sqs.kept import kept_of
+from penstock.api.sqs.message_attributes import NOT_ALLOWED, TRACE, Beside
+from penstock.api.sqs.queue_attributes import ATTRIBUTES, WAIT, unknown
+from penstock.api.sqs.receipts import handle_text, message_uuid, sequence_number
+from penstock.api.sqs.shapes import (
+    Message,
+    MessageAttributeValue,
+    ReceiveMessageRequest,
+    ReceiveMessageResult,
+)
+from penstock.core.message import Receipt
+from penstock.store.interface import Delivery, Past, QueueNotFound
+
+MESSAGES_MAX = 10
+WAIT_S_MAX = 20
+VISIBILITY_S_MAX = 43_200
+IN_FLIGHT_MAX = 120_000
+ENCODING = "penstock.encoding"
+_ALL = "All"
+_SYSTEM = (
+    "SenderId",
+    "SentTimestamp",
+    "ApproximateReceiveCount",
+    "ApproximateFirstReceiveTimestamp",
+    "SequenceNumber",
+    "MessageDeduplicationId",
+    "MessageGroupId",
+    TRACE,
+    "DeadLetterQueueSourceArn",
+)
+
+
+async def receive_message(call: Call, asked: ReceiveMessageRequest) -> ReceiveMessageResult:
+    name = call.name(asked.queue_url)
+    check_between("MaxNumberOfMessages", asked.max_number_of_messages, 1, MESSAGES_MAX)
+    check_between(
+        "WaitTimeSeconds",
+        asked.wait_time_seconds,
+        0,
+        WAIT_S_MAX,
+        reason=f"Must be >= 0 and <= {WAIT_S_MAX}, if provided.",
+    )
+    check_between("VisibilityTimeout", asked.visibility_timeout, 0, VISIBILITY_S_MAX)
+    names = _system_names(asked)
+    queue = await call.service.queue(name)
+    attempt = _attempt(queue, asked)
+    if attempt is not None:
+        lease_ms = _lease_ms(asked) or queue.settings.lease_ms
+        again = await attempt.again(call.service.attempts, call.queues, name, lease_ms=lease_ms)
+        if again is not None:
+            return ReceiveMessageResult(again)
+    delivery = await _lease(call, queue, asked)
+    if delivery is None:
+        return ReceiveMessageResult()
+    messages = list(_messages(call, queue, delivery, names, asked.message_attribute_names))
+    if attempt is not None:
+        attempt.remember(call.service.attempts, delivery.receipts(), messages, now_ms=call.queues.now_ms())
+    return ReceiveMessageResult(messages)
+
+
+def _attempt(queue: Known, asked: ReceiveMessageRequest) -> Attempt | None:
+    said = asked.receive_request_attempt_id
+    if not said:
+        return None
+    if not queue.settings.is_fifo:
+        reason = "The request include parameter that is not valid for this queue type."
+        raise invalid("ReceiveRequestAttemptId", said, reason)
+    if len(said) > 128:
+        raise invalid("ReceiveRequestAttemptId", said, "It has 1 to 128 characters.")
+    return Attempt(queue.number, said)
+
+
+async def _lease(call: Call, queue: Known, asked: ReceiveMessageRequest) -> Delivery | None:
+    wait_s = asked.wait_time_seconds
+    if wait_s is None:
+        wait_s = int(kept_of(queue.settings).attributes.get(WAIT, "0"))
+    if not queue.settings.is_fifo:
+        await _check_in_flight(call, queue)
+    try:
+        return await call.queues.lease(
+            queue.name,
+            want=asked.max_number_of_messages or 1,
+            lease_ms=_lease_ms(asked),
+            wait_ms=1_000 * wait_s,
+            absence=call.absence if wait_s else None,
+        )
+    except QueueNotFound:
+        call.service.forget(queue.name)
+        raise
+    finally:
+        await call.absence.end()
+
+
+def _lease_ms(asked: ReceiveMessageRequest) -> int | None:
+    # A lease of no length is one of the shortest.
+    return None if asked.visibility_timeout is None else 1_000 * asked.visibility_timeout or 1
+
+
+async def _check_in_flight(call: Call, queue: Known) -> None:
+    """Refuse to hand out more than AWS would. What is out is counted only when that many could be."""
+    total = call.queues.totals.get(queue.name)
+    if total is None or total.received - total.acked - total.released < IN_FLIGHT_MAX:
+        return
+    if (await call.queues.store.counts(queue.name)).leased >= IN_FLIGHT_MAX:
+        raise Refused(OVER_LIMIT, f"Too many messages in flight: {IN_FLIGHT_MAX} at most.")
+
+
+def _system_names(asked: ReceiveMessageRequest) -> set[str]:
+    """Return the system attributes that are asked for, under their older name or their newer one."""
+    names = {*asked.attribute_names, *asked.message_system_attribute_names}
+    for name in names:
+        # The older parameter has the type of attributes of a queue, so those are let pass.
+        if name != _ALL and name not in _SYSTEM and name not in ATTRIBUTES:
+            raise unknown(name)
+    return set(_SYSTEM) if _ALL in names else names
+
+
+def _messages(
+    call: Call, queue: Known, delivery: Delivery, names: set[str], attribute_names: list[str]
+) -> Iterator[Message]:
+    leased_at_s = call.queues.now_ms() // 1_000
+    for row, (message, body) in enumerate(zip(delivery.ids, delivery.bodies, strict=True)):
+        kept = b"" if delivery.attributes is None else delivery.attributes[row]
+        attributes, beside = message_attributes.recall(kept)
+        text = _text(body)
+        if text is None:
+            text = b64encode(body).decode()
+            attributes |= {ENCODING: MessageAttributeValue(data_type="String", string_value="base64")}
+        told = message_attributes.chosen(attributes, attribute_names)
+        yield Message(
+            message_id=message_uuid(message),
+            receipt_handle=handle_text(
+                queue.number, Receipt(delivery.lease, delivery.token, row), leased_at_s, message
+            ),
+            md5_of_body=md5.of_body(text.encode()),
+            body=text,
+            attributes=_system(call, queue, delivery, row, beside, names) if names else {},
+            md5_of_message_attributes=md5.of_attributes(told),
+            message_attributes=told,
+        )
+
+
+def _text(body: memoryview) -> str | None:
+    """Return a body as text, None for one that has none that SQS may carry."""
+    try:
+        text = str(body, "utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if not text or NOT_ALLOWED.search(text) else text
+
+
+def _system(call: Call, queue: Known, delivery: Delivery, row: int, beside: Beside, names: set[str]) -> dict[str, str]:
+    past = delivery.pasts[row] if delivery.pasts is not None else None
+    is_dead = past is not None and past.queue != queue.name
+    sent_at_ms, deliveries = delivery.sent_at_ms[row], delivery.deliveries[row]
+    if past is not None and is_dead:
+        # A dead letter keeps when it was sent and how often it was received.
+        sent_at_ms, deliveries = past.sent_at_ms, past.deliveries + deliveries
+    firsts = delivery.first_leased_at_ms
+    found = {
+        "SenderId": call.account.id,
+        "SentTimestamp": str(sent_at_ms),
+        "ApproximateReceiveCount": str(deliveries),
+        "ApproximateFirstReceiveTimestamp": str(firsts[row] if firsts is not None else call.queues.now_ms()),
+        "MessageGroupId": delivery.groups[row].decode(errors="replace") if delivery.groups is not None else "",
+        "MessageDeduplicationId": beside.dedup_id,
+        "SequenceNumber": sequence_number(delivery.ids[row]) if queue.settings.is_fifo else "",
+        TRACE: beside.trace,
+        "DeadLetterQueueSourceArn": _source(call, past) if is_dead else "",
+    }
+    return {name: value for name, value in found.items() if value and name in names}
+
+
+def _source(call: Call, past: Past | None) -> str:
+    return "" if past is None or past.queue is None else call.arn(past.queue)

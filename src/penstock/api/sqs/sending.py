@@ -1,0 +1,228 @@
+"""Sending: a message or a batch of them becomes drafts, and each answer has its digests.
+
+A batch is one send of the store. Of its entries those that cannot be sent fail by
+themselves; what is wrong with the request as a whole refuses all of it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from penstock.api.sqs import batches, md5, message_attributes
+from penstock.api.sqs.calling import Call, Known, check_between
+from penstock.api.sqs.errors import (
+    BATCH_REQUEST_TOO_LONG,
+    INVALID_MESSAGE_CONTENTS,
+    INVALID_PARAMETER_VALUE,
+    MISSING_PARAMETER,
+    Refused,
+    invalid,
+    missing,
+)
+from penstock.api.sqs.kept import kept_of
+from penstock.api.sqs.message_attributes import PRIORITY
+from penstock.api.sqs.queue_attributes import MESSAGE_BYTES_MAX, SCOPE
+from penstock.api.sqs.receipts import message_uuid, sequence_number
+from penstock.api.sqs.shapes import (
+    SendMessageBatchRequest,
+    SendMessageBatchRequestEntry,
+    SendMessageBatchResult,
+    SendMessageBatchResultEntry,
+    SendMessageRequest,
+    SendMessageResult,
+)
+from penstock.core.message import Drafts
+from penstock.core.settings import DedupScope
+from penstock.store.interface import QueueNotFound
+from penstock.wire.queues import PRIORITIES
+
+DELAY_S_MAX = 900
+_NORMAL = PRIORITIES.index("NORMAL")
+_TIERS = {name: tier for tier, name in enumerate(PRIORITIES)} | {str(tier): tier for tier in range(len(PRIORITIES))}
+# Letters, digits and punctuation.
+_NAME = re.compile(r"[!-~]{1,128}")
+NO_DEDUP_ID = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+)
+_OTHER_KIND = "The request include parameter that is not valid for this queue type."
+
+
+@dataclass(slots=True)
+class Row:
+    """A message that may be sent to its queue."""
+
+    body: bytes
+    attributes: bytes
+    tier: int
+    visible_at_ms: int
+    group: bytes
+    dedup_id: bytes
+    digests: tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Checked:
+    """What can be said of a message without its queue."""
+
+    body: bytes
+    size_bytes: int
+    tier: int
+    trace: str
+
+
+async def send_message(call: Call, asked: SendMessageRequest) -> SendMessageResult:
+    name = call.name(asked.queue_url)
+    checked = _check(asked)
+    queue = await call.service.queue(name)
+    row = _row(call, queue, asked, checked)
+    (message,) = await _send(call, queue, [row])
+    return SendMessageResult(**_told(queue, row, message))
+
+
+async def send_message_batch(call: Call, asked: SendMessageBatchRequest) -> SendMessageBatchResult:
+    name = call.name(asked.queue_url)
+    batches.check(asked.entries, "SendMessageBatchRequestEntry")
+    queue = await call.service.queue(name)
+    result, rows, total = SendMessageBatchResult(), {}, 0
+    for entry in asked.entries:
+        try:
+            checked = _check(entry)
+            total += checked.size_bytes
+            rows[entry.id] = _row(call, queue, entry, checked)
+        except Refused as error:
+            if error.kind is MISSING_PARAMETER or error.message == NO_DEDUP_ID:
+                # As AWS has it: a batch in which one lacks what all must have is wrong as a whole.
+                raise Refused(INVALID_PARAMETER_VALUE, error.message) from None
+            result.failed.append(batches.failed(entry, error))
+    if total > MESSAGE_BYTES_MAX:
+        raise Refused(
+            BATCH_REQUEST_TOO_LONG,
+            f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. You have sent {total} bytes.",
+        )
+    if rows:
+        for (entry_id, row), message in zip(rows.items(), await _send(call, queue, list(rows.values())), strict=True):
+            result.successful.append(SendMessageBatchResultEntry(id=entry_id, **_told(queue, row, message)))
+    return result
+
+
+async def _send(call: Call, queue: Known, rows: list[Row]) -> Sequence[str]:
+    drafts = Drafts(
+        bodies=[row.body for row in rows],
+        tiers=bytes([row.tier for row in rows]) if any(row.tier != _NORMAL for row in rows) else None,
+        visible_at_ms=_column([row.visible_at_ms for row in rows]),
+        groups=_column([row.group for row in rows]),
+        dedup_ids=_column([row.dedup_id for row in rows]),
+        attributes=_column([row.attributes for row in rows]),
+    )
+    try:
+        return await call.queues.send(queue.name, drafts)
+    except QueueNotFound:
+        call.service.forget(queue.name)
+        raise
+
+
+def _column(values: list[Any]) -> list[Any] | None:
+    return values if any(values) else None
+
+
+def _told(queue: Known, row: Row, message: str) -> dict[str, str]:
+    body, attributes, system = row.digests
+    return {
+        "md5_of_message_body": body,
+        "md5_of_message_attributes": attributes,
+        "md5_of_message_system_attributes": system,
+        "message_id": message_uuid(message),
+        "sequence_number": sequence_number(message) if queue.settings.is_fifo else "",
+    }
+
+
+def _check(entry: SendMessageBatchRequestEntry) -> Checked:
+    """Check what does not depend on the queue."""
+    if not entry.message_body:
+        raise missing("MessageBody")
+    check_between(
+        "DelaySeconds", entry.delay_seconds, 0, DELAY_S_MAX, reason=f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}."
+    )
+    for parameter, name in (
+        ("MessageGroupId", entry.message_group_id),
+        ("MessageDeduplicationId", entry.message_deduplication_id),
+    ):
+        if name and not _NAME.fullmatch(name):
+            reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
+            raise invalid(parameter, name, reason)
+    size = message_attributes.check(entry.message_attributes)
+    trace = message_attributes.check_system(entry.message_system_attributes)
+    body = message_attributes.check_text_bytes(entry.message_body)
+    if body is None:
+        raise Refused(
+            INVALID_MESSAGE_CONTENTS,
+            "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | "
+            "#xE000 to #xFFFD | #x10000 to #x10FFFF.",
+        )
+    return Checked(body, len(body) + size, _tier(entry), trace)
+
+
+def _tier(entry: SendMessageBatchRequestEntry) -> int:
+    said = entry.message_attributes.get(PRIORITY)
+    if said is None:
+        return _NORMAL
+    tier = _TIERS.get((said.string_value or "").upper())
+    if tier is None:
+        raise invalid(PRIORITY, said.string_value, f"It is one of {', '.join(PRIORITIES)}, or 0 to 4.")
+    return tier
+
+
+def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked: Checked) -> Row:
+    settings = queue.settings
+    if checked.size_bytes > settings.body_bytes_max:
+        raise Refused(
+            INVALID_PARAMETER_VALUE,
+            "One or more parameters are invalid. "
+            f"Reason: Message must be shorter than {settings.body_bytes_max} bytes.",
+        )
+    dedup_id = _dedup_id(queue, entry, checked.body)
+    attributes = message_attributes.keep(entry.message_attributes, trace=checked.trace, dedup_id=dedup_id)
+    visible_at_ms = 0 if entry.delay_seconds is None else call.queues.now_ms() + 1_000 * entry.delay_seconds
+    if settings.is_fifo:
+        # Order is the queue's own: its delay holds for all.
+        visible_at_ms = 0
+    return Row(
+        checked.body,
+        attributes,
+        checked.tier,
+        visible_at_ms,
+        entry.message_group_id.encode(),
+        _scoped(queue, entry.message_group_id, dedup_id),
+        (
+            md5.of_body(checked.body),
+            md5.of_attributes(entry.message_attributes),
+            md5.of_attributes(entry.message_system_attributes),
+        ),
+    )
+
+
+def _dedup_id(queue: Known, entry: SendMessageBatchRequestEntry, body: bytes) -> str:
+    """Return the id that a message is told apart by, "" on a standard queue; refuse what the other kind has."""
+    said = entry.message_deduplication_id
+    if not queue.settings.is_fifo:
+        if said:
+            raise invalid("MessageDeduplicationId", said, _OTHER_KIND)
+        return ""
+    if not entry.message_group_id:
+        raise missing("MessageGroupId")
+    if entry.delay_seconds:
+        raise invalid("DelaySeconds", entry.delay_seconds, _OTHER_KIND)
+    if said:
+        return said
+    if queue.settings.dedup_scope is not DedupScope.CONTENT:
+        raise Refused(INVALID_PARAMETER_VALUE, NO_DEDUP_ID)
+    return sha256(body).hexdigest()
+
+
+def _scoped(queue: Known, group: str, dedup_id: str) -> bytes:
+    """Return the id as the store compares it: by itself, or together with its group, which may be long."""
+    if not dedup_id or kept_of(queue.settings).attributes.get(SCOPE) != "messageGroup":
+        return dedup_id.encode()
+    return sha256(f"{len(group)}:{group}{dedup_id}".encode()).hexdigest().encode()

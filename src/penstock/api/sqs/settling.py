@@ -1,0 +1,177 @@
+"""Settling: messages are deleted, or their visibility changed, by the handle they came with.
+
+What AWS does with a handle whose lease has ended depends on the kind of the queue and on
+what became of the message:
+
+    delete    standard: good until the message is received again; then it does nothing, and is no error
+              FIFO: an error, unless the message is gone
+    change    an error; which one depends on whether the message is gone
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from penstock.api.sqs import batches
+from penstock.api.sqs.calling import Call, Known, check_between
+from penstock.api.sqs.errors import MESSAGE_NOT_INFLIGHT, RECEIPT_HANDLE_IS_INVALID, Refused, invalid, missing
+from penstock.api.sqs.receipts import Handle, read_handle
+from penstock.api.sqs.receiving import VISIBILITY_S_MAX
+from penstock.api.sqs.shapes import (
+    ChangeMessageVisibilityBatchRequest,
+    ChangeMessageVisibilityBatchRequestEntry,
+    ChangeMessageVisibilityBatchResult,
+    ChangeMessageVisibilityBatchResultEntry,
+    ChangeMessageVisibilityRequest,
+    DeleteMessageBatchRequest,
+    DeleteMessageBatchRequestEntry,
+    DeleteMessageBatchResult,
+    DeleteMessageBatchResultEntry,
+    DeleteMessageRequest,
+    Nothing,
+)
+from penstock.store.interface import Outcome
+
+Entry = TypeVar("Entry", DeleteMessageBatchRequestEntry, ChangeMessageVisibilityBatchRequestEntry)
+Outcomes = list[Refused | None]
+
+
+async def delete_message(call: Call, asked: DeleteMessageRequest) -> Nothing:
+    name = call.name(asked.queue_url)
+    if not asked.receipt_handle:
+        raise missing("ReceiptHandle")
+    queue = await call.service.queue(name)
+    _raise_first(await _delete(call, queue, [_handle(queue, asked.receipt_handle)], [asked]))
+    return Nothing()
+
+
+async def delete_message_batch(call: Call, asked: DeleteMessageBatchRequest) -> DeleteMessageBatchResult:
+    name = call.name(asked.queue_url)
+    batches.check(asked.entries, "DeleteMessageBatchRequestEntry")
+    queue = await call.service.queue(name)
+    result = DeleteMessageBatchResult()
+    entries, handles = _handles(queue, asked.entries, result)
+    for entry, refused in zip(entries, await _delete(call, queue, handles, entries), strict=True):
+        if refused is None:
+            result.successful.append(DeleteMessageBatchResultEntry(id=entry.id))
+        else:
+            result.failed.append(batches.failed(entry, refused))
+    return result
+
+
+async def change_message_visibility(call: Call, asked: ChangeMessageVisibilityRequest) -> Nothing:
+    name = call.name(asked.queue_url)
+    if not asked.receipt_handle:
+        raise missing("ReceiptHandle")
+    _check_visibility(asked)
+    queue = await call.service.queue(name)
+    _raise_first(await _change(call, queue, [_handle(queue, asked.receipt_handle)], [asked]))
+    return Nothing()
+
+
+async def change_message_visibility_batch(
+    call: Call, asked: ChangeMessageVisibilityBatchRequest
+) -> ChangeMessageVisibilityBatchResult:
+    name = call.name(asked.queue_url)
+    batches.check(asked.entries, "ChangeMessageVisibilityBatchRequestEntry")
+    queue = await call.service.queue(name)
+    result = ChangeMessageVisibilityBatchResult()
+    entries, handles = _handles(queue, asked.entries, result)
+    for entry, refused in zip(entries, await _change(call, queue, handles, entries), strict=True):
+        if refused is None:
+            result.successful.append(ChangeMessageVisibilityBatchResultEntry(id=entry.id))
+        else:
+            result.failed.append(batches.failed(entry, refused))
+    return result
+
+
+def _check_visibility(entry: ChangeMessageVisibilityBatchRequestEntry) -> int:
+    if entry.visibility_timeout is None:
+        raise missing("VisibilityTimeout")
+    check_between("VisibilityTimeout", entry.visibility_timeout, 0, VISIBILITY_S_MAX)
+    return entry.visibility_timeout
+
+
+def _handles(
+    queue: Known, entries: Sequence[Entry], result: DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult
+) -> tuple[list[Entry], list[Handle]]:
+    """Return the entries whose handles are ones, and those; the others have failed."""
+    good: list[Entry] = []
+    handles: list[Handle] = []
+    for entry in entries:
+        try:
+            if isinstance(entry, ChangeMessageVisibilityBatchRequestEntry):
+                _check_visibility(entry)
+            handles.append(_handle(queue, entry.receipt_handle))
+            good.append(entry)
+        except Refused as error:
+            result.failed.append(batches.failed(entry, error))
+    return good, handles
+
+
+def _handle(queue: Known, text: str) -> Handle:
+    handle = read_handle(text)
+    if handle is None or handle.queue != queue.number:
+        raise Refused(
+            RECEIPT_HANDLE_IS_INVALID, f'The input receipt handle "{text[:200]}" is not a valid receipt handle.'
+        )
+    return handle
+
+
+async def _delete(
+    call: Call, queue: Known, handles: list[Handle], entries: Sequence[DeleteMessageBatchRequestEntry]
+) -> Outcomes:
+    if not handles:
+        return []
+    outcomes = await call.queues.ack(queue.name, [handle.receipt for handle in handles], outlives=True)
+    found: Outcomes = [None] * len(handles)
+    if not queue.settings.is_fifo:
+        return found
+    for row, outcome in enumerate(outcomes):
+        if outcome is not Outcome.DONE and await _is_there(call, queue, handles[row]):
+            found[row] = invalid("ReceiptHandle", entries[row].receipt_handle, "The receipt handle has expired.")
+    return found
+
+
+async def _change(
+    call: Call, queue: Known, handles: list[Handle], entries: Sequence[ChangeMessageVisibilityBatchRequestEntry]
+) -> Outcomes:
+    found: Outcomes = [None] * len(handles)
+    by_timeout: dict[int, list[int]] = {}
+    for row, (handle, entry) in enumerate(zip(handles, entries, strict=True)):
+        seconds = entry.visibility_timeout or 0
+        if call.queues.now_ms() // 1_000 - handle.leased_at_s + seconds > VISIBILITY_S_MAX:
+            reason = f"Total VisibilityTimeout for the message is beyond the limit [{VISIBILITY_S_MAX} seconds]"
+            found[row] = invalid("VisibilityTimeout", seconds, reason)
+        else:
+            by_timeout.setdefault(seconds, []).append(row)
+    for seconds, rows in by_timeout.items():
+        outcomes = await _hold(call, queue, [handles[row] for row in rows], seconds)
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if outcome is not Outcome.DONE:
+                found[row] = await _not_held(call, queue, handles[row], entries[row])
+    return found
+
+
+async def _hold(call: Call, queue: Known, handles: list[Handle], seconds: int) -> list[Outcome]:
+    receipts = [handle.receipt for handle in handles]
+    if seconds:
+        return await call.queues.extend(queue.name, receipts, lease_ms=1_000 * seconds)
+    return await call.queues.release(queue.name, receipts, delay_ms=0, error="")
+
+
+async def _not_held(
+    call: Call, queue: Known, handle: Handle, entry: ChangeMessageVisibilityBatchRequestEntry
+) -> Refused:
+    if await _is_there(call, queue, handle):
+        return Refused(MESSAGE_NOT_INFLIGHT, "The message referred to isn't in flight.")
+    reason = "Message does not exist or is not available for visibility timeout change."
+    return invalid("ReceiptHandle", entry.receipt_handle, reason)
+
+
+async def _is_there(call: Call, queue: Known, handle: Handle) -> bool:
+    return await call.queues.store.look(queue.name, handle.message) is not None
+
+
+def _raise_first(outcomes: Outcomes) -> None:
+    if outcomes[0] is not None:
+        raise outcomes[0]

@@ -1,0 +1,165 @@
+"""Who may call: signatures of version 4, checked against botocore's own, and servers with keys."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as TheirCredentials
+
+from penstock.api.sqs.errors import Refused
+from penstock.api.sqs.signature import Credentials, Signed, verify
+from penstock.broker.access import Access
+from penstock.settings import BadSetting, NotSecured, ServerSettings, check_sqs_is_secured
+from tests.server.serving import server
+from tests.sqs.conftest import REGION, bodies, client_of, received
+from tests.sqs.in_process import open_sqs
+from tests.sqs.older import older_client
+from tests.sqs.test_queues import refusal
+
+OURS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+NOW_MS = 1_440_938_160_000
+
+
+def signed(url: str = "http://localhost/", *, note: str = "") -> Signed:
+    """A request that botocore has signed at this very moment."""
+    body = b"{}"
+    request = AWSRequest("POST", url, data=body, headers={"X-Amz-Target": "AmazonSQS.ListQueues", "X-Amz-Note": note})
+    signer = SigV4Auth(TheirCredentials(*OURS), "sqs", REGION)
+    signer.add_auth(request)
+    path, _, query = url.removeprefix("http://localhost").partition("?")
+    found = [(name.lower(), value) for name, value in request.headers.items()]
+    return Signed("POST", path, query, [("host", "localhost"), *found], body)
+
+
+def at_ms(request: Signed) -> int:
+    said = dict(request.headers)["x-amz-date"]
+    return int(datetime.strptime(said, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp() * 1_000)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost/", "http://localhost/000000000000/a-b_c.fifo", "http://localhost/?b=2&a=%20x&a=1&c="]
+)
+def test_a_request_that_botocore_signed_is_good(url: str) -> None:
+    request = signed(url)
+    verify(request, OURS, region=REGION, now_ms=at_ms(request))
+    spaced = signed(url, note="  a   b ")
+    verify(spaced, OURS, region=REGION, now_ms=at_ms(spaced))
+
+
+def test_a_request_that_was_changed_on_its_way_is_refused() -> None:
+    request = signed("http://localhost/?a=1")
+    others = [(name, "AmazonSQS.DeleteQueue" if name == "x-amz-target" else value) for name, value in request.headers]
+    for changed in (
+        request._replace(body=b"{ }"),
+        request._replace(method="GET"),
+        request._replace(path="/other"),
+        request._replace(query="a=2"),
+        request._replace(headers=others),
+        request._replace(headers=[each for each in request.headers if each[0] != "x-amz-target"]),
+    ):
+        with pytest.raises(Refused) as found:
+            verify(changed, OURS, region=REGION, now_ms=at_ms(request))
+        assert found.value.kind.code == "SignatureDoesNotMatch"
+
+
+def test_a_signature_is_good_for_a_quarter_of_an_hour_around_its_time() -> None:
+    request = signed()
+    quarter_ms = 15 * 60 * 1_000
+    for now_ms in (at_ms(request) - quarter_ms, at_ms(request) + quarter_ms):
+        verify(request, OURS, region=REGION, now_ms=now_ms)
+    for now_ms in (at_ms(request) - quarter_ms - 1, at_ms(request) + quarter_ms + 1):
+        with pytest.raises(Refused, match="Signature expired"):
+            verify(request, OURS, region=REGION, now_ms=now_ms)
+
+
+def test_a_signature_by_another_key_or_for_another_region_is_refused() -> None:
+    request = signed()
+    for credentials, region, code in (
+        (Credentials("AKIDEXAMPLE", "another"), REGION, "SignatureDoesNotMatch"),
+        (Credentials("ANOTHER", OURS.secret), REGION, "InvalidClientTokenId"),
+        (OURS, "eu-central-1", "SignatureDoesNotMatch"),
+    ):
+        with pytest.raises(Refused) as found:
+            verify(request, credentials, region=region, now_ms=at_ms(request))
+        assert found.value.kind.code == code
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        (None, "MissingAuthenticationToken"),
+        ("", "IncompleteSignature"),
+        ("Bearer pk_0", "IncompleteSignature"),
+        ("AWS4-HMAC-SHA256 Credential=a, SignedHeaders=b, Signature=c", "IncompleteSignature"),
+    ],
+)
+def test_a_header_that_is_no_signature_is_told_from_none(header: str | None, code: str) -> None:
+    headers = [("host", "localhost")] + ([] if header is None else [("authorization", header)])
+    with pytest.raises(Refused) as found:
+        verify(Signed("POST", "/", "", headers, b""), OURS, region=REGION, now_ms=NOW_MS)
+    assert found.value.kind.code == code
+
+
+def test_what_is_not_signed_does_not_make_a_signature_good() -> None:
+    request = signed()
+    fields = dict(request.headers)
+    without_host = fields["authorization"].replace("SignedHeaders=host;", "SignedHeaders=")
+    headers = [*((fields | {"authorization": without_host}).items())]
+    with pytest.raises(Refused, match="has to be signed"):
+        verify(request._replace(headers=headers), OURS, region=REGION, now_ms=at_ms(request))
+
+
+def test_a_server_with_credentials_serves_those_who_sign_with_them(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        port=0,
+        store="memory:",
+        data=tmp_path,
+        sqs=True,
+        sqs_account="123456789012",
+        sqs_region="eu-central-1",
+        sqs_access_key_id=OURS.key_id,
+        sqs_secret_access_key=OURS.secret,
+    )
+    good: dict[str, Any] = {
+        "aws_access_key_id": OURS.key_id,
+        "aws_secret_access_key": OURS.secret,
+        "region_name": "eu-central-1",
+    }
+    with server(settings) as running:
+        client = client_of(running.url, **good)
+        url = client.create_queue(QueueName="orders")["QueueUrl"]
+        assert url == f"{running.url}/123456789012/orders"
+        client.send_message(QueueUrl=url, MessageBody="größe")
+        older = older_client(running.url, tmp_path / "model", **good)
+        assert bodies(received(older, url)) == ["größe"]
+        arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        assert arn == "arn:aws:sqs:eu-central-1:123456789012:orders"
+        stranger = client_of(running.url, **(good | {"aws_secret_access_key": "guess"}))
+        assert refusal(stranger.list_queues)[0::2] == ("SignatureDoesNotMatch", 403)
+        for each in (client, older, stranger):
+            each.close()
+
+
+async def test_a_server_with_keys_lets_nobody_in_through_sqs_without_credentials() -> None:
+    async with open_sqs(access=Access(())) as sqs:
+        assert await sqs.refused("ListQueues") == "MissingAuthenticationToken"
+
+
+def test_settings_of_sqs_that_cannot_be_are_refused() -> None:
+    for bad in (
+        {"sqs_account": "12345"},
+        {"sqs_account": "abcdefghijkl"},
+        {"sqs_region": "Moon Base"},
+        {"sqs_access_key_id": "a"},
+        {"sqs_secret_access_key": "a"},
+    ):
+        with pytest.raises(BadSetting, match=next(iter(bad))):
+            ServerSettings(**bad)  # type: ignore[arg-type]
+    settings = ServerSettings(sqs=True)
+    check_sqs_is_secured(settings, has_keys=False)
+    with pytest.raises(NotSecured, match="sqs_access_key_id"):
+        check_sqs_is_secured(settings, has_keys=True)
+    check_sqs_is_secured(ServerSettings(), has_keys=True)
