@@ -15,6 +15,9 @@ import pytest
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 
+# A JVM of the tests lives for seconds: what its better compiler would gain, it never earns back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m")
+
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

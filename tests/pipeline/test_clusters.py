@@ -1,67 +1,19 @@
-"""The pipeline on clusters: executors that have no Penstock get it in a zip, and do the same as one machine does.
+"""The pipeline on a cluster: executors that have no Penstock get it in a zip, and do the same as one machine does.
 
-Each cluster takes many seconds to start, so each does everything at once: `cluster_job.py`.
+A cluster takes many seconds to start, so it does everything at once: `cluster_job.py`. Other kinds of clusters are
+tried by `make chaos`.
 """
 
-import json
 import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pytest
 
-import penstock
-from penstock.pipeline.packaging import write_package
-from tests.docs.serving import server
 from tests.pipeline import clusters
-from tests.pipeline.cluster_job import COPIES
+from tests.pipeline.cluster_site import Site, check, site, submitted
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_time]
-
-JOB = Path(__file__).with_name("cluster_job.py")
-PACKAGE = "penstock.zip/penstock/__init__.py"
-ACKED = 40
-BURIED = 3
-PATIENCE_S = 30.0
-
-
-class Site(NamedTuple):
-    """A server with a history to read, the zip to ship, and a folder for clusters to work in."""
-
-    url: str
-    shipped: Path
-    folder: Path
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("clusters")
-    shipped = folder / "shipped" / "penstock.zip"
-    shipped.parent.mkdir()
-    write_package(shipped)
-    clusters.write_bare_python(folder)
-    with server(folder / "data") as address:
-        make_history(f"http://{address}")
-        yield Site(f"http://{address}", shipped, folder)
-
-
-def make_history(url: str) -> None:
-    with penstock.connect(url) as client:
-        client.create_queue("orders", max_deliveries=1)
-        orders = client.queue("orders")
-        orders.send_many([f"order {number}" for number in range(ACKED + BURIED)])
-        batch = orders.receive(limit=ACKED + BURIED)
-        for message in batch[:BURIED]:
-            message.reject("no such address")
-        for message in batch[BURIED:]:
-            message.ack()
-        ends_at = time.monotonic() + PATIENCE_S
-        while len(orders.history().rows) < ACKED + BURIED:
-            assert time.monotonic() < ends_at, "the history does not follow"
-            time.sleep(0.1)
+__all__ = ["site"]
 
 
 def test_the_python_of_the_executors_has_no_penstock_of_its_own(site: Site) -> None:
@@ -73,70 +25,8 @@ def test_the_python_of_the_executors_has_no_penstock_of_its_own(site: Site) -> N
     assert "ModuleNotFoundError: No module named 'penstock'" in done.stderr
 
 
-def test_a_cluster_in_one_process_tree_runs_what_is_shipped(site: Site) -> None:
-    told = submitted(site, "local-cluster[2,1,1024]", "copies-local")
-
-    check(site, told, "copies-local")
-
-
 def test_a_standalone_master_with_two_workers_runs_what_is_shipped(site: Site) -> None:
     with clusters.standalone(site.folder, workers=2) as master:
         told = submitted(site, master, "copies-standalone")
-        looked = ran(site, "looked.json", master, imports=Path(penstock.__file__).parents[1])
 
     check(site, told, "copies-standalone")
-    # Who names the cluster to the job itself, and not to spark-submit, need not ship anything.
-    assert looked["driver"] == penstock.__file__
-    assert {PACKAGE in file for file, _ in looked["executors"]} == {True}
-
-
-def test_a_client_of_spark_connect_ships_the_package_itself(site: Site) -> None:
-    prepare(site, "copies-connect")
-    with clusters.connect_server(site.folder) as remote:
-        told = ran(site, "connect.json", site.url, "copies-connect", remote, site.shipped, imports=site.shipped)
-
-    check(site, told, "copies-connect")
-
-
-def submitted(site: Site, master: str, queue: str) -> dict[str, Any]:
-    """Run the job on a cluster and return what it told."""
-    answer = site.folder / f"{queue}.json"
-    prepare(site, queue)
-    command: list[str | Path] = [JOB, answer, site.url, queue, site.folder / f"{queue}.archive"]
-    clusters.submit(master, command, shipped=site.shipped, folder=site.folder)
-    told: dict[str, Any] = json.loads(answer.read_text())
-    # Each worker has an executor in a folder of its own, and both had tasks.
-    assert len({folder for _, folder in told["executors"]}) == 2
-    assert archived(site.folder / f"{queue}.archive") == ACKED + BURIED
-    return told
-
-
-def ran(site: Site, answer: str, *words: str | Path, imports: Path) -> dict[str, Any]:
-    """Run the job in a Python without spark-submit, which imports Penstock from one place, and return what it told."""
-    command: list[str | Path] = [site.folder / clusters.PYTHON, JOB, site.folder / answer, *words]
-    environment = {**clusters.environment(site.folder), "PYTHONPATH": str(imports)}
-    done = subprocess.run(command, env=environment, cwd=site.folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4_000:]
-    told: dict[str, Any] = json.loads((site.folder / answer).read_text())
-    return told
-
-
-def archived(root: Path) -> int:
-    """Count the rows of the queue that every cluster reads, as any reader of Parquet sees them."""
-    rows = ds.dataset(root / "messages", partitioning="hive")
-    return int(rows.count_rows(filter=ds.field("queue") == "orders"))
-
-
-def prepare(site: Site, queue: str) -> None:
-    with penstock.connect(site.url) as client:
-        client.create_queue(queue)
-
-
-def check(site: Site, told: dict[str, Any], queue: str) -> None:
-    assert told["driver"] == f"{site.shipped}/penstock/__init__.py"
-    # Not the driver's own, which is on the same machine here, but a copy that the executor was given.
-    assert {PACKAGE in file and str(site.shipped) not in file for file, _ in told["executors"]} == {True}
-    assert told["history"] == {"acked": ACKED, "buried": BURIED}
-    with penstock.connect(site.url) as client:
-        copies = client.queue(queue).receive(limit=1_000)
-        assert sorted(int(message.text) for message in copies) == list(range(COPIES))

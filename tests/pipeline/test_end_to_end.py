@@ -155,9 +155,8 @@ class World(NamedTuple):
     archived: Outcome
 
 
-@pytest.fixture(scope="module")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("world")
+@contextmanager
+def archived_world(spark: SparkSession, folder: Path) -> Iterator[World]:
     root, trims = folder / "archive", list[Trim]()
     staging = root / "staging"
 
@@ -169,7 +168,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         with connect(f"http://{address}") as client:
             record = traffic.begin(client)
             archive_until(client, record, url, root, lambda: is_staging_after(0))
-            archive_until(client, record, url, root, lambda: is_staging_after(2))
+            archive_until(client, record, url, root, lambda: is_staging_after(1))
         history_of(f"http://{address}", len(record.acked) + len(record.buried))
         archived = archive.run(
             spark, ArchiveOptions(source=Place(where=url), root=str(root), is_trimming=True), Silent()
@@ -177,10 +176,20 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield World(f"http://{address}", record, root, trims, archived)
 
 
-pytestmark = pytest.mark.slow
+@pytest.mark.slow
+def test_what_a_queue_forgets_is_archived_counted_triaged_replayed_and_audited(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # One test, as its world is a minute in the making.
+    with archived_world(spark, tmp_path) as world:
+        check_archive(world)
+        check_signals(spark, world, tmp_path)
+        check_triage_and_replay(spark, world, tmp_path)
+        check_audit(spark, world, tmp_path)
 
 
-def test_an_archiver_that_is_killed_twice_has_each_row_once_and_drops_only_what_it_has(world: World) -> None:
+def check_archive(world: World) -> None:
+    """An archiver that is killed twice has each row once, and lets the server drop only what it has."""
     root, record = world.root, world.record
     table = ds.dataset(root / "messages", format="parquet", partitioning="hive").to_table(columns=list(COLUMNS))
     found = [tuple(row[name] for name in COLUMNS) for row in table.to_pylist()]
@@ -198,9 +207,8 @@ def test_an_archiver_that_is_killed_twice_has_each_row_once_and_drops_only_what_
     assert len(queues["orders.dead"]["settings"]["tiers"]["weights"]) == 5
 
 
-def test_the_signals_of_an_archive_are_those_that_the_client_saw(
-    spark: SparkSession, world: World, tmp_path: Path
-) -> None:
+def check_signals(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """The signals of an archive are those that the client saw."""
     record = world.record
     signals.run(spark, SignalsOptions(place=Place(where=str(world.root)), out=str(tmp_path / "out")), Silent())
 
@@ -221,14 +229,14 @@ def test_the_signals_of_an_archive_are_those_that_the_client_saw(
     assert {row["id"] for row in escalated} == record.escalated
 
 
-def test_triage_finds_the_planted_causes_and_replay_sends_one_of_them_once(
-    spark: SparkSession, world: World, tmp_path: Path
-) -> None:
+def check_triage_and_replay(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """Triage finds the planted causes, and replay sends one of them, once."""
     planted = Counter(world.record.buried.values())
     place, out = Place(where=str(world.root)), tmp_path / "triage"
     triage.run(spark, TriageOptions(place=place, out=str(out)), Silent())
     files = {path: json.loads(path.read_text())["signatures"] for path in (out / "signatures").iterdir()}
     counts = [sum(each["count"] for each in entries) for entries in files.values()]
+    assert len(planted) == 3
     assert Counter(counts) == Counter(planted.values())
 
     chosen = next(path for path, entries in files.items() if "ValueError" in entries[0]["signature"])
@@ -237,7 +245,7 @@ def test_triage_finds_the_planted_causes_and_replay_sends_one_of_them_once(
     with connect(world.url) as client:
         client.create_queue("again")
         sent = [replay.run(spark, options, Silent()).figures["sent"] for _ in range(2)]
-        received = client.queue("again").receive(limit=100)
+        received = client.queue("again").receive(limit=1_000)
         origins = {message.attributes["replayed-from"] for message in received}
         received.ack()
     assert sent == [planted[1], 0]
@@ -245,9 +253,8 @@ def test_triage_finds_the_planted_causes_and_replay_sends_one_of_them_once(
     assert origins == {message for message, kind in world.record.buried.items() if kind == 1}
 
 
-def test_an_audit_of_it_all_is_balanced_and_finds_what_was_never_there(
-    spark: SparkSession, world: World, tmp_path: Path
-) -> None:
+def check_audit(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """The books are balanced, and a planted loss is found."""
     ids = tmp_path / "sent.txt"
     ids.write_text("\n".join(world.record.sent))
     options = AuditOptions(server=Place(where=world.url), history=str(world.root), sent=str(ids))

@@ -17,7 +17,7 @@ DELIVERIES_MAX = 3
 PRIORITIES = ("CRITICAL", "NORMAL", "BACKGROUND")
 # Each text differs from message to message and is the same failure: what triage is to find out.
 FAILURES = (
-    "ConnectionError: 10.0.{n}.7:5432 does not answer after {n}.5 s",
+    "ConnectionError: 10.0.7.{octet}:5432 does not answer after {n}.5 s",
     "ValueError: order {n} has no customer '{n:x}af'",
     'Traceback (most recent call last):\n  File "/srv/app/{n}/pay.py", line {n}, in charge\nTimeoutError: card {n}',
 )
@@ -70,7 +70,7 @@ def _work(record: Record, message: SyncMessage) -> None:
     if n % 10 == 7:
         # Each tenth fails for good, in one of three ways.
         kind = n // 10 % len(FAILURES)
-        message.release(FAILURES[kind].format(n=n))
+        message.release(FAILURES[kind].format(n=n, octet=n % 250))
         if record.deliveries[message.id] == DELIVERIES_MAX:
             record.buried[message.id] = kind
     elif n % 10 == 3 and record.deliveries[message.id] == 1:
