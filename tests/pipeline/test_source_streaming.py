@@ -146,7 +146,7 @@ def test_a_checkpoint_of_another_history_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_tells_less_than_its_server_is_waited_for(tmp_path: Path) -> None:
-    async def look() -> dict[str, int]:
+    async def look() -> list[dict[str, int]]:
         async with ThreadWorkers(1, halt) as workers:
             log = await DiskLog.open(system_runtime(tmp_path, workers), "history", LOG_SETTINGS)
             for settlements in FRAMES:
@@ -154,10 +154,11 @@ def test_a_folder_that_tells_less_than_its_server_is_waited_for(tmp_path: Path) 
             # As a server has told it: all that is durable. No marker in the folder says so of the last frame.
             start = {"0": 6 << 17}
             seen = stream_of({"path": str(tmp_path)}).latestOffset(start, ALL)
+            begun = stream_of({"path": str(tmp_path), "startingOffsets": json.dumps(start)}).initialOffset()
             await log.close()
-            return seen
+            return [seen, begun]
 
-    assert asyncio.run(look()) == {"0": 6 << 17}
+    assert asyncio.run(look()) == [{"0": 6 << 17}] * 2
 
 
 def test_what_a_stream_cannot_do_is_refused(tmp_path: Path) -> None:
