@@ -48,8 +48,8 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name.
         with open_histories(self._options) as histories:
             starts = {rows.shard: rows.start for rows in batch_ranges(histories, self._options)}
-            # A shard without rows to read begins at its end, or where it was said to if that is further on: a folder tells
-            # less than its server has told already, and none of that is to be read twice.
+            # A shard without rows to read begins at its end, or where it was said to if that is further on: a folder
+            # tells less than its server has told already, and none of that is to be read twice.
             said = self._options.starting if isinstance(self._options.starting, dict) else {}
             return {
                 str(shard): starts.get(shard, max(kept.end, said.get(shard, 0)))
