@@ -5,6 +5,7 @@ What the jobs say is held against what the client knows by itself (`traffic.py`)
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -103,7 +104,7 @@ def archive_until(client: SyncClient, record: Record, url: str, root: Path, is_t
     options = ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--trim"]
     deadline = time.monotonic() + PATIENCE_S
     with subprocess.Popen(
-        [*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             while not is_time():
@@ -113,10 +114,8 @@ def archive_until(client: SyncClient, record: Record, url: str, root: Path, is_t
                 # The load comes in waves, so that there is something for a next batch.
                 time.sleep(0.5)
         finally:
-            process.send_signal(signal.SIGKILL)
-            # Its JVM holds the other end for a moment; nobody reads it.
-            if process.stderr:
-                process.stderr.close()
+            # Its JVM, too: left alone, that would write on for a moment.
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def history_of(url: str, rows: int) -> list[tuple[Any, ...]]:
