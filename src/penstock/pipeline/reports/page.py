@@ -156,7 +156,7 @@ _STYLE = (
     + ".wide{overflow-x:auto;margin:12px 0 20px}"
     "table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}"
     "th,td{text-align:left;padding:5px 14px 5px 0;border-bottom:1px solid var(--rule);vertical-align:top}"
-    "td{overflow-wrap:anywhere;max-width:52ch}"
+    "td{overflow-wrap:break-word;max-width:52ch}"
     "th{font-weight:600;color:var(--faint);white-space:nowrap}"
     ".number{text-align:right}td.number{white-space:nowrap}"
     "pre{background:var(--raised);border:1px solid var(--rule);border-radius:8px;padding:12px;overflow-x:auto;"
