@@ -29,7 +29,7 @@ from pathlib import Path
 from tests.docs.pages import KINDS, ROOT, Block, Page
 from tests.docs.serving import SAID, server
 
-COMMAND_SECONDS_MAX = 120
+COMMAND_SECONDS_MAX = 300
 _END = "--end-of-command--"
 _ASKS_FOR_A_SERVER = re.compile(
     rf"{re.escape(SAID)}|\bconnect\(\)|^\$ penstock (queue|send|receive|peek|top|dlq|escalate|explain)\b", re.MULTILINE

@@ -43,7 +43,7 @@ from tests.docs.serving import server
 from tests.pipeline import traffic
 from tests.pipeline.traffic import PRIORITIES, Record
 
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 COLUMNS = ("queue", "first_queue", "sent_tier", "number", "outcome", "tier", "error", "offset")
 
 
