@@ -71,6 +71,11 @@ SQS_FAILED = Note(
     "error",
     "A call of SQS was answered with 500: a mistake of ours, with the trace of where it was made.",
 )
+KAFKA_FAILED = Note(
+    "kafka.failed",
+    "error",
+    "A request of a Kafka client ended its connection: a mistake of ours, with the trace of where it was made.",
+)
 KEYS_CHANGED = Note("keys.changed", "info", "The file with the keys was replaced, and other keys are good now.")
 KEYS_DAMAGED = Note(
     "keys.damaged", "error", "The file with the keys cannot be used; those that were good before still are. Mend it."
@@ -110,6 +115,7 @@ NOTES: tuple[Note, ...] = (
     HISTORY_AHEAD,
     REST_FAILED,
     SQS_FAILED,
+    KAFKA_FAILED,
     KEYS_CHANGED,
     KEYS_DAMAGED,
     SERVER_STARTED,
