@@ -63,6 +63,14 @@ HISTORY_AHEAD = Note(
     "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
     "journal. It goes on from where the journal ends.",
 )
+STREAMS_UPKEEP_FAILED = Note(
+    "streams.upkeep_failed",
+    "error",
+    "Looking after a partition went wrong; it is tried again. Until then what is old stays, and the partition grows.",
+)
+STREAMS_CLEANED = Note(
+    "streams.cleaned", "info", "Segments of a compacted partition were rewritten; says how large they were and are."
+)
 REST_FAILED = Note(
     "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
 )
@@ -113,6 +121,8 @@ NOTES: tuple[Note, ...] = (
     HISTORY_STALLED,
     HISTORY_RESUMED,
     HISTORY_AHEAD,
+    STREAMS_UPKEEP_FAILED,
+    STREAMS_CLEANED,
     REST_FAILED,
     SQS_FAILED,
     KAFKA_FAILED,

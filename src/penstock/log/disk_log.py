@@ -24,6 +24,7 @@ import errno
 import struct
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -38,6 +39,7 @@ from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
 from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted, Recovered, recover, remove_segment
+from penstock.log.replacing import put_in_place, remove_replaced
 from penstock.log.roll import roll
 from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
@@ -84,6 +86,9 @@ class DiskLog:
         self.was_clean = found.was_clean
         # Set when a segment has been closed; cleared by whoever waits for it.
         self.rolled = asyncio.Event()
+        # Told of each commit when it is durable, with the size of its batches.
+        self.advanced: Callable[[int], None] | None = None
+        self._roll_wanted: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(cls, runtime: Runtime, folder: str, settings: LogSettings = DEFAULTS) -> "DiskLog":
@@ -232,6 +237,9 @@ class DiskLog:
         except FileNotFoundError as error:
             if offset < self._start_offset:
                 raise OffsetOutOfRange(f"offset {offset} of {self._folder} has just been dropped") from None
+            if segment not in self._closed:
+                # Another file has taken its place.
+                return await self._source(offset)
             raise LogCorrupted(f"{self._folder}/{segment_name(segment.base_offset)}", "it is gone") from error
 
     async def drop_before(self, offset: int) -> None:
@@ -296,6 +304,7 @@ class DiskLog:
         if self._is_closing:
             return
         self._is_closing = True
+        self._end_roll()
         await self.wait_durable(self._end_offset)
         await self._jobs.alone(self._close_now)
         self._is_closed = True
@@ -323,9 +332,47 @@ class DiskLog:
     def _next_manifest(self) -> Manifest:
         return replace(self._manifest, sequence=self._manifest.sequence + 1, epochs=tuple(self._epochs))
 
+    def resize_segments(self, *, bytes_max: int, age_ms_max: int) -> None:
+        """Close segments at another size and age from now on."""
+        self._settings = replace(self._settings, segment_bytes_max=bytes_max, segment_age_ms_max=age_ms_max)
+
+    async def roll(self) -> None:
+        """Close the active segment now, unless it is empty or the disk has no room for another.
+
+        So that what is in it can be dropped or replaced, although nothing more comes.
+        """
+        self._refuse_if_closing()
+        await self.wait_durable(self._end_offset)
+        if self._tail.active.begun_at_ms is None:
+            return
+        if self._roll_wanted is None:
+            self._roll_wanted = asyncio.get_running_loop().create_future()
+        self._jobs.schedule()
+        await asyncio.shield(self._roll_wanted)
+
+    async def replace_closed(self, old: Sequence[Segment], new: Segment, file: str) -> None:
+        """Put a file in the place of closed segments that follow each other, and whose offsets it uses up alike.
+
+        The file is in the folder of the log, and durable. Reads that have begun go on
+        with what they have. After a crash the old ones are there, or the new one.
+        """
+        first = self._closed.index(old[0])
+        assert self._closed[first : first + len(old)] == list(old), "the segments are no longer there"
+        assert (new.base_offset, new.next_offset) == (old[0].base_offset, old[-1].next_offset)
+
+        def done(_: None) -> None:
+            self._closed[first : first + len(old)] = [new]
+            for segment in old:
+                self._reader.forget(segment.base_offset)
+
+        disk, folder = self._runtime.disk, self._folder
+        await self._jobs.alone(lambda: put_in_place(disk, folder, new.base_offset, file), then=done)
+        # Only now: until the new one was known, readers were sent to these.
+        await self._jobs.alone(lambda: remove_replaced(disk, folder, old[1:]))
+
     def _next_commit(self) -> Job | None:
         if not self._pending:
-            return None
+            return self._lone_roll() if self._roll_wanted is not None else None
         batches, size = gather(self._pending, self._settings.commit_bytes_max)
         for _ in batches:
             self._pending.popleft()
@@ -346,12 +393,32 @@ class DiskLog:
 
         return work, lambda: self._committed(commit)
 
+    def _lone_roll(self) -> Job:
+        """Roll without a commit: everything is durable, and nothing waits to be."""
+        commit = Commit([], 0, self._tail.active)
+        self._tail.rolling_to_bytes = self._tail.promised_bytes + self._settings.allocate_bytes
+        base_offset = self._end_offset
+
+        def work() -> None:
+            state = replace(self._next_manifest(), active_offset=base_offset)
+            try:
+                if roll(self._runtime, self._folder, self._settings, self._tail, commit, state):
+                    self._manifest = state
+            except OSError as error:
+                self._fail(error)
+
+        return work, lambda: self._rolled(commit)
+
     def _must_roll(self) -> bool:
         active, settings = self._tail.active, self._settings
         if active.begun_at_ms is None or active.end_bytes < self._roll_not_before_bytes:
             return False
         age_ms = self._runtime.clock.now_ms() - active.begun_at_ms
-        return active.end_bytes >= settings.segment_bytes_max or age_ms >= settings.segment_age_ms_max
+        return (
+            self._roll_wanted is not None
+            or active.end_bytes >= settings.segment_bytes_max
+            or age_ms >= settings.segment_age_ms_max
+        )
 
     def _write(self, commit: Commit) -> None:
         """Runs in a worker: the one place where batches reach the disk."""
@@ -377,12 +444,15 @@ class DiskLog:
         self._tail.pending_bytes -= commit.batch_bytes
         self._durable_offset = commit.next_offset
         self._waiters.wake(self._durable_offset)
+        if self.advanced is not None:
+            self.advanced(commit.batch_bytes)
         if self._settings.sync == "interval":
             self._sync_later()
 
     def _rolled(self, commit: Commit) -> None:
         """Go on in the new segment, or, if there was no space for one, in the old."""
         self._tail.rolling_to_bytes = None
+        self._end_roll()
         old = commit.rolled_from
         if old is None:
             self._roll_not_before_bytes = self._tail.active.end_bytes + max(self._settings.allocate_bytes, 1)
@@ -395,6 +465,11 @@ class DiskLog:
         self._tail.active = commit.active
         self._roll_not_before_bytes = 0
         self.rolled.set()
+
+    def _end_roll(self) -> None:
+        if self._roll_wanted is not None and not self._roll_wanted.done():
+            self._roll_wanted.set_result(None)
+        self._roll_wanted = None
 
     def _sync_later(self) -> None:
         if not self._sync_is_due:
