@@ -69,6 +69,15 @@ FETCH_BYTES_MAX = 64 * MIB
 FETCHES_WAITING_MAX = 16_000
 CLEANED_KEYS_MAX = 1_000_000
 CLEANINGS_MAX = 64
+GROUPS_MAX = 10_000
+GROUP_NAME_BYTES_MAX = 255
+GROUP_MEMBERS_MAX = 1_000
+GROUP_BYTES_MAX = 4 * MIB
+MEMBER_BYTES_MAX = 512 * KIB
+MEMBER_PROTOCOLS_MAX = 64
+CLIENT_NAME_CHARACTERS_MAX = 255
+OFFSETS_MAX = 1_000_000
+OFFSET_METADATA_BYTES_MAX = 4_096
 
 HISTORY_ROWS_MIN = 4_096
 HISTORY_WAIT_MS = 1_000
@@ -149,6 +158,17 @@ LIMITS: tuple[Limit, ...] = (
     Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
+    Limit("GROUPS_MAX", GROUPS_MAX, "groups", "Of consumers, those that only keep offsets included."),
+    Limit("GROUP_NAME_BYTES_MAX", GROUP_NAME_BYTES_MAX, "bytes", "The name of a consumer group, or of an instance."),
+    Limit("GROUP_MEMBERS_MAX", GROUP_MEMBERS_MAX, "members", "In one consumer group, those about to join included."),
+    Limit("GROUP_BYTES_MAX", GROUP_BYTES_MAX, "bytes", "Said by all members of a group, and as much assigned to them."),
+    Limit("MEMBER_BYTES_MAX", MEMBER_BYTES_MAX, "bytes", "Said by one member of a group when it joins."),
+    Limit("MEMBER_PROTOCOLS_MAX", MEMBER_PROTOCOLS_MAX, "protocols", "Offered by one member of a group."),
+    Limit(
+        "CLIENT_NAME_CHARACTERS_MAX", CLIENT_NAME_CHARACTERS_MAX, "characters", "Kept of a member's client and host."
+    ),
+    Limit("OFFSETS_MAX", OFFSETS_MAX, "offsets", "Committed by all consumer groups together."),
+    Limit("OFFSET_METADATA_BYTES_MAX", OFFSET_METADATA_BYTES_MAX, "bytes", "Kept with a committed offset."),
     Limit("HISTORY_ROWS_MIN", HISTORY_ROWS_MIN, "rows", "Settled messages that a frame of the history waits for."),
     Limit("HISTORY_WAIT_MS", HISTORY_WAIT_MS, "ms", "How long a frame of the history waits for them."),
     Limit("HISTORY_ROWS_MAX", HISTORY_ROWS_MAX, "rows", "In one frame of the history, or in one page."),

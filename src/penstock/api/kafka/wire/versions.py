@@ -65,7 +65,7 @@ OFFERED: dict[int, Offer] = {
     Api.SYNC_GROUP: Offer(0, 5, 4),
     Api.DESCRIBE_GROUPS: Offer(0, 6, 5),
     Api.LIST_GROUPS: Offer(0, 5, 3),
-    Api.SASL_HANDSHAKE: Offer(0, 1, _NEVER),
+    Api.SASL_HANDSHAKE: Offer(1, 1, _NEVER),
     Api.API_VERSIONS: Offer(0, 4, 3),
     Api.CREATE_TOPICS: Offer(2, 7, 5),
     Api.DELETE_TOPICS: Offer(1, 6, 4),

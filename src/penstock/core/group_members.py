@@ -1,0 +1,141 @@
+"""One member of a consumer group, what it reads, and how all of them choose a protocol."""
+
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.core.group_calls import JoinedMember, JoinRequest, MemberDescription
+from penstock.core.limits import CLIENT_NAME_CHARACTERS_MAX
+
+CONSUMER = "consumer"
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+_VERSION_AND_COUNT = struct.Struct(">hi")
+_LENGTH = struct.Struct(">h")
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    # When it is given up, unless it is heard of before. Whoever waits for an answer of ours cannot speak, so
+    # nothing is counted meanwhile.
+    until_ms: int = 0
+    join_ticket: int | None = None
+    sync_ticket: int | None = None
+    # Whether it has asked for its assignment in this generation.
+    has_synced: bool = False
+    # Whether it has been in no generation yet: nothing is assigned to it, so it can go without a trace.
+    is_new: bool = True
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.join_ticket is not None or self.sync_ticket is not None
+
+    @property
+    def is_static(self) -> bool:
+        return self.instance_id is not None
+
+    @property
+    def size_bytes(self) -> int:
+        return size_bytes(self.protocols)
+
+    def touch(self, now_ms: int) -> None:
+        self.until_ms = now_ms + self.session_timeout_ms
+
+    def take(self, request: JoinRequest) -> None:
+        """Become what a new join says."""
+        self.client_id = request.client_id[:CLIENT_NAME_CHARACTERS_MAX]
+        self.client_host = request.client_host[:CLIENT_NAME_CHARACTERS_MAX]
+        self.session_timeout_ms = request.session_timeout_ms
+        # Clients too old to say mean the same by both.
+        self.rebalance_timeout_ms = max(request.rebalance_timeout_ms, 0) or request.session_timeout_ms
+        self.protocols = request.protocols
+
+    def metadata(self, protocol: str) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def joined(self, protocol: str) -> JoinedMember:
+        return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol))
+
+    def describe(self, protocol: str) -> MemberDescription:
+        return MemberDescription(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.metadata(protocol),
+            self.assignment,
+        )
+
+
+def new_member(member_id: str, request: JoinRequest) -> Member:
+    member = Member(
+        member_id=member_id,
+        instance_id=request.instance_id,
+        client_id="",
+        client_host="",
+        session_timeout_ms=0,
+        rebalance_timeout_ms=0,
+        protocols=(),
+    )
+    member.take(request)
+    return member
+
+
+def size_bytes(protocols: Protocols) -> int:
+    return sum(len(name.encode()) + len(metadata) for name, metadata in protocols)
+
+
+def choose_protocol(votes: Collection[Protocols]) -> str:
+    """Return the protocol most members like best of those that all know; of equals, the first by name.
+
+    >>> choose_protocol([(("range", b""), ("sticky", b"")), (("sticky", b""), ("range", b"")), (("sticky", b""),)])
+    'sticky'
+    """
+    known = known_by_all(votes)
+    assert known, "nobody was let in who knows none of them"
+    count = dict.fromkeys(sorted(known), 0)
+    for protocols in votes:
+        count[next(name for name, _ in protocols if name in known)] += 1
+    return max(count, key=count.__getitem__)
+
+
+def known_by_all(votes: Collection[Protocols]) -> set[str]:
+    """Return the names that are in every vote; there is at least one vote."""
+    return set.intersection(*({name for name, _ in protocols} for protocols in votes))
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """Return the topics in what a consumer says of itself, or None if it cannot be read.
+
+    It begins with a version and the names, in all versions; what follows is no
+    business of a broker.
+
+    >>> sorted(subscribed_topics(bytes.fromhex("0000 00000002 0001 61 0001 62 ffffffff")))
+    ['a', 'b']
+    >>> subscribed_topics(b"junk") is None
+    True
+    """
+    topics = set()
+    try:
+        _, count = _VERSION_AND_COUNT.unpack_from(metadata)
+        at = _VERSION_AND_COUNT.size
+        # Each takes two bytes at least, so this ends with the bytes whatever the count says.
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(metadata, at)
+            name = metadata[at + _LENGTH.size : at + _LENGTH.size + length]
+            if length < 0 or len(name) < length:
+                return None
+            topics.add(name.decode())
+            at += _LENGTH.size + length
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)
