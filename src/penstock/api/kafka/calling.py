@@ -1,7 +1,7 @@
 """What every request is answered with: the broker's parts, who asks, and from where."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +25,7 @@ class Service:
     # Whether a topic that somebody asks for is made.
     has_auto_create: bool = True
     # What a topic is like if its maker does not say.
-    topic_defaults: TopicSettings = TopicSettings()
+    topic_defaults: TopicSettings = field(default_factory=TopicSettings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,5 +138,3 @@ def _coordinator(call: Call, key: str, kind: int) -> Values:
         where = {"node_id": -1, "host": "", "port": -1}
         return {**where, "key": key, "error_code": code_of(error), "error_message": str(error)}
     return {"key": key, "node_id": NODE_ID, "host": host, "port": port, "error_code": 0, "error_message": None}
-
-

@@ -120,9 +120,7 @@ def _meant(name: str, text: str | None) -> Mapping[str, Any]:
 
 def described(settings: TopicSettings, defaults: TopicSettings) -> list[Values]:
     """Return every setting of a topic, as CreateTopics and DescribeConfigs say it."""
-    rows = [
-        _row(name, config.kind, config.said(settings), config.said(defaults)) for name, config in CONFIGS.items()
-    ]
+    rows = [_row(name, config.kind, config.said(settings), config.said(defaults)) for name, config in CONFIGS.items()]
     return rows + [_row(name, kind, value, value, is_fixed=True) for name, (kind, value) in FIXED.items()]
 
 
@@ -246,5 +244,3 @@ async def _alter(call: Call, resource: SimpleNamespace, change: Change) -> Value
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
     return {"error_code": error, "error_message": message, "resource_type": kind, "resource_name": name}
-
-

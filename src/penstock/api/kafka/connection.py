@@ -151,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a client may go as it likes.
         shared = self._shared
         self._is_closing, self.due_at = True, inf
         for exchange in self._waiting:
@@ -278,7 +278,8 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     async def _run(self, exchange: Exchange, header: Header) -> None:
-        assert self._conversation is not None and exchange.frame is not None
+        assert self._conversation is not None
+        assert exchange.frame is not None
         try:
             body = await self._conversation.answer(header, exchange.frame)
             exchange.answer = None if body is None else framed(header, body)
@@ -289,7 +290,9 @@ class Connection(asyncio.BufferedProtocol):
             exchange.answer = None if ended.parts is None else framed(header, ended.parts)
         except Exception as error:
             exchange.is_last = True
-            self._shared.note(KAFKA_FAILED, key=header.key, version=header.version, error="".join(traceback.format_exception(error)))
+            self._shared.note(
+                KAFKA_FAILED, key=header.key, version=header.version, error="".join(traceback.format_exception(error))
+            )
         finally:
             exchange.is_done = True
             exchange.frame = None

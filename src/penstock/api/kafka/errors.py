@@ -1,5 +1,7 @@
 """Every error that is answered, in one table: from our exceptions to Kafka's numbers."""
 
+from collections.abc import Iterable
+
 from kio.schema.errors import ErrorCode
 
 from penstock.broker.access import NotAllowed
@@ -128,7 +130,8 @@ _COORDINATOR = {
 
 def code_of(error: Exception) -> ErrorCode:
     """Return Kafka's number for one of `REFUSALS`."""
-    return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
+    kinds: Iterable[type] = type(error).__mro__
+    return next(code for kind in kinds if (code := _CODES.get(kind)) is not None)
 
 
 def group_code_of(error: Exception) -> ErrorCode:

@@ -52,9 +52,7 @@ def _one(topics: Topics, caller: Caller, wanted: Wanted) -> FetchOne:
 
 def _found(wanted: Wanted, fetched: Fetched) -> Found:
     error = 0 if fetched.error is None else _code(wanted, fetched.error)
-    return Found(
-        wanted.topic, wanted.partition, error, fetched.high_watermark, fetched.start_offset, fetched.batches
-    )
+    return Found(wanted.topic, wanted.partition, error, fetched.high_watermark, fetched.start_offset, fetched.batches)
 
 
 def _code(wanted: Wanted, error: Exception) -> int:

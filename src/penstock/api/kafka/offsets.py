@@ -61,7 +61,10 @@ async def _commit(call: Call, rows: Sequence[Commit]) -> list[int]:
 async def offset_fetch(call: Call) -> Values:
     request = call.request
     if hasattr(request, "groups"):
-        return {"throttle_time": 0, "groups": [await _fetch(call, each.group_id, each.topics) for each in request.groups]}
+        return {
+            "throttle_time": 0,
+            "groups": [await _fetch(call, each.group_id, each.topics) for each in request.groups],
+        }
     return {"throttle_time": 0, **await _fetch(call, request.group_id, request.topics)}
 
 

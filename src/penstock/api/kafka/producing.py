@@ -22,9 +22,7 @@ from penstock.streams.partition import Appended
 _ACKS = (-1, 0, 1)
 
 
-async def produce(
-    service: Service, caller: Caller, request: ProduceRequest, turn: asyncio.Lock
-) -> list[Row] | None:
+async def produce(service: Service, caller: Caller, request: ProduceRequest, turn: asyncio.Lock) -> list[Row] | None:
     """Return what became of each part; None if nobody wants to know.
 
     ``turn`` is held while parts are appended: requests of one connection take it in their order.
@@ -36,9 +34,7 @@ async def produce(
     return [each if isinstance(each, Row) else await _settle(service, *each) for each in begun]
 
 
-async def _append(
-    service: Service, caller: Caller, request: ProduceRequest, part: Part
-) -> Row | tuple[Part, Appended]:
+async def _append(service: Service, caller: Caller, request: ProduceRequest, part: Part) -> Row | tuple[Part, Appended]:
     try:
         if request.transactional_id is not None:
             raise NoTransactions("transactions are not offered by this server")

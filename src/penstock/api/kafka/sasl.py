@@ -11,7 +11,9 @@ from penstock.broker.access import EVERYBODY, Access, Caller, KeyNeeded, KeyUnkn
 
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN,)
-_FAILED = "the user or the key is not one of this server's; the user is the id or the name of a key, the password the key"
+_FAILED = (
+    "the user or the key is not one of this server's; the user is the id or the name of a key, the password the key"
+)
 
 
 class Login:

@@ -20,7 +20,9 @@ async def create_topics(call: Call) -> Values:
     names = [topic.name for topic in call.request.topics]
     return {
         "throttle_time": 0,
-        "topics": [await _create(call, topic, is_repeated=names.count(topic.name) > 1) for topic in call.request.topics],
+        "topics": [
+            await _create(call, topic, is_repeated=names.count(topic.name) > 1) for topic in call.request.topics
+        ],
     }
 
 
@@ -147,5 +149,3 @@ async def _trim(call: Call, topic: str, part: SimpleNamespace) -> Values:
     except REFUSALS as problem:
         error = code_of(problem)
     return {"partition_index": part.partition_index, "low_watermark": start_offset, "error_code": error}
-
-

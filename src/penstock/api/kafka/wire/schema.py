@@ -140,7 +140,7 @@ def _single(
     kind: Any, field: "dataclasses.Field[Any]", *, is_flexible: bool, is_nullable: bool = False
 ) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
     if dataclasses.is_dataclass(kind):
-        plan = _plan_of(kind)
+        plan: Plan = _plan_of(kind)  # type: ignore[arg-type]
         return _nullable_structure(plan) if is_nullable else (plan.read, plan.write)
     name: str = field.metadata["kafka_type"]
     if name == "string":
