@@ -309,8 +309,8 @@ async def _listening_for_kafka(
         yield nothing
         return
     # The tables of Kafka's messages take memory that servers without Kafka do not need.
-    from penstock.api.kafka.front import Limits, serving
-    from penstock.api.kafka.front import Service as KafkaService
+    from penstock.api.kafka.front import Limits, serving  # noqa: PLC0415
+    from penstock.api.kafka.front import Service as KafkaService  # noqa: PLC0415
 
     service = KafkaService(
         topics=streams.topics,
