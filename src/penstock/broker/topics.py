@@ -152,18 +152,18 @@ class Topics:
         that too much waits for the disk: wait for `room`, and try again before anything
         that came later on the same connection.
         """
-        found = self._partition(topic, partition)
-        try:
-            return found.append(batch, self._clock.now_ms())
-        except LogClosed:
-            self._streams.find(topic)
-            raise
+        return self._partition(topic, partition).append(batch, self._clock.now_ms())
 
     async def settled(self, topic: str, partition: int, appended: Appended) -> Produced:
-        """Return when a batch is durable, or the one that it repeats."""
-        found = self._partition(topic, partition)
-        await found.log.wait_durable(appended.next_offset)
-        return Produced(appended.base_offset, appended.appended_at_ms, found.start_offset, appended.is_duplicate)
+        """Return when a batch is durable, or the one that it repeats; raises if its topic is deleted meanwhile."""
+        # Not looked up by its name: there may be another topic of that name by now.
+        found = appended.partition
+        try:
+            await found.log.wait_durable(appended.next_offset)
+        except LogClosed:
+            self._partition(topic, partition)
+            raise
+        return _produced(found, appended)
 
     async def room(self, topic: str, partition: int) -> None:
         """Return when some of what waits for the disk of a partition has been written."""
@@ -177,10 +177,7 @@ class Topics:
                 break
             except LogBusy:
                 await self.room(topic, partition)
-        if waits:
-            return await self.settled(topic, partition, appended)
-        start_offset = self._partition(topic, partition).start_offset
-        return Produced(appended.base_offset, appended.appended_at_ms, start_offset, appended.is_duplicate)
+        return await self.settled(topic, partition, appended) if waits else _produced(appended.partition, appended)
 
     async def new_producer(self) -> tuple[int, int]:
         """Return a producer id that nobody ever had, and its first epoch."""
@@ -279,6 +276,10 @@ class Topics:
 
     def _partition(self, topic: str, partition: int) -> Partition:
         return self._streams.find(topic).partition(partition)
+
+
+def _produced(partition: Partition, appended: Appended) -> Produced:
+    return Produced(appended.base_offset, appended.appended_at_ms, partition.start_offset, appended.is_duplicate)
 
 
 async def _read_one(found: Partition, one: FetchOne, bytes_max: int, *, is_first: bool) -> Fetched:

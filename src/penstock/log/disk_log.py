@@ -20,7 +20,6 @@ Offsets: `start` ≤ `durable` ≤ `end`. Under the policies `interval` and `os`
 """
 
 import asyncio
-import errno
 import struct
 from bisect import bisect_right
 from collections import deque
@@ -35,6 +34,7 @@ from penstock.log.cut import cut_back
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
 from penstock.log.jobs import Job, Jobs, off_loop
 from penstock.log.manifest import Manifest
+from penstock.log.opening import REFUSALS, active_segment, open_active
 from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
 from penstock.log.record import header as read_header
@@ -43,15 +43,12 @@ from penstock.log.replacing import put_in_place, remove_replaced
 from penstock.log.roll import roll
 from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
-from penstock.log.tail import ActiveSegment, Room, Tail
+from penstock.log.tail import Room, Tail
 from penstock.log.waiters import Waiters
-from penstock.runtime.interface import NO_SPACE, Buffer, FolderLock, Runtime
+from penstock.runtime.interface import Buffer, FolderLock, Runtime
 from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TRUNCATED
 
 DEFAULTS = LogSettings()
-
-# Opening a log may be refused by the system without anything being wrong with the disk.
-_REFUSALS = NO_SPACE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EMFILE, errno.ENFILE}
 
 # Last offset delta, base timestamp, max timestamp.
 _GLANCE = struct.Struct(">iqq")
@@ -72,8 +69,8 @@ class DiskLog:
         self._manifest = found.manifest
         self._start_offset = found.manifest.start_offset
         self._closed = found.closed
-        self._active = _open_active(found)
-        self._tail = Tail(_active_segment(found, self._active), settings)
+        self._active = open_active(found)
+        self._tail = Tail(active_segment(found, self._active), settings)
         self._epochs = list(found.manifest.epochs)
         self._epoch = self._epochs[-1][0] if self._epochs else 0
         self._reader = Reader(runtime, folder, settings, self._epochs)
@@ -106,7 +103,7 @@ class DiskLog:
                 return lock, recover(runtime, folder, settings)
             except BaseException as error:
                 lock.release()
-                if isinstance(error, OSError) and error.errno not in _REFUSALS:
+                if isinstance(error, OSError) and error.errno not in REFUSALS:
                     _fail(runtime, folder, error)
                 raise
 
@@ -293,8 +290,8 @@ class DiskLog:
         self._active.retire()
         self._manifest = found.manifest
         self._closed = found.closed
-        self._active = _open_active(found)
-        self._tail = Tail(_active_segment(found, self._active), self._settings)
+        self._active = open_active(found)
+        self._tail = Tail(active_segment(found, self._active), self._settings)
         self._epochs[:] = found.manifest.epochs
         self._epoch = self._epochs[-1][0] if self._epochs else 0
         self._end_offset = self._durable_offset = found.active.next_offset
@@ -500,22 +497,3 @@ class DiskLog:
 def _fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
     runtime.note(LOG_FAILED, folder=folder, error=str(error))
     runtime.halt(f"{folder}: {error}")
-
-
-def _open_active(found: Recovered) -> OpenSegment:
-    return OpenSegment(
-        found.manifest.active_offset, found.active_file, found.active.index, found.active.end_position, is_active=True
-    )
-
-
-def _active_segment(found: Recovered, opened: OpenSegment) -> ActiveSegment:
-    end = found.active.end_position
-    return ActiveSegment(
-        base_offset=opened.base_offset,
-        file=opened.file,
-        index=opened.index,
-        end_bytes=end,
-        synced_bytes=end,
-        allocated_bytes=end,
-        begun_at_ms=found.active.first_timestamp_ms,
-    )

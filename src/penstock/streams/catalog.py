@@ -48,6 +48,10 @@ class PartitionFacts:
     def cleaned_offset(self) -> int:
         return self.cleanings[-1][0] if self.cleanings else 0
 
+    def cleaned_before(self, at_ms: int) -> int:
+        """Return up to where everything had been looked at by a cleaning at that time."""
+        return max((offset for offset, cleaned_at_ms in self.cleanings if cleaned_at_ms <= at_ms), default=0)
+
 
 @dataclass(slots=True)
 class TopicFacts:

@@ -33,6 +33,7 @@ class Appended(NamedTuple):
     # The time all its records got, or -1 if they kept their own.
     appended_at_ms: int
     is_duplicate: bool
+    partition: "Partition"
 
 
 class Waiter:
@@ -123,7 +124,7 @@ class Partition:
         settings, log = self.settings, self.log
         header = check_batch(batch, settings, now_ms)
         if header.producer_id >= 0 and (sent := self.producers.judge(header)) is not None:
-            return Appended(sent.base_offset, sent.next_offset, sent.appended_at_ms, is_duplicate=True)
+            return Appended(sent.base_offset, sent.next_offset, sent.appended_at_ms, is_duplicate=True, partition=self)
         appended_at_ms = -1
         if settings.has_append_time:
             batch, appended_at_ms = stamped(batch, now_ms), now_ms
@@ -131,7 +132,7 @@ class Partition:
             base_offset = log.append(batch, space)
         if header.producer_id >= 0:
             self.producers.add(header, base_offset, appended_at_ms=appended_at_ms, now_ms=now_ms)
-        return Appended(base_offset, log.end_offset, appended_at_ms, is_duplicate=False)
+        return Appended(base_offset, log.end_offset, appended_at_ms, is_duplicate=False, partition=self)
 
     async def room(self) -> None:
         """Return when some of what waits for the disk has been written."""

@@ -181,6 +181,8 @@ class Streams:
             await self._catalog.write("deleted", number=topic.number)
             del self.topics[name]
             del self._by_id[topic.id]
+            for partition in topic.partitions:
+                await self._upkeep.let_go(partition)
             await self._discard(topic.partitions)
 
         await self._in_turn(change)
