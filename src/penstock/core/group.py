@@ -230,6 +230,10 @@ class Group:
     def reads(self, topic: str) -> bool:
         return self.roster.reads(topic, protocol_type=self.protocol_type, protocol=self.protocol)
 
+    def topics(self) -> frozenset[str]:
+        """What the members say they read."""
+        return self.roster.topics(protocol_type=self.protocol_type, protocol=self.protocol)
+
     def _join_unnamed(self, request: JoinRequest, ticket: int, now_ms: int, token: int) -> None:
         roster = self.roster
         name = (request.instance_id or request.client_id or "member")[:_NAME_CHARACTERS]
@@ -318,6 +322,8 @@ class Group:
         self._begins_at_ms_max = now_ms + delay_ms * DELAYS_MAX
         self._ends_at_ms = self._begins_at_ms + self.roster.patience_ms()
         self.state = GroupState.PREPARING
+        # What was not kept by now is over; what is in between is not to be kept.
+        self.has_news = False
 
     def _complete_if_ready(self, now_ms: int) -> None:
         if self.state is not GroupState.PREPARING or now_ms < self._begins_at_ms:

@@ -29,6 +29,10 @@ class BadGroupName(GroupRefusal):
     """A group has a name of 1 to GROUP_NAME_BYTES_MAX bytes."""
 
 
+class GroupsStopping(GroupRefusal):
+    """The server is stopping: nobody is let in, and those who wait are sent away. They find the next one."""
+
+
 class MemberIdNeeded(GroupRefusal):
     """A new member is to join once more, by the id it is given here: so a join that is repeated makes no ghosts."""
 

@@ -108,8 +108,15 @@ class Roster:
         """Whether a member may be reading a topic. Of one that does not say what it reads, it is all."""
         if self.members and protocol_type != CONSUMER:
             return True
-        said = [subscribed_topics(each.metadata(protocol) or each.protocols[0][1]) for each in self.members.values()]
-        return any(topics is None or topic in topics for topics in said)
+        return any(topics is None or topic in topics for topics in self._subscriptions(protocol))
+
+    def topics(self, *, protocol_type: str, protocol: str) -> frozenset[str]:
+        if protocol_type != CONSUMER:
+            return frozenset()
+        return frozenset().union(*(topics or () for topics in self._subscriptions(protocol)))
+
+    def _subscriptions(self, protocol: str) -> "list[frozenset[str] | None]":
+        return [subscribed_topics(each.metadata(protocol) or each.protocols[0][1]) for each in self.members.values()]
 
 
 def check_request(request: JoinRequest, settings: GroupSettings) -> None:
