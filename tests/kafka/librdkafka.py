@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-WAIT_S = 30.0
+WAIT_S = 15.0
 
 
 def producer(servers: str, **settings: Any) -> Producer:
@@ -30,7 +30,9 @@ def consumer(servers: str, group: str = "reader", **settings: Any) -> Iterator[C
 
 def create(servers: str, topic: str, partitions: int = 1, **config: Any) -> None:
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=_dotted(config))
-    admin(servers).create_topics([new])[topic].result(WAIT_S)
+    # Held, because what a client was asked ends with the client.
+    made = admin(servers)
+    made.create_topics([new])[topic].result(WAIT_S)
 
 
 def produce_all(made: Producer, topic: str, values: list[bytes], **more: Any) -> list[int]:

@@ -34,7 +34,7 @@ async def metadata(call: Call) -> Values:
         found = [_topic(topic) for topic in call.service.topics.list() if call.caller.has(Role.READ, topic.name)]
     else:
         found = [await _found(call, each) for each in wanted]
-    return {"throttle_time": 0, **_brokers(call), "cluster_id": CLUSTER_ID, "topics": found}
+    return {"throttle_time": 0, "error_code": 0, **_brokers(call), "cluster_id": CLUSTER_ID, "topics": found}
 
 
 async def describe_cluster(call: Call) -> Values:
