@@ -1,11 +1,17 @@
 """One server for the tests that do not stop it, and a name for each topic of theirs."""
 
+import warnings
 from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
 from tests.kafka.brokers import Broker, RawClient
+
+with warnings.catch_warnings():
+    # kafka-python reads its tables in a way that Python 3.11 frowns on.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka.admin  # noqa: F401
 
 _numbers = count()
 
