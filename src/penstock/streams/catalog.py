@@ -177,10 +177,14 @@ class Catalog:
 
     async def _replay(self) -> None:
         offset = self._log.start_offset
+        # Whole segments were dropped before a state, so what is left may begin in the middle of what led to it.
+        is_known = offset == 0
         while offset < self._log.end_offset:
             for batch in await self._log.read(offset, bytes_max=_READ_BYTES):
                 for kind, fact in _facts_of(batch):
-                    self.facts.apply(kind, fact)
+                    is_known = is_known or kind == "state"
+                    if is_known:
+                        self.facts.apply(kind, fact)
                 offset = record.header(batch).next_offset
 
 

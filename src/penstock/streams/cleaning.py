@@ -79,7 +79,7 @@ class Order(msgspec.Struct, frozen=True):
 class Rewritten(msgspec.Struct, frozen=True):
     """A durable file that may take the place of some segments."""
 
-    file: str
+    name: str
     # Of the segments of the order: from which on, and how many.
     first: int
     count: int
@@ -100,9 +100,11 @@ def clean(disk: Disk, request: bytes) -> bytes:
     remove_left_over(disk, order.folder)
     latest, upto = _latest(disk, order)
     rewritten: list[Rewritten] = []
-    for first, count in _groups(order, upto):
-        file = Rewriting(disk, order, latest, upto).run(first, count)
-        if file is not None:
+    first = 0
+    while first < len(order.segments) and order.segments[first].base_offset < upto:
+        file = Rewriting(disk, order, latest, upto).run(first)
+        first += file.count
+        if file.name:
             rewritten.append(file)
     return msgspec.msgpack.encode(Cleaning(rewritten, upto))
 
@@ -134,21 +136,6 @@ def _latest(disk: Disk, order: Order) -> tuple[dict[bytes, int], int]:
     return latest, upto
 
 
-def _groups(order: Order, upto: int) -> Iterator[tuple[int, int]]:
-    """Iterate over the segments to be rewritten together: the first, and how many."""
-    first = size_bytes = 0
-    segments = [segment for segment in order.segments if segment.base_offset < upto]
-    for at, segment in enumerate(segments):
-        is_full = size_bytes + segment.size_bytes > order.segment_bytes_max
-        is_wide = segment.next_offset - segments[first].base_offset > _OFFSETS_MAX
-        if at > first and (is_full or is_wide):
-            yield first, at - first
-            first, size_bytes = at, 0
-        size_bytes += segment.size_bytes
-    if segments:
-        yield first, len(segments) - first
-
-
 class Rewriting:
     """Writes one file that may take the place of some segments."""
 
@@ -165,23 +152,36 @@ class Rewriting:
         self._has_changed = False
         self._file: File
 
-    def run(self, first: int, count: int) -> Rewritten | None:
-        """Return the file, or None if it would be the segment as it is."""
-        segments = self._order.segments[first : first + count]
-        name = segment_name(segments[0].base_offset).removesuffix(".log") + SUFFIX
-        path = f"{self._order.folder}/{name}"
+    def run(self, first: int) -> Rewritten:
+        """Write segments anew from this one on, until the file is large enough. No name: it would be no other file."""
+        order = self._order
+        name = segment_name(order.segments[first].base_offset).removesuffix(".log") + SUFFIX
+        path = f"{order.folder}/{name}"
         self._file = self._disk.open(path)
+        count = 0
         try:
-            for segment in segments:
-                for header, batch in _batches(self._disk, self._order.folder, segment):
+            while self._takes_more(first, count):
+                for header, batch in _batches(self._disk, order.folder, order.segments[first + count]):
                     self._take(header, batch)
-            self._finish(segments[-1].next_offset)
+                count += 1
+            self._finish(order.segments[first + count - 1].next_offset)
         finally:
             self._file.close()
         if count == 1 and not self._has_changed:
             self._disk.remove(path)
-            return None
+            name = ""
         return Rewritten(name, first, count, self._position, self._max_timestamp_ms)
+
+    def _takes_more(self, first: int, count: int) -> bool:
+        """Whether another segment goes into the file: it may exceed the size of a segment by half."""
+        if count == 0:
+            return True
+        segments = self._order.segments
+        if first + count == len(segments) or self._position > self._order.segment_bytes_max // 2:
+            return False
+        following = segments[first + count]
+        is_narrow = following.next_offset - segments[first].base_offset <= _OFFSETS_MAX
+        return following.base_offset < self._upto and is_narrow
 
     def _take(self, header: Header, batch: memoryview) -> None:
         if header.is_hole:

@@ -75,8 +75,10 @@ class Partition:
         # Records below were let go of on purpose, although their segment may still be there.
         self.trimmed_offset = 0
         self.waiting: set[Waiter] = set()
-        # Dropping, replacing and closing segments take turns.
+        # Dropping and replacing segments, and closing the log, take turns. Nothing is done to a log that is closed:
+        # its folder may be gone.
         self.upkeep_lock = asyncio.Lock()
+        self.is_closed = False
         log.advanced = self._advanced
 
     @classmethod
@@ -98,6 +100,9 @@ class Partition:
         for waiter in tuple(self.waiting):
             waiter.wake()
         async with self.upkeep_lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
             await self.log.wait_durable(self.log.end_offset)
             await self.remember()
             await self.log.close()

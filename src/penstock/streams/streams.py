@@ -226,7 +226,8 @@ class Streams:
         return self._next_producer - 1
 
     def partition_facts(self, topic: Topic, index: int) -> PartitionFacts:
-        return self._catalog.facts.topics[topic.number].partition(index)
+        facts = self._catalog.facts.topics.get(topic.number)
+        return PartitionFacts() if facts is None else facts.partition(index)
 
     async def _in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async def run() -> T:

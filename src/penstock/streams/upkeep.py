@@ -110,6 +110,8 @@ class Upkeep:
         partition = topic.partitions[index]
         now_ms = self._runtime.clock.now_ms()
         async with partition.upkeep_lock:
+            if partition.is_closed:
+                return
             partition.producers.forget_silent(now_ms)
             await retain(partition, now_ms)
             await partition.remember_closed()
@@ -136,6 +138,8 @@ class Upkeep:
         partition = topic.partitions[index]
         facts, now_ms = self._books.partition_facts(topic, index), self._runtime.clock.now_ms()
         closed = partition.log.segments[:-1]
+        if self._books.topics.get(topic.name) is not topic:
+            return
         if not is_dirty(closed, facts.cleaned_offset, topic.settings.dirty_percent_max):
             return
         order = Order(
@@ -149,6 +153,8 @@ class Upkeep:
         answer = await self._runtime.aside.run(cleaning.clean, msgspec.msgpack.encode(order))
         done = msgspec.msgpack.decode(answer, type=cleaning.Cleaning)
         async with partition.upkeep_lock:
+            if partition.is_closed:
+                return
             for each in done.rewritten:
                 await _put_in_place(partition, closed[each.first : each.first + each.count], each)
         await self._books.cleaned(topic, index, done.cleaned_offset, now_ms)
@@ -178,7 +184,7 @@ async def _put_in_place(partition: Partition, old: Sequence[Segment], each: clea
         # Dropped meanwhile. The file goes with the next cleaning.
         return
     new = Segment(old[0].base_offset, old[-1].next_offset, each.size_bytes, each.max_timestamp_ms)
-    await log.replace_closed(old, new, each.file)
+    await log.replace_closed(old, new, each.name)
 
 
 async def retain(partition: Partition, now_ms: int) -> None:
