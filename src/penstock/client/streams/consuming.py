@@ -136,8 +136,8 @@ class Loop:
         try:
             with kafka_errors():
                 batches = await self._source.getmany(timeout_ms=int(COMMIT_S * 1_000), max_records=RECORDS_MAX)
-        except PenstockError:
-            # A source that was stopped says so to whoever waits for it.
+        except Exception:
+            # A source that was stopped says so to whoever waits for it, in words of its own.
             if self._is_closed:
                 return False
             raise

@@ -113,7 +113,7 @@ class Topic:
         if self._server is None:
             self._server = (await self.describe()).kafka
         if self._server is None:
-            raise KafkaMissing("the server has no port for Kafka: start it with --kafka-port")
+            raise KafkaMissing("the server speaks no Kafka: start it with --kafka")
         return self._server
 
     async def bury(self, record: Record, into: str, group: str) -> None:
