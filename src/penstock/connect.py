@@ -26,6 +26,7 @@ from penstock.client.calling import TIMEOUT_S
 from penstock.client.clients import Client
 from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
+from penstock.client.streams.kafka import Access
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
 from penstock.settings import ClientSettings, ServerSettings, load
@@ -51,7 +52,12 @@ def connect(
     """
     options = {"url": url, "key": key}
     settings = load(ClientSettings, options=options, environment=os.environ, file=None).settings
-    return Client(_transport(settings.url, settings.key, tls), timeout_s=timeout_s, pending_bytes_max=pending_bytes_max)
+    return Client(
+        _transport(settings.url, settings.key, tls),
+        timeout_s=timeout_s,
+        pending_bytes_max=pending_bytes_max,
+        kafka=Access(settings.key, settings.url.startswith("https:"), tls),
+    )
 
 
 def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], Transport]:
