@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 WAIT_S = 15.0
 
@@ -28,10 +29,12 @@ def consumer(servers: str, group: str = "reader", **settings: Any) -> Iterator[C
         made.close()
 
 
-def create(servers: str, topic: str, partitions: int = 1, **config: Any) -> None:
+def create(
+    servers: str, topic: str, partitions: int = 1, *, login: dict[str, Any] | None = None, **config: Any
+) -> None:
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=_dotted(config))
     # Held, because what a client was asked ends with the client.
-    made = admin(servers)
+    made = admin(servers, **(login or {}))
     made.create_topics([new])[topic].result(WAIT_S)
 
 
@@ -73,4 +76,4 @@ def read_topic(servers: str, topic: str, count: int, *, partition: int = 0, offs
 
 
 def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("_", "."): value for name, value in settings.items()}
+    return {name if name == "error_cb" else name.replace("_", "."): value for name, value in settings.items()}

@@ -42,11 +42,11 @@ async def consumer(broker: Broker, *topics: str, **settings: Any) -> AIOKafkaCon
     return made
 
 
-async def create(broker: Broker, topic: str, partitions: int = 1, **config: str) -> None:
+async def create(broker: Broker, topic: str, partitions: int = 1, *, config: dict[str, str] | None = None) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.servers)
     await admin.start()
     try:
-        await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=config)])
+        await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=config or {})])
     finally:
         await admin.close()
 
@@ -68,7 +68,7 @@ async def test_aiokafka_reads_what_it_wrote_with_every_codec(broker: Broker, top
 
 
 async def test_a_record_that_is_too_large_is_refused_to_aiokafka(broker: Broker, topic: str) -> None:
-    await create(broker, topic, **{"max.message.bytes": "2000"})
+    await create(broker, topic, config={"max.message.bytes": "2000"})
     async with producing(broker) as made:
         with pytest.raises(MessageSizeTooLargeError):
             await made.send_and_wait(topic, bytes(5_000))
@@ -120,9 +120,7 @@ async def test_members_of_a_group_share_partitions_as_they_come_go_and_die(
         await shares(readers, 6)
         # One dies: its connections go without a word, and its heartbeats with them.
         dead = readers.pop()
-        await dead._coordinator._heartbeat_task_cancel() if hasattr(
-            dead._coordinator, "_heartbeat_task_cancel"
-        ) else await _cut(dead)
+        cut(dead)
         await shares(readers, 6)
         for each in readers:
             stack.push_async_callback(each.stop)
@@ -139,7 +137,7 @@ async def test_members_of_a_group_share_partitions_as_they_come_go_and_die(
                     found |= {int(record.value) for records in batch.values() for record in records}
 
 
-async def _cut(reader: AIOKafkaConsumer) -> None:
+def cut(reader: AIOKafkaConsumer) -> None:
     """Let a member be silent as if its process were gone."""
     coordinator = reader._coordinator
     for name in ("_heartbeat_task", "_coordination_task"):

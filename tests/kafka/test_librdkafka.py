@@ -1,5 +1,7 @@
 """What librdkafka, by way of confluent-kafka, finds in a real server."""
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -37,9 +39,9 @@ def test_a_batch_larger_than_the_fetch_comes_all_the_same(broker: Broker, topic:
 
 def test_a_record_that_is_too_large_is_refused_by_the_server(broker: Broker, topic: str) -> None:
     create(broker.servers, topic, max_message_bytes=10_000)
-    errors = []
+    errors: list[Any] = []
     made = producer(broker.servers, message_max_bytes=2_000_000)
-    made.produce(topic, bytes(20_000), on_delivery=lambda error, _: errors.append(error.code()))
+    made.produce(topic, bytes(20_000), on_delivery=lambda error, _: errors.append(error and error.code()))
     made.produce(topic, bytes(5_000), partition=0)
     assert made.flush(WAIT_S) == 0
     assert errors == [KafkaError.MSG_SIZE_TOO_LARGE]
@@ -121,7 +123,7 @@ def test_transactions_are_refused_at_once(broker: Broker) -> None:
 
 def test_a_record_without_a_key_is_refused_where_only_the_last_of_each_key_is_kept(broker: Broker, topic: str) -> None:
     create(broker.servers, topic, cleanup_policy="compact")
-    errors = []
+    errors: list[Any] = []
     made = producer(broker.servers)
     made.produce(topic, b"no key", on_delivery=lambda error, _: errors.append(error and error.code()))
     made.produce(topic, b"keyed", key=b"key", on_delivery=lambda error, _: errors.append(error and error.code()))

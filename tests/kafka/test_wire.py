@@ -154,6 +154,11 @@ def test_a_message_that_is_cut_short_is_malformed(key: int) -> None:
                     read_body(key, version, whole[: dice.randrange(len(whole))])
 
 
+def test_bytes_after_a_request_are_not_looked_at() -> None:
+    found = read_request(Api.METADATA, 13, memoryview(b"\0\0\0\0\1\0\0"), 0)
+    assert found.topics is None
+
+
 @pytest.mark.parametrize("announced", [2**31 - 1, 2**27, 70_000, -2])
 def test_elements_that_are_announced_and_not_there_cost_nothing(announced: int) -> None:
     old = announced.to_bytes(4, "big", signed=True) + bytes(100_000)

@@ -1,7 +1,5 @@
 """Every error that is answered, in one table: from our exceptions to Kafka's numbers."""
 
-from collections.abc import Iterable
-
 from kio.schema.errors import ErrorCode
 
 from penstock.broker.access import NotAllowed
@@ -119,6 +117,8 @@ _CODES: dict[type[Exception], ErrorCode] = {
     PartitionUnknown: ErrorCode.unknown_topic_or_partition,
 }
 REFUSALS = tuple(_CODES)
+# A kind before those that it is a kind of.
+REFUSALS_BY_RANK = sorted(REFUSALS, key=lambda kind: -len(kind.__mro__))
 
 # For members of a group, what a disk cannot take now is a coordinator that cannot be had now: they know what to do.
 _COORDINATOR = {
@@ -130,8 +130,7 @@ _COORDINATOR = {
 
 def code_of(error: Exception) -> ErrorCode:
     """Return Kafka's number for one of `REFUSALS`."""
-    kinds: Iterable[type] = type(error).__mro__
-    return next(code for kind in kinds if (code := _CODES.get(kind)) is not None)
+    return next(_CODES[kind] for kind in REFUSALS_BY_RANK if isinstance(error, kind))
 
 
 def group_code_of(error: Exception) -> ErrorCode:

@@ -66,7 +66,6 @@ def read_fetch(version: int, frame: memoryview, place: int) -> FetchRequest:
     if version >= 11:
         reader.string()
     reader.skip_tags()
-    reader.end()
     return FetchRequest(wait_ms, bytes_min, bytes_max, session_id, session_epoch, wanted)
 
 

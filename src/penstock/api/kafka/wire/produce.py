@@ -54,7 +54,6 @@ def read_produce(version: int, frame: memoryview, place: int) -> ProduceRequest:
             reader.skip_tags()
         reader.skip_tags()
     reader.skip_tags()
-    reader.end()
     return ProduceRequest(transactional_id, acks, parts)
 
 

@@ -84,12 +84,10 @@ def _response(key: int, version: int) -> Any:
 
 
 def read_request(key: int, version: int, view: memoryview, place: int) -> SimpleNamespace:
-    """Return the body of a request, all of whose bytes it takes; raises `Malformed`."""
+    """Return the body of a request; raises `Malformed`."""
     plan = request_plan(key, version)
     reader = Reader(view, place, is_flexible=plan.is_flexible)
-    found = plan.read(reader)
-    reader.end()
-    return found
+    return plan.read(reader)
 
 
 def write_response(key: int, version: int, values: Values) -> bytes:
