@@ -13,6 +13,7 @@ streams and logs raise passes through:
 | streams.packing    | UnsupportedCodec UnpackedTooLarge                                              |
 | streams.producers  | OutOfOrderSequence ProducerFenced                                              |
 | log.interface      | LogFull LogBusy LogClosed OffsetOutOfRange                                     |
+| log.recovery       | LogCorrupted: what is read is not what was written                             |
 
 Laws of this file
 -----------------
@@ -29,6 +30,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 from penstock.core.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
+from penstock.log.recovery import LogCorrupted
 from penstock.runtime.interface import Buffer, Runtime
 from penstock.streams.partition import Appended, Partition, Waiter
 from penstock.streams.settings import TopicSettings
@@ -61,7 +63,7 @@ class FetchOne(NamedTuple):
 class Fetched:
     """What there was in one partition. The bytes are views of what was read; they stay what they are."""
 
-    # TopicNotFound, PartitionNotFound or OffsetOutOfRange; then there are no batches.
+    # TopicNotFound, PartitionNotFound, OffsetOutOfRange or LogCorrupted; then there are no batches.
     error: Exception | None = None
     batches: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
@@ -288,7 +290,7 @@ async def _read_one(found: Partition, one: FetchOne, bytes_max: int, *, is_first
         return answer
     try:
         batches = await found.read(one.offset, bytes_max=max(bytes_max, 1))
-    except OffsetOutOfRange as error:
+    except (OffsetOutOfRange, LogCorrupted) as error:
         answer.error = error
         return answer
     except LogClosed as error:

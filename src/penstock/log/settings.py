@@ -32,6 +32,8 @@ class LogSettings:
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     # Space is taken from the disk in steps of this size, ahead of need.
     allocate_bytes: int = 16 * MIB
+    # Begin with smaller steps, for whoever has many logs of which most stay small.
+    allocate_grows: bool = False
     spare_bytes: int = SPARE_BYTES
     index_every_bytes: int = 16 * 1024
     # Closed segments kept open for reading. Whoever has many logs lets each have few.

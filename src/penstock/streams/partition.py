@@ -23,6 +23,9 @@ from penstock.streams.remembering import recall, remember
 from penstock.streams.settings import TopicSettings
 
 _READ_BYTES = 1 << 20
+_MOMENT_S = 0.001
+# What opening reads of the active segment, if the last stop was clean. It is a segment of its own if it is more.
+_REREAD_BYTES_MAX = 16 << 20
 
 
 class Appended(NamedTuple):
@@ -104,6 +107,8 @@ class Partition:
                 return
             self.is_closed = True
             await self.log.wait_durable(self.log.end_offset)
+            if self.log.segments[-1].size_bytes > _REREAD_BYTES_MAX:
+                await self.log.roll()
             await self.remember()
             await self.log.close()
 
@@ -145,7 +150,8 @@ class Partition:
         if log.end_offset > log.durable_offset:
             await log.wait_durable(log.durable_offset + 1)
         else:
-            await asyncio.sleep(0)
+            # A segment is being closed although nothing is written: that takes a moment.
+            await asyncio.sleep(_MOMENT_S)
 
     def _advanced(self, size_bytes: int) -> None:
         for waiter in tuple(self.waiting):

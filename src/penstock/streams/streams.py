@@ -13,7 +13,7 @@ Laws of this file
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -38,9 +38,10 @@ from penstock.streams.topic import (
 from penstock.streams.upkeep import Upkeep
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 # A partition keeps nothing in reserve: nothing that frees space is written to it.
-PARTITION_LOG = LogSettings(allocate_bytes=4 * MIB, spare_bytes=0, open_segments_max=4)
+PARTITION_LOG = LogSettings(allocate_bytes=16 * MIB, allocate_grows=True, spare_bytes=0, open_segments_max=4)
 
 _OPENING_MAX = 16
 _PRODUCER_IDS = 1_000
@@ -269,7 +270,7 @@ class Streams:
             return made[-1]
 
         try:
-            return await _all([make(index) for index in indexes])
+            return await _all(make, indexes)
         except BaseException:
             for partition in made:
                 await partition.close()
@@ -289,9 +290,12 @@ class Streams:
 
     async def _discard(self, partitions: list[Partition]) -> None:
         """Close partitions that are no topic's any more, and remove them from the disk."""
-        for partition in partitions:
+
+        async def discard(partition: Partition) -> None:
             await partition.close()
             await self._remove(partition.folder)
+
+        await _all(discard, partitions)
 
     async def _remove(self, folder: str) -> None:
         await off_loop(self._runtime.workers, lambda: remove_folder(self._runtime.disk, folder))
@@ -316,27 +320,28 @@ class Streams:
             topic = Topic(facts.name, bytes.fromhex(facts.id), facts.number, facts.settings)
             # Known at once, so that whatever is open is closed if the next cannot be.
             self._publish(topic)
-        rows = [(self.topics[facts.name], facts) for facts in self._catalog.facts.topics.values()]
-        await _all([self._open_topic(topic, facts) for topic, facts in rows])
+        await _all(self._open_topic, self._catalog.facts.topics.values())
 
-    async def _open_topic(self, topic: Topic, facts: TopicFacts) -> None:
+    async def _open_topic(self, facts: TopicFacts) -> None:
+        topic = self.topics[facts.name]
         topic.partitions = await self._make(topic.number, topic.settings, range(topic.settings.partitions))
         for index, known in facts.partitions.items():
             topic.partitions[index].trimmed_offset = known.trimmed_offset
 
     async def _close_partitions(self) -> None:
-        await _all([partition.close() for topic in self.topics.values() for partition in topic.partitions])
+        partitions = [partition for topic in self.topics.values() for partition in topic.partitions]
+        await _all(Partition.close, partitions)
 
 
-async def _all(works: list[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do all of it, a few at a time; if one goes wrong the others still come to their end."""
+async def _all(act: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]) -> list[T]:
+    """Do it with all of them, a few at a time; if one goes wrong the others still come to their end."""
     turns = asyncio.Semaphore(_OPENING_MAX)
 
-    async def in_turn(work: Awaitable[T]) -> T:
+    async def in_turn(item: U) -> T:
         async with turns:
-            return await work
+            return await act(item)
 
-    done = await asyncio.gather(*map(in_turn, works), return_exceptions=True)
+    done = await asyncio.gather(*map(in_turn, items), return_exceptions=True)
     results: list[T] = []
     for each in done:
         if isinstance(each, BaseException):
