@@ -17,6 +17,7 @@ from penstock.core.group_calls import (
     Synced,
     SyncRequest,
 )
+from penstock.core.group_members import assigned_partitions, subscribed_topics
 from penstock.core.group_roster import GroupSettings
 
 DELAY_MS = 20
@@ -171,6 +172,13 @@ def live(life: Life, steps: list[Step]) -> None:
         else:
             getattr(life, verb)(consumer)
         life.check()
+
+
+@given(st.binary(max_size=60))
+def test_what_a_hostile_member_says_of_itself_is_read_or_refused(said: bytes) -> None:
+    topics, partitions = subscribed_topics(said), assigned_partitions(said)
+    assert topics is None or sum(len(topic) for topic in topics) <= len(said)
+    assert partitions is None or len(partitions) <= len(said)
 
 
 @given(st.lists(steps, max_size=60))
