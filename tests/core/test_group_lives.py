@@ -1,11 +1,13 @@
 """Random lives of a consumer group: whatever its members do, nobody is lost, stuck or told two things."""
 
+import doctest
 from copy import deepcopy
 from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core import group_members
 from penstock.core.group import DELAYS_MAX, Answer, Group
 from penstock.core.group_calls import (
     GroupRefusal,
@@ -223,3 +225,7 @@ def test_a_group_goes_on_from_its_record(steps: list[Step]) -> None:
         again = Group.restore("readers", SETTINGS, deepcopy(group.record(life.now_ms)), now_ms=life.now_ms)
         assert again.describe() == group.describe()
         assert again.roster.instances == group.roster.instances
+
+
+def test_the_examples_beside_the_code_of_members_are_true() -> None:
+    assert doctest.testmod(group_members).failed == 0
