@@ -1,6 +1,7 @@
 """The composition root: builds the parts, starts them, stops them; the one place that knows every class.
 
     store ◀── broker ◀── REST, SQS, health, metrics ◀── listener
+    streams ◀── broker ◀── Kafka, at a port of its own
 
 Starting goes from the front to the back: keys and address are checked and the door is
 open before the store is, so that whoever asks after the server's health is answered
@@ -13,8 +14,11 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -32,8 +36,10 @@ from penstock.api.sqs.calling import Service as SqsService
 from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
+from penstock.broker.groups import Groups, open_groups
 from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
+from penstock.broker.topics import Topics
 from penstock.core.limits import BODY_BYTES_MAX, KIB
 from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
@@ -51,6 +57,8 @@ from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import ServerSettings, check_is_secured, check_sqs_is_secured
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
+from penstock.streams.settings import TopicSettings
+from penstock.streams.topic import PartitionNotFound, TopicNotFound
 from penstock.telemetry import (
     SERVER_CUT_OFF,
     SERVER_FILES_LIMITED,
@@ -60,6 +68,8 @@ from penstock.telemetry import (
 )
 
 DISK_THREADS = 4
+# Partitions have their own, so that the journals of queues do not wait behind them.
+STREAM_THREADS = 4
 # Requests leave no cycles behind, so there is little to collect, and each look at thousands of long polls costs. With
 # Python's own thresholds 10,000 idle ones took twice as much CPU.
 GC_THRESHOLDS = (20_000, 20, 100)
@@ -86,10 +96,25 @@ class Told:
         self.to_stop.set()
 
 
+class Streams:
+    """Topics and their groups."""
+
+    def __init__(self, topics: Topics, groups: Groups) -> None:
+        self.topics = topics
+        self.groups = groups
+
+    def stop(self) -> None:
+        self.topics.stop()
+        self.groups.stop()
+
+
 class Application:
     """Everything behind the port."""
 
-    def __init__(self, store: EmbeddedStore, queues: Queues, runtime: Runtime, service: Service) -> None:
+    def __init__(
+        self, store: EmbeddedStore, queues: Queues, runtime: Runtime, service: Service, streams: Streams | None
+    ) -> None:
+        self.streams = streams
         self.store = store
         self.queues = queues
         self.runtime = runtime
@@ -124,6 +149,8 @@ class Application:
         """Take no new work: long polls are answered, sends refused, redrives ended where they are."""
         self.queues.waiting.stop()
         self.queues.redrives.stop()
+        if self.streams is not None:
+            self.streams.stop()
 
 
 @asynccontextmanager
@@ -135,9 +162,40 @@ async def open_application(settings: ServerSettings, access: Access | None = Non
     async with (
         _open_store(settings) as (store, runtime),
         open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
+        _open_streams(settings, runtime) as streams,
     ):
         service = Service(queues, access or Access.open(), settings.request_bytes_max)
-        yield Application(store, queues, runtime, service)
+        yield Application(store, queues, runtime, service, streams)
+
+
+@asynccontextmanager
+async def _open_streams(settings: ServerSettings, runtime: Runtime) -> AsyncIterator[Streams | None]:
+    """Open topics and groups, in a folder of their own within that of the store; None if nobody could reach them."""
+    if not settings.kafka:
+        yield None
+        return
+    async with AsyncExitStack() as stack:
+        folder = "streams"
+        if settings.store_folder is not None:
+            folder = f"{settings.store_folder.resolve().name}/{folder}"
+            workers = await stack.enter_async_context(ThreadWorkers(STREAM_THREADS, halt))
+            runtime = replace(runtime, workers=workers)
+        topics = await stack.enter_async_context(await Topics.open(runtime, folder))
+        groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", _Ends(topics)))
+        yield Streams(topics, groups)
+
+
+class _Ends:
+    """What groups need to know of topics."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
+        try:
+            return self._topics.earliest(topic, partition), self._topics.latest(topic, partition)
+        except (TopicNotFound, PartitionNotFound):
+            return None
 
 
 @asynccontextmanager
@@ -164,8 +222,19 @@ def _make_folder(folder: Path) -> Path:
     return folder
 
 
-def serve(settings: ServerSettings, *, announce: Callable[[str], None]) -> None:
+def _say_nothing(_address: str) -> None:
+    pass
+
+
+def serve(
+    settings: ServerSettings,
+    *,
+    announce: Callable[[str], None],
+    announce_kafka: Callable[[str], None] = _say_nothing,
+) -> None:
     """Run a server until a signal tells it to stop; ``announce`` is called with its address once it is ready.
+
+    Before that ``announce_kafka`` is called with where Kafka clients find it, as HOST:PORT, if they are served.
 
     Raises `NotSecured`, `KeysDamaged`, `CannotListen`, `BadCertificate`, `NoFolder`, and what opening the store raises:
     `FolderTaken`, `TooFewShards`, `LogCorrupted` and others.
@@ -184,13 +253,18 @@ def serve(settings: ServerSettings, *, announce: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, told.stop)
-        await run(settings, told, announce=freeze_and_announce)
+        await run(settings, told, announce=freeze_and_announce, announce_kafka=announce_kafka)
 
     uvloop.run(run_until_told())
 
 
 async def run(
-    settings: ServerSettings, told: Told, *, announce: Callable[[str], None], patience: Patience = PATIENT
+    settings: ServerSettings,
+    told: Told,
+    *,
+    announce: Callable[[str], None],
+    announce_kafka: Callable[[str], None] = _say_nothing,
+    patience: Patience = PATIENT,
 ) -> None:
     """Run a server until it is told to stop; see `serve`."""
     keys = Keys(settings.keys_path)
@@ -198,19 +272,63 @@ async def run(
     check_sqs_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors = bind(settings.host, settings.port)
+    kafka_doors = bind(settings.host, settings.kafka_port) if settings.kafka else []
     address = address_of(doors[0], has_tls=settings.has_tls)
     health = Health()
     shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
     async with listening(doors, shared, tls) as listener, following(keys, write_note):
         async with open_application(settings, keys.access) as application:
             _connect(application, shared, keys.access, health, settings)
-            write_note(SERVER_STARTED, address=address, data=settings.store or settings.data)
-            announce(address)
-            await _watch_until_told(told, health)
-            write_note(SERVER_STOPPING)
-            application.stop()
-            await _drain(listener, settings, told)
+            async with _listening_for_kafka(application, keys.access, settings, kafka_doors, tls) as drain_kafka:
+                write_note(SERVER_STARTED, address=address, data=settings.store or settings.data)
+                if kafka_doors:
+                    announce_kafka(address_of(kafka_doors[0], has_tls=False).removeprefix("http://"))
+                announce(address)
+                await _watch_until_told(told, health)
+                write_note(SERVER_STOPPING)
+                application.stop()
+                await asyncio.gather(_drain(listener, settings, told), drain_kafka())
         write_note(SERVER_STOPPED)
+
+
+@asynccontextmanager
+async def _listening_for_kafka(
+    application: Application,
+    access: Access,
+    settings: ServerSettings,
+    doors: list[socket.socket],
+    tls: ssl.SSLContext | None,
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Serve Kafka clients, if they are to be; what is yielded lets them go."""
+    streams = application.streams
+    if streams is None:
+
+        async def nothing() -> None:
+            pass
+
+        yield nothing
+        return
+    # The tables of Kafka's messages take memory that servers without Kafka do not need.
+    from penstock.api.kafka.front import Limits, serving  # noqa: PLC0415
+    from penstock.api.kafka.front import Service as KafkaService  # noqa: PLC0415
+
+    service = KafkaService(
+        topics=streams.topics,
+        groups=streams.groups,
+        access=access,
+        advertised=settings.advertised,
+        has_auto_create=settings.kafka_auto_create,
+        topic_defaults=TopicSettings(partitions=settings.topic_partitions),
+    )
+    limits = Limits(frame_bytes_max=settings.request_bytes_max, connections_max=settings.connections_max)
+    async with serving(service, doors, tls, limits, write_note) as listener:
+
+        async def drain() -> None:
+            cut_off = await listener.drain(settings.stop_timeout_s)
+            if cut_off:
+                write_note(SERVER_CUT_OFF, requests=cut_off)
+
+        yield drain
 
 
 def _connect(

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from penstock.core.limits import GIB, MIB, SHARDS_MAX
+from penstock.core.limits import GIB, MIB, SHARDS_MAX, TOPIC_PARTITIONS_MAX
 
 FILE_NAME = "penstock.toml"
 PREFIX = "PENSTOCK_"
@@ -58,8 +58,17 @@ class ServerSettings:
     host: str = "127.0.0.1"
     # The port for HTTP: REST, metrics and documentation. 0 takes any that is free.
     port: int = 8080
-    # The port for Kafka's protocol, for a later version: nothing listens on it yet.
+    # Whether programs that speak Kafka's protocol are served, at a port of their own.
+    kafka: bool = False
+    # The port for Kafka's protocol. 0 takes any that is free.
     kafka_port: int = 9092
+    # Where Kafka clients are told to find this server, as HOST:PORT; empty for the address they have found it at.
+    # Needed where that is another one, behind a proxy or in a container, or not the name in the certificate.
+    kafka_advertised: str = ""
+    # Whether a topic that a Kafka client asks for is made if it is not there.
+    kafka_auto_create: bool = True
+    # How many partitions a topic has if its maker does not say.
+    topic_partitions: int = 1
     # The folder of the server: its store, and its keys in `keys.json`. A path that is not absolute begins at the
     # folder the server was started in, also if it stands in a file elsewhere.
     data: Path = Path("penstock-data")
@@ -99,6 +108,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         _between("port", self.port, 0, 65_535)
         _between("kafka_port", self.kafka_port, 0, 65_535)
+        _between("topic_partitions", self.topic_partitions, 1, TOPIC_PARTITIONS_MAX)
         _between("shards", self.shards, 1, SHARDS_MAX)
         _between("connections_max", self.connections_max, 1, 1_000_000)
         _between("waiting_max", self.waiting_max, 0, 1_000_000)
@@ -110,6 +120,7 @@ class ServerSettings:
             raise BadSetting("tls_cert and tls_key are two halves: say both, or neither")
         _check_store(self.store)
         _check_sqs(self)
+        _check_advertised(self.kafka_advertised)
 
     @property
     def store_folder(self) -> Path | None:
@@ -117,6 +128,12 @@ class ServerSettings:
         if self.store == "memory:":
             return None
         return Path(self.store.removeprefix("file:")) if self.store else self.data
+
+    @property
+    def advertised(self) -> tuple[str, int] | None:
+        """Where Kafka clients are told to find the server; None for where they have found it."""
+        host, _, port = self.kafka_advertised.rpartition(":")
+        return (host.strip("[]"), int(port)) if host else None
 
     @property
     def keys_path(self) -> Path:
@@ -300,6 +317,12 @@ def _check_sqs(settings: ServerSettings) -> None:
         raise BadSetting(f"sqs_region is {settings.sqs_region!r}; it must be a name such as us-east-1")
     if bool(settings.sqs_access_key_id) != bool(settings.sqs_secret_access_key):
         raise BadSetting("sqs_access_key_id and sqs_secret_access_key are two halves: say both, or neither")
+
+
+def _check_advertised(text: str) -> None:
+    host, _, port = text.rpartition(":")
+    if text and not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise BadSetting(f"kafka_advertised is {text!r}; it must be HOST:PORT, such as broker.example.com:9092")
 
 
 def _nearest(name: str, names: list[str]) -> str:

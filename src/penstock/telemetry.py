@@ -63,6 +63,14 @@ HISTORY_AHEAD = Note(
     "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
     "journal. It goes on from where the journal ends.",
 )
+STREAMS_UPKEEP_FAILED = Note(
+    "streams.upkeep_failed",
+    "error",
+    "Looking after a partition went wrong; it is tried again. Until then what is old stays, and the partition grows.",
+)
+STREAMS_CLEANED = Note(
+    "streams.cleaned", "info", "Segments of a compacted partition were rewritten; says how large they were and are."
+)
 REST_FAILED = Note(
     "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
 )
@@ -70,6 +78,11 @@ SQS_FAILED = Note(
     "sqs.failed",
     "error",
     "A call of SQS was answered with 500: a mistake of ours, with the trace of where it was made.",
+)
+KAFKA_FAILED = Note(
+    "kafka.failed",
+    "error",
+    "A request of a Kafka client ended its connection: a mistake of ours, with the trace of where it was made.",
 )
 KEYS_CHANGED = Note("keys.changed", "info", "The file with the keys was replaced, and other keys are good now.")
 KEYS_DAMAGED = Note(
@@ -108,8 +121,11 @@ NOTES: tuple[Note, ...] = (
     HISTORY_STALLED,
     HISTORY_RESUMED,
     HISTORY_AHEAD,
+    STREAMS_UPKEEP_FAILED,
+    STREAMS_CLEANED,
     REST_FAILED,
     SQS_FAILED,
+    KAFKA_FAILED,
     KEYS_CHANGED,
     KEYS_DAMAGED,
     SERVER_STARTED,

@@ -20,7 +20,8 @@ def serve(
     *,
     host: Annotated[str | None, typer.Option(help="The address to listen on. Default: this machine only.")] = None,
     port: Annotated[int | None, typer.Option(help="The port for HTTP; 0 takes any that is free.")] = None,
-    kafka_port: Annotated[int | None, typer.Option(help="For a later version: nothing listens on it yet.")] = None,
+    kafka: Annotated[bool | None, typer.Option("--kafka", help="Serve programs that speak Kafka, too.")] = None,
+    kafka_port: Annotated[int | None, typer.Option(help="The port for Kafka; 0 takes any that is free.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder for messages and keys.", file_okay=False)] = None,
     store: Annotated[str | None, typer.Option(help="file:PATH for another folder for messages, or memory:")] = None,
     shards: Annotated[int | None, typer.Option(help="How many journals share the queues.")] = None,
@@ -64,14 +65,21 @@ def serve(
         # Only this command needs the whole server.
         from penstock.server import serve as run
 
-        run(settings, announce=lambda address: _greet(address, settings))
+        kafka_addresses: list[str] = []
+        run(
+            settings,
+            announce=lambda address: _greet(address, settings, kafka_addresses),
+            announce_kafka=kafka_addresses.append,
+        )
 
 
-def _greet(address: str, settings: ServerSettings) -> None:
+def _greet(address: str, settings: ServerSettings, kafka_addresses: list[str]) -> None:
     """Say where everything is, once requests are taken."""
     kept = "in memory only: gone when it stops" if settings.store_folder is None else str(settings.store_folder)
     keys = "needed" if settings.keys_path.exists() else "not needed: only this machine reaches it"
     say(f"Penstock listens on {address}")
+    for each in kafka_addresses:
+        say(f"  kafka     {each}")
     say(f"  messages  {kept}")
     say(f"  keys      {keys}")
     say(f"  docs      {address}/docs")

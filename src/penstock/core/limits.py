@@ -58,6 +58,17 @@ COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = 60_000
 
+TOPIC_NAME_CHARACTERS_MAX = 249
+TOPIC_PARTITIONS_MAX = 1_000
+PARTITIONS_MAX = 10_000
+UNPACKED_BYTES_MAX = 64 * MIB
+PRODUCERS_MAX = 10_000
+PRODUCER_BATCHES_MAX = 5
+PRODUCER_MS = 24 * 60 * 60 * 1_000
+FETCH_BYTES_MAX = 64 * MIB
+FETCHES_WAITING_MAX = 16_000
+CLEANED_KEYS_MAX = 500_000
+CLEANINGS_MAX = 64
 GROUPS_MAX = 10_000
 GROUP_NAME_BYTES_MAX = 255
 GROUP_MEMBERS_MAX = 1_000
@@ -167,4 +178,15 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "HISTORY_PENDING_MAX", HISTORY_PENDING_MAX, "settlements", "Waiting for the history; more, and it is behind."
     ),
+    Limit("TOPIC_NAME_CHARACTERS_MAX", TOPIC_NAME_CHARACTERS_MAX, "characters", "The name of a topic."),
+    Limit("TOPIC_PARTITIONS_MAX", TOPIC_PARTITIONS_MAX, "partitions", "Of one topic."),
+    Limit("PARTITIONS_MAX", PARTITIONS_MAX, "partitions", "Of all topics together."),
+    Limit("UNPACKED_BYTES_MAX", UNPACKED_BYTES_MAX, "bytes", "The most that can be allowed to a batch when unpacked."),
+    Limit("PRODUCERS_MAX", PRODUCERS_MAX, "producers", "Remembered by one partition; the longest unheard of go first."),
+    Limit("PRODUCER_BATCHES_MAX", PRODUCER_BATCHES_MAX, "batches", "Remembered of one producer in one partition."),
+    Limit("PRODUCER_MS", PRODUCER_MS, "ms", "How long a silent producer is remembered."),
+    Limit("FETCH_BYTES_MAX", FETCH_BYTES_MAX, "bytes", "In the answer to one fetch; a first larger batch goes alone."),
+    Limit("FETCHES_WAITING_MAX", FETCHES_WAITING_MAX, "fetches", "Waiting for records at once."),
+    Limit("CLEANED_KEYS_MAX", CLEANED_KEYS_MAX, "keys", "New ones that one cleaning of a partition looks at."),
+    Limit("CLEANINGS_MAX", CLEANINGS_MAX, "cleanings", "Whose times are known, until tombstones may go."),
 )

@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.core.limits import BACKLOG_BYTES_MAX, COMMIT_BYTES_MAX, MIB, SEGMENT_BYTES_MAX, SPARE_BYTES
+from penstock.core.limits import (
+    BACKLOG_BYTES_MAX,
+    COMMIT_BYTES_MAX,
+    MIB,
+    OPEN_SEGMENTS_MAX,
+    SEGMENT_BYTES_MAX,
+    SPARE_BYTES,
+)
 
 SyncPolicy = Literal["batch", "interval", "os"]
 
@@ -27,6 +34,8 @@ class LogSettings:
     allocate_bytes: int = 16 * MIB
     spare_bytes: int = SPARE_BYTES
     index_every_bytes: int = 16 * 1024
+    # Closed segments kept open for reading. Whoever has many logs lets each have few.
+    open_segments_max: int = OPEN_SEGMENTS_MAX
 
     def __post_init__(self) -> None:
         if self.sync not in MAY_LOSE:
@@ -39,6 +48,7 @@ class LogSettings:
             "commit_bytes_max",
             "backlog_bytes_max",
             "index_every_bytes",
+            "open_segments_max",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")

@@ -1,1 +1,1 @@
-"""REMEMBERS STREAMS. Topics of partitions that are read again and again, and who has read how far."""
+"""Topics of partitions: logs that are kept for a time or a size and can be read again."""
