@@ -1,11 +1,13 @@
 """Random lives of a consumer group: whatever its members do, nobody is lost, stuck or told two things."""
 
+import doctest
 from copy import deepcopy
 from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core import group_members
 from penstock.core.group import DELAYS_MAX, Answer, Group
 from penstock.core.group_calls import (
     GroupRefusal,
@@ -17,6 +19,7 @@ from penstock.core.group_calls import (
     Synced,
     SyncRequest,
 )
+from penstock.core.group_members import assigned_partitions, subscribed_topics
 from penstock.core.group_roster import GroupSettings
 
 DELAY_MS = 20
@@ -173,6 +176,13 @@ def live(life: Life, steps: list[Step]) -> None:
         life.check()
 
 
+@given(st.binary(max_size=60))
+def test_what_a_hostile_member_says_of_itself_is_read_or_refused(said: bytes) -> None:
+    topics, partitions = subscribed_topics(said), assigned_partitions(said)
+    assert topics is None or sum(len(topic) for topic in topics) <= len(said)
+    assert partitions is None or len(partitions) <= len(said)
+
+
 @given(st.lists(steps, max_size=60))
 def test_whatever_members_do_the_group_keeps_its_laws(
     steps: list[Step],
@@ -215,3 +225,7 @@ def test_a_group_goes_on_from_its_record(steps: list[Step]) -> None:
         again = Group.restore("readers", SETTINGS, deepcopy(group.record(life.now_ms)), now_ms=life.now_ms)
         assert again.describe() == group.describe()
         assert again.roster.instances == group.roster.instances
+
+
+def test_the_examples_beside_the_code_of_members_are_true() -> None:
+    assert doctest.testmod(group_members).failed == 0

@@ -47,6 +47,7 @@ from penstock.core.group_calls import (
     TopicSubscribed,
     UnknownMember,
 )
+from penstock.core.group_members import assigned_partitions
 from penstock.core.limits import OFFSET_METADATA_BYTES_MAX
 from penstock.log.interface import LogClosed
 from penstock.runtime.interface import Runtime
@@ -96,6 +97,7 @@ __all__ = [
     "TooManyOffsets",
     "TopicSubscribed",
     "UnknownMember",
+    "assigned_partitions",
     "open_groups",
 ]
 
@@ -145,6 +147,7 @@ class Listed:
     protocol_type: str
     state: GroupState
     kind: str = "classic"
+    member_count: int = 0
 
 
 class Groups:
@@ -220,7 +223,9 @@ class Groups:
         """Return the groups in these states, or all, by name."""
         found = [self._coordinator.find(name) for name in self._coordinator.names()]
         return [
-            Listed(each.name, each.protocol_type, each.state) for each in found if not states or each.state in states
+            Listed(each.name, each.protocol_type, each.state, member_count=len(each.roster.members))
+            for each in found
+            if not states or each.state in states
         ]
 
     async def delete(self, group: str) -> None:

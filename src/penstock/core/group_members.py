@@ -13,6 +13,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 _VERSION_AND_COUNT = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
+_NUMBER = struct.Struct(">i")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,18 +125,55 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     >>> subscribed_topics(b"junk") is None
     True
     """
-    topics = set()
     try:
-        _, count = _VERSION_AND_COUNT.unpack_from(metadata)
-        at = _VERSION_AND_COUNT.size
+        count, at = _begin(metadata)
+        topics = set()
         # Each takes two bytes at least, so this ends with the bytes whatever the count says.
         for _ in range(count):
-            (length,) = _LENGTH.unpack_from(metadata, at)
-            name = metadata[at + _LENGTH.size : at + _LENGTH.size + length]
-            if length < 0 or len(name) < length:
-                return None
-            topics.add(name.decode())
-            at += _LENGTH.size + length
-    except (struct.error, UnicodeDecodeError):
+            topic, at = _name(metadata, at)
+            topics.add(topic)
+    except (struct.error, UnicodeDecodeError, ValueError):
         return None
     return frozenset(topics)
+
+
+def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
+    """Return the topics and partitions in what a consumer was assigned, or None if it cannot be read.
+
+    >>> assigned_partitions(bytes.fromhex("0000 00000001 0001 61 00000002 00000000 00000003 ffffffff"))
+    [('a', 0), ('a', 3)]
+    >>> assigned_partitions(b"")
+    []
+    >>> assigned_partitions(b"junk") is None
+    True
+    """
+    if not assignment:
+        return []
+    found: list[tuple[str, int]] = []
+    try:
+        count, at = _begin(assignment)
+        for _ in range(count):
+            topic, at = _name(assignment, at)
+            (many,) = _NUMBER.unpack_from(assignment, at)
+            at += _NUMBER.size
+            if not 0 <= many * _NUMBER.size <= len(assignment) - at:
+                return None
+            found += [(topic, partition) for (partition,) in _NUMBER.iter_unpack(assignment[at : at + many * 4])]
+            at += many * _NUMBER.size
+    except (struct.error, UnicodeDecodeError, ValueError):
+        return None
+    return found
+
+
+def _begin(packed: bytes) -> tuple[int, int]:
+    """Return how many rows follow the version, and where they begin."""
+    _, count = _VERSION_AND_COUNT.unpack_from(packed)
+    return count, _VERSION_AND_COUNT.size
+
+
+def _name(packed: bytes, at: int) -> tuple[str, int]:
+    (length,) = _LENGTH.unpack_from(packed, at)
+    at += _LENGTH.size
+    if not 0 <= length <= len(packed) - at:
+        raise ValueError("a name runs past its end")
+    return packed[at : at + length].decode(), at + length
