@@ -28,7 +28,7 @@ from starlette.routing import Route
 from penstock.api.asgi import OPERATION, ASGIApplication
 from penstock.api.choosing import ByProtocol
 from penstock.api.rest.app import RestApplication
-from penstock.api.rest.calling import Service
+from penstock.api.rest.calling import Service, Streams
 from penstock.api.rest.hosts import LocalOnly
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.sqs.app import SqsApplication, is_for_sqs
@@ -36,7 +36,7 @@ from penstock.api.sqs.calling import Service as SqsService
 from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
-from penstock.broker.groups import Groups, open_groups
+from penstock.broker.groups import open_groups
 from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.broker.topics import Topics
@@ -96,18 +96,6 @@ class Told:
         self.to_stop.set()
 
 
-class Streams:
-    """Topics and their groups."""
-
-    def __init__(self, topics: Topics, groups: Groups) -> None:
-        self.topics = topics
-        self.groups = groups
-
-    def stop(self) -> None:
-        self.topics.stop()
-        self.groups.stop()
-
-
 class Application:
     """Everything behind the port."""
 
@@ -150,26 +138,30 @@ class Application:
         self.queues.waiting.stop()
         self.queues.redrives.stop()
         if self.streams is not None:
-            self.streams.stop()
+            self.streams.topics.stop()
+            self.streams.groups.stop()
 
 
 @asynccontextmanager
-async def open_application(settings: ServerSettings, access: Access | None = None) -> AsyncIterator[Application]:
+async def open_application(
+    settings: ServerSettings, access: Access | None = None, *, kafka: str | None = None
+) -> AsyncIterator[Application]:
     """Open the store and whatever stands on it; nothing listens yet.
 
-    Without ``access`` everybody may do everything: whoever can open the folder can do that anyway.
+    Without ``access`` everybody may do everything: whoever can open the folder can do that anyway. ``kafka`` is where
+    Kafka clients will find it, if they are served.
     """
     async with (
         _open_store(settings) as (store, runtime),
         open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
-        _open_streams(settings, runtime) as streams,
+        _open_streams(settings, runtime, kafka) as streams,
     ):
-        service = Service(queues, access or Access.open(), settings.request_bytes_max)
+        service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
         yield Application(store, queues, runtime, service, streams)
 
 
 @asynccontextmanager
-async def _open_streams(settings: ServerSettings, runtime: Runtime) -> AsyncIterator[Streams | None]:
+async def _open_streams(settings: ServerSettings, runtime: Runtime, kafka: str | None) -> AsyncIterator[Streams | None]:
     """Open topics and groups, in a folder of their own within that of the store; None if nobody could reach them."""
     if not settings.kafka:
         yield None
@@ -182,7 +174,7 @@ async def _open_streams(settings: ServerSettings, runtime: Runtime) -> AsyncIter
             runtime = replace(runtime, workers=workers)
         topics = await stack.enter_async_context(await Topics.open(runtime, folder))
         groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", _Ends(topics)))
-        yield Streams(topics, groups)
+        yield Streams(topics, groups, settings.kafka_advertised or kafka)
 
 
 class _Ends:
@@ -274,15 +266,16 @@ async def run(
     doors = bind(settings.host, settings.port)
     kafka_doors = bind(settings.host, settings.kafka_port) if settings.kafka else []
     address = address_of(doors[0], has_tls=settings.has_tls)
+    kafka = address_of(kafka_doors[0], has_tls=False).removeprefix("http://") if kafka_doors else None
     health = Health()
     shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
     async with listening(doors, shared, tls) as listener, following(keys, write_note):
-        async with open_application(settings, keys.access) as application:
+        async with open_application(settings, keys.access, kafka=kafka) as application:
             _connect(application, shared, keys.access, health, settings)
             async with _listening_for_kafka(application, keys.access, settings, kafka_doors, tls) as drain_kafka:
                 write_note(SERVER_STARTED, address=address, data=settings.store or settings.data)
-                if kafka_doors:
-                    announce_kafka(address_of(kafka_doors[0], has_tls=False).removeprefix("http://"))
+                if kafka is not None:
+                    announce_kafka(kafka)
                 announce(address)
                 await _watch_until_told(told, health)
                 write_note(SERVER_STOPPING)

@@ -11,7 +11,7 @@ from tests.kafka.brokers import Broker, RawClient
 with warnings.catch_warnings():
     # kafka-python reads its tables in a way that Python 3.11 frowns on.
     warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka.admin  # type: ignore[import-untyped]  # noqa: F401
+    import kafka.admin  # noqa: F401
 
 _numbers = count()
 

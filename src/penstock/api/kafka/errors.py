@@ -117,8 +117,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     PartitionUnknown: ErrorCode.unknown_topic_or_partition,
 }
 REFUSALS = tuple(_CODES)
-# A kind before those that it is a kind of.
-REFUSALS_BY_RANK = sorted(REFUSALS, key=lambda kind: -len(kind.__mro__))
+_BY_KIND: dict[type, ErrorCode] = {**_CODES}
 
 # For members of a group, what a disk cannot take now is a coordinator that cannot be had now: they know what to do.
 _COORDINATOR = {
@@ -130,7 +129,11 @@ _COORDINATOR = {
 
 def code_of(error: Exception) -> ErrorCode:
     """Return Kafka's number for one of `REFUSALS`."""
-    return next(_CODES[kind] for kind in REFUSALS_BY_RANK if isinstance(error, kind))
+    for kind in type(error).__mro__:
+        code = _BY_KIND.get(kind)
+        if code is not None:
+            return code
+    raise AssertionError(f"{type(error).__name__} is no refusal")
 
 
 def group_code_of(error: Exception) -> ErrorCode:

@@ -5,22 +5,10 @@ received and settled. A test plays it on a fresh server and compares every answe
 an example cannot become untrue. Times and receipts differ from run to run.
 """
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from penstock.api.rest.stream_examples import STREAM_EXAMPLES, Example
 from penstock.wire.problems import CODES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """One request and its answer."""
-
-    # What stands in the path and in the query.
-    parameters: dict[str, str] = field(default_factory=lambda: {"queue": "orders"})
-    query: dict[str, Any] = field(default_factory=dict)
-    body: Any = None
-    status: int = 200
-    answer: Any = None
 
 
 class Link(NamedTuple):
@@ -297,6 +285,8 @@ EXAMPLES: dict[str, Example] = {
         },
     ),
 }
+
+EXAMPLES.update(STREAM_EXAMPLES)
 
 _MADE = {"queue": "$response.body#/queue_name"}
 _SAME = {"queue": "$request.path.queue"}
