@@ -225,11 +225,32 @@ def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_bomb_is_not_unpacked(codec: str) -> None:
     """A gigabyte would be made of a megabyte; a bound of a megabyte is not exceeded."""
-    packed = packing.pack(CODECS[codec], bytes(64 << 20)) if codec != "lz4" else cramjam.lz4.compress(bytes(64 << 20))
+    packed = packing.pack(CODECS[codec], bytes(64 << 20))
     bomb = bytearray(record.seal([bytes(packed)], count=1, at_ms=EPOCH_MS, attributes=CODECS[codec]))
     settings = replace(PLAIN, unpacked_bytes_max=1 << 20, message_bytes_max=16 << 20)
     with pytest.raises(UnpackedTooLarge):
         check_batch(bomb, settings, EPOCH_MS)
+
+
+@given(
+    codec=st.integers(0, 4),
+    parts=st.lists(st.tuples(st.binary(min_size=1, max_size=20), st.integers(1, 20_000)), max_size=8),
+)
+def test_what_is_packed_again_can_be_unpacked_by_the_library(codec: int, parts: list[tuple[bytes, int]]) -> None:
+    records = b"".join(part * times for part, times in parts)[:300_000] or b"x"
+    packed = packing.pack(codec, records)
+    assert bytes(packing.unpack(codec, packed, bytes_max=1 << 20) if codec else packed) == records
+    if codec == packing.LZ4:
+        assert bytes(cramjam.lz4.decompress(packed)) == records
+
+
+def test_lz4_is_packed_in_blocks_that_java_reads() -> None:
+    """The header says so: version 1, independent blocks, and a right checksum, which the library looks at."""
+    packed = packing.pack(packing.LZ4, bytes(200_000))
+    assert packed[:7].hex() == "04224d18604082"
+    for wrong in (b"\x60\x40\x83", b"\x60\x50\x82"):
+        with pytest.raises(packing.BadlyPacked):
+            packing.unpack(packing.LZ4, packed[:4] + wrong + packed[7:], bytes_max=1 << 20)
 
 
 def test_zstandard_that_asks_for_a_giant_window_is_refused() -> None:

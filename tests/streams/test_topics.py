@@ -1,5 +1,7 @@
 """Topics are made, changed and deleted wholly, and what is told of them stays true."""
 
+import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -7,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.topics import Topics
+from penstock.log.interface import LogFull
 from penstock.log.recovery import LogCorrupted
-from penstock.runtime.interface import FolderTaken
+from penstock.runtime.interface import FolderTaken, Runtime
 from penstock.streams.settings import BadTopicSettings, TopicSettings
 from penstock.streams.topic import (
     BadTopicName,
@@ -19,7 +22,8 @@ from penstock.streams.topic import (
     TopicNotFound,
     check_topic_name,
 )
-from tests.simulation.world import Machine
+from tests.simulation.disk import SimDisk
+from tests.simulation.world import Died, Machine
 from tests.streams.small import FOLDER, SMALL, TINY, bodies, running, values
 
 
@@ -207,3 +211,52 @@ async def test_no_producer_id_is_given_twice_whatever_happens(machine: Machine) 
             seen += [(await topics.new_producer())[0] for _ in range(1_100)]
     assert len(set(seen)) == 3_300
     assert min(seen) > 0
+
+
+async def test_a_full_disk_refuses_a_topic_and_leaves_nothing_of_it() -> None:
+    machine = Machine(disk=SimDisk(capacity_bytes=1_500_000))
+    async with running(machine) as topics:
+        await topics.create("events", TINY)
+        with pytest.raises(LogFull):
+            await topics.create("large", replace(TINY, partitions=100))
+        with pytest.raises(LogFull):
+            await topics.grow("events", 100)
+        assert [topic.name for topic in topics.list()] == ["events"]
+        assert len(topics.find("events").partitions) == 1
+        assert machine.disk.names(f"{FOLDER}/partitions") == ["1-0"]
+        await topics.produce("events", 0, values(b"still"))
+        await topics.delete("events")
+
+
+async def test_a_disk_that_fails_stops_the_process_before_anyone_is_told(machine: Machine) -> None:
+    told: list[bytes] = []
+
+    async def live(runtime: Runtime) -> None:
+        topics = await Topics.open(runtime, FOLDER, SMALL)
+        await topics.create("events", TINY)
+        await topics.produce("events", 0, values(b"good"))
+        told.append(b"good")
+        machine.disk.fail_sync_after = 0
+        await topics.produce("events", 0, values(b"bad"))
+        told.append(b"bad")
+
+    with pytest.raises(Died):
+        await machine.run(live(machine.start()))
+    machine.power_cut(lambda _path, _page: False)
+    assert told == [b"good"]
+    async with running(machine) as topics:
+        assert await bodies(topics) == told
+
+
+async def test_whoever_asks_for_a_topic_and_goes_gets_it_wholly_or_not(machine: Machine) -> None:
+    async with running(machine) as topics:
+        for turn in range(12):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(topics.create(f"t{turn}", replace(TINY, partitions=2)), turn / 1_000)
+        await topics.create("last", TINY)
+        there = topics.list()
+        assert all(len(topic.partitions) == topic.settings.partitions for topic in there)
+        folders = machine.disk.names(f"{FOLDER}/partitions")
+        assert len(folders) == sum(len(topic.partitions) for topic in there)
+    async with running(machine) as topics:
+        assert [topic.name for topic in topics.list()] == [topic.name for topic in there]

@@ -44,7 +44,7 @@ from penstock.log.record import (
 )
 from penstock.log.segment import segment_name, walk
 from penstock.runtime.interface import Buffer, Disk, File
-from penstock.streams.packing import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, codec_when_packed, pack
+from penstock.streams.packing import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, pack
 from penstock.streams.records import Entry, entries, unpacked
 
 SUFFIX = ".cleaned"
@@ -246,7 +246,7 @@ def thinned(header: Header, records: memoryview, kept: Sequence[Entry]) -> bytea
     """Return a batch with some of its records only; the offsets of all of them stay used up."""
     codec = header.attributes & COMPRESSION_MASK
     body = pack(codec, b"".join(records[entry.start : entry.end] for entry in kept))
-    attributes = header.attributes & ~COMPRESSION_MASK | codec_when_packed(codec) | THINNED_ATTRIBUTE
+    attributes = header.attributes | THINNED_ATTRIBUTE
     fields = header._replace(
         length=HEADER_BYTES - LENGTH_FROM + len(body), attributes=attributes, record_count=len(kept)
     )

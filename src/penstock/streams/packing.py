@@ -25,6 +25,12 @@ _JAVA_SNAPPY_HEAD = _JAVA_SNAPPY + struct.pack(">ii", 1, 1)
 _JAVA_SNAPPY_BLOCK_BYTES = 32 * KIB
 _LENGTH = struct.Struct(">i")
 
+# Magic number; version 1, independent blocks, no checksums; at most 64 KiB in a block; the checksum of those two bytes.
+_LZ4_HEAD = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_BLOCK_BYTES = 64 * KIB
+_LZ4_LENGTH = struct.Struct("<I")
+_LZ4_IS_PLAIN = 0x8000_0000
+
 # A decoder of zstandard keeps this much of what it wrote, before it has written anything.
 _WINDOW_BYTES_MAX = 8 * MIB
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -73,25 +79,41 @@ _DECODERS: dict[int, Callable[[Any, Any], int]] = {
 
 
 def pack(codec: int, records: Buffer) -> bytes:
-    """Pack records again. What came as lz4 becomes snappy: the frames of this library are not read by Java's."""
+    """Pack records again as they were packed, so that every client can read them."""
     match codec:
         case 0:
             return bytes(records)
         case 1:
             return bytes(cramjam.gzip.compress(records))
+        case 2:
+            return _pack_snappy(memoryview(records))
+        case 3:
+            return _pack_lz4(memoryview(records))
         case 4:
             return bytes(cramjam.zstd.compress(records))
-    view = memoryview(records)
+    raise UnsupportedCodec(f"codec {codec}")
+
+
+def _pack_snappy(records: memoryview) -> bytes:
     parts = [_JAVA_SNAPPY_HEAD]
-    for at in range(0, len(view), _JAVA_SNAPPY_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[at : at + _JAVA_SNAPPY_BLOCK_BYTES]))
+    for at in range(0, len(records), _JAVA_SNAPPY_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(records[at : at + _JAVA_SNAPPY_BLOCK_BYTES]))
         parts += (_LENGTH.pack(len(block)), block)
     return b"".join(parts)
 
 
-def codec_when_packed(codec: int) -> int:
-    """Return the codec of what `pack` returns."""
-    return SNAPPY if codec == LZ4 else codec
+def _pack_lz4(records: memoryview) -> bytes:
+    """Make a frame of blocks that do not depend on each other: the library's own do, and Kafka's Java client refuses
+    them."""
+    parts = [_LZ4_HEAD]
+    for at in range(0, len(records), _LZ4_BLOCK_BYTES):
+        plain = records[at : at + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            parts += (_LZ4_LENGTH.pack(len(block)), block)
+        else:
+            parts += (_LZ4_LENGTH.pack(len(plain) | _LZ4_IS_PLAIN), bytes(plain))
+    return b"".join((*parts, bytes(4)))
 
 
 def _unpack_snappy(packed: memoryview, bytes_max: int) -> memoryview:

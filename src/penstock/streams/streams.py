@@ -13,16 +13,17 @@ Laws of this file
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from penstock.core.limits import MIB, PARTITIONS_MAX
-from penstock.log.interface import OffsetOutOfRange
+from penstock.log.interface import LogFull, OffsetOutOfRange
 from penstock.log.jobs import off_loop
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings
-from penstock.runtime.interface import Disk, FolderLock, Runtime
+from penstock.runtime.interface import NO_SPACE, Disk, FolderLock, Runtime
 from penstock.streams import catalog as catalogs
 from penstock.streams.catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
 from penstock.streams.partition import Partition
@@ -36,6 +37,7 @@ from penstock.streams.topic import (
     check_topic_name,
 )
 from penstock.streams.upkeep import Upkeep
+from penstock.telemetry import STREAMS_UPKEEP_FAILED
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -255,9 +257,11 @@ class Streams:
         """Make partitions, all of them or none."""
         try:
             return await self._make(number, settings, indexes)
-        except BaseException:
+        except BaseException as error:
             for index in indexes:
                 await self._remove(self._path(number, index))
+            if isinstance(error, OSError):
+                _refuse(error)
             raise
 
     async def _make(self, number: int, settings: TopicSettings, indexes: range) -> list[Partition]:
@@ -298,7 +302,11 @@ class Streams:
         await _all(discard, partitions)
 
     async def _remove(self, folder: str) -> None:
-        await off_loop(self._runtime.workers, lambda: remove_folder(self._runtime.disk, folder))
+        try:
+            await off_loop(self._runtime.workers, lambda: remove_folder(self._runtime.disk, folder))
+        except OSError as error:
+            # It is nobody's any more, and goes when the topics are opened the next time.
+            self._runtime.note(STREAMS_UPKEEP_FAILED, folder=folder, error=str(error))
 
     def _remove_strangers(self) -> None:
         """Remove what was half made or half deleted when the last process ended."""
@@ -348,6 +356,14 @@ async def _all(act: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]) -
             raise each
         results.append(each)
     return results
+
+
+def _refuse(error: OSError) -> None:
+    """Say in our words why there can be no more partitions, if that is why."""
+    if error.errno in NO_SPACE:
+        raise LogFull("the disk is full: no topic was made or changed") from error
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        raise TooManyPartitions("the system lets this process have no more files") from error
 
 
 def remove_folder(disk: Disk, folder: str) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.log.retention import first_kept_offset
 from penstock.log.segment import Segment
-from penstock.runtime.interface import Runtime
+from penstock.runtime.interface import AsideFailed, Runtime
 from penstock.streams import cleaning
 from penstock.streams.catalog import PartitionFacts
 from penstock.streams.cleaning import ClosedSegment, Order
@@ -150,8 +150,7 @@ class Upkeep:
             tombstones_before=facts.cleaned_before(now_ms - topic.settings.tombstone_ms),
             segment_bytes_max=topic.settings.segment_bytes,
         )
-        answer = await self._runtime.aside.run(cleaning.clean, msgspec.msgpack.encode(order))
-        done = msgspec.msgpack.decode(answer, type=cleaning.Cleaning)
+        done = await self._run_aside(order)
         async with partition.upkeep_lock:
             if partition.is_closed:
                 return
@@ -159,6 +158,15 @@ class Upkeep:
                 await _put_in_place(partition, closed[each.first : each.first + each.count], each)
         await self._books.cleaned(topic, index, done.cleaned_offset, now_ms)
         self._note_cleaned(topic, index, closed, partition)
+
+    async def _run_aside(self, order: Order) -> cleaning.Cleaning:
+        try:
+            answer = await self._runtime.aside.run(cleaning.clean, msgspec.msgpack.encode(order))
+        except AsideFailed as error:
+            if error.is_disk_failure:
+                self._runtime.halt(str(error))
+            raise
+        return msgspec.msgpack.decode(answer, type=cleaning.Cleaning)
 
     def _note_cleaned(self, topic: Topic, index: int, before: Sequence[Segment], partition: Partition) -> None:
         after = [each for each in partition.log.segments[:-1] if each.base_offset < before[-1].next_offset]
