@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.client.errors import (
     BadRequest,
@@ -81,8 +81,7 @@ class Link:
                 found = library().AIOKafkaProducer(
                     bootstrap_servers=server, enable_idempotence=True, linger_ms=2, **options
                 )
-                with kafka_errors():
-                    await found.start()
+                await start(found)
                 self._producers[server] = found
             return found
 
@@ -105,6 +104,22 @@ class Link:
         producers, self._producers = self._producers, {}
         for producer in producers.values():
             await producer.stop()
+
+
+async def start(part: "Startable") -> None:
+    """Start a producer or a consumer of the library; one that cannot start is stopped, as it has things open."""
+    try:
+        with kafka_errors():
+            await part.start()
+    except BaseException:
+        await part.stop()
+        raise
+
+
+class Startable(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 @contextmanager
