@@ -15,10 +15,10 @@ from penstock.client.errors import (
     ClientClosed,
     ConnectionFailed,
     Forbidden,
-    NotFound,
     PenstockError,
     ServerBusy,
     TooLarge,
+    TopicNotFound,
     Unauthorized,
 )
 
@@ -144,7 +144,7 @@ def _error_of(error: Exception, errors: Any) -> PenstockError:
         (errors.KafkaConnectionError, ConnectionFailed),
         (errors.KafkaTimeoutError, ConnectionFailed),
         (errors.RequestTimedOutError, ConnectionFailed),
-        ((errors.UnknownTopicOrPartitionError, errors.UnrecognizedBrokerVersion), NotFound),
+        (errors.UnknownTopicOrPartitionError, TopicNotFound),
         (errors.MessageSizeTooLargeError, TooLarge),
         ((errors.TopicAuthorizationFailedError, errors.GroupAuthorizationFailedError), Forbidden),
         (errors.AuthenticationFailedError, Unauthorized),

@@ -12,10 +12,11 @@ Producing and consuming speak Kafka's protocol, to where the server says, or whe
 import asyncio
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, Self, TypeVar
 
 from penstock.client.calls import Call, given
-from penstock.client.errors import Forbidden, NotFound, PenstockError, bad_field
+from penstock.client.errors import Forbidden, NotFound, TopicExists, bad_field
 from penstock.client.streams import calls
 from penstock.client.streams.consuming import Loop, Patience
 from penstock.client.streams.kafka import KafkaMissing, Link, kafka_errors, library
@@ -158,11 +159,8 @@ class Topic:
 
     async def _make(self, name: str) -> None:
         """See to it that a topic is there. One that has other settings, or that we may not make, may be there, too."""
-        try:
+        with suppress(TopicExists, Forbidden, NotFound):
             await self._caller.perform(calls.create_topic(name, {}))
-        except PenstockError as error:
-            if error.code != "topic_exists" and not isinstance(error, Forbidden | NotFound):
-                raise
 
 
 class Consumption:
