@@ -192,6 +192,14 @@ async def test_the_offsets_of_a_deleted_topic_are_forgotten(machine: Machine) ->
         assert [await groups.committed(name, None) for name in ("a", "b")] == [[Committed("other", 0, 6)]] * 2
 
 
+async def test_offsets_of_a_topic_that_went_with_the_server_are_forgotten_at_its_next_start(machine: Machine) -> None:
+    async with groups_on(machine, topics=Topics(events=[(0, 9), (0, 9)], other=[(0, 9)])) as groups:
+        await groups.commit("a", [Commit("events", 0, 5), Commit("other", 0, 6)])
+    async with groups_on(machine.runtime or machine, topics=Topics(events=[(0, 9)])) as groups:
+        await asyncio.sleep(1)
+        assert await groups.committed("a", None) == [Committed("events", 0, 5)]
+
+
 async def test_lag_is_what_a_group_has_not_read_of_what_it_could(machine: Machine) -> None:
     async with groups_on(machine, topics=Topics(events=[(0, 100), (40, 100), (0, 10)])) as groups:
         (ann,) = [Consumer(groups, "ann")]

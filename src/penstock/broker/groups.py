@@ -12,7 +12,7 @@ client has gone, takes the wait back: nobody is held up by a consumer that is no
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -49,7 +49,7 @@ from penstock.core.group_calls import (
 )
 from penstock.core.group_members import assigned_partitions
 from penstock.core.limits import OFFSET_METADATA_BYTES_MAX
-from penstock.log.interface import LogClosed
+from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.streams.groups import Coordinator, CoordinatorSettings
 from penstock.streams.offset_records import Kept, Place
@@ -247,6 +247,14 @@ class Groups:
             if places:
                 await self._coordinator.forget_offsets(group, places)
 
+    async def forget_gone_topics(self) -> None:
+        """Forget offsets of partitions that are not there: a crash may have come between a topic's end and theirs."""
+        for group in self._coordinator.names():
+            kept = await self._coordinator.committed(group)
+            gone = [place for place in kept if self._partitions.ends(*place) is None]
+            if gone:
+                await self._coordinator.forget_offsets(group, gone)
+
     async def lag(self, group: str) -> list[Lag]:
         """Return how far behind a group is in every partition of the topics it reads. Raises `GroupNotFound`."""
         topics = self._coordinator.find(group).topics()
@@ -269,6 +277,9 @@ class Groups:
 
     async def _tidy(self) -> None:
         try:
+            # If there is no room for it, there may be at the next start.
+            with suppress(LogBusy, LogFull):
+                await self.forget_gone_topics()
             while True:
                 for _ in range(_FORGET_EVERY):
                     await asyncio.sleep(TIDY_MS / 1_000)

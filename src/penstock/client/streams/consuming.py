@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.client.errors import PenstockError
-from penstock.client.streams.kafka import kafka_errors
+from penstock.client.streams.kafka import kafka_errors, start
 from penstock.client.streams.record import Record
 
 COMMIT_S = 1.0
@@ -73,10 +73,9 @@ class Loop:
 
     async def next(self) -> Record | None:
         """Settle the record that was handed out last, and return the next; None when the loop was closed."""
-        if not self._has_begun:
+        if not self._has_begun and not self._is_closed:
+            await start(self._source)
             self._has_begun = True
-            with kafka_errors():
-                await self._source.start()
             self._committed_at_s = _now_s()
         again = await self._settle()
         if again is not None or self._is_closed:

@@ -8,17 +8,17 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.client.errors import (
     BadRequest,
     ClientClosed,
     ConnectionFailed,
     Forbidden,
-    NotFound,
     PenstockError,
     ServerBusy,
     TooLarge,
+    TopicNotFound,
     Unauthorized,
 )
 
@@ -81,8 +81,7 @@ class Link:
                 found = library().AIOKafkaProducer(
                     bootstrap_servers=server, enable_idempotence=True, linger_ms=2, **options
                 )
-                with kafka_errors():
-                    await found.start()
+                await start(found)
                 self._producers[server] = found
             return found
 
@@ -107,6 +106,22 @@ class Link:
             await producer.stop()
 
 
+async def start(part: "Startable") -> None:
+    """Start a producer or a consumer of the library; one that cannot start is stopped, as it has things open."""
+    try:
+        with kafka_errors():
+            await part.start()
+    except BaseException:
+        await part.stop()
+        raise
+
+
+class Startable(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 @contextmanager
 def kafka_errors() -> Iterator[None]:
     """Turn what aiokafka raises into errors of ours."""
@@ -129,7 +144,7 @@ def _error_of(error: Exception, errors: Any) -> PenstockError:
         (errors.KafkaConnectionError, ConnectionFailed),
         (errors.KafkaTimeoutError, ConnectionFailed),
         (errors.RequestTimedOutError, ConnectionFailed),
-        ((errors.UnknownTopicOrPartitionError, errors.UnrecognizedBrokerVersion), NotFound),
+        (errors.UnknownTopicOrPartitionError, TopicNotFound),
         (errors.MessageSizeTooLargeError, TooLarge),
         ((errors.TopicAuthorizationFailedError, errors.GroupAuthorizationFailedError), Forbidden),
         (errors.AuthenticationFailedError, Unauthorized),

@@ -12,10 +12,11 @@ Producing and consuming speak Kafka's protocol, to where the server says, or whe
 import asyncio
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, Self, TypeVar
 
 from penstock.client.calls import Call, given
-from penstock.client.errors import PenstockError
+from penstock.client.errors import Forbidden, NotFound, TopicExists, bad_field
 from penstock.client.streams import calls
 from penstock.client.streams.consuming import Loop, Patience
 from penstock.client.streams.kafka import KafkaMissing, Link, kafka_errors, library
@@ -145,6 +146,8 @@ class Topic:
     async def _produce(
         self, rows: list[tuple[bytes | None, str | bytes | None]], headers: Headers, partition: int | None
     ) -> list[Place]:
+        if any(value is None and key is None for value, key in rows):
+            raise bad_field("value", "a record has a value or a key; one with a key alone says that the key is gone")
         producer = await self._link.producer(await self.server())
         with kafka_errors():
             sent = [
@@ -155,11 +158,9 @@ class Topic:
         return [Place(each.partition, each.offset) for each in found]
 
     async def _make(self, name: str) -> None:
-        try:
+        """See to it that a topic is there. One that has other settings, or that we may not make, may be there, too."""
+        with suppress(TopicExists, Forbidden, NotFound):
             await self._caller.perform(calls.create_topic(name, {}))
-        except PenstockError as error:
-            if error.code != "topic_exists":
-                raise
 
 
 class Consumption:
