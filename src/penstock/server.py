@@ -19,7 +19,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import uvloop
@@ -50,6 +50,7 @@ from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.metrics.health import Health, Journal, starting
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
+from penstock.metrics.streams import families_of_streams
 from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
@@ -330,6 +331,9 @@ def _connect(
     """Give requests to the application from now on."""
     requests = Requests(operation_of)
     metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared))
+    streams = application.streams
+    if streams is not None:
+        metrics.of_streams = partial(families_of_streams, streams.topics, streams.groups)
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
     front: ASGIApplication = application.rest(routes)
     if settings.sqs:

@@ -202,6 +202,37 @@ CONNECTIONS_TIMED_OUT = Metric(
 JOURNAL_BYTES = Metric("penstock_journal_bytes", "gauge", ("journal",), "Size of a journal on the disk.")
 JOURNAL_RECORDS = Metric("penstock_journal_records_total", "counter", ("journal",), "Records ever appended.")
 JOURNAL_LAG = Metric("penstock_journal_lag_records", "gauge", ("journal",), "Records appended and not on the disk yet.")
+TOPIC_PARTITIONS = Metric("kafka_topic_partitions", "gauge", ("topic",), "Partitions of a topic.")
+PARTITION_CURRENT = Metric(
+    "kafka_topic_partition_current_offset",
+    "gauge",
+    ("topic", "partition"),
+    "The high watermark: the offset that the next record to be read will have.",
+)
+PARTITION_OLDEST = Metric(
+    "kafka_topic_partition_oldest_offset", "gauge", ("topic", "partition"), "The first offset that is kept."
+)
+GROUP_MEMBERS = Metric("kafka_consumergroup_members", "gauge", ("consumergroup",), "Members of a consumer group.")
+GROUP_CURRENT = Metric(
+    "kafka_consumergroup_current_offset",
+    "gauge",
+    ("consumergroup", "topic", "partition"),
+    "What a group has committed; not there where it has committed nothing.",
+)
+GROUP_LAG = Metric(
+    "kafka_consumergroup_lag",
+    "gauge",
+    ("consumergroup", "topic", "partition"),
+    "Records that are kept and that a group has still to read.",
+)
+STREAM_METRICS = (
+    TOPIC_PARTITIONS,
+    PARTITION_CURRENT,
+    PARTITION_OLDEST,
+    GROUP_MEMBERS,
+    GROUP_CURRENT,
+    GROUP_LAG,
+)
 READY = Metric("penstock_ready", "gauge", (), "1 if `/health/ready` says so, else 0.")
 
 METRICS: tuple[Metric, ...] = (
@@ -225,4 +256,5 @@ METRICS: tuple[Metric, ...] = (
     JOURNAL_RECORDS,
     JOURNAL_LAG,
     READY,
+    *STREAM_METRICS,
 )

@@ -7,7 +7,7 @@ out is a number, too.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -59,6 +59,8 @@ class Prometheus:
         self._requests = requests
         self._health = health
         self._connections = connections
+        # Numbers of topics and groups, on a server that has them.
+        self.of_streams: Callable[[], Awaitable[list[Family]]] | None = None
         self._process = ProcessCollector(registry=None)
         self._asking = asyncio.Lock()
 
@@ -91,6 +93,8 @@ class Prometheus:
         for family in self._of_journals():
             yield family
         for family in self._of_connections():
+            yield family
+        for family in await self.of_streams() if self.of_streams is not None else ():
             yield family
         for family in self._process.collect():
             yield family
