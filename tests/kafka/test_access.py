@@ -88,6 +88,14 @@ def test_a_client_with_a_key_may_do_what_its_role_allows(locked: Locked, topic: 
     assert [each.value() for each in read_topic(servers, f"open-{topic}", 1, **locked.login("reader"))] == [b"mine"]
 
 
+@pytest.mark.parametrize("user", ["name", "id"])
+def test_a_client_proves_its_key_without_saying_it(locked: Locked, user: str) -> None:
+    name = "reader" if user == "name" else locked.made["reader"][0].id
+    settings = locked.login("reader", sasl_mechanism="SCRAM-SHA-256", sasl_username=name)
+    made = admin(locked.broker.servers, **settings)
+    assert made.list_topics(timeout=WAIT_S).cluster_id == "penstock"
+
+
 def test_a_client_may_not_do_what_its_role_does_not_allow(locked: Locked, topic: str) -> None:
     servers = locked.broker.servers
     create(servers, topic, login=locked.login("boss"))
@@ -106,7 +114,8 @@ def ask_for_ever(client: Any) -> None:
 
 
 def test_a_wrong_key_or_user_is_refused_and_told_so(locked: Locked) -> None:
-    for more in ({"sasl_password": "pk_000000000000_" + "x" * 43}, {"sasl_username": "somebody"}):
+    wrong = {"sasl_password": "pk_000000000000_" + "x" * 43}
+    for more in (wrong, {"sasl_username": "somebody"}, {**wrong, "sasl_mechanism": "SCRAM-SHA-256"}):
         errors: list[int] = []
         settings = locked.login("boss", log_connection_close=False, **more)
         made = admin(locked.broker.servers, error_cb=lambda error, seen=errors: seen.append(error.code()), **settings)
