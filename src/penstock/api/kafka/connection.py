@@ -112,6 +112,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_read_paused = self._is_write_paused = self._is_closing = False
         self._unread_bytes = 0
         self.due_at = inf
+        # When a stranger has to have said who it is.
+        self._known_by = inf
 
     # What the transport calls.
 
@@ -126,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         shared.accepted += 1
         self._conversation = shared.converse(self)
         self._adjust_frame_limit()
-        self.due_at = self._loop.time() + self._limits.first_request_s
+        self.due_at = self._known_by = self._loop.time() + self._limits.first_request_s
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - it is a hint.
         return self._frames.room()
@@ -333,7 +335,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting:
             self.due_at = inf
         elif self._is_stranger:
-            pass
+            # However much it says: this is the time for saying who it is.
+            self.due_at = self._known_by
         else:
             limits = self._limits
             self.due_at = self._loop.time() + (limits.idle_s if self._frames.is_empty else limits.arriving_s)
