@@ -88,6 +88,8 @@ class Upkeep:
                     self._woken.discard(partition)
                     partition.log.rolled.clear()
                     await self._cares(topic, index, self.look_after(topic, index))
+                    # Most of them need nothing, and there may be thousands: others have their turn between.
+                    await asyncio.sleep(0)
 
     def _partitions(self) -> Iterator[tuple[Topic, int]]:
         for topic in self._books.topics.values():
