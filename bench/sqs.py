@@ -22,12 +22,12 @@ from typing import Any
 
 import uvloop
 
-from bench import Bench, Row, Workload, moto_peer, number, processes, sides, sqs_recorded
+from bench import Bench, Row, Workload, moto_peer, number, processes, sides, sqs_recorded, sqs_requests
 from bench.log import ratio, turned
 from bench.peer import Window
 from bench.processes import Server
 from bench.sides import ROUNDS, Side
-from bench.sqs_recorded import BATCH, CALLS, QUEUE
+from bench.sqs_requests import BATCH, CALLS, QUEUE
 from bench.traffic import MESSAGE_BYTES, Traffic
 from penstock.connect import connect
 
@@ -48,7 +48,7 @@ async def _nobody(_server: Server) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _boto3(server: Server) -> AsyncIterator[Any]:
-    client = sqs_recorded.client(server)
+    client = sqs_requests.client(server)
     try:
         yield client
     finally:
@@ -91,13 +91,10 @@ class Replayed:
     is_long: bool = False
 
     def run(self, bench: Bench) -> list[Row]:
-        if not sqs_recorded.has_wrk():
-            return [_nothing(bench, self)]
-
         async def measure(_: None, server: Server) -> Traffic:
             return await sqs_recorded.replay(server, connections=self.connections, seconds=bench.seconds)
 
-        return [_compared(self.name, sides.rounds(bench, _sides(_nobody), measure), target=self.target)]
+        return [_by(_compared(self.name, sides.rounds(bench, _sides(_nobody), measure), target=self.target))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +115,7 @@ class Boto3:
 def turns(client: Any, server: Server, seconds: float) -> Traffic:
     """Send, receive and delete with one client, one call after the other, for some time."""
     url = client.create_queue(QueueName=QUEUE)["QueueUrl"]
-    entries, window, clocks = sqs_recorded.entries(), Window.lasting(seconds), server.clocks()
+    entries, window, clocks = sqs_requests.entries(), Window.lasting(seconds), server.clocks()
     while perf_counter() < window.since:
         _turn(client, url, entries)
     began, before, messages = perf_counter(), {name: clock() for name, clock in clocks.items()}, 0
@@ -151,11 +148,9 @@ class Backlog:
     is_long: bool = True
 
     def run(self, bench: Bench) -> list[Row]:
-        if not sqs_recorded.has_wrk():
-            return [_nothing(bench, self)]
         with ExitStack() as stack:
             servers = [stack.enter_context(_ours(stack.enter_context(bench.folder()))) for _ in range(2)]
-            return [uvloop.run(self._measured(bench, servers))]
+            return [_by(uvloop.run(self._measured(bench, servers)))]
 
     async def _measured(self, bench: Bench, servers: Sequence[Server]) -> Row:
         for server, messages in zip(servers, (self.few, self.many), strict=True):
@@ -170,19 +165,20 @@ class Backlog:
 
     def _row(self, few: list[Traffic], many: list[Traffic]) -> Row:
         rates = [[each.per_second for each in found] for found in (many, few)]
-        cpu_us = [[each.cpu["server"].total_s / each.messages * 1e6 for each in found] for found in (many, few)]
+        cpu_us = [[each.cpu["server"].total_s / each.messages * 1e6 for each in found] for found in (few, many)]
         remark = (
-            f"{number(median(rates[0]))} msg/s before {self.many:,} messages, {number(median(rates[1]))} before "
-            f"{self.few}; CPU µs of the server {number(median(cpu_us[0]))} and {number(median(cpu_us[1]))}"
+            f"by the clock {number(ratio(*rates))}: {number(median(rates[0]))} msg/s before {self.many:,} messages, "
+            f"{number(median(rates[1]))} before {self.few}; CPU µs of the server {number(median(cpu_us[1]))} and "
+            f"{number(median(cpu_us[0]))}"
         )
         return Row(
             name=self.name,
-            figure=ratio(*rates),
-            unit=f"of the rate before {self.few}",
+            figure=ratio(*cpu_us),
+            unit=f"of {self.few}",
             target=self.target,
             ack_ms_p50=sides.waits(many, "call", 0.5),
             ack_ms_p99=sides.waits(many, "call", 0.99),
-            rounds=tuple(a / b for a, b in zip(*rates, strict=True)),
+            rounds=tuple(a / b for a, b in zip(*cpu_us, strict=True)),
             remark=remark,
         )
 
@@ -190,17 +186,15 @@ class Backlog:
 async def _fill(server: Server, messages: int) -> None:
     """Leave so many messages in the queue, by the quickest way there is."""
     body = b"x" * MESSAGE_BYTES
-    sqs_recorded.record(server, QUEUE)
+    sqs_requests.record(server, QUEUE)
     async with connect(server.url) as client:
         queue = client.queue(QUEUE)
         for _ in range(0, messages, _FILL_BATCH):
             await queue.send_many([body] * min(messages, _FILL_BATCH))
 
 
-def _nothing(bench: Bench, workload: Workload) -> Row:
-    for _ in range(workload.steps):
-        bench.step_done()
-    return Row(name=workload.name, figure=0, unit="", remark=sqs_recorded.NO_WRK)
+def _by(row: Row) -> Row:
+    return row if sqs_recorded.has_wrk() else replace(row, remark=f"{row.remark}; {sqs_recorded.NO_WRK}")
 
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -215,7 +209,7 @@ def main() -> None:
     """Run these workloads, with the options of ``python -m bench``."""
     from bench.__main__ import app  # noqa: PLC0415
 
-    app(["--only", "sqs:", *sys.argv[1:]])
+    app(sys.argv[1:] if "--only" in sys.argv else ["--only", "sqs:", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

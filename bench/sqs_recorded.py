@@ -14,19 +14,16 @@ import json
 import shutil
 import tempfile
 from array import array
-from dataclasses import dataclass
 from typing import Any
 
+from bench import sqs_asking
 from bench.processes import Server, ended_children_cpu, spawned
-from bench.traffic import MESSAGE_BYTES, Traffic
+from bench.sqs_requests import BATCH, CALLS, QUEUE, Recorded, record
+from bench.traffic import Traffic
 
-QUEUE, _WARM = "orders", "warm"
-BATCH = 10
-# In the life of a batch.
-CALLS = 3
-NO_WRK = "wrk is not here (apt-get install wrk), so the server alone is not measured"
+NO_WRK = "wrk is not here (apt-get install wrk): asked by a generator in Python instead"
+_WARM = "warm"
 _WARM_S = 1
-_HANDLE = "HANDLE"
 _SCRIPT = """
 local recorded = {recorded}
 local batch = {batch}
@@ -75,70 +72,13 @@ end
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """One request, as it was on the wire."""
-
-    path: str
-    headers: dict[str, str]
-    body: str
-
-    def as_lua(self) -> str:
-        headers = ", ".join(f"[ {_quoted(name)} ] = {_quoted(value)}" for name, value in self.headers.items())
-        return f"{{path = {_quoted(self.path)}, headers = {{{headers}}}, body = {_quoted(self.body)}}}"
+def as_lua(request: Recorded) -> str:
+    headers = ", ".join(f"[ {_quoted(name)} ] = {_quoted(value)}" for name, value in request.headers.items())
+    return f"{{path = {_quoted(request.path)}, headers = {{{headers}}}, body = {_quoted(request.body)}}}"
 
 
 def _quoted(text: str) -> str:
     return f"[==[{text}]==]"
-
-
-def client(server: Server) -> Any:
-    """Return boto3's client for a server, and nobody else's settings in it."""
-    # Whoever measures something else does not need it.
-    import boto3  # noqa: PLC0415
-    from botocore.config import Config  # noqa: PLC0415
-
-    return boto3.session.Session().client(
-        "sqs",
-        endpoint_url=server.url,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
-
-
-def entries() -> list[dict[str, str]]:
-    return [{"Id": str(at), "MessageBody": "x" * MESSAGE_BYTES} for at in range(BATCH)]
-
-
-def record(server: Server, queue: str) -> dict[str, Recorded]:
-    """Make a queue, and return the three requests as boto3 sends them. The queue is as full as it was."""
-    sqs = client(server)
-    found: list[Recorded] = []
-    url = sqs.create_queue(QueueName=queue)["QueueUrl"]
-    sqs.meta.events.register("before-send.sqs", lambda request, **_: found.append(_recorded(request)))
-    sqs.send_message_batch(QueueUrl=url, Entries=entries())
-    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH)["Messages"]
-    deletes = [{"Id": str(at), "ReceiptHandle": each["ReceiptHandle"]} for at, each in enumerate(messages)]
-    sqs.delete_message_batch(QueueUrl=url, Entries=deletes)
-    sqs.close()
-    send, receive, delete = found
-    body = delete.body
-    for each in messages:
-        body = body.replace(each["ReceiptHandle"], _HANDLE)
-    return {"send": send, "receive": receive, "delete": Recorded(delete.path, delete.headers, body)}
-
-
-def _recorded(request: Any) -> Recorded:
-    # wrk counts the bytes itself, and closes nothing.
-    left_out = {"content-length", "connection"}
-    headers = {
-        name: value.decode() if isinstance(value, bytes) else str(value)
-        for name, value in request.headers.items()
-        if name.lower() not in left_out
-    }
-    return Recorded("/" + request.url.split("/", 3)[3], headers, request.body.decode())
 
 
 def has_wrk() -> bool:
@@ -146,11 +86,16 @@ def has_wrk() -> bool:
 
 
 async def replay(server: Server, *, connections: int, seconds: float, warm_s: int = _WARM_S) -> Traffic:
-    """Let wrk send the requests for some time, after it has done so to another queue."""
+    """Send the requests for some time, after that was done to another queue."""
+    send = by_wrk if has_wrk() else sqs_asking.ask
     if warm_s:
         # What is left there would slow down a server that looks at all its messages.
-        await _wrk(record(server, _WARM), server, connections, warm_s)
-    requests, clocks = record(server, QUEUE), {"server": server.cpu, "wrk": ended_children_cpu}
+        await send(server, record(server, _WARM), connections=connections, seconds=warm_s)
+    return await send(server, record(server, QUEUE), connections=connections, seconds=seconds)
+
+
+async def by_wrk(server: Server, requests: dict[str, Recorded], *, connections: int, seconds: float) -> Traffic:
+    clocks = {"server": server.cpu, "wrk": ended_children_cpu}
     before = {name: clock() for name, clock in clocks.items()}
     told = await _wrk(requests, server, connections, max(1, round(seconds)))
     cpu = {name: clock().since(before[name]) for name, clock in clocks.items()}
@@ -160,7 +105,7 @@ async def replay(server: Server, *, connections: int, seconds: float, warm_s: in
 
 
 async def _wrk(requests: dict[str, Recorded], server: Server, connections: int, seconds: int) -> Any:
-    table = ", ".join(f"{name} = {each.as_lua()}" for name, each in requests.items())
+    table = ", ".join(f"{name} = {as_lua(each)}" for name, each in requests.items())
     # It has its ways only from a file, and counts in whole seconds.
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(_SCRIPT.format(recorded=f"{{{table}}}", batch=BATCH))
