@@ -8,6 +8,7 @@ from penstock.broker.groups import (
     BadGroupName,
     BadSessionTimeout,
     FencedInstance,
+    GroupFull,
     GroupNotFound,
     GroupsStopping,
     GroupState,
@@ -178,6 +179,19 @@ async def test_a_group_that_was_never_joined_leaves_no_trace(machine: Machine) -
             await Consumer(groups, "bob", group="third").join()
         with pytest.raises(BadGroupName):
             await Consumer(groups, "bob", group="x" * 256).join()
+
+
+async def test_there_is_a_limit_to_what_all_members_say_of_themselves(machine: Machine) -> None:
+    settings = CoordinatorSettings(group=GroupSettings(initial_delay_ms=0), bytes_max=1_000)
+    async with groups_on(machine, settings=settings) as groups:
+        for _ in range(2):
+            first, second = (Consumer(groups, "ann", group=group) for group in ("first", "second"))
+            await first.join("x" * 400)
+            with pytest.raises(GroupFull):
+                await second.join("x" * 400)
+            # What has gone leaves room.
+            await groups.leave("first", [Leaver(first.member_id)])
+        await second.join("x" * 400)
 
 
 async def test_groups_are_listed_by_the_state_they_are_in(machine: Machine) -> None:

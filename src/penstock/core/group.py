@@ -22,8 +22,8 @@ Invariants: joins wait only in PREPARING, syncs only in COMPLETING, and nobody w
 longer than the longest rebalance timeout of the group and its first delay.
 
 Where we are kinder than Kafka: a new member whose client has gone is forgotten at once
-(`abandon`), a lone member may change its protocols, and a static member that is away
-is given up by its session alone.
+(`abandon`), an id that was given out and is not used is forgotten sooner, a lone member
+may change its protocols, and a static member that is away is given up by its session alone.
 """
 
 from collections.abc import Sequence
@@ -227,6 +227,10 @@ class Group:
             self.name, self.state, self.protocol_type, protocol, self.generation, self.roster.leader, members
         )
 
+    def size_bytes(self) -> int:
+        """What its members say of themselves, and what is assigned to them."""
+        return sum(each.size_bytes + len(each.assignment) for each in self.roster.members.values())
+
     def reads(self, topic: str) -> bool:
         return self.roster.reads(topic, protocol_type=self.protocol_type, protocol=self.protocol)
 
@@ -245,7 +249,7 @@ class Group:
         if len(roster.members) + len(roster.pending) >= self.settings.members_max:
             raise GroupFull(f"the group has {self.settings.members_max} members, and may not have more")
         if request.instance_id is None and request.needs_member_id:
-            roster.pending[member_id] = now_ms + request.session_timeout_ms
+            roster.pending[member_id] = now_ms + min(request.session_timeout_ms, self.settings.pending_ms_max)
             raise MemberIdNeeded(member_id)
         self._add(member_id, request, ticket, now_ms)
 

@@ -35,6 +35,12 @@ class Member:
     has_synced: bool = False
     # Whether it has been in no generation yet: nothing is assigned to it, so it can go without a trace.
     is_new: bool = True
+    # Of its protocols: the names, and how much there is of names and metadata.
+    names: frozenset[str] = frozenset()
+    size_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._measure()
 
     @property
     def is_waiting(self) -> bool:
@@ -43,10 +49,6 @@ class Member:
     @property
     def is_static(self) -> bool:
         return self.instance_id is not None
-
-    @property
-    def size_bytes(self) -> int:
-        return size_bytes(self.protocols)
 
     def touch(self, now_ms: int) -> None:
         self.until_ms = now_ms + self.session_timeout_ms
@@ -59,6 +61,11 @@ class Member:
         # Clients too old to say mean the same by both.
         self.rebalance_timeout_ms = max(request.rebalance_timeout_ms, 0) or request.session_timeout_ms
         self.protocols = request.protocols
+        self._measure()
+
+    def _measure(self) -> None:
+        self.names = names_of(self.protocols)
+        self.size_bytes = size_bytes(self.protocols)
 
     def metadata(self, protocol: str) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
@@ -95,23 +102,22 @@ def size_bytes(protocols: Protocols) -> int:
     return sum(len(name.encode()) + len(metadata) for name, metadata in protocols)
 
 
+def names_of(protocols: Protocols) -> frozenset[str]:
+    return frozenset(name for name, _ in protocols)
+
+
 def choose_protocol(votes: Collection[Protocols]) -> str:
     """Return the protocol most members like best of those that all know; of equals, the first by name.
 
     >>> choose_protocol([(("range", b""), ("sticky", b"")), (("sticky", b""), ("range", b"")), (("sticky", b""),)])
     'sticky'
     """
-    known = known_by_all(votes)
+    known = frozenset.intersection(*map(names_of, votes))
     assert known, "nobody was let in who knows none of them"
     count = dict.fromkeys(sorted(known), 0)
     for protocols in votes:
         count[next(name for name, _ in protocols if name in known)] += 1
     return max(count, key=count.__getitem__)
-
-
-def known_by_all(votes: Collection[Protocols]) -> set[str]:
-    """Return the names that are in every vote; there is at least one vote."""
-    return set.intersection(*({name for name, _ in protocols} for protocols in votes))
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:

@@ -20,7 +20,7 @@ from penstock.core.group_members import (
     CONSUMER,
     Member,
     Protocols,
-    known_by_all,
+    names_of,
     size_bytes,
     subscribed_topics,
 )
@@ -40,6 +40,8 @@ class GroupSettings:
     session_timeout_ms_min: int = 1_000
     session_timeout_ms_max: int = 30 * 60 * 1_000
     members_max: int = GROUP_MEMBERS_MAX
+    # How long an id that was given out keeps its place at most: a client uses it at once, or has died.
+    pending_ms_max: int = 10_000
 
 
 @dataclass(slots=True)
@@ -142,7 +144,7 @@ def check_fits(request: JoinRequest, roster: Roster, protocol_type: str) -> None
         return
     if request.protocol_type != protocol_type:
         raise InconsistentProtocol(f"the group is of type {protocol_type!r}, not {request.protocol_type!r}")
-    if not known_by_all([request.protocols, *(each.protocols for each in others)]):
+    if not names_of(request.protocols).intersection(*(each.names for each in others)):
         raise InconsistentProtocol("there is no protocol that all members know")
     if sum(each.size_bytes for each in others) + size_bytes(request.protocols) > GROUP_BYTES_MAX:
         raise GroupFull(f"the members say more of themselves than GROUP_BYTES_MAX ({GROUP_BYTES_MAX}) allows")

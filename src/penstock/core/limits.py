@@ -70,6 +70,7 @@ FETCHES_WAITING_MAX = 16_000
 CLEANED_KEYS_MAX = 500_000
 CLEANINGS_MAX = 64
 GROUPS_MAX = 10_000
+GROUPS_BYTES_MAX = 256 * MIB
 GROUP_NAME_BYTES_MAX = 255
 GROUP_MEMBERS_MAX = 1_000
 GROUP_BYTES_MAX = 4 * MIB
@@ -159,6 +160,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
     Limit("GROUPS_MAX", GROUPS_MAX, "groups", "Of consumers, those that only keep offsets included."),
+    Limit("GROUPS_BYTES_MAX", GROUPS_BYTES_MAX, "bytes", "Said by the members of all groups, and assigned to them."),
     Limit("GROUP_NAME_BYTES_MAX", GROUP_NAME_BYTES_MAX, "bytes", "The name of a consumer group, or of an instance."),
     Limit("GROUP_MEMBERS_MAX", GROUP_MEMBERS_MAX, "members", "In one consumer group, those about to join included."),
     Limit("GROUP_BYTES_MAX", GROUP_BYTES_MAX, "bytes", "Said by all members of a group, and as much assigned to them."),

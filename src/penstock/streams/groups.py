@@ -22,6 +22,7 @@ from penstock.core.group import Answer, Group
 from penstock.core.group_calls import (
     NO_GENERATION,
     BadGroupName,
+    GroupFull,
     GroupNotEmpty,
     GroupNotFound,
     GroupRefusal,
@@ -39,7 +40,7 @@ from penstock.core.group_calls import (
     UnknownMember,
 )
 from penstock.core.group_roster import GroupSettings
-from penstock.core.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
+from penstock.core.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
 from penstock.streams.offset_expiry import expired
@@ -59,6 +60,7 @@ DEFAULT_GROUP = GroupSettings()
 class CoordinatorSettings:
     group: GroupSettings = DEFAULT_GROUP
     groups_max: int = GROUPS_MAX
+    bytes_max: int = GROUPS_BYTES_MAX
     offsets_max: int = OFFSETS_MAX
     # How long offsets are kept of a group that has no members, or of a topic that they do not read.
     retention_ms: int = 7 * 24 * 60 * 60 * 1_000
@@ -81,6 +83,9 @@ class Coordinator:
         self._waiting: dict[int, asyncio.Future[Joined | Synced]] = {}
         self._last_ticket = 0
         self._timers: dict[str, _Timer] = {}
+        # What the members of each group say and are assigned, and all of them together.
+        self._sizes: dict[str, int] = {}
+        self._size_bytes = 0
         self._is_stopping = False
         for name in offsets.groups():
             self._restore(name)
@@ -91,6 +96,7 @@ class Coordinator:
             self._groups[name] = Group(name, self._settings.group)
             return
         self._groups[name] = Group.restore(name, self._settings.group, record, now_ms=self._now_ms())
+        self._measure(self._groups[name])
         self._set_timer(self._groups[name])
 
     def stop(self) -> None:
@@ -224,6 +230,8 @@ class Coordinator:
 
     def _join(self, name: str, request: JoinRequest, ticket: int, now_ms: int) -> list[Answer]:
         group, token = self._groups[name], self._runtime.dice.token()
+        if self._size_bytes + size_of(request) > self._settings.bytes_max:
+            raise GroupFull(f"the members of all groups say more than {self._settings.bytes_max} bytes of themselves")
         is_back = request.instance_id in group.roster.instances and not request.member_id
         if not is_back:
             return group.join(request, ticket=ticket, now_ms=now_ms, token=token)
@@ -285,7 +293,14 @@ class Coordinator:
             else:
                 future.set_result(said)
         self._keep_news(group)
+        self._measure(group)
         self._set_timer(group)
+
+    def _measure(self, group: Group) -> None:
+        if self._groups.get(group.name) is group:
+            size_bytes = group.size_bytes()
+            self._size_bytes += size_bytes - self._sizes.get(group.name, 0)
+            self._sizes[group.name] = size_bytes
 
     def _keep_news(self, group: Group) -> None:
         """Keep that a group is empty now, or later, if there is no room: its members would come to know anyway."""
@@ -339,6 +354,7 @@ class Coordinator:
     def _drop(self, group: Group) -> None:
         self._offsets.drop(group.name)
         del self._groups[group.name]
+        self._size_bytes -= self._sizes.pop(group.name, 0)
         timer = self._timers.pop(group.name, None)
         if timer is not None:
             timer.handle.cancel()

@@ -12,7 +12,7 @@ from penstock.api.sqs.attempts import Attempt
 from penstock.api.sqs.calling import Call, Known, check_between
 from penstock.api.sqs.errors import OVER_LIMIT, Refused, invalid
 from penstock.api.sqs.kept import kept_of
-from penstock.api.sqs.message_attributes import NOT_ALLOWED, TRACE, Beside
+from penstock.api.sqs.message_attributes import TRACE, Beside
 from penstock.api.sqs.queue_attributes import ATTRIBUTES, WAIT, unknown
 from penstock.api.sqs.receipts import handle_text, message_uuid, sequence_number
 from penstock.api.sqs.shapes import (
@@ -135,9 +135,10 @@ def _messages(
     for row, (message, body) in enumerate(zip(delivery.ids, delivery.bodies, strict=True)):
         kept = b"" if delivery.attributes is None else delivery.attributes[row]
         attributes, beside = message_attributes.recall(kept)
-        text = _text(body)
+        text, raw = _text(body), body
         if text is None:
-            text = b64encode(body).decode()
+            raw = memoryview(b64encode(body))
+            text = str(raw, "ascii")
             attributes |= {ENCODING: MessageAttributeValue(data_type="String", string_value="base64")}
         told = message_attributes.chosen(attributes, attribute_names)
         yield Message(
@@ -145,7 +146,7 @@ def _messages(
             receipt_handle=handle_text(
                 queue.number, Receipt(delivery.lease, delivery.token, row), leased_at_s, message
             ),
-            md5_of_body=md5.of_body(text.encode()),
+            md5_of_body=md5.of_body(raw),
             body=text,
             attributes=_system(call, queue, delivery, row, beside, names) if names else {},
             md5_of_message_attributes=md5.of_attributes(told),
@@ -159,7 +160,7 @@ def _text(body: memoryview) -> str | None:
         text = str(body, "utf-8")
     except UnicodeDecodeError:
         return None
-    return None if not text or NOT_ALLOWED.search(text) else text
+    return text if text and message_attributes.is_allowed(text) else None
 
 
 def _system(call: Call, queue: Known, delivery: Delivery, row: int, beside: Beside, names: set[str]) -> dict[str, str]:
