@@ -120,7 +120,7 @@ REFUSALS = tuple(_CODES)
 _BY_KIND: dict[type, ErrorCode] = {**_CODES}
 
 # For members of a group, what a disk cannot take now is a coordinator that cannot be had now: they know what to do.
-_COORDINATOR = {
+_COORDINATOR: dict[type, ErrorCode] = {
     LogFull: ErrorCode.coordinator_not_available,
     LogBusy: ErrorCode.coordinator_not_available,
     LogClosed: ErrorCode.coordinator_not_available,
@@ -137,7 +137,7 @@ def code_of(error: Exception) -> ErrorCode:
 
 
 def group_code_of(error: Exception) -> ErrorCode:
-    return next((code for kind, code in _COORDINATOR.items() if isinstance(error, kind)), None) or code_of(error)
+    return _COORDINATOR.get(type(error)) or code_of(error)
 
 
 def code_of_row(error: Exception | None) -> int:
