@@ -57,10 +57,14 @@ def serve(
 
     penstock serve
     penstock serve --port 9000 --data /var/lib/penstock
+    penstock serve --kafka
     penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
     options = {name: value for name, value in locals().items() if name != "config"}
-    settings = loaded(ServerSettings, options, config).settings
+    _run(loaded(ServerSettings, options, config).settings)
+
+
+def _run(settings: ServerSettings) -> None:
     with _refusals():
         # Only this command needs the whole server.
         from penstock.server import serve as run
