@@ -17,6 +17,7 @@ from penstock.core.limits import (
     DURATION_MS_MAX,
     LABELS_CHARACTERS_MAX,
     LEASE_MS_MAX,
+    NOISY_LEASED_MAX,
     RETENTION_MS_MAX,
     WEIGHT_MAX,
 )
@@ -97,6 +98,14 @@ class QueueSettings:
     body_bytes_max: int = BODY_BYTES_MAX
     # Of `size_max`, in percent, what a tier leaves to the others: the least urgent is refused first.
     reserve_percent: tuple[int, ...] = (0, 2, 5, 10, 20)
+    # How much of what is leased, in percent, a group of a standard queue may hold before it is noisy: then it is served
+    # only when nothing quiet waits. 100 lets none be noisy by it.
+    noisy_percent: int = 10
+    # How many messages a group holds at least when it is noisy by `noisy_percent`.
+    noisy_leased_min: int = 30
+    # How much of the time for which messages of groups were held lately, in percent, a group may take before it is
+    # noisy, however few it holds; 100 lets none be noisy by it.
+    noisy_time_percent: int = 10
     # Whether nothing is leased. Sends are accepted, and what is leased already may be acked, released and extended.
     is_paused: bool = False
     # What is told of a message when it is settled.
@@ -115,6 +124,9 @@ class QueueSettings:
         _between("dedup_window_ms", self.dedup_window_ms, 1, DURATION_MS_MAX)
         _between("size_max", self.size_max, 0, 2**40)
         _between("body_bytes_max", self.body_bytes_max, 1, BODY_BYTES_MAX)
+        _between("noisy_percent", self.noisy_percent, 1, 100)
+        _between("noisy_leased_min", self.noisy_leased_min, 1, NOISY_LEASED_MAX)
+        _between("noisy_time_percent", self.noisy_time_percent, 1, 100)
         if len(self.labels) > LABELS_CHARACTERS_MAX:
             raise BadSettings(f"labels has {len(self.labels)} characters; at most {LABELS_CHARACTERS_MAX} are kept")
         _for_each_tier("weights", self.weights, 1, WEIGHT_MAX)

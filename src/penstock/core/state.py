@@ -82,7 +82,7 @@ class State:
         self.leased = 0
         self.resting = 0
         self.rows = Rows()
-        self.groups = Groups(self.rows, self.plain, is_fifo=settings.is_fifo)
+        self.groups = Groups(self.rows, self.plain, settings)
         self.leases = Leases()
         self.shares = Shares(settings.weights, is_strict=settings.is_strict)
         self.dedup = Dedup()
@@ -398,9 +398,8 @@ class State:
 
     def unhold(self, slot: int) -> None:
         """A leased row is held no longer. Its group opens when it has found its next place."""
-        group = self.rows.group[slot]
-        if self.groups.is_ordered(group):
-            self.groups.held[group] -= 1
+        if self.rows.group[slot]:
+            self.groups.hold_less(slot, self.now_ms)
 
     def settle_rows(self, slots: list[int], *, was_leased: bool = False) -> None:
         """Rows are done with. They are in a lease that forgets them, or in no place any more."""
@@ -412,7 +411,9 @@ class State:
                 del self.dedup.live[ids.pop(slot)]
             group = group_of[slot]
             if group:
-                self.groups.lose(group, was_leased=was_leased)
+                if was_leased:
+                    self.groups.hold_less(slot, self.now_ms)
+                self.groups.lose(group)
         rows.drop(slots)
 
     def retier(self, slot: int, tier: int, at_ms: int) -> None:
@@ -483,6 +484,10 @@ class State:
             self.rejoin(slot)
 
     # Looking up.
+
+    def is_noisy(self, group: int) -> bool:
+        """Whether a group waits until nothing quiet does; on a standard queue only."""
+        return not self.groups.is_fifo and self.groups.tenants.is_noisy(group, self.leased, self.now_ms)
 
     def slot_of(self, lane: int, number: int) -> int:
         """The row of a message, or 0 if it is none."""

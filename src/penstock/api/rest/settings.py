@@ -12,7 +12,7 @@ from penstock.api.rest.times import milliseconds, seconds
 from penstock.core.limits import LEASE_MS_MAX, WEIGHT_MAX
 from penstock.core.names import dead_letters_of, is_dead_letters
 from penstock.core.settings import DedupScope, History, QueueSettings
-from penstock.wire.queues import Retry, Settings, Tiers
+from penstock.wire.queues import Retry, Settings, Tenants, Tiers
 
 # REST allows a lease of no length, as others do; ours has one, and ends at once.
 _LEASE_MS_MIN = 1
@@ -55,6 +55,10 @@ def _translate(asked: Settings) -> dict[str, Any]:
         _put_ms(found, "backoff_ms_base", asked.retry.base_s)
         _put_ms(found, "backoff_ms_max", asked.retry.cap_s)
         _put(found, "has_jitter", asked.retry.jitter)
+    if not isinstance(asked.tenants, UnsetType):
+        _put(found, "noisy_percent", asked.tenants.noisy_percent)
+        _put(found, "noisy_leased_min", asked.tenants.noisy_in_flight)
+        _put(found, "noisy_time_percent", asked.tenants.noisy_time_percent)
     return found
 
 
@@ -83,6 +87,11 @@ def view_of(settings: QueueSettings, queue: str) -> dict[str, Any]:
             base_s=seconds(settings.backoff_ms_base),
             cap_s=seconds(settings.backoff_ms_max),
             jitter=settings.has_jitter,
+        ),
+        "tenants": Tenants(
+            noisy_percent=settings.noisy_percent,
+            noisy_in_flight=settings.noisy_leased_min,
+            noisy_time_percent=settings.noisy_time_percent,
         ),
         "message_bytes_max": settings.body_bytes_max,
         "history": settings.history.value,
