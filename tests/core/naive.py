@@ -74,6 +74,7 @@ class Naive:
         self.ids: dict[bytes, tuple[int, int]] = {}
         # Who is noisy: more than so many percent of what is leased, at least so many, or so many percent of the time.
         self.noisy_percent, self.noisy_min, self.noisy_time_percent = 10, 30, 10
+        self.back_after = 0
         self.times: dict[bytes, int] = {}
         self.all_times = 0
 
@@ -113,6 +114,13 @@ class Naive:
             self.let_go(message)
             message.late, message.lease = message.lease, 0
             message.place = SPENT if self.is_spent(message) else WAITING
+            if (
+                self.back_after
+                and message.deliveries >= self.back_after
+                and not self.is_fifo
+                and message.place == WAITING
+            ):
+                message.since = self.now
 
     def wake(self, message: Message) -> None:
         if message.place == RESTING and message.visible_at == self.now:

@@ -52,6 +52,7 @@ class RandomLife(RuleBasedStateMachine):
         weights=st.sampled_from([(16, 8, 4, 2, 1), (1, 1, 1, 1, 1), (3, 2, 7, 5, 1)]),
         deliveries_max=st.sampled_from([0, 1, 2, 3]),
         noisy=st.sampled_from([(10, 30, 10), (20, 1, 100), (50, 2, 60), (100, 1, 30)]),
+        back_after=st.sampled_from([0, 0, 1, 2]),
     )
     def create(
         self,
@@ -61,6 +62,7 @@ class RandomLife(RuleBasedStateMachine):
         weights: tuple[int, ...],
         deliveries_max: int,
         noisy: tuple[int, int, int],
+        back_after: int,
     ) -> None:
         settings = QueueSettings(
             is_fifo=is_fifo,
@@ -72,6 +74,7 @@ class RandomLife(RuleBasedStateMachine):
             retention_ms=RETENTION_MS,
             backoff_ms_base=8,
             backoff_ms_max=50,
+            back_after_deliveries=back_after,
             noisy_percent=noisy[0],
             noisy_leased_min=noisy[1],
             noisy_time_percent=noisy[2],
@@ -81,6 +84,7 @@ class RandomLife(RuleBasedStateMachine):
         self.queue = Queue.replay(self.history)
         self.dead = Queue(DEAD, QueueSettings(deliveries_max=0, is_fifo=is_fifo))
         self.naive = Naive(is_fifo=is_fifo, aging=aging, weights=weights, deliveries_max=deliveries_max)
+        self.naive.back_after = back_after
         self.naive.noisy_percent, self.naive.noisy_min, self.naive.noisy_time_percent = noisy
         self.naive.advance(self.now)
         # Each lease ever made, with the keys of its messages.

@@ -114,9 +114,9 @@ def _ahead(state: State, seen: Seen, slot: int, group: int) -> int:
     """How many messages of its tier are leased before it, if nothing else comes."""
     mine = _ungrouped_ahead(state, seen, slot) if group == UNGROUPED else _rows_ahead(state, slot)
     turns, quiet = len(state.groups.next_in(seen.tier, _COUNTED_MAX)), 0
-    if group != UNGROUPED and state.is_noisy(group):
+    noisy = state.groups.quiet_first(seen.tier, _COUNTED_MAX, state.leased, state.now_ms)[1]
+    if group in noisy:
         # All that is quiet goes before it, and it takes turns with the other noisy groups.
-        noisy = state.groups.quiet_first(seen.tier, _COUNTED_MAX, state.leased, state.now_ms)[1]
         turns = len(noisy)
         quiet = state.ready[seen.tier] - sum(state.groups.visible[each * TIERS + seen.tier] for each in noisy)
     # Every other group may have a turn before each of its own.

@@ -72,6 +72,9 @@ class QueueSettings:
     # How often a message is delivered before it is buried, if it has no limit of its own; 0 never buries, whatever
     # limits the messages have.
     deliveries_max: int = 5
+    # From which delivery on a message of a standard queue whose lease lapses goes behind the others of its tier, as one
+    # that was released does, and not back to its place; 0 never.
+    back_after_deliveries: int = 0
     # How long a message rests at most if it is released without a delay after its first delivery; each further delivery
     # doubles it. How long it does rest is drawn each time, between 0 and that, unless `has_jitter` is off.
     backoff_ms_base: int = SECOND_MS
@@ -119,6 +122,7 @@ class QueueSettings:
         _between("delay_ms", self.delay_ms, 0, DURATION_MS_MAX)
         _between("retention_ms", self.retention_ms, 0, RETENTION_MS_MAX)
         _between("deliveries_max", self.deliveries_max, 0, DELIVERIES_MAX)
+        _between("back_after_deliveries", self.back_after_deliveries, 0, DELIVERIES_MAX)
         _between("backoff_ms_base", self.backoff_ms_base, 0, DURATION_MS_MAX)
         _between("backoff_ms_max", self.backoff_ms_max, 0, DURATION_MS_MAX)
         _between("dedup_window_ms", self.dedup_window_ms, 1, DURATION_MS_MAX)

@@ -82,6 +82,13 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
         Annotated[int, Meta(ge=0, le=10_000)] | UnsetType,
         Meta(description="Deliveries before a message goes to the dead letters; 0 never. Default 5."),
     ] = UNSET
+    back_after_deliveries: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)] | UnsetType,
+        Meta(
+            description="From which delivery on a message whose visibility timeout passes goes behind the others, "
+            "not back to its place; 0 never, which is the default. Not for FIFO."
+        ),
+    ] = UNSET
     dead_letter_queue: Annotated[
         Name | UnsetType | None,
         Meta(description="The queue for dead letters. By default the name of this one with `.dead` after it."),
@@ -158,6 +165,7 @@ class QueueView(Struct, kw_only=True):
     queue_size: int
     visibility_timeout: float
     max_deliveries: int
+    back_after_deliveries: int
     dead_letter_queue: Annotated[str | None, Meta(description="Null for dead letters, which are not buried again.")]
     retention_s: float
     delay_s: float

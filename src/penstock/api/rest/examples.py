@@ -39,6 +39,7 @@ _QUEUE = {
     "queue_size": 100_000,
     "visibility_timeout": 60,
     "max_deliveries": 5,
+    "back_after_deliveries": 0,
     "dead_letter_queue": "orders.dead",
     "retention_s": 345_600,
     "delay_s": 0,

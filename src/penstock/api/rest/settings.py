@@ -37,6 +37,7 @@ def _translate(asked: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {}
     _put(found, "size_max", asked.queue_size)
     _put(found, "deliveries_max", asked.max_deliveries)
+    _put(found, "back_after_deliveries", asked.back_after_deliveries)
     _put(found, "is_fifo", asked.fifo)
     _put(found, "body_bytes_max", asked.message_bytes_max)
     _put(found, "is_paused", asked.paused)
@@ -72,6 +73,7 @@ def view_of(settings: QueueSettings, queue: str) -> dict[str, Any]:
         "queue_size": settings.size_max,
         "visibility_timeout": seconds(settings.lease_ms),
         "max_deliveries": settings.deliveries_max,
+        "back_after_deliveries": settings.back_after_deliveries,
         "dead_letter_queue": settings.dead_letters or (None if is_dead_letters(queue) else dead_letters_of(queue)),
         "retention_s": seconds(settings.retention_ms),
         "delay_s": seconds(settings.delay_ms),

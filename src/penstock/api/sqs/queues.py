@@ -34,6 +34,8 @@ from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description, QueueExists, QueueNotFound
 
 LIST_MAX = 1_000
+# Received so often and not deleted, a message of a standard queue is moved to its back.
+BACK_AFTER = 3
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _ALL = "All"
@@ -43,7 +45,8 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
     name, now_ms = asked.queue_name, call.queues.now_ms()
     is_fifo = _check_name(name, asked.attributes)
     tags.check(asked.tags)
-    settings = with_kept(QueueSettings(is_fifo=is_fifo, deliveries_max=0), Kept(asked.tags))
+    settings = QueueSettings(is_fifo=is_fifo, deliveries_max=0, back_after_deliveries=0 if is_fifo else BACK_AFTER)
+    settings = with_kept(settings, Kept(asked.tags))
     settings = queue_attributes.apply(asked.attributes, settings, now_s=now_ms // 1_000)
     try:
         there: Description | None = await call.queues.store.describe(name)

@@ -15,6 +15,7 @@ PAGE = 1_000
 _SETTINGS = (
     *("queue_size", "visibility_timeout", "max_deliveries", "dead_letter_queue", "retention_s", "delay_s", "fifo"),
     *("dedup", "dedup_window_s", "tiers", "retry", "tenants", "message_bytes_max", "history", "paused"),
+    "back_after_deliveries",
 )
 
 
