@@ -241,3 +241,15 @@ async def test_a_message_received_three_times_goes_to_the_back_of_a_standard_que
         assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["fine"]
         (poison,) = await sqs.receive(url)
         assert (poison["Body"], poison["Attributes"]["ApproximateReceiveCount"]) == ("poison", "4")
+
+
+async def test_a_fifo_queue_with_too_many_in_flight_answers_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "IN_FLIGHT_MAX", 3)
+    async with open_sqs() as sqs:
+        url = await sqs.make("orders.fifo", FifoQueue="true", ContentBasedDeduplication="true")
+        for number in range(5):
+            await send(sqs, url, str(number), MessageGroupId=str(number))
+        held = await sqs.receive(url, MaxNumberOfMessages=3)
+        assert await sqs.receive(url) == []
+        await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=held[0]["ReceiptHandle"])
+        assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["3"]
