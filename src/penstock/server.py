@@ -48,7 +48,7 @@ from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
 from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import ServerSettings, check_is_secured, check_sqs_is_secured
+from penstock.settings import ServerSettings, check_is_secured
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.telemetry import (
@@ -195,7 +195,6 @@ async def run(
     """Run a server until it is told to stop; see `serve`."""
     keys = Keys(settings.keys_path)
     check_is_secured(settings, has_keys=not keys.access.is_open)
-    check_sqs_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors = bind(settings.host, settings.port)
     address = address_of(doors[0], has_tls=settings.has_tls)

@@ -12,7 +12,7 @@ from tests.sqs.conftest import arn_of, made, name_of, received
 from tests.sqs.older import model
 
 OLD = "AWS.SimpleQueueService."
-# AWS's encryption and its IAM are not ours; one error is deprecated, and one needs a full queue (`test_time.py` has it).
+# AWS's IAM is not ours, one error is deprecated, and one needs a full queue: `test_time.py` has it.
 ELSEWHERE = {"InvalidSecurity", "InvalidIdFormat", "RequestThrottled"}
 
 
