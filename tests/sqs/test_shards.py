@@ -32,7 +32,8 @@ def test_queues_of_all_shards_are_listed_in_order_and_tell_their_own_handles_apa
         (message,) = received(sharded, url)
         assert message["Body"] == name_of(url)
         handles[url] = message["ReceiptHandle"]
-    listed, token = [], ""
+    listed: list[str] = []
+    token: str | None = ""
     while token is not None:
         page = sharded.list_queues(QueueNamePrefix="orders-", MaxResults=4, **({"NextToken": token} if token else {}))
         listed += page["QueueUrls"]
