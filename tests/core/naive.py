@@ -312,6 +312,6 @@ class Naive:
             assert message.place in LIVE, "a message is settled once"
             self.let_go(message)
             message.place = fact
-            if not self.group(message.group):
-                self.times.pop(message.group, None)
+            if message.group in self.times and not any(other.group == message.group for other in self.live()):
+                del self.times[message.group]
             message.lease = message.late = 0

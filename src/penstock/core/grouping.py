@@ -98,12 +98,16 @@ class Groups:
         self.tenants.forget(group)
         self.free.append(group)
 
-    def hold_less(self, slot: int, now_ms: int) -> None:
-        """A leased row of a group is held no longer."""
-        group = self.rows.group[slot]
-        self.tenants.held[group] -= 1
+    def let_go(self, slots: Sequence[int], now_ms: int) -> None:
+        """Leased rows are held no longer; what they are instead is said by others."""
+        group_of = self.rows.group
         if not self.is_fifo:
-            self.tenants.add_time(group, now_ms - self.rows.last_leased_ms[slot], now_ms)
+            self.tenants.let_go(slots, group_of, self.rows.last_leased_ms, now_ms)
+            return
+        held = self.tenants.held
+        for slot in slots:
+            if group_of[slot]:
+                held[group_of[slot]] -= 1
 
     def lose(self, group: int) -> None:
         """A message of a group is settled: it is in no list and no lease any more."""

@@ -398,20 +398,20 @@ class State:
     def unhold(self, slot: int) -> None:
         """A leased row is held no longer. Its group opens when it has found its next place."""
         if self.rows.group[slot]:
-            self.groups.hold_less(slot, self.now_ms)
+            self.groups.let_go((slot,), self.now_ms)
 
     def settle_rows(self, slots: list[int], *, was_leased: bool = False) -> None:
         """Rows are done with. They are in a lease that forgets them, or in no place any more."""
         rows, lanes, lane_of, group_of = self.rows, self.lanes, self.rows.lane, self.rows.group
         ids = rows.dedup_ids
+        if was_leased and self.groups.numbers:
+            self.groups.let_go(slots, self.now_ms)
         for slot in slots:
             lanes[lane_of[slot]].live -= 1
             if ids and slot in ids:
                 del self.dedup.live[ids.pop(slot)]
             group = group_of[slot]
             if group:
-                if was_leased:
-                    self.groups.hold_less(slot, self.now_ms)
                 self.groups.lose(group)
         rows.drop(slots)
 

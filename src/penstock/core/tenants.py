@@ -20,6 +20,7 @@ minutes as have passed; so it is a pure function of what was added and when.
 """
 
 from array import array
+from collections.abc import Sequence
 
 from penstock.core.settings import QueueSettings
 
@@ -55,17 +56,25 @@ class Tenants:
         """A group has no messages any more: whoever has its number next begins anew."""
         self.time_ms[group] = 0
 
-    def add_time(self, group: int, held_ms: int, now_ms: int) -> None:
-        """A message of a group was held for so long, until now."""
-        minute = now_ms // RECENT_MS
-        if self.minute[group] != minute:
-            self.time_ms[group] >>= minute - self.minute[group]
-            self.minute[group] = minute
-        self.time_ms[group] += held_ms
-        if self.total_minute != minute:
-            self.total_ms >>= minute - self.total_minute
+    def let_go(self, slots: Sequence[int], group_of: "array[int]", leased_ms: "array[int]", now_ms: int) -> None:
+        """Rows are held no longer, of these groups, and leased then: what they took is counted."""
+        held, time_ms, minutes, minute = self.held, self.time_ms, self.minute, now_ms // RECENT_MS
+        total_ms = 0
+        for slot in slots:
+            group = group_of[slot]
+            if not group:
+                continue
+            held[group] -= 1
+            lasted_ms = now_ms - leased_ms[slot]
+            if lasted_ms:
+                if minutes[group] != minute:
+                    time_ms[group] >>= minute - minutes[group]
+                    minutes[group] = minute
+                time_ms[group] += lasted_ms
+                total_ms += lasted_ms
+        if total_ms:
+            self.total_ms = (self.total_ms >> (minute - self.total_minute)) + total_ms
             self.total_minute = minute
-        self.total_ms += held_ms
 
     def bounds(self, leased: int, now_ms: int) -> tuple[int, int]:
         """What no quiet group exceeds, when so many messages are leased: messages held, and recent time."""
