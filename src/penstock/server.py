@@ -55,7 +55,7 @@ from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
 from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import ServerSettings, check_is_secured, check_sqs_is_secured
+from penstock.settings import ServerSettings, check_is_secured
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.streams.settings import TopicSettings
@@ -262,7 +262,6 @@ async def run(
     """Run a server until it is told to stop; see `serve`."""
     keys = Keys(settings.keys_path)
     check_is_secured(settings, has_keys=not keys.access.is_open)
-    check_sqs_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors = bind(settings.host, settings.port)
     kafka_doors = bind(settings.host, settings.kafka_port) if settings.kafka else []

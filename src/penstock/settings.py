@@ -82,7 +82,7 @@ class ServerSettings:
     # Whether a proxy before this server ends TLS, so that it may listen for others without TLS of its own.
     behind_proxy: bool = False
     # Whether programs that speak SQS are served, at the same port: point their `endpoint_url` at this server.
-    sqs: bool = False
+    sqs: bool = True
     # The account that queues belong to, as SQS says it in their URLs and ARNs.
     sqs_account: str = "000000000000"
     # The region that queues are in, as SQS says it in their ARNs; signatures have to be for it.
@@ -90,7 +90,7 @@ class ServerSettings:
     # The id of the access key that requests of SQS are signed with; empty for none, and then signatures are ignored.
     # Whoever signs with it may do everything.
     sqs_access_key_id: str = ""
-    # The secret of that access key. A server with keys for REST serves SQS only with this one set.
+    # The secret of that access key. A server that has keys for REST, and not this pair, refuses every request of SQS.
     sqs_secret_access_key: str = ""
     # How many journals share the queues. There may be more than at the last start, never fewer.
     shards: int = 1
@@ -189,15 +189,6 @@ def check_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
     if not settings.has_tls and not settings.behind_proxy:
         mend = "Say --tls-cert and --tls-key; or --behind-proxy if a proxy on the way ends TLS."
         raise NotSecured(f"{reached}without TLS: everybody on the way could read keys and messages.\n{mend}\n{home}")
-
-
-def check_sqs_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
-    """Raise `NotSecured` if SQS is wanted of a server with keys, and nothing is said that requests are signed with."""
-    if settings.sqs and has_keys and not settings.sqs_access_key_id:
-        raise NotSecured(
-            "The server has keys, and SQS knows none of them: SDKs of AWS sign with an access key of their own.\n"
-            "Say sqs_access_key_id and sqs_secret_access_key, or leave sqs off."
-        )
 
 
 def find_file(config: Path | None, environment: Mapping[str, str], folder: Path) -> Path | None:

@@ -164,6 +164,18 @@ QUEUE_WORST_WAIT = Metric(
     ("queue", "tier"),
     "How long a message sent now waits at the worst, if leasing goes on at its rate; not there while that is unknown.",
 )
+QUEUE_NOISY_GROUPS = Metric(
+    "penstock_queue_noisy_groups",
+    "gauge",
+    ("queue",),
+    "Groups of a standard queue that take more than their share, and are served when nothing quiet waits.",
+)
+QUEUE_NOISY_MESSAGES = Metric(
+    "penstock_queue_noisy_messages",
+    "gauge",
+    ("queue", "state"),
+    "Messages of noisy groups, `ready` and `leased`; all others are in quiet groups.",
+)
 QUEUE_SENT = Metric("penstock_queue_sent_total", "counter", ("queue",), "Messages sent since the server started.")
 QUEUE_RECEIVED = Metric("penstock_queue_received_total", "counter", ("queue",), "Messages leased, each time counted.")
 QUEUE_ACKED = Metric("penstock_queue_acked_total", "counter", ("queue",), "Messages acked.")
@@ -239,6 +251,8 @@ METRICS: tuple[Metric, ...] = (
     QUEUE_MESSAGES,
     QUEUE_OLDEST_AGE,
     QUEUE_WORST_WAIT,
+    QUEUE_NOISY_GROUPS,
+    QUEUE_NOISY_MESSAGES,
     QUEUE_SENT,
     QUEUE_RECEIVED,
     QUEUE_ACKED,

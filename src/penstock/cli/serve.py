@@ -31,7 +31,7 @@ def serve(
         bool | None,
         typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
     ] = None,
-    sqs: Annotated[bool | None, typer.Option("--sqs", help="Serve programs that speak SQS, too.")] = None,
+    sqs: Annotated[bool | None, typer.Option("--sqs/--no-sqs", help="Serve programs that speak SQS, too.")] = None,
     connections_max: Annotated[
         int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
     ] = None,

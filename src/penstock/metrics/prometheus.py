@@ -133,6 +133,9 @@ class Prometheus:
         for tier, bound in zip(_TIERS, description.bounds, strict=True):
             if bound.wait_ms is not None:
                 families.add(telemetry.QUEUE_WORST_WAIT, (name, tier), bound.wait_ms / 1_000)
+        families.add(telemetry.QUEUE_NOISY_GROUPS, (name,), counts.noisy_groups)
+        families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "ready"), counts.noisy_ready)
+        families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "leased"), counts.noisy_leased)
         totals = self._queues.totals.get(name) or Totals()
         families.add(telemetry.QUEUE_SENT, (name,), totals.sent)
         families.add(telemetry.QUEUE_RECEIVED, (name,), totals.received)

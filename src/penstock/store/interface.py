@@ -105,6 +105,10 @@ class Counts:
     leased: int
     delayed: int
     oldest_sent_at_ms: tuple[int | None, ...]
+    # Groups of a standard queue that take more than their share, and how many of their messages are ready and leased.
+    noisy_groups: int = 0
+    noisy_ready: int = 0
+    noisy_leased: int = 0
 
     @property
     def live(self) -> int:
