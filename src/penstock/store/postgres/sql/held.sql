@@ -8,6 +8,7 @@ LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
+#variable_conflict use_column
 BEGIN
     SELECT array_agg(w.lease ORDER BY w.n), array_agg(w.row ORDER BY w.n), array_agg(l.deliveries ORDER BY w.n),
         array_agg(w.n ORDER BY w.n)

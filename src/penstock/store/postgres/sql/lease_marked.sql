@@ -8,6 +8,7 @@ CREATE OR REPLACE FUNCTION penstock.lease_marked(
     OUT home_deliveries integer[], OUT plain_turns bigint[], OUT firsts bigint[]
 )
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     v_places tid[] := '{}';
     v_are_marked boolean[] := '{}';

@@ -6,6 +6,7 @@ CREATE OR REPLACE FUNCTION penstock.lease_plain(
     OUT bodies bytea, OUT attribute_sizes bytea, OUT attributes bytea
 )
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     v_more record;
     v_size bigint;

@@ -6,6 +6,7 @@ LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
+#variable_conflict use_column
 DECLARE
     v_left integer := p_quota;
     v_plain integer;
