@@ -133,7 +133,10 @@ def _or_nulls(column: Sequence[Buffer] | None, rows: Sequence[int] | None = None
     """Return a column with None where a message has nothing."""
     if column is None:
         return None
-    return [value if len(value) else None for value in (column if rows is None else [column[row] for row in rows])]
+    values = column if rows is None else [column[row] for row in rows]
+    # An empty one is joined all the same: what is no bytes is found out by that.
+    b"".join([value for value in values if not len(value)])
+    return [value if len(value) else None for value in values]
 
 
 def _check_size(drafts: Drafts) -> None:

@@ -21,7 +21,7 @@ BEGIN
         body, attributes
     )
     SELECT
-        p_queue, nextval(v_lanes[(m.key & 7) + 1]) << 3 | m.key & 7, m.key & 7, 1, p_now, nextval('penstock.ordinal'),
+        p_queue, (nextval(v_lanes[(m.key & 7) + 1]) << 3) | (m.key & 7), m.key & 7, 1, p_now, nextval('penstock.ordinal'),
         CASE WHEN m.grp IS NOT NULL AND NOT p_is_fifo
             THEN penstock.next_turn(p_queue, (m.key & 7)::smallint, m.grp, p_now) END,
         0, p_now, 0, 0, 0, 0, m.key & 7, m.grp, m.error,
