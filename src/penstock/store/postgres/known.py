@@ -132,8 +132,7 @@ class KnownQueue:
 
     def soon(self, at_ms: int) -> None:
         """Something timed happens at this instant."""
-        if at_ms < self.due_ms:
-            self.due_ms = at_ms
+        self.due_ms = min(self.due_ms, at_ms)
 
     def asked(self, now_ms: int, next_ms: int | None) -> None:
         self.asked_at_ms = now_ms

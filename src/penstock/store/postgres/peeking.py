@@ -82,20 +82,14 @@ def check(sought: Sought, most: int) -> None:
 async def _walk(database: Database, queue: int, sought: Sought, after: Position) -> AsyncIterator[tuple[str, Row]]:
     tiers = [tier for tier in range(TIERS) if sought.tier in {None, tier}]
     begun = _SECTIONS.find(after.section) if after.section else -1
-    if sought.place in {None, "waiting"} and begun < 2:
+    if sought.place in {None, "waiting"} and begun < _SECTIONS.index("o"):
         first = after.numbers[0] if after.section else 0
-        for tier in tiers:
-            if tier < first:
-                continue
+        for tier in (tier for tier in tiers if tier >= first):
             here = after if after.section and tier == first else Position("")
-            if not sought.group and here.section != "w":
-                async for each in _ready(database, queue, tier, here.numbers[1] + 1 if here.section else 0):
-                    yield each
-            since, ordinal = here.numbers[1:] if here.section == "w" else (-1, -1)
-            async for each in _marked(database, queue, sought, ([WAITING], [tier]), since, ordinal, f"w-{tier:x}"):
+            async for each in _waiting(database, queue, sought, tier, here):
                 yield each
     states = [each for each, name in ((RESTING, "resting"), (SPENT, "spent")) if sought.place in {None, name}]
-    if states and begun < 3:
+    if states and begun < _SECTIONS.index("l"):
         since, ordinal = after.numbers if after.section == "o" else (-1, -1)
         async for each in _marked(database, queue, sought, (states, tiers), since, ordinal, "o"):
             yield each
@@ -103,6 +97,17 @@ async def _walk(database: Database, queue: int, sought: Sought, after: Position)
         lease, row = after.numbers if after.section == "l" else (-1, -1)
         async for each in _leased(database, queue, sought, tiers, lease, row):
             yield each
+
+
+async def _waiting(
+    database: Database, queue: int, sought: Sought, tier: int, after: Position
+) -> AsyncIterator[tuple[str, Row]]:
+    if not sought.group and after.section != "w":
+        async for each in _ready(database, queue, tier, after.numbers[1] + 1 if after.section else 0):
+            yield each
+    since, ordinal = after.numbers[1:] if after.section == "w" else (-1, -1)
+    async for each in _marked(database, queue, sought, ([WAITING], [tier]), since, ordinal, f"w-{tier:x}"):
+        yield each
 
 
 async def _ready(database: Database, queue: int, tier: int, number: int) -> AsyncIterator[tuple[str, Row]]:
@@ -136,7 +141,7 @@ async def _marked(  # noqa: PLR0913, PLR0917 - which, and from where on.
             return
 
 
-async def _leased(  # noqa: PLR0913, PLR0917 - which, and from where on.
+async def _leased(
     database: Database, queue: int, sought: Sought, tiers: list[int], lease: int, place: int
 ) -> AsyncIterator[tuple[str, Row]]:
     wanted = SENT_AS["smallint[]"](tiers)

@@ -19,7 +19,7 @@ from penstock.core.limits import (
 )
 from penstock.core.message import Drafts, Sender, Tier
 from penstock.core.queue import QueueFull
-from penstock.core.senders import SenderFenced, SendForgotten, Senders
+from penstock.core.senders import SenderFenced, Senders, SendForgotten
 from penstock.core.settings import DedupScope
 from penstock.frame import Buffer, size_of
 from penstock.store.ids import MessageIds
@@ -93,7 +93,7 @@ async def _send_any(  # noqa: PLR0913, PLR0917 - what a send consists of.
         _or_nulls(drafts.attributes, rows), _or_nulls(drafts.groups, rows),
         None if visible is None else [visible[row] for row in rows], _or_nulls(drafts.dedup_ids, rows),
         None if drafts.deliveries_max is None else [drafts.deliveries_max[row] for row in rows],
-        settings.is_fifo, None if is_live else now_ms + settings.dedup_window_ms, room, False,
+        settings.is_fifo, None if is_live else now_ms + settings.dedup_window_ms, room,
         *signed, SENDER_SENDS_MAX, operation=operation,
     )  # fmt: skip
     return keys if answers is None else b"".join(keys[8 * row : 8 * row + 8] for row in answers)

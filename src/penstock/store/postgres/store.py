@@ -19,12 +19,11 @@ from penstock.core.drafts import fault
 from penstock.core.limits import DURATION_MS_MAX, PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Sender
 from penstock.core.names import check_name
-from penstock.core.settings import TIERS, BadSettings, QueueSettings
+from penstock.core.settings import BadSettings, QueueSettings
 from penstock.runtime.interface import Clock, Dice
 from penstock.store.history import HistoryPage, HistorySpan
-from penstock.store.ids import parse, parse_queue, queue_id
+from penstock.store.ids import parse_queue
 from penstock.store.interface import (
-    Bound,
     Counts,
     Delivery,
     Description,
@@ -39,14 +38,14 @@ from penstock.store.interface import (
     Remains,
 )
 from penstock.store.live import LivePage
-from penstock.store.postgres import burying, history, leasing, listing, operating, peeking, sending, settling
+from penstock.store.postgres import asking, burying, history, leasing, listing, operating, peeking, sending, settling
+from penstock.store.postgres.asking import QueueNames
 from penstock.store.postgres.burying import Burying
-from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database, Lost, PostgresSettings
-from penstock.store.postgres.explaining import Looked, explain
+from penstock.store.postgres.explaining import explain
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.known import KnownQueue, grave_of
-from penstock.store.postgres.messages import Row, check_ids, check_most, identities, message, pair
+from penstock.store.postgres.messages import check_ids, check_most
 from penstock.store.postgres.presence import Presence
 from penstock.store.postgres.registry import Registry
 
@@ -65,8 +64,7 @@ class PostgresStore:
         self._history = HistoryReader(self._database, self.now_ms)
         self._presence = Presence(self._database, now_ms=self.now_ms, tidy=self._burying.tidy, wake=self._wake_watchers)
         self._watchers: list[Callable[[str], None]] = []
-        # Names of queues by number, None if deleted: for the past of moved messages.
-        self._names: dict[int, str | None] = {}
+        self._names = QueueNames(self._database)
         # Leases whose receipts this process is settling: another settling of the same waits its turn.
         self._settling: dict[int, asyncio.Future[None]] = {}
 
@@ -169,7 +167,6 @@ class PostgresStore:
             "delete_queue", known.number, known.version, self.now_ms(), known.history, self._burying.period
         )
         self._registry.forget(known.name)
-        self._names.pop(known.number, None)
         self._wake(known.name)
 
     async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
@@ -179,19 +176,8 @@ class PostgresStore:
 
     async def describe(self, queue: str) -> Description:
         known = await self._present(queue)
-        counts = await self._counts(known)
         grave = await self._registry.find(known.grave, is_fresh=True)
-        now_ms = self.now_ms()
-        shares = known.shares or known.begin_shares(())
-        leases = [shares.bound(tier, counts.ready[tier]) for tier in range(TIERS)]
-        return Description(
-            queue=queue,
-            id=queue_id(known.number),
-            settings=known.settings,
-            created_at_ms=known.created_at_ms,
-            dead_letters=None if grave is None else grave.name,
-            bounds=tuple(Bound(each, known.started.ms_for(each, now_ms)) for each in leases),
-        )
+        return await asking.describe(self._database, known, grave, self.now_ms())
 
     async def name(self, queue_id: str) -> str:
         number = parse_queue(queue_id)
@@ -278,8 +264,8 @@ class PostgresStore:
         if not found.length:
             return None, bool(found.has_spent)
         if found.homes is not None:
-            await self._learn_names({home for home in found.homes if home is not None})
-        delivery = leasing.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.get)
+            await self._names.learn({home for home in found.homes if home is not None})
+        delivery = leasing.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.of)
         return delivery, bool(found.has_spent)
 
     async def _bury_all(self, known: KnownQueue) -> int:
@@ -382,11 +368,7 @@ class PostgresStore:
     # What can be asked.
 
     async def counts(self, queue: str) -> Counts:
-        return await self._counts(await self._present(queue))
-
-    async def _counts(self, known: KnownQueue) -> Counts:
-        ((ready, leased, delayed, oldest),) = await self._database.ask("counts", queue=known.number)
-        return Counts(tuple(ready), leased, delayed, tuple(oldest))
+        return await asking.counts(self._database, await self._present(queue))
 
     async def peek(  # noqa: PLR0913 - as the interface says.
         self,
@@ -402,56 +384,25 @@ class PostgresStore:
         sought = peeking.Sought(place, tier, group, text)
         peeking.check(sought, most)
         known = await self._present(queue)
-        await self._learn_homes(known)
-        name_of = self._names.get
-        return await peeking.peek(self._database, known.number, sought, most=most, after=after, name_of=name_of)
+        await self._names.learn_homes(known)
+        return await peeking.peek(self._database, known.number, sought, most=most, after=after, name_of=self._names.of)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
-        known = await self._present(queue)
-        looked = await self._look(known, message_id)
-        if looked is None:
-            return None
-        if looked.home is not None:
-            await self._learn_names({looked.home})
-        return message(known.number, Row(*looked[:13], looked.body, looked.attributes), self._names.get)
-
-    async def _look(self, known: KnownQueue, message_id: str) -> Looked | None:
-        identity = parse(message_id)
-        sought = None if identity is None else pair(identity)
-        if sought is None:
-            return None
-        rows = await self._database.ask("look", queue=known.number, home=sought[0], key=sought[1])
-        return Looked(*rows[0]) if rows else None
+        return await asking.look(self._database, await self._present(queue), message_id, self._names)
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
         known = await self._present(queue)
-        looked = await self._look(known, message_id)
+        looked = await asking.find(self._database, known, message_id)
         return None if looked is None else await explain(self._database, known, looked, message_id, self.now_ms())
 
     async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
         check_ids(ids)
-        known = await self._present(queue)
-        pairs = [each or (0, 0) for each in identities(ids)]
-        homes, keys = SENT_AS["integer[]"]([home for home, _ in pairs]), SENT_AS["bigint[]"]([key for _, key in pairs])
-        found = await self._database.ask("receipts", queue=known.number, homes=homes, keys=keys, now=self.now_ms())
-        receipts = {nth - 1: Receipt(*receipt) for nth, *receipt in found}
-        return [receipts.get(nth) for nth in range(len(ids))]
+        return await asking.receipts(self._database, await self._present(queue), ids, self.now_ms())
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
         check_most(most)
         known = await self._registry.get(queue, is_fresh=True)
         return [Escalation(*row) for row in await self._database.ask("audit", known.number, most)]
-
-    async def _learn_homes(self, known: KnownQueue) -> None:
-        await self._learn_names({home for (home,) in await self._database.ask("homes", known.number)})
-
-    async def _learn_names(self, queues: set[int]) -> None:
-        """Read the names of queues that messages came from: they may have been deleted meanwhile."""
-        if queues:
-            for number, name, is_deleted in await self._database.ask(
-                "queue_names", SENT_AS["integer[]"](sorted(queues))
-            ):
-                self._names[number] = None if is_deleted else name
 
     # What operators decide.
 

@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION penstock.send(
     p_queue integer, p_version bigint, p_now bigint, p_tiers smallint[], p_bodies bytea[], p_attributes bytea[],
     p_groups bytea[], p_visible_at_ms bigint[], p_dedup_ids bytea[], p_deliveries_max integer[],
-    p_is_fifo boolean, p_dedup_until_ms bigint, p_room bigint, p_is_aside boolean,
+    p_is_fifo boolean, p_dedup_until_ms bigint, p_room bigint,
     p_sender bigint, p_epoch bigint, p_sequence bigint, p_sends_max integer, p_operation bigint
 ) RETURNS bytea
 LANGUAGE plpgsql
@@ -47,7 +47,7 @@ BEGIN
         SELECT
             d.*,
             coalesce(d.visible_at_ms, 0) > p_now AS is_resting,
-            p_is_aside OR d.grp IS NOT NULL OR (v_is_live AND d.dedup_id IS NOT NULL)
+            d.grp IS NOT NULL OR (v_is_live AND d.dedup_id IS NOT NULL)
                 OR coalesce(d.deliveries_max, 0) > 0 OR coalesce(d.visible_at_ms, 0) > p_now AS is_marked
         FROM unnest(
             v_keys, p_tiers, p_bodies, p_attributes, p_groups, p_visible_at_ms, p_dedup_ids, p_deliveries_max
