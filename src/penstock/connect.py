@@ -1,10 +1,11 @@
 """`penstock.connect`: a client of a server, or of queues in this very process.
 
     http://host:port, https://…    a server
+    postgresql://…                 a store in a database, which many processes may have open
     file:PATH                      a store in a folder, opened by this process alone
     memory:                        a store that is gone with the client, for tests
 
-The last two compose what a server is made of, without a port, and call its application directly: the same requests,
+The last three compose what a server is made of, without a port, and call its application directly: the same requests,
 the same answers. The application is opened by the first call and closed with the client, in the client's event loop.
 
 Importing this brings in nothing of the server; only a client that needs it does.
@@ -28,7 +29,9 @@ from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
-from penstock.settings import ClientSettings, ServerSettings, load
+from penstock.settings import PREFIX, ClientSettings, ServerSettings, is_postgres, load
+
+_OF_POSTGRES = f"{PREFIX}POSTGRES_"
 
 Message = MutableMapping[str, Any]
 AsgiApplication = Callable[
@@ -57,24 +60,33 @@ def connect(
 def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], Transport]:
     headers: Headers = (("authorization", f"Bearer {key}"),) if key else ()
     check_headers(headers)
-    if url == "memory:" or url.startswith("file:"):
-        folder = url.removeprefix("file:").removeprefix("//")
-        if not folder:
-            raise ValueError(f"url is {url!r}; it must name a folder, such as file:./data")
-        return lambda: InProcessTransport(partial(_open_application, url, folder), headers=headers)
+    if is_postgres(url) or url == "memory:" or url.startswith("file:"):
+        opened = partial(_open_application, _settings(url))
+        return lambda: InProcessTransport(opened, headers=headers)
     address = Address.of(url)
     return lambda: HttpTransport(address, headers=headers, tls=tls)
 
 
+def _settings(url: str) -> ServerSettings:
+    if url.startswith("file:"):
+        folder = url.removeprefix("file:").removeprefix("//")
+        if not folder:
+            raise ValueError(f"url is {url!r}; it must name a folder, such as file:./data")
+        return ServerSettings(data=Path(folder))
+    # Of a database more can be said than fits into its URL, and in the words that a server has for it.
+    said = {name: value for name, value in os.environ.items() if name.startswith(_OF_POSTGRES)}
+    return load(ServerSettings, options={"store": url}, environment=said, file=None).settings
+
+
 @asynccontextmanager
-async def _open_application(url: str, folder: str) -> AsyncIterator["Opened"]:
+async def _open_application(settings: ServerSettings) -> AsyncIterator["Opened"]:
     from penstock.metrics.health import Health  # noqa: PLC0415 - the server is heavy, and most clients need none.
     from penstock.server import open_application  # noqa: PLC0415
 
-    settings = ServerSettings(store=url) if url == "memory:" else ServerSettings(data=Path(folder))
     async with open_application(settings) as application:
         health = Health()
         health.look = application.journals
+        health.vitals = application.vitals
         yield Opened(application.rest(health.routes()), application.stop)
 
 

@@ -13,10 +13,12 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 from starlette.routing import Route
@@ -48,9 +50,10 @@ from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
 from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import ServerSettings, check_is_secured, check_sqs_is_secured
+from penstock.settings import BadSetting, ServerSettings, check_is_secured, check_sqs_is_secured, without_password
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
+from penstock.store.interface import QueueStore
 from penstock.telemetry import (
     SERVER_CUT_OFF,
     SERVER_FILES_LIMITED,
@@ -59,7 +62,11 @@ from penstock.telemetry import (
     SERVER_STOPPING,
 )
 
+if TYPE_CHECKING:
+    from penstock.store.postgres.vitals import Vitals
+
 DISK_THREADS = 4
+DRIVER = "pip install 'penstock[postgres]'"
 # Requests leave no cycles behind, so there is little to collect, and each look at thousands of long polls costs. With
 # Python's own thresholds 10,000 idle ones took twice as much CPU.
 GC_THRESHOLDS = (20_000, 20, 100)
@@ -89,10 +96,12 @@ class Told:
 class Application:
     """Everything behind the port."""
 
-    def __init__(self, store: EmbeddedStore, queues: Queues, runtime: Runtime, service: Service) -> None:
-        self.store = store
+    def __init__(self, kept: "Kept", queues: Queues, service: Service) -> None:
+        self.store = kept.store
         self.queues = queues
-        self.runtime = runtime
+        self.runtime = kept.runtime
+        self.journals = kept.journals
+        self.vitals = kept.vitals
         self._service = service
 
     @cached_property
@@ -117,9 +126,6 @@ class Application:
         )
         return SqsApplication(service, self.runtime.note)
 
-    def journals(self) -> list[Journal]:
-        return [_journal(place, shard) for place, shard in enumerate(self.store.shards)]
-
     def stop(self) -> None:
         """Take no new work: long polls are answered, sends refused, redrives ended where they are."""
         self.queues.waiting.stop()
@@ -133,25 +139,65 @@ async def open_application(settings: ServerSettings, access: Access | None = Non
     Without ``access`` everybody may do everything: whoever can open the folder can do that anyway.
     """
     async with (
-        _open_store(settings) as (store, runtime),
-        open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
+        _open_store(settings) as kept,
+        open_queues(kept.store, kept.runtime, waiting_max=settings.waiting_max) as queues,
     ):
         service = Service(queues, access or Access.open(), settings.request_bytes_max)
-        yield Application(store, queues, runtime, service)
+        yield Application(kept, queues, service)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A store that is open, and what can be seen of where it keeps things."""
+
+    store: QueueStore
+    runtime: Runtime
+    journals: Callable[[], Sequence[Journal]] = tuple
+    # Of a store in a database.
+    vitals: Callable[[], "Vitals"] | None = None
 
 
 @asynccontextmanager
-async def _open_store(settings: ServerSettings) -> AsyncIterator[tuple[EmbeddedStore, Runtime]]:
+async def _open_store(settings: ServerSettings) -> AsyncIterator[Kept]:
+    if settings.is_on_postgres:
+        async with _open_postgres(settings) as kept:
+            yield kept
+        return
     if settings.store_folder is None:
         runtime = memory_runtime()
         async with await EmbeddedStore.in_memory(runtime) as store:
-            yield store, runtime
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
         return
     folder = _make_folder(settings.store_folder)
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
         async with await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store:
-            yield store, runtime
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
+
+
+@asynccontextmanager
+async def _open_postgres(settings: ServerSettings) -> AsyncIterator[Kept]:
+    try:
+        # The driver is an extra: who keeps messages in a folder needs none.
+        from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
+        from penstock.store.postgres.vitals import watching  # noqa: PLC0415
+    except ImportError as error:
+        raise BadSetting(f"store is in PostgreSQL, and its driver is not installed: {DRIVER}") from error
+    # Nothing of it is on a disk of ours.
+    runtime = memory_runtime()
+    async with (
+        await PostgresStore.open(
+            runtime,
+            settings.store,
+            schema=settings.postgres_schema,
+            connections_max=settings.postgres_connections_max,
+            migrates=settings.postgres_migrates,
+            is_pooled=settings.postgres_is_pooled,
+            may_lose=settings.postgres_may_lose,
+        ) as store,
+        watching(settings.store, settings.postgres_schema) as vitals,
+    ):
+        yield Kept(store=store, runtime=runtime, vitals=vitals)
 
 
 def _make_folder(folder: Path) -> Path:
@@ -204,7 +250,7 @@ async def run(
     async with listening(doors, shared, tls) as listener, following(keys, write_note):
         async with open_application(settings, keys.access) as application:
             _connect(application, shared, keys.access, health, settings)
-            write_note(SERVER_STARTED, address=address, data=settings.store or settings.data)
+            write_note(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
             announce(address)
             await _watch_until_told(told, health)
             write_note(SERVER_STOPPING)
@@ -218,7 +264,7 @@ def _connect(
 ) -> None:
     """Give requests to the application from now on."""
     requests = Requests(operation_of)
-    metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared))
+    metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared), application.vitals)
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
     front: ASGIApplication = application.rest(routes)
     if settings.sqs:
@@ -227,6 +273,7 @@ def _connect(
     shared.application = LocalOnly(front) if is_local else front
     shared.count = requests.count
     health.look = application.journals
+    health.vitals = application.vitals
 
 
 async def _watch_until_told(told: Told, health: Health) -> None:
@@ -260,6 +307,10 @@ def _connections(shared: Shared) -> Connections:
         refused=shared.turned_away,
         timed_out=shared.timed_out,
     )
+
+
+def _journals(store: EmbeddedStore) -> list[Journal]:
+    return [_journal(place, shard) for place, shard in enumerate(store.shards)]
 
 
 def _journal(place: int, shard: Shard) -> Journal:

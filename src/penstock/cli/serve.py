@@ -10,10 +10,11 @@ import typer
 from penstock.cli.configuration import Config, loaded
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import say
-from penstock.settings import BadSetting, LogLevel, NotSecured, ServerSettings
+from penstock.settings import BadSetting, LogLevel, NotSecured, ServerSettings, without_password
 
 Secured = "Keys and TLS"
 Limited = "Limits"
+Postgres = "PostgreSQL"
 
 
 def serve(
@@ -22,7 +23,9 @@ def serve(
     port: Annotated[int | None, typer.Option(help="The port for HTTP; 0 takes any that is free.")] = None,
     kafka_port: Annotated[int | None, typer.Option(help="For a later version: nothing listens on it yet.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder for messages and keys.", file_okay=False)] = None,
-    store: Annotated[str | None, typer.Option(help="file:PATH for another folder for messages, or memory:")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="file:PATH for another folder for messages, postgresql://…, or memory:")
+    ] = None,
     shards: Annotated[int | None, typer.Option(help="How many journals share the queues.")] = None,
     tls_cert: Annotated[str | None, typer.Option(help="The certificate, in PEM.", rich_help_panel=Secured)] = None,
     tls_key: Annotated[str | None, typer.Option(help="Its private key, in PEM.", rich_help_panel=Secured)] = None,
@@ -31,6 +34,26 @@ def serve(
         typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
     ] = None,
     sqs: Annotated[bool | None, typer.Option("--sqs", help="Serve programs that speak SQS, too.")] = None,
+    postgres_schema: Annotated[
+        str | None, typer.Option(help="The schema that everything is in.", rich_help_panel=Postgres)
+    ] = None,
+    postgres_connections_max: Annotated[
+        int | None, typer.Option(help="Connections to the database, at most.", rich_help_panel=Postgres)
+    ] = None,
+    postgres_migrates: Annotated[
+        bool | None,
+        typer.Option(
+            "--migrate/--no-migrate", help="Bring the schema up to date at the start.", rich_help_panel=Postgres
+        ),
+    ] = None,
+    postgres_is_pooled: Annotated[
+        bool | None,
+        typer.Option("--pooled", help="PgBouncer in transaction mode is in between.", rich_help_panel=Postgres),
+    ] = None,
+    postgres_may_lose: Annotated[
+        bool | None,
+        typer.Option("--may-lose", help="Run although fsync or synchronous_commit is off.", rich_help_panel=Postgres),
+    ] = None,
     connections_max: Annotated[
         int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
     ] = None,
@@ -57,6 +80,7 @@ def serve(
     penstock serve
     penstock serve --port 9000 --data /var/lib/penstock
     penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+    penstock serve --store postgresql://penstock@db.example.com/shop
     """
     options = {name: value for name, value in locals().items() if name != "config"}
     settings = loaded(ServerSettings, options, config).settings
@@ -69,7 +93,9 @@ def serve(
 
 def _greet(address: str, settings: ServerSettings) -> None:
     """Say where everything is, once requests are taken."""
-    kept = "in memory only: gone when it stops" if settings.store_folder is None else str(settings.store_folder)
+    kept = str(settings.store_folder or "in memory only: gone when it stops")
+    if settings.is_on_postgres:
+        kept = without_password(settings.store)
     keys = "needed" if settings.keys_path.exists() else "not needed: only this machine reaches it"
     say(f"Penstock listens on {address}")
     say(f"  messages  {kept}")

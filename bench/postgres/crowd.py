@@ -1,0 +1,133 @@
+"""Processes that work on one queue at once, each with a connection of its own, and what they got done.
+
+    send      batches, one after another
+    consume   lease a batch, ack it, until the time is over or nothing is left
+    both      send a batch, lease a batch, ack it
+
+They start together, and what they did in the time they had is counted: a message counts when its last verb has
+answered. Each process is new (`spawn`), so nothing of one side is warm for the other.
+"""
+
+import asyncio
+import gc
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from multiprocessing.managers import SyncManager
+from threading import Barrier
+from time import perf_counter
+
+from bench.peer import percentile
+from bench.postgres.sides import Client, Side
+
+PROCESSES = 4
+SEND, CONSUME, BOTH = "send", "consume", "both"
+_FILL_BATCH = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What each process of a crowd does."""
+
+    kind: str
+    batch: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one process did, and each lease of it: when it began since the start, and how long it took."""
+
+    messages: int
+    seconds: float
+    leases: list[tuple[float, float]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    shares: Sequence[Share]
+
+    @property
+    def messages(self) -> int:
+        return sum(share.messages for share in self.shares)
+
+    @property
+    def per_second(self) -> float:
+        return sum(share.messages / share.seconds for share in self.shares if share.messages)
+
+    def lease_ms(self, part: float, *, since_s: float = 0, until_s: float = float("inf")) -> float:
+        """A percentile of how long leases took that began in a span of the run; 0 if there were none."""
+        took = [took for began, took in chain(*(share.leases for share in self.shares)) if since_s <= began < until_s]
+        return percentile(took, part) * 1_000 if took else 0.0
+
+
+def run(side: Side, dsn: str, work: Work, processes: int = PROCESSES) -> Done:
+    """Let a crowd work on a database of a side."""
+    context = multiprocessing.get_context("spawn")
+    with SyncManager(ctx=context) as manager, ProcessPoolExecutor(processes, context) as pool:
+        barrier = manager.Barrier(processes)
+        shares = [pool.submit(_share, side, dsn, work, barrier) for _ in range(processes)]
+        return Done([share.result() for share in shares])
+
+
+async def fill(side: Side, dsn: str, messages: int) -> None:
+    """Send so many messages and let them lie, as fast as a few connections can."""
+    left = messages
+
+    async def send() -> None:
+        nonlocal left
+        async with side.opened(dsn) as client:
+            while left > 0:
+                count = min(left, _FILL_BATCH)
+                left -= count
+                await client.send(count)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(2):
+            tasks.create_task(send())
+
+
+def _share(side: Side, dsn: str, work: Work, barrier: Barrier) -> Share:
+    return asyncio.run(_work(side, dsn, work, barrier))
+
+
+async def _work(side: Side, dsn: str, work: Work, barrier: Barrier) -> Share:
+    async with side.opened(dsn) as client:
+        gc.freeze()
+        await asyncio.to_thread(barrier.wait)
+        return await {SEND: _send, CONSUME: _consume, BOTH: _both}[work.kind](client, work)
+
+
+async def _send(client: Client, work: Work) -> Share:
+    began, messages = perf_counter(), 0
+    while perf_counter() - began < work.seconds:
+        await client.send(work.batch)
+        messages += work.batch
+    return Share(messages, perf_counter() - began, [])
+
+
+async def _consume(client: Client, work: Work) -> Share:
+    began, messages, leases = perf_counter(), 0, []
+    while (now := perf_counter()) - began < work.seconds:
+        leased = await client.lease(work.batch)
+        leases.append((now - began, perf_counter() - now))
+        if not leased:
+            break
+        await client.ack(leased)
+        messages += len(leased)
+    return Share(messages, perf_counter() - began, leases)
+
+
+async def _both(client: Client, work: Work) -> Share:
+    began, messages, leases = perf_counter(), 0, []
+    while perf_counter() - began < work.seconds:
+        await client.send(work.batch)
+        now = perf_counter()
+        leased = await client.lease(work.batch)
+        leases.append((now - began, perf_counter() - now))
+        if leased:
+            await client.ack(leased)
+        messages += len(leased)
+    return Share(messages, perf_counter() - began, leases)
