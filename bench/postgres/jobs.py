@@ -6,9 +6,10 @@ both with psycopg, which is the driver we have, too.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from time import perf_counter
+from typing import Any
 
 import procrastinate
 import psycopg
@@ -17,6 +18,7 @@ from pgqueuer.models import Job
 from pgqueuer.qm import QueueManager
 from pgqueuer.queries import Queries
 from pgqueuer.types import QueueExecutionMode
+from procrastinate.types import JSONDict
 
 from bench.postgres.sides import BODY_BYTES
 
@@ -26,7 +28,7 @@ PROCRASTINATE_CONCURRENCY = 10
 # The fastest of 10, 100, 1000 on two cores.
 PGQUEUER_BATCH = 1_000
 
-Measure = Callable[[str, int], Awaitable[float]]
+Measure = Callable[[str, int], Coroutine[Any, Any, float]]
 
 
 async def with_procrastinate(dsn: str, jobs: int) -> float:
@@ -43,7 +45,8 @@ async def with_procrastinate(dsn: str, jobs: int) -> float:
         await app.schema_manager.apply_schema_async()
         body = os.urandom(BODY_BYTES // 2).hex()
         for _ in range(jobs // _PUT):
-            await work.batch_defer_async(*({"body": body} for _ in range(_PUT)))
+            rows: list[JSONDict] = [{"body": body}] * _PUT
+            await work.batch_defer_async(*rows)
         began = perf_counter()
         await app.run_worker_async(
             wait=False, concurrency=PROCRASTINATE_CONCURRENCY, delete_jobs="successful", install_signal_handlers=False

@@ -89,7 +89,7 @@ def worker(bench: Bench, count: int, ours: jobs.Measure | None) -> None:
     for name, measure in measures.items():
         # A peer that does a few hundred a second needs fewer of them to be measured.
         fewer = count // 10 if name == "Procrastinate" else count
-        figures = []
+        figures: list[float] = []
         for _ in range(bench.rounds):
             with bench.database() as dsn:
                 figures.append(asyncio.run(measure(dsn, fewer)))

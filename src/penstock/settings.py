@@ -327,10 +327,10 @@ def _check_store(store: str) -> None:
 
 def _check_postgres(settings: ServerSettings) -> None:
     _between("postgres_connections_max", settings.postgres_connections_max, 2, 1_000)
-    # Names of PostgreSQL have up to 63 bytes; those that need no quotes are enough for a schema.
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", settings.postgres_schema):
+    # Those that need no quotes are enough, and they leave room for the names of what is in it.
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", settings.postgres_schema):
         raise BadSetting(
-            f"postgres_schema is {settings.postgres_schema!r}; it must be small letters, digits and _, up to 63"
+            f"postgres_schema is {settings.postgres_schema!r}; it has a-z 0-9 _ and at most 41 of them, no digit first"
         )
 
 

@@ -17,6 +17,7 @@ from penstock.cli import (
     dead_letters,
     escalate,
     key,
+    migrate,
     pipeline,
     queue,
     receive,
@@ -69,6 +70,7 @@ app.command("serve", rich_help_panel=SERVER)(serve.serve)
 app.command("work", rich_help_panel=SERVER)(work.work)
 app.command("config", rich_help_panel=SERVER)(configuration.config_command)
 app.add_typer(key.app, name="key", rich_help_panel=SERVER)
+app.command("migrate", rich_help_panel=SERVER)(migrate.migrate_command)
 app.add_typer(queue.app, name="queue", rich_help_panel=MESSAGES)
 app.command("send", rich_help_panel=MESSAGES)(send.send)
 app.command("receive", rich_help_panel=MESSAGES)(receive.receive)
