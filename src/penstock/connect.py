@@ -15,21 +15,27 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from penstock.client.calling import TIMEOUT_S
 from penstock.client.clients import Client
+from penstock.client.errors import error_of
 from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
 from penstock.settings import PREFIX, ClientSettings, ServerSettings, is_postgres, load
+from penstock.wire.frames import Held
+
+if TYPE_CHECKING:
+    from penstock.server import Application
+    from penstock.store.postgres.borrowing import Transactions
 
 _OF_POSTGRES = f"{PREFIX}POSTGRES_"
 
@@ -62,7 +68,8 @@ def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], T
     check_headers(headers)
     if is_postgres(url) or url == "memory:" or url.startswith("file:"):
         opened = partial(_open_application, _settings(url))
-        return lambda: InProcessTransport(opened, headers=headers)
+        kind = DatabaseTransport if is_postgres(url) else InProcessTransport
+        return lambda: kind(opened, headers=headers)
     address = Address.of(url)
     return lambda: HttpTransport(address, headers=headers, tls=tls)
 
@@ -87,7 +94,7 @@ async def _open_application(settings: ServerSettings) -> AsyncIterator["Opened"]
         health = Health()
         health.look = application.journals
         health.vitals = application.vitals
-        yield Opened(application.rest(health.routes()), application.stop)
+        yield Opened(application.rest(health.routes()), application.stop, application)
 
 
 class Opened(NamedTuple):
@@ -95,6 +102,7 @@ class Opened(NamedTuple):
 
     asgi: AsgiApplication
     stop: Callable[[], None]
+    application: "Application"
 
 
 class InProcessTransport:
@@ -106,7 +114,7 @@ class InProcessTransport:
         self._open_application = open_application
         self._headers = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         self._owner: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[AsgiApplication] | None = None
+        self._opened: asyncio.Future[Opened] | None = None
         self._closing = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
 
@@ -114,7 +122,7 @@ class InProcessTransport:
         self, method: str, path: str, *, headers: Headers, body: Buffer, timeout_s: float, is_repeatable: bool
     ) -> Answer:
         del is_repeatable
-        application = await self._open()
+        application = (await self._open()).asgi
         exchange = Exchange(body)
         call = application(self._scope(method, path, headers, len(body)), exchange.receive, exchange.send)
         # As with a server, who is cancelled leaves and the request goes on: so it is a task of its own.
@@ -138,7 +146,7 @@ class InProcessTransport:
             await asyncio.wait([self._owner])
             self._owner.result()
 
-    async def _open(self) -> AsgiApplication:
+    async def _open(self) -> Opened:
         if self._closing.is_set():
             raise NotSent("the client is closed")
         if self._opened is None:
@@ -146,11 +154,11 @@ class InProcessTransport:
             self._owner = asyncio.create_task(self._own(self._opened))  # noqa: TID251 - `close` awaits it.
         return await asyncio.shield(self._opened)
 
-    async def _own(self, opened: "asyncio.Future[AsgiApplication]") -> None:
+    async def _own(self, opened: "asyncio.Future[Opened]") -> None:
         """Have the application open for as long as the client is."""
         try:
             async with self._open_application() as application:
-                opened.set_result(application.asgi)
+                opened.set_result(application)
                 await self._closing.wait()
                 if self._requests:
                     application.stop()
@@ -179,6 +187,47 @@ class InProcessTransport:
             "client": None,
             "server": None,
         }
+
+
+class DatabaseTransport(InProcessTransport):
+    """One whose queues are in a database, where a caller may have a transaction: a `client.within.Within`."""
+
+    async def send_within(self, connection: Any, queue: str, frame: bytes) -> Sequence[str]:
+        from penstock.api.rest import within  # noqa: PLC0415 - of the server, which is open by now.
+
+        application, transactions = await self._transactions()
+        with _as_answered(within.answer_of):
+            return await within.send(transactions, connection, queue, frame, application.queues.now_ms)
+
+    async def ack_within(self, connection: Any, queue: str, held: Sequence[Held]) -> bool:
+        from penstock.api.rest import within  # noqa: PLC0415
+
+        _, transactions = await self._transactions()
+        with _as_answered(within.answer_of):
+            return await within.ack(transactions, connection, queue, held)
+
+    @asynccontextmanager
+    async def transaction(self, *, is_threaded: bool) -> AsyncIterator[Any]:
+        _, transactions = await self._transactions()
+        async with transactions.transaction(is_threaded=is_threaded) as connection:
+            yield connection
+
+    async def _transactions(self) -> "tuple[Application, Transactions]":
+        application = (await self._open()).application
+        assert application.transactions is not None
+        return application, application.transactions
+
+
+@contextmanager
+def _as_answered(answer_of: Callable[[Exception], tuple[int, bytes] | None]) -> Iterator[None]:
+    """Raise what a client raises for the answer that an error would get; the database's own errors as they are."""
+    try:
+        yield
+    except Exception as error:
+        found = answer_of(error)
+        if found is None:
+            raise
+        raise error_of(Answer(found[0], {}, found[1])) from error
 
 
 class Exchange:

@@ -63,6 +63,7 @@ from penstock.telemetry import (
 )
 
 if TYPE_CHECKING:
+    from penstock.store.postgres.borrowing import Transactions
     from penstock.store.postgres.vitals import Vitals
 
 DISK_THREADS = 4
@@ -102,6 +103,7 @@ class Application:
         self.runtime = kept.runtime
         self.journals = kept.journals
         self.vitals = kept.vitals
+        self.transactions = kept.transactions
         self._service = service
 
     @cached_property
@@ -155,6 +157,7 @@ class Kept:
     journals: Callable[[], Sequence[Journal]] = tuple
     # Of a store in a database.
     vitals: Callable[[], "Vitals"] | None = None
+    transactions: "Transactions | None" = None
 
 
 @asynccontextmanager
@@ -179,25 +182,27 @@ async def _open_store(settings: ServerSettings) -> AsyncIterator[Kept]:
 async def _open_postgres(settings: ServerSettings) -> AsyncIterator[Kept]:
     try:
         # The driver is an extra: who keeps messages in a folder needs none.
+        from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
+        from penstock.store.postgres.database import PostgresSettings  # noqa: PLC0415
         from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
         from penstock.store.postgres.vitals import watching  # noqa: PLC0415
     except ImportError as error:
         raise BadSetting(f"store is in PostgreSQL, and its driver is not installed: {DRIVER}") from error
     # Nothing of it is on a disk of ours.
     runtime = memory_runtime()
+    database = PostgresSettings(
+        url=settings.store,
+        schema=settings.postgres_schema,
+        connections_max=settings.postgres_connections_max,
+        is_pooled=settings.postgres_is_pooled,
+        may_lose=settings.postgres_may_lose,
+    )
     async with (
-        await PostgresStore.open(
-            runtime,
-            settings.store,
-            schema=settings.postgres_schema,
-            connections_max=settings.postgres_connections_max,
-            migrates=settings.postgres_migrates,
-            is_pooled=settings.postgres_is_pooled,
-            may_lose=settings.postgres_may_lose,
-        ) as store,
+        await PostgresStore.open(runtime, database, migrates=settings.postgres_migrates) as store,
         watching(settings.store, settings.postgres_schema) as vitals,
+        transactions(store, settings.store, is_pooled=settings.postgres_is_pooled) as within,
     ):
-        yield Kept(store=store, runtime=runtime, vitals=vitals)
+        yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
 
 
 def _make_folder(folder: Path) -> Path:

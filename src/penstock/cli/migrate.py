@@ -65,7 +65,7 @@ def run_on(settings: ServerSettings, work: Any) -> Any:
     try:
         return asyncio.run(work)
     except psycopg.Error as error:
-        refuse(f"{without_password(settings.store)}: {str(error).strip()}", Ending.CONFLICT)
+        refuse(f"{without_password(settings.store)}: {str(error).strip()}", Ending.UNREACHABLE)
 
 
 async def version_of(connection: "AsyncConnection[Any]", schema: str) -> int:

@@ -11,7 +11,7 @@ is not there.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -26,7 +26,7 @@ Prepare = Callable[[Any], None]
 _FAIL = "DO $$ BEGIN RAISE EXCEPTION 'penstock: a lease has ended' USING ERRCODE = 'serialization_failure'; END $$"
 
 
-class NotInTransaction(ValueError):
+class NotInTransaction(Exception):
     """A connection that is no connection to PostgreSQL by psycopg, or that is in no transaction."""
 
 
@@ -66,12 +66,11 @@ async def fail(raw: Raw) -> None:
         pass
 
 
-async def _below(connection: object) -> object:
+async def _below(connection: Any) -> object:
     # Known by what they can do, so that nobody needs SQLAlchemy who does not use it.
-    get_raw: Callable[[], Awaitable[object]] | None = getattr(connection, "get_raw_connection", None)
-    if get_raw is not None:
-        connection = await get_raw()
-    elif hasattr(connection, "connection") and hasattr(connection, "engine"):
+    if hasattr(connection, "get_raw_connection"):
+        connection = await connection.get_raw_connection()
+    elif hasattr(connection, "engine") and hasattr(connection, "connection"):
         connection = connection.connection
     return getattr(connection, "driver_connection", connection)
 

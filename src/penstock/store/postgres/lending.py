@@ -1,0 +1,71 @@
+"""Connections lent to programs, each in a transaction: for work that is to commit together with its ack.
+
+They are not those of the store. Whoever has one may keep it for as long as the work takes, and the store must go on
+meanwhile. At most as many are kept open as were in use at once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+Async = psycopg.AsyncConnection[Any]
+Plain = psycopg.Connection[Any]
+
+
+class Lending:
+    def __init__(self, url: str, *, is_pooled: bool) -> None:
+        self._url = url
+        self._prepare_threshold = None if is_pooled else 5
+        self._free: list[Async] = []
+        self._free_plain: list[Plain] = []
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Async]:
+        """Lend a connection; commit at the end, or roll back on an exception."""
+        connection = self._free.pop() if self._free else await self._connect()
+        try:
+            async with connection.transaction():
+                yield connection
+        finally:
+            if _is_idle(connection):
+                self._free.append(connection)
+            else:
+                await connection.close()
+
+    @asynccontextmanager
+    async def plain_transaction(self) -> AsyncIterator[Plain]:
+        """Lend one of the synchronous face, to be used in a thread."""
+        connection = self._free_plain.pop() if self._free_plain else await asyncio.to_thread(self._connect_plain)
+        try:
+            yield connection
+            await asyncio.to_thread(connection.commit)
+        except BaseException:
+            # The thread it was lent to may have it still: to close it takes no lock, and rolls back.
+            connection.close()
+            raise
+        if _is_idle(connection):
+            self._free_plain.append(connection)
+        else:
+            connection.close()
+
+    async def close(self) -> None:
+        while self._free:
+            await self._free.pop().close()
+        while self._free_plain:
+            self._free_plain.pop().close()
+
+    async def _connect(self) -> Async:
+        return await psycopg.AsyncConnection.connect(
+            self._url, autocommit=True, prepare_threshold=self._prepare_threshold
+        )
+
+    def _connect_plain(self) -> Plain:
+        return psycopg.connect(self._url, prepare_threshold=self._prepare_threshold)
+
+
+def _is_idle(connection: Async | Plain) -> bool:
+    return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
