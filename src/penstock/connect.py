@@ -34,7 +34,6 @@ from penstock.settings import PREFIX, ClientSettings, ServerSettings, is_postgre
 from penstock.wire.frames import Held
 
 if TYPE_CHECKING:
-    from penstock.server import Application
     from penstock.store.postgres.borrowing import Transactions
 
 _OF_POSTGRES = f"{PREFIX}POSTGRES_"
@@ -94,7 +93,8 @@ async def _open_application(settings: ServerSettings) -> AsyncIterator["Opened"]
         health = Health()
         health.look = application.journals
         health.vitals = application.vitals
-        yield Opened(application.rest(health.routes()), application.stop, application)
+        asgi, now_ms = application.rest(health.routes()), application.queues.now_ms
+        yield Opened(asgi, application.stop, application.transactions, now_ms)
 
 
 class Opened(NamedTuple):
@@ -102,7 +102,9 @@ class Opened(NamedTuple):
 
     asgi: AsgiApplication
     stop: Callable[[], None]
-    application: "Application"
+    # Of a store in a database.
+    transactions: "Transactions | None" = None
+    now_ms: Callable[[], int] | None = None
 
 
 class InProcessTransport:
@@ -195,27 +197,28 @@ class DatabaseTransport(InProcessTransport):
     async def send_within(self, connection: Any, queue: str, frame: bytes) -> Sequence[str]:
         from penstock.api.rest import within  # noqa: PLC0415 - of the server, which is open by now.
 
-        application, transactions = await self._transactions()
+        transactions, now_ms = await self._transactions()
         with _as_answered(within.answer_of):
-            return await within.send(transactions, connection, queue, frame, application.queues.now_ms)
+            return await within.send(transactions, connection, queue, frame, now_ms)
 
     async def ack_within(self, connection: Any, queue: str, held: Sequence[Held]) -> bool:
         from penstock.api.rest import within  # noqa: PLC0415
 
-        _, transactions = await self._transactions()
+        transactions, _ = await self._transactions()
         with _as_answered(within.answer_of):
             return await within.ack(transactions, connection, queue, held)
 
     @asynccontextmanager
     async def transaction(self, *, is_threaded: bool) -> AsyncIterator[Any]:
-        _, transactions = await self._transactions()
+        transactions, _ = await self._transactions()
         async with transactions.transaction(is_threaded=is_threaded) as connection:
             yield connection
 
-    async def _transactions(self) -> "tuple[Application, Transactions]":
-        application = (await self._open()).application
-        assert application.transactions is not None
-        return application, application.transactions
+    async def _transactions(self) -> "tuple[Transactions, Callable[[], int]]":
+        opened = await self._open()
+        assert opened.transactions is not None
+        assert opened.now_ms is not None
+        return opened.transactions, opened.now_ms
 
 
 @contextmanager

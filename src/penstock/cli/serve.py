@@ -137,9 +137,24 @@ def _reasons() -> list[Reason]:
 
     damages = (LogCorrupted, UnknownFormat, UnknownEvent, JournalHasHole, JournalHasNoBeginning, SnapshotUnknown)
     return [
+        *_reasons_of_postgres(),
         ((NotSecured, BadSetting, BadCertificate, TooFewShards), Ending.BAD_SETTINGS, ""),
         ((FolderTaken,), Ending.CONFLICT, "\nOr give this server a folder of its own: --data."),
         ((*damages, KeysDamaged), Ending.STORAGE_FAILED, ""),
         # An address or a folder that cannot be had; the message says what to do.
         ((OSError,), Ending.CONFLICT, ""),
+    ]
+
+
+def _reasons_of_postgres() -> list[Reason]:
+    try:
+        from penstock.store.postgres.database import Lost, NotDurable
+        from penstock.store.postgres.migrate import SchemaMissing
+    except ImportError:
+        # Without the driver nothing of it can be the reason.
+        return []
+    return [
+        ((NotDurable,), Ending.BAD_SETTINGS, "\nOr say that it may: --may-lose."),
+        ((SchemaMissing,), Ending.BAD_SETTINGS, ""),
+        ((Lost,), Ending.UNREACHABLE, ""),
     ]

@@ -52,7 +52,7 @@ class Transactions:
         return await _on(self._store, await within.raw_of(connection)).send(queue, drafts)
 
     async def ack(self, connection: object, queue: str, receipts: Sequence[Receipt]) -> bool:
-        """Ack messages in the transaction of a connection; if any lease has ended, that fails, and False is returned."""
+        """Ack messages in the transaction of a connection; if a lease has ended, that fails, and this returns False."""
         raw = await within.raw_of(connection)
         outcomes = await _on(self._store, raw).ack(queue, receipts)
         if outcomes.count(Outcome.DONE) == len(receipts):
