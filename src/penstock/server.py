@@ -198,9 +198,11 @@ async def _open_postgres(settings: ServerSettings) -> AsyncIterator[Kept]:
         may_lose=settings.postgres_may_lose,
     )
     async with (
-        await PostgresStore.open(runtime, database, migrates=settings.postgres_migrates) as store,
+        await PostgresStore.open(
+            database, clock=runtime.clock, dice=runtime.dice, may_migrate=settings.postgres_migrates
+        ) as store,
         watching(settings.store, settings.postgres_schema) as vitals,
-        transactions(store, settings.store, is_pooled=settings.postgres_is_pooled) as within,
+        transactions(store, database, asyncio.to_thread) as within,
     ):
         yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
 

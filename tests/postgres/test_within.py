@@ -1,5 +1,6 @@
 """Statements on connections of others: in their transaction, with whatever driver or library they came."""
 
+import asyncio
 from typing import Any
 
 import psycopg
@@ -7,8 +8,7 @@ import pytest
 import sqlalchemy
 from psycopg.rows import dict_row
 
-from penstock.store.postgres import within
-from penstock.store.postgres.within import NotInTransaction
+from penstock.store.postgres.within import NotInTransaction, join
 from tests.postgres.servers import shared_server
 
 pytestmark = pytest.mark.real_time
@@ -29,7 +29,8 @@ def _kept(dsn: str) -> list[int]:
 
 
 async def _put(connection: Any, number: int) -> None:
-    assert await within.fetch(await within.raw_of(connection), INSERT, (number,)) == (number,)
+    joined = await join(connection, asyncio.to_thread)
+    assert await joined.fetch(INSERT, (number,)) == (number,)
 
 
 async def test_what_a_synchronous_connection_rolls_back_never_was(dsn: str) -> None:
@@ -65,7 +66,7 @@ async def test_a_refused_statement_leaves_the_transaction_as_it_was(dsn: str) ->
     async with await psycopg.AsyncConnection.connect(dsn) as connection:
         await _put(connection, 1)
         with pytest.raises(psycopg.errors.DivisionByZero):
-            await within.fetch(connection, b"SELECT 1 / 0", ())
+            await (await join(connection, asyncio.to_thread)).fetch(b"SELECT 1 / 0", ())
         await _put(connection, 2)
     assert _kept(dsn) == [1, 2]
 
@@ -75,20 +76,20 @@ async def test_a_transaction_that_was_made_to_fail_cannot_commit(dsn: str, is_as
     if is_asynchronous:
         async with await psycopg.AsyncConnection.connect(dsn) as connection:
             await _put(connection, 1)
-            await within.fail(connection)
+            await (await join(connection, asyncio.to_thread)).fail()
     else:
         with psycopg.connect(dsn) as plain:
             await _put(plain, 1)
-            await within.fail(plain)
+            await (await join(plain, asyncio.to_thread)).fail()
     assert _kept(dsn) == []
 
 
 async def test_a_connection_without_a_transaction_is_refused(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         with pytest.raises(NotInTransaction, match="in no transaction"):
-            await within.raw_of(connection)
+            await join(connection, asyncio.to_thread)
         with connection.transaction():
             await _put(connection, 1)
     with pytest.raises(NotInTransaction, match="is a str"):
-        await within.raw_of(dsn)
+        await join(dsn, asyncio.to_thread)
     assert _kept(dsn) == [1]

@@ -16,6 +16,38 @@ Secured = "Keys and TLS"
 Limited = "Limits"
 Postgres = "PostgreSQL"
 
+SchemaOption = Annotated[str | None, typer.Option(help="The schema that everything is in.", rich_help_panel=Postgres)]
+DatabaseConnections = Annotated[
+    int | None, typer.Option(help="Connections to the database, at most.", rich_help_panel=Postgres)
+]
+Migrates = Annotated[
+    bool | None,
+    typer.Option("--migrate/--no-migrate", help="Bring the schema up to date at the start.", rich_help_panel=Postgres),
+]
+IsPooled = Annotated[
+    bool | None,
+    typer.Option("--pooled", help="PgBouncer in transaction mode is in between.", rich_help_panel=Postgres),
+]
+MayLose = Annotated[
+    bool | None,
+    typer.Option("--may-lose", help="Run although fsync or synchronous_commit is off.", rich_help_panel=Postgres),
+]
+StoreOption = Annotated[
+    str | None, typer.Option(help="file:PATH for another folder for messages, postgresql://…, or memory:")
+]
+BehindProxy = Annotated[
+    bool | None,
+    typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
+]
+ConnectionsMax = Annotated[
+    int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
+]
+WaitingMax = Annotated[int | None, typer.Option(help="Requests that may wait for messages.", rich_help_panel=Limited)]
+RequestBytesMax = Annotated[int | None, typer.Option(help="The largest request, in bytes.", rich_help_panel=Limited)]
+StopTimeout = Annotated[
+    float | None, typer.Option(help="How long running requests may take at the end.", rich_help_panel=Limited)
+]
+
 
 def serve(
     *,
@@ -23,49 +55,21 @@ def serve(
     port: Annotated[int | None, typer.Option(help="The port for HTTP; 0 takes any that is free.")] = None,
     kafka_port: Annotated[int | None, typer.Option(help="For a later version: nothing listens on it yet.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder for messages and keys.", file_okay=False)] = None,
-    store: Annotated[
-        str | None, typer.Option(help="file:PATH for another folder for messages, postgresql://…, or memory:")
-    ] = None,
+    store: StoreOption = None,
     shards: Annotated[int | None, typer.Option(help="How many journals share the queues.")] = None,
     tls_cert: Annotated[str | None, typer.Option(help="The certificate, in PEM.", rich_help_panel=Secured)] = None,
     tls_key: Annotated[str | None, typer.Option(help="Its private key, in PEM.", rich_help_panel=Secured)] = None,
-    behind_proxy: Annotated[
-        bool | None,
-        typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
-    ] = None,
+    behind_proxy: BehindProxy = None,
     sqs: Annotated[bool | None, typer.Option("--sqs", help="Serve programs that speak SQS, too.")] = None,
-    postgres_schema: Annotated[
-        str | None, typer.Option(help="The schema that everything is in.", rich_help_panel=Postgres)
-    ] = None,
-    postgres_connections_max: Annotated[
-        int | None, typer.Option(help="Connections to the database, at most.", rich_help_panel=Postgres)
-    ] = None,
-    postgres_migrates: Annotated[
-        bool | None,
-        typer.Option(
-            "--migrate/--no-migrate", help="Bring the schema up to date at the start.", rich_help_panel=Postgres
-        ),
-    ] = None,
-    postgres_is_pooled: Annotated[
-        bool | None,
-        typer.Option("--pooled", help="PgBouncer in transaction mode is in between.", rich_help_panel=Postgres),
-    ] = None,
-    postgres_may_lose: Annotated[
-        bool | None,
-        typer.Option("--may-lose", help="Run although fsync or synchronous_commit is off.", rich_help_panel=Postgres),
-    ] = None,
-    connections_max: Annotated[
-        int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
-    ] = None,
-    waiting_max: Annotated[
-        int | None, typer.Option(help="Requests that may wait for messages.", rich_help_panel=Limited)
-    ] = None,
-    request_bytes_max: Annotated[
-        int | None, typer.Option(help="The largest request, in bytes.", rich_help_panel=Limited)
-    ] = None,
-    stop_timeout_s: Annotated[
-        float | None, typer.Option(help="How long running requests may take at the end.", rich_help_panel=Limited)
-    ] = None,
+    postgres_schema: SchemaOption = None,
+    postgres_connections_max: DatabaseConnections = None,
+    postgres_migrates: Migrates = None,
+    postgres_is_pooled: IsPooled = None,
+    postgres_may_lose: MayLose = None,
+    connections_max: ConnectionsMax = None,
+    waiting_max: WaitingMax = None,
+    request_bytes_max: RequestBytesMax = None,
+    stop_timeout_s: StopTimeout = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="The least important notes that are written.")] = None,
     config: Config = None,
 ) -> None:

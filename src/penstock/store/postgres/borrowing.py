@@ -14,25 +14,24 @@ from typing import Any
 
 from penstock.core.message import Drafts, Receipt
 from penstock.store.interface import Outcome
-from penstock.store.postgres import within
 from penstock.store.postgres.columns import DUMPERS
-from penstock.store.postgres.database import Database
+from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.lending import Lending
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore
-from penstock.store.postgres.within import Raw
+from penstock.store.postgres.within import InThread, Joined, Raw, join
 
 
 class Borrowed(Database):
     """The connections of a store, and one more for what changes something."""
 
-    def __init__(self, own: Database, raw: Raw) -> None:
+    def __init__(self, own: Database, joined: Joined) -> None:
         self.__dict__.update(own.__dict__)
-        self._raw = raw
+        self._joined = joined
 
     async def call(self, name: str, *values: Any) -> Any:
         made = function(name, self.settings.schema)
-        return await within.fetch(self._raw, made.text, made.arguments(values), _teach)
+        return await self._joined.fetch(made.text, made.arguments(values), _teach)
 
     async def call_once(self, name: str, *values: Any, operation: int) -> Any:
         """What an operation has answered is not noted: if the connection breaks, so does the transaction."""
@@ -43,21 +42,22 @@ class Borrowed(Database):
 class Transactions:
     """Sends and acks in transactions of callers, and transactions for those who have none."""
 
-    def __init__(self, store: PostgresStore, lending: Lending) -> None:
+    def __init__(self, store: PostgresStore, lending: Lending, in_thread: InThread) -> None:
         self._store = store
         self._lending = lending
+        self._in_thread = in_thread
 
     async def send(self, connection: object, queue: str, drafts: Drafts) -> Sequence[str]:
         """Send drafts in the transaction of a connection. Raises `NotInTransaction`."""
-        return await _on(self._store, await within.raw_of(connection)).send(queue, drafts)
+        return await _on(self._store, await join(connection, self._in_thread)).send(queue, drafts)
 
     async def ack(self, connection: object, queue: str, receipts: Sequence[Receipt]) -> bool:
         """Ack messages in the transaction of a connection; if a lease has ended, that fails, and this returns False."""
-        raw = await within.raw_of(connection)
-        outcomes = await _on(self._store, raw).ack(queue, receipts)
+        joined = await join(connection, self._in_thread)
+        outcomes = await _on(self._store, joined).ack(queue, receipts)
         if outcomes.count(Outcome.DONE) == len(receipts):
             return True
-        await within.fail(raw)
+        await joined.fail()
         return False
 
     def transaction(self, *, is_threaded: bool) -> AbstractAsyncContextManager[Raw]:
@@ -66,17 +66,20 @@ class Transactions:
 
 
 @asynccontextmanager
-async def transactions(store: PostgresStore, url: str, *, is_pooled: bool) -> AsyncIterator[Transactions]:
-    lending = Lending(url, is_pooled=is_pooled)
+async def transactions(
+    store: PostgresStore, database: PostgresSettings, in_thread: InThread
+) -> AsyncIterator[Transactions]:
+    """Let programs have transactions for as long as this lasts."""
+    lending = Lending(database.url, is_pooled=database.is_pooled, in_thread=in_thread)
     try:
-        yield Transactions(store, lending)
+        yield Transactions(store, lending, in_thread)
     finally:
         await lending.close()
 
 
-def _on(store: PostgresStore, raw: Raw) -> PostgresStore:
+def _on(store: PostgresStore, joined: Joined) -> PostgresStore:
     twin = copy(store)
-    twin._database = Borrowed(store._database, raw)
+    twin._database = Borrowed(store._database, joined)
     return twin
 
 

@@ -4,7 +4,6 @@ They are not those of the store. Whoever has one may keep it for as long as the 
 meanwhile. At most as many are kept open as were in use at once.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,13 +11,16 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from penstock.store.postgres.within import InThread
+
 Async = psycopg.AsyncConnection[Any]
 Plain = psycopg.Connection[Any]
 
 
 class Lending:
-    def __init__(self, url: str, *, is_pooled: bool) -> None:
+    def __init__(self, url: str, *, is_pooled: bool, in_thread: InThread) -> None:
         self._url = url
+        self._in_thread = in_thread
         self._prepare_threshold = None if is_pooled else 5
         self._free: list[Async] = []
         self._free_plain: list[Plain] = []
@@ -39,10 +41,10 @@ class Lending:
     @asynccontextmanager
     async def plain_transaction(self) -> AsyncIterator[Plain]:
         """Lend one of the synchronous face, to be used in a thread."""
-        connection = self._free_plain.pop() if self._free_plain else await asyncio.to_thread(self._connect_plain)
+        connection = self._free_plain.pop() if self._free_plain else await self._in_thread(self._connect_plain)
         try:
             yield connection
-            await asyncio.to_thread(connection.commit)
+            await self._in_thread(connection.commit)
         except BaseException:
             # The thread it was lent to may have it still: to close it takes no lock, and rolls back.
             connection.close()

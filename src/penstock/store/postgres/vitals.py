@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 import psycopg
 
+from penstock.store.postgres.statements import statement
+
 EVERY_S = 5.0
-_STATEMENT = resources.files(__package__).joinpath("sql/vitals.sql").read_bytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Vitals:
 
 
 async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> Vitals:
-    row = await (await connection.execute(_STATEMENT, {"schema": schema})).fetchone()
+    row = await (await connection.execute(statement("vitals", schema), {"schema": schema})).fetchone()
     assert row is not None
     tables, live, dead, transactions, pid, holder, held_s = row
     return Vitals(

@@ -10,28 +10,68 @@ A connection with `autocommit`, and no transaction begun, is refused: whoever gi
 is not there.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.rows import tuple_row
 
+T = TypeVar("T")
+
 Raw = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 Values = Sequence[object] | Mapping[str, object]
 # Teaches a cursor how the store writes its values.
-Prepare = Callable[[Any], None]
+Teach = Callable[[Any], None]
+Row = tuple[Any, ...]
 
 _FAIL = "DO $$ BEGIN RAISE EXCEPTION 'penstock: a lease has ended' USING ERRCODE = 'serialization_failure'; END $$"
+
+
+class InThread(Protocol):
+    """Runs a function that waits in a thread; `asyncio.to_thread` is one."""
+
+    def __call__(self, function: Callable[..., T], /, *arguments: Any) -> Awaitable[T]: ...
 
 
 class NotInTransaction(Exception):
     """A connection that is no connection to PostgreSQL by psycopg, or that is in no transaction."""
 
 
-async def raw_of(connection: object) -> Raw:
-    """Return the connection of psycopg that is below whatever was given, in a transaction."""
+class Joined:
+    """A transaction of somebody else's, on the connection of psycopg that it is on."""
+
+    def __init__(self, raw: Raw, in_thread: InThread) -> None:
+        self._raw = raw
+        self._in_thread = in_thread
+
+    async def fetch(self, statement: bytes, values: Values, teach: Teach | None = None) -> Row | None:
+        """Run a statement in a savepoint of the transaction, and return its first row."""
+        raw = self._raw
+        if isinstance(raw, psycopg.Connection):
+            return await self._in_thread(_fetch, raw, statement, values, teach)
+        if raw.info.transaction_status == pq.TransactionStatus.IDLE:
+            # Without it `transaction` below would begin one of its own, and commit it.
+            await raw.execute("SELECT")
+        async with raw.transaction(), raw.cursor(row_factory=tuple_row) as cursor:
+            if teach is not None:
+                teach(cursor)
+            await cursor.execute(statement, values, binary=True)
+            return await cursor.fetchone()
+
+    async def fail(self) -> None:
+        """Make the transaction fail: whatever its owner does, it cannot commit any more."""
+        try:
+            if isinstance(self._raw, psycopg.Connection):
+                await self._in_thread(self._raw.execute, _FAIL)
+            else:
+                await self._raw.execute(_FAIL)
+        except psycopg.errors.SerializationFailure:
+            pass
+
+
+async def join(connection: object, in_thread: InThread) -> Joined:
+    """Join the transaction of whatever connection was given. Raises `NotInTransaction`."""
     found = await _below(connection)
     if not isinstance(found, psycopg.Connection | psycopg.AsyncConnection):
         raise NotInTransaction(
@@ -41,29 +81,7 @@ async def raw_of(connection: object) -> Raw:
         raise NotInTransaction(
             "connection is in autocommit and in no transaction: begin one, `with connection.transaction():`"
         )
-    return found
-
-
-async def fetch(raw: Raw, statement: bytes, values: Values, prepare: Prepare | None = None) -> tuple[Any, ...] | None:
-    """Run a statement in a savepoint of the transaction, and return its first row."""
-    if isinstance(raw, psycopg.AsyncConnection):
-        await _begin(raw)
-        async with raw.transaction(), raw.cursor(row_factory=tuple_row) as cursor:
-            _taught(cursor, prepare)
-            await cursor.execute(statement, values, binary=True)
-            return await cursor.fetchone()
-    return await asyncio.to_thread(_fetch, raw, statement, values, prepare)
-
-
-async def fail(raw: Raw) -> None:
-    """Make the transaction fail: whatever its owner does, it cannot commit any more."""
-    try:
-        if isinstance(raw, psycopg.AsyncConnection):
-            await raw.execute(_FAIL)
-        else:
-            await asyncio.to_thread(raw.execute, _FAIL)
-    except psycopg.errors.SerializationFailure:
-        pass
+    return Joined(found, in_thread)
 
 
 async def _below(connection: Any) -> object:
@@ -75,23 +93,11 @@ async def _below(connection: Any) -> object:
     return getattr(connection, "driver_connection", connection)
 
 
-async def _begin(raw: psycopg.AsyncConnection[Any]) -> None:
-    # Without it `transaction` below would begin one of its own, and commit it.
-    if raw.info.transaction_status == pq.TransactionStatus.IDLE:
-        await raw.execute("SELECT")
-
-
-def _fetch(
-    raw: psycopg.Connection[Any], statement: bytes, values: Values, prepare: Prepare | None
-) -> tuple[Any, ...] | None:
+def _fetch(raw: psycopg.Connection[Any], statement: bytes, values: Values, teach: Teach | None) -> Row | None:
     if raw.info.transaction_status == pq.TransactionStatus.IDLE:
         raw.execute("SELECT")
     with raw.transaction(), raw.cursor(row_factory=tuple_row) as cursor:
-        _taught(cursor, prepare)
+        if teach is not None:
+            teach(cursor)
         cursor.execute(statement, values, binary=True)
         return cursor.fetchone()
-
-
-def _taught(cursor: Any, prepare: Prepare | None) -> None:
-    if prepare is not None:
-        prepare(cursor)
