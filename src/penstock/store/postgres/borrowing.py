@@ -9,17 +9,21 @@ Nothing is tried again that others have made fail, a deadlock say: the whole tra
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from copy import copy
 from typing import Any
 
 from penstock.core.message import Drafts, Receipt
 from penstock.store.interface import Outcome
+from penstock.store.postgres import sending, settling
 from penstock.store.postgres.columns import DUMPERS
 from penstock.store.postgres.database import Database, PostgresSettings
+from penstock.store.postgres.known import KnownQueue
 from penstock.store.postgres.lending import Lending
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore
 from penstock.store.postgres.within import InThread, Joined, Raw, join
+
+# Stands for the process that tells: none of those that listen, so that all of them hear it.
+NOBODY = 0
 
 
 class Borrowed(Database):
@@ -48,17 +52,39 @@ class Transactions:
         self._in_thread = in_thread
 
     async def send(self, connection: object, queue: str, drafts: Drafts) -> Sequence[str]:
-        """Send drafts in the transaction of a connection. Raises `NotInTransaction`."""
-        return await _on(self._store, await join(connection, self._in_thread)).send(queue, drafts)
+        """Send drafts, of which there is at least one, in the transaction of a connection."""
+        joined = await join(connection, self._in_thread)
+        store, borrowed = self._store, Borrowed(self._store._database, joined)
+
+        async def send(known: KnownQueue) -> Sequence[str]:
+            return await sending.send(borrowed, known, drafts, None, now_ms=store.now_ms(), operation=0)
+
+        ids = await store._registry.run(queue, send)
+        await self._tell(joined, queue)
+        return ids
 
     async def ack(self, connection: object, queue: str, receipts: Sequence[Receipt]) -> bool:
         """Ack messages in the transaction of a connection; if a lease has ended, that fails, and this returns False."""
         joined = await join(connection, self._in_thread)
-        outcomes = await _on(self._store, joined).ack(queue, receipts)
-        if outcomes.count(Outcome.DONE) == len(receipts):
-            return True
-        await joined.fail()
-        return False
+        store, borrowed = self._store, Borrowed(self._store._database, joined)
+
+        async def ack(known: KnownQueue) -> list[Outcome]:
+            period, now_ms = store._burying.period, store.now_ms()
+            return await settling.ack(
+                borrowed, known, receipts, outlives=False, period=period, now_ms=now_ms, operation=0
+            )
+
+        outcomes = await store._registry.run(queue, ack)
+        if outcomes.count(Outcome.DONE) < len(receipts):
+            await joined.fail()
+            return False
+        # What is behind them in their groups may be next.
+        await self._tell(joined, queue)
+        return True
+
+    async def _tell(self, joined: Joined, queue: str) -> None:
+        """Wake whoever waits, when the transaction commits: PostgreSQL holds a notification back until then."""
+        await joined.fetch(b"SELECT pg_notify(%s, %s)", (self._store._database.settings.schema, f"{NOBODY}:{queue}"))
 
     def transaction(self, *, is_threaded: bool) -> AbstractAsyncContextManager[Raw]:
         """Lend a connection in a transaction."""
@@ -75,12 +101,6 @@ async def transactions(
         yield Transactions(store, lending, in_thread)
     finally:
         await lending.close()
-
-
-def _on(store: PostgresStore, joined: Joined) -> PostgresStore:
-    twin = copy(store)
-    twin._database = Borrowed(store._database, joined)
-    return twin
 
 
 def _teach(cursor: Any) -> None:
