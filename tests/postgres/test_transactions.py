@@ -122,12 +122,12 @@ async def test_a_worker_that_lost_its_lease_cannot_commit(dsn: str) -> None:
 
 
 async def test_a_transactional_handler_ships_each_order_once(dsn: str) -> None:
-    async with _shop(dsn, max_deliveries=5, backoff_s=0) as shop:
+    async with _shop(dsn, max_deliveries=5) as shop:
         await shop.orders.send_many([b"%d" % number for number in range(20)])
         worker = penstock.Worker(shop.client)
         failed: set[bytes] = set()
 
-        @worker.handler("orders", transactional=True)
+        @worker.handler("orders", transactional=True, retry={RuntimeError: 0})
         async def ship(message: penstock.Message, connection: psycopg.AsyncConnection[Any]) -> None:
             await _ship(connection, int(message.body))
             if message.body not in failed:
