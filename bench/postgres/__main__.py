@@ -81,7 +81,7 @@ def _ratio(lines: list[Line], line: Line) -> str:
     if mine is None or mine is line or not line.figure or not mine.figure:
         return ""
     ratio = mine.figure / line.figure
-    return number(1 / ratio if line.unit.startswith("ms") else ratio)
+    return number(1 / ratio if line.unit.startswith("ms ") else ratio)
 
 
 if __name__ == "__main__":

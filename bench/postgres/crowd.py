@@ -13,14 +13,15 @@ import gc
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from multiprocessing.managers import SyncManager
 from threading import Barrier
-from time import perf_counter
+from time import perf_counter, process_time
 
 from bench.peer import percentile
 from bench.postgres.sides import Client, Side
+from tests.postgres.servers import Server
 
 PROCESSES = 4
 SEND, CONSUME, BOTH = "send", "consume", "both"
@@ -42,12 +43,16 @@ class Share:
 
     messages: int
     seconds: float
+    # Of this process, while it worked.
+    cpu_s: float
     leases: list[tuple[float, float]] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     shares: Sequence[Share]
+    # Of all processes of PostgreSQL meanwhile.
+    server_cpu_s: float = 0.0
 
     @property
     def messages(self) -> int:
@@ -57,19 +62,26 @@ class Done:
     def per_second(self) -> float:
         return sum(share.messages / share.seconds for share in self.shares if share.messages)
 
+    @property
+    def cpu_us(self) -> tuple[float, float]:
+        """CPU time for each message, in microseconds: of PostgreSQL, and of the clients."""
+        clients_s = sum(share.cpu_s for share in self.shares)
+        return self.server_cpu_s / self.messages * 1e6, clients_s / self.messages * 1e6
+
     def lease_ms(self, part: float, *, since_s: float = 0, until_s: float = float("inf")) -> float:
         """A percentile of how long leases took that began in a span of the run; 0 if there were none."""
         took = [took for began, took in chain(*(share.leases for share in self.shares)) if since_s <= began < until_s]
         return percentile(took, part) * 1_000 if took else 0.0
 
 
-def run(side: Side, dsn: str, work: Work, processes: int = PROCESSES) -> Done:
+def run(server: Server, side: Side, dsn: str, work: Work, processes: int = PROCESSES) -> Done:
     """Let a crowd work on a database of a side."""
+    before_s = server.cpu_s()
     context = multiprocessing.get_context("spawn")
     with SyncManager(ctx=context) as manager, ProcessPoolExecutor(processes, context) as pool:
         barrier = manager.Barrier(processes)
         shares = [pool.submit(_share, side, dsn, work, barrier) for _ in range(processes)]
-        return Done([share.result() for share in shares])
+        return Done([share.result() for share in shares], server.cpu_s() - before_s)
 
 
 async def fill(side: Side, dsn: str, messages: int) -> None:
@@ -97,7 +109,9 @@ async def _work(side: Side, dsn: str, work: Work, barrier: Barrier) -> Share:
     async with side.opened(dsn) as client:
         gc.freeze()
         await asyncio.to_thread(barrier.wait)
-        return await {SEND: _send, CONSUME: _consume, BOTH: _both}[work.kind](client, work)
+        spent_s = process_time()
+        share = await {SEND: _send, CONSUME: _consume, BOTH: _both}[work.kind](client, work)
+        return replace(share, cpu_s=process_time() - spent_s)
 
 
 async def _send(client: Client, work: Work) -> Share:
@@ -105,7 +119,7 @@ async def _send(client: Client, work: Work) -> Share:
     while perf_counter() - began < work.seconds:
         await client.send(work.batch)
         messages += work.batch
-    return Share(messages, perf_counter() - began, [])
+    return Share(messages, perf_counter() - began, 0.0, [])
 
 
 async def _consume(client: Client, work: Work) -> Share:
@@ -117,7 +131,7 @@ async def _consume(client: Client, work: Work) -> Share:
             break
         await client.ack(leased)
         messages += len(leased)
-    return Share(messages, perf_counter() - began, leases)
+    return Share(messages, perf_counter() - began, 0.0, leases)
 
 
 async def _both(client: Client, work: Work) -> Share:
@@ -130,4 +144,4 @@ async def _both(client: Client, work: Work) -> Share:
         if leased:
             await client.ack(leased)
         messages += len(leased)
-    return Share(messages, perf_counter() - began, leases)
+    return Share(messages, perf_counter() - began, 0.0, leases)

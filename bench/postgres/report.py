@@ -70,17 +70,23 @@ def throughput(bench: Bench, batches: Sequence[int] = BATCHES) -> None:
             found: dict[str, list[Done]] = {side.name: [] for side in bench.sides}
             for side in bench.turns():
                 with bench.database() as dsn:
-                    found[side.name].append(_one(side, dsn, Work(kind, batch, bench.seconds)))
+                    found[side.name].append(_one(bench, side, dsn, Work(kind, batch, bench.seconds)))
             for name, done in found.items():
-                remark = "" if kind == SEND else f"lease p50 {median(each.lease_ms(0.5) for each in done):.2f} ms"
+                remark = _remark(done, has_leases=kind != SEND)
                 bench.add(f"{kind}, batch {batch}", name, [each.per_second for each in done], "msg/s", remark)
 
 
-def _one(side: Side, dsn: str, work: Work) -> Done:
+def _remark(done: Sequence[Done], *, has_leases: bool) -> str:
+    server_us, clients_us = (median(each.cpu_us[part] for each in done) for part in (0, 1))
+    costs = f"CPU µs a message: PostgreSQL {server_us:,.0f}, clients {clients_us:,.0f}"
+    return costs + (f"; lease p50 {median(each.lease_ms(0.5) for each in done):.2f} ms" if has_leases else "")
+
+
+def _one(bench: Bench, side: Side, dsn: str, work: Work) -> Done:
     asyncio.run(side.make(dsn))
     if work.kind == CONSUME:
         asyncio.run(crowd.fill(side, dsn, int(_FILL_PER_S[work.batch] * max(1.0, work.seconds))))
-    return crowd.run(side, dsn, work)
+    return crowd.run(bench.server, side, dsn, work)
 
 
 def worker(bench: Bench, count: int, ours: jobs.Measure | None) -> None:
@@ -105,7 +111,9 @@ def backlog(bench: Bench, sizes: Sequence[int]) -> None:
                 asyncio.run(crowd.fill(side, dsn, size))
                 _analyze(dsn)
                 # Of the small backlog something must be left at the end.
-                done = [crowd.run(side, dsn, Work(BOTH, 100, bench.seconds), 1) for _ in range(bench.rounds)]
+                done = [
+                    crowd.run(bench.server, side, dsn, Work(BOTH, 100, bench.seconds), 1) for _ in range(bench.rounds)
+                ]
             p99 = median(each.lease_ms(0.99) for each in done)
             figures = [each.lease_ms(0.5) for each in done]
             bench.add(f"lease of 100 before {size:,}", side.name, figures, "ms p50", f"p99 {p99:.2f} ms")
@@ -116,11 +124,11 @@ def pinned(bench: Bench, minutes: float, batch: int = 100) -> None:
     for side in bench.sides:
         with bench.database() as dsn:
             asyncio.run(side.make(dsn))
-            healthy = crowd.run(side, dsn, Work(BOTH, batch, max(bench.seconds, 5.0)))
+            healthy = crowd.run(bench.server, side, dsn, Work(BOTH, batch, max(bench.seconds, 5.0)))
             with psycopg.connect(dsn) as holder:
                 holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 holder.execute("SELECT count(*) FROM pg_class")
-                held = crowd.run(side, dsn, Work(BOTH, batch, minutes * 60))
+                held = crowd.run(bench.server, side, dsn, Work(BOTH, batch, minutes * 60))
         bench.add("lease, healthy", side.name, [healthy.lease_ms(0.99)], "ms p99", f"{healthy.per_second:,.0f} msg/s")
         slots = [number * _SLOT_S for number in range(max(1, int(minutes * 60 / _SLOT_S)))]
         curve = [held.lease_ms(0.99, since_s=slot, until_s=slot + _SLOT_S) for slot in slots]

@@ -1,0 +1,110 @@
+"""Queues in PostgreSQL while processes are killed: nothing that was confirmed is lost, and no effect comes twice.
+
+The effects are rows that transactional handlers write. Workers are processes of their own, killed with `kill -9`
+and replaced; the postmaster is killed, too, and started again on what it had synced.
+"""
+
+import asyncio
+import multiprocessing
+import random
+import time
+from collections import Counter
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import psycopg
+import pytest
+
+import penstock
+from tests.postgres.servers import Server
+
+pytestmark = pytest.mark.real_time
+QUEUE = "orders"
+LEASE_S = 3
+
+
+def _work(dsn: str) -> None:
+    asyncio.run(_work_on(dsn))
+
+
+async def _work_on(dsn: str) -> None:
+    """Ship until killed; a database that is away is waited for."""
+    worker = penstock.Worker(penstock.connect(dsn))
+
+    @worker.handler(QUEUE, transactional=True, visibility_timeout=LEASE_S)
+    async def ship(message: penstock.Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        await connection.execute("INSERT INTO shipped VALUES (%s)", (int(message.body),))
+
+    await worker.run()
+
+
+class Crew:
+    """Worker processes; one that is killed has a successor."""
+
+    def __init__(self, dsn: str, count: int) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._dsn = dsn
+        self._workers = [self._start() for _ in range(count)]
+
+    def _start(self) -> SpawnProcess:
+        worker = self._context.Process(target=_work, args=(self._dsn,))
+        worker.start()
+        return worker
+
+    def replace(self, place: int) -> None:
+        self._workers[place].kill()
+        self._workers[place].join()
+        self._workers[place] = self._start()
+
+    def end(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+            worker.join()
+
+
+def _shipped(dsn: str) -> list[int]:
+    with psycopg.connect(dsn) as connection:
+        return [number for (number,) in connection.execute("SELECT number FROM shipped").fetchall()]
+
+
+async def _send(dsn: str, numbers: list[int], confirmed: set[int]) -> None:
+    """Send numbers, a hundred at a time, and remember those that were confirmed."""
+    async with penstock.connect(dsn, timeout_s=60) as client:
+        for start in range(0, len(numbers), 100):
+            part = numbers[start : start + 100]
+            await client.queue(QUEUE).send_many([b"%d" % number for number in part])
+            confirmed.update(part)
+
+
+@pytest.mark.parametrize("version", [None, 18])
+def test_no_kill_loses_a_message_or_doubles_an_effect(version: int | None) -> None:
+    dice = random.Random(7)
+    with Server(version) as server:
+        dsn = server.new_database()
+        with psycopg.connect(dsn) as connection:
+            connection.execute("CREATE TABLE shipped (number int)")
+        with penstock.connect(dsn) as client:
+            client.create_queue(QUEUE, max_deliveries=100)
+        crew, confirmed = Crew(dsn, 4), set[int]()
+        try:
+
+            async def story() -> None:
+                async with asyncio.TaskGroup() as tasks:
+                    sending = tasks.create_task(_send(dsn, list(range(10_000)), confirmed))
+                    while not sending.done():
+                        await asyncio.sleep(1)
+                        await asyncio.to_thread(crew.replace, dice.randrange(4))
+                        if dice.random() < 0.3:
+                            await asyncio.to_thread(server.kill)
+                            await asyncio.to_thread(server.start)
+
+            asyncio.run(story())
+            until = time.monotonic() + 120
+            while set(_shipped(dsn)) < confirmed and time.monotonic() < until:
+                time.sleep(0.5)
+        finally:
+            crew.end()
+        counted = Counter(_shipped(dsn))
+        assert confirmed == set(range(10_000))
+        assert confirmed - counted.keys() == set()
+        assert {number: count for number, count in counted.items() if count > 1} == {}
