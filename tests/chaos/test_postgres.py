@@ -6,7 +6,6 @@ and replaced; the postmaster is killed, too, and started again on what it had sy
 
 import asyncio
 import multiprocessing
-import random
 import time
 from collections import Counter
 from multiprocessing.context import SpawnProcess
@@ -21,6 +20,7 @@ from tests.postgres.servers import Server
 pytestmark = pytest.mark.real_time
 QUEUE = "orders"
 LEASE_S = 3
+ROUNDS = 8
 
 
 def _work(dsn: str) -> None:
@@ -67,18 +67,19 @@ def _shipped(dsn: str) -> list[int]:
         return [number for (number,) in connection.execute("SELECT number FROM shipped").fetchall()]
 
 
-async def _send(dsn: str, numbers: list[int], confirmed: set[int]) -> None:
-    """Send numbers, a hundred at a time, and remember those that were confirmed."""
+async def _send(dsn: str, over: asyncio.Event, confirmed: set[int]) -> None:
+    """Send numbers until it is over, some at a time, and remember those that were confirmed."""
     async with penstock.connect(dsn, timeout_s=60) as client:
-        for start in range(0, len(numbers), 100):
-            part = numbers[start : start + 100]
+        while not over.is_set():
+            part = range(len(confirmed), len(confirmed) + 100)
             await client.queue(QUEUE).send_many([b"%d" % number for number in part])
             confirmed.update(part)
+            # Slow enough that workers keep up.
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("version", [None, 18])
 def test_no_kill_loses_a_message_or_doubles_an_effect(version: int | None) -> None:
-    dice = random.Random(7)
     with Server(version) as server:
         dsn = server.new_database()
         with psycopg.connect(dsn) as connection:
@@ -89,14 +90,16 @@ def test_no_kill_loses_a_message_or_doubles_an_effect(version: int | None) -> No
         try:
 
             async def story() -> None:
+                over = asyncio.Event()
                 async with asyncio.TaskGroup() as tasks:
-                    sending = tasks.create_task(_send(dsn, list(range(10_000)), confirmed))
-                    while not sending.done():
+                    tasks.create_task(_send(dsn, over, confirmed))
+                    for round_number in range(ROUNDS):
                         await asyncio.sleep(1)
-                        await asyncio.to_thread(crew.replace, dice.randrange(4))
-                        if dice.random() < 0.3:
+                        await asyncio.to_thread(crew.replace, round_number % 4)
+                        if round_number % 2:
                             await asyncio.to_thread(server.kill)
                             await asyncio.to_thread(server.start)
+                    over.set()
 
             asyncio.run(story())
             until = time.monotonic() + 120
@@ -105,6 +108,6 @@ def test_no_kill_loses_a_message_or_doubles_an_effect(version: int | None) -> No
         finally:
             crew.end()
         counted = Counter(_shipped(dsn))
-        assert confirmed == set(range(10_000))
+        assert len(confirmed) > 1_000
         assert confirmed - counted.keys() == set()
         assert {number: count for number, count in counted.items() if count > 1} == {}
