@@ -5,8 +5,8 @@
     both      send a batch, lease a batch, ack it
 
 Each warms up first: functions are compiled and statements prepared once for a connection, and that is not what a
-worker that runs for days waits for. They start together, and what they did in the time they had is counted: a message counts when its last verb has
-answered. Each process is new (`spawn`), so nothing of one side is warm for the other.
+worker that runs for days waits for. They start together, and what they did in the time they had is counted: a message
+counts when its last verb has answered. Each process is new (`spawn`), so nothing of one side is warm for the other.
 """
 
 import asyncio
