@@ -30,6 +30,8 @@ _FILL_BATCH = 2_000
 # More than a driver, or the server, needs to see of a statement before it prepares it or settles on a plan.
 _WARM_UPS = 8
 _WARM_UP_S_MAX = 120.0
+# What is left may be in the hands of another for a moment.
+_EMPTY_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +134,15 @@ async def _send(client: Client, work: Work) -> Share:
 
 
 async def _consume(client: Client, work: Work) -> Share:
-    began, messages, leases = perf_counter(), 0, []
+    began, messages, leases, empty = perf_counter(), 0, [], 0
     while (now := perf_counter()) - began < work.seconds:
         leased = await client.lease(work.batch)
         leases.append((now - began, perf_counter() - now))
-        if not leased:
+        empty = 0 if leased else empty + 1
+        if empty == _EMPTY_MAX:
             break
-        await client.ack(leased)
+        if leased:
+            await client.ack(leased)
         messages += len(leased)
     return Share(messages, perf_counter() - began, 0.0, leases)
 

@@ -5,7 +5,7 @@ meanwhile. At most as many are kept open as were in use at once.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import psycopg
@@ -28,20 +28,16 @@ class Lending:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Async]:
         """Lend a connection; commit at the end, or roll back on an exception."""
-        connection = self._free.pop() if self._free else await self._connect()
-        try:
-            async with connection.transaction():
-                yield connection
-        finally:
-            if _is_idle(connection):
-                self._free.append(connection)
-            else:
-                await connection.close()
+        async with AsyncExitStack() as stack:
+            connection = await self._begun()
+            stack.push_async_callback(self._give_back, connection)
+            await stack.enter_async_context(connection.transaction())
+            yield connection
 
     @asynccontextmanager
     async def plain_transaction(self) -> AsyncIterator[Plain]:
         """Lend one of the synchronous face, to be used in a thread."""
-        connection = self._free_plain.pop() if self._free_plain else await self._in_thread(self._connect_plain)
+        connection = await self._in_thread(self._begun_plain)
         try:
             yield connection
             await self._in_thread(connection.commit)
@@ -53,6 +49,35 @@ class Lending:
             self._free_plain.append(connection)
         else:
             connection.close()
+
+    async def _begun(self) -> Async:
+        """Return a connection that answers: one that was kept may be to a server that has gone since."""
+        while self._free:
+            connection = self._free.pop()
+            try:
+                await connection.execute("SELECT")
+            except psycopg.OperationalError:
+                await connection.close()
+            else:
+                return connection
+        return await self._connect()
+
+    def _begun_plain(self) -> Plain:
+        while self._free_plain:
+            connection = self._free_plain.pop()
+            try:
+                connection.execute("SELECT")
+            except psycopg.OperationalError:
+                connection.close()
+            else:
+                return connection
+        return self._connect_plain()
+
+    async def _give_back(self, connection: Async) -> None:
+        if _is_idle(connection):
+            self._free.append(connection)
+        else:
+            await connection.close()
 
     async def close(self) -> None:
         while self._free:
