@@ -11,7 +11,8 @@ stand for any text.
 
 A page that speaks to `127.0.0.1:8080`, or to Kafka at `127.0.0.1:9092`, or calls `penstock.connect()`, has a server of
 its own: one is started for it, with an empty folder, and its address is put in the
-place of the other, in what is run and in what is to be printed.
+place of the other, in what is run and in what is to be printed. One that speaks to
+`postgresql://localhost/shop` has an empty database of its own in the same way.
 """
 
 import contextlib
@@ -28,7 +29,9 @@ from pathlib import Path
 
 from tests.docs.pages import KINDS, ROOT, Block, Page
 from tests.docs.serving import KAFKA_SAID, SAID, kafka_server, server
+from tests.postgres.servers import shared_server
 
+DATABASE = "postgresql://localhost/shop"
 COMMAND_SECONDS_MAX = 300
 _END = "--end-of-command--"
 _ASKS_FOR_A_SERVER = re.compile(
@@ -46,7 +49,14 @@ class PageWrong(AssertionError):
 def run(page: Page, folder: Path) -> int:
     """Run all blocks of ``page`` with ``folder`` as the working folder; return how many ran."""
     with contextlib.chdir(folder), _server_for(page) as addresses:
-        return _Run(page, addresses).all()
+        return _Run(page, {**addresses, **_database_for(page)}).all()
+
+
+def _database_for(page: Page) -> dict[str, str]:
+    """Give what to put in the place of the database that a page names; of none, if it names none."""
+    if not any(DATABASE in block.text for block in page.blocks if block.kind in _RUNNABLE):
+        return {}
+    return {DATABASE: shared_server().new_database()}
 
 
 @contextlib.contextmanager
@@ -75,9 +85,9 @@ def _server_for(page: Page) -> Iterator[dict[str, str]]:
 class _Run:
     """One page, from its first block to its last."""
 
-    def __init__(self, page: Page, addresses: dict[str, str]) -> None:
+    def __init__(self, page: Page, places: dict[str, str]) -> None:
         self._page = page
-        self._addresses = addresses
+        self._places = places
         self._namespace: dict[str, object] = {"__name__": "__main__"}
         self._printed = ""
 
@@ -93,8 +103,8 @@ class _Run:
 
     def _block(self, block: Block) -> None:
         page = self._page
-        for said, address in self._addresses.items():
-            block = replace(block, text=block.text.replace(said, address))
+        for said, meant in self._places.items():
+            block = replace(block, text=block.text.replace(said, meant))
         if block.kind == "python" and block.options:
             _save(page, block)
         elif block.kind == "python":
