@@ -227,6 +227,25 @@ async def test_a_client_that_does_not_read_its_answers_is_dropped() -> None:
         assert stage.listener.shared.timed_out == 1
 
 
+async def test_answers_get_small_while_much_is_unread() -> None:
+    async with staged(unread_bytes_max=1_000_000) as stage, connected(stage) as client, connected(stage) as other:
+        other.send(b"one")
+        await other.answer()
+        shared = stage.listener.shared
+        assert {each.fetched_bytes_max for each in shared.connections} == {1_000_000}
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(20):
+            client.send(b"large")
+        async with asyncio.timeout(WAIT_S):
+            while not shared.unread_bytes:  # noqa: ASYNC110 - nobody says so.
+                await asyncio.sleep(0.01)
+        assert {each.fetched_bytes_max for each in shared.connections} == {max(0, 1_000_000 - shared.unread_bytes)}
+        client.writer.transport.abort()
+        async with asyncio.timeout(WAIT_S):
+            while shared.unread_bytes:  # noqa: ASYNC110 - nobody says so.
+                await asyncio.sleep(0.01)
+
+
 async def test_connections_beyond_the_limit_are_turned_away() -> None:
     async with staged(connections_max=1) as stage, connected(stage) as client:
         client.send(b"one")
