@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 from starlette.routing import Route
@@ -51,7 +51,7 @@ from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.metrics.health import Health, Journal, starting
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
-from penstock.metrics.streams import families_of_streams
+from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
 from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
@@ -61,7 +61,6 @@ from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import QueueStore
 from penstock.streams.settings import TopicSettings
-from penstock.streams.topic import PartitionNotFound, TopicNotFound
 from penstock.telemetry import (
     SERVER_CUT_OFF,
     SERVER_FILES_LIMITED,
@@ -109,6 +108,8 @@ class Application:
 
     def __init__(self, kept: "Kept", queues: Queues, service: Service, streams: Streams | None) -> None:
         self.streams = streams
+        # What is counted of Kafka clients, once they are served.
+        self.kafka_clients: Callable[[], Clients] | None = None
         self.store = kept.store
         self.queues = queues
         self.runtime = kept.runtime
@@ -182,21 +183,8 @@ async def _open_streams(settings: ServerSettings, runtime: Runtime, kafka: str |
             workers = await stack.enter_async_context(ThreadWorkers(STREAM_THREADS, halt))
             runtime = system_runtime(parent.parent, workers)
         topics = await stack.enter_async_context(await Topics.open(runtime, folder))
-        groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", _Ends(topics)))
+        groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
         yield Streams(topics, groups, settings.kafka_advertised or kafka)
-
-
-class _Ends:
-    """What groups need to know of topics."""
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-
-    def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
-        try:
-            return self._topics.earliest(topic, partition), self._topics.latest(topic, partition)
-        except (TopicNotFound, PartitionNotFound):
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,6 +356,13 @@ async def _listening_for_kafka(
     )
     limits = Limits(frame_bytes_max=settings.request_bytes_max, connections_max=settings.connections_max)
     async with serving(service, doors, tls, limits, write_note) as listener:
+        shared = listener.shared
+        application.kafka_clients = lambda: Clients(
+            connections=len(shared.connections),
+            requests=shared.requests,
+            refused=shared.turned_away,
+            timed_out=shared.timed_out,
+        )
 
         async def drain() -> None:
             cut_off = await listener.drain(settings.stop_timeout_s)
@@ -385,7 +380,7 @@ def _connect(
     metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared), application.vitals)
     streams = application.streams
     if streams is not None:
-        metrics.of_streams = partial(families_of_streams, streams.topics, streams.groups)
+        metrics.of_streams = partial(_stream_families, application, streams)
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
     front: ASGIApplication = application.rest(routes)
     if settings.sqs:
@@ -395,6 +390,12 @@ def _connect(
     shared.count = requests.count
     health.look = application.journals
     health.vitals = application.vitals
+
+
+async def _stream_families(application: Application, streams: Streams) -> list[Any]:
+    clients = application.kafka_clients
+    counted = [] if clients is None else families_of_clients(clients())
+    return [*await families_of_streams(streams.topics, streams.groups), *counted]
 
 
 async def _watch_until_told(told: Told, health: Health) -> None:

@@ -256,6 +256,21 @@ GROUP_LAG = Metric(
     ("consumergroup", "topic", "partition"),
     "Records that are kept and that a group has still to read.",
 )
+KAFKA_CONNECTIONS = Metric("penstock_kafka_connections", "gauge", (), "Connections of Kafka clients that are open.")
+KAFKA_REQUESTS = Metric("penstock_kafka_requests_total", "counter", (), "Requests of Kafka clients that were answered.")
+KAFKA_REFUSED = Metric(
+    "penstock_kafka_connections_refused_total",
+    "counter",
+    (),
+    "Connections of Kafka clients turned away, because too many were open.",
+)
+KAFKA_TIMED_OUT = Metric(
+    "penstock_kafka_connections_timed_out_total",
+    "counter",
+    (),
+    "Connections of Kafka clients ended because they did not ask, say who they are, or read an answer, in time.",
+)
+KAFKA_METRICS = (KAFKA_CONNECTIONS, KAFKA_REQUESTS, KAFKA_REFUSED, KAFKA_TIMED_OUT)
 STREAM_METRICS = (
     TOPIC_PARTITIONS,
     PARTITION_CURRENT,
@@ -293,4 +308,5 @@ METRICS: tuple[Metric, ...] = (
     POSTGRES_OLDEST_SNAPSHOT_AGE,
     READY,
     *STREAM_METRICS,
+    *KAFKA_METRICS,
 )

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -81,6 +82,10 @@ def test_a_group_is_shown_with_its_members_and_its_lag(broker: Broker, topic: st
     assert lines["kafka_topic_partition_current_offset"].endswith(" 10.0")
     assert lines["kafka_consumergroup_lag"].endswith(" 6.0")
     assert sorted(labels.split(",")) == sorted(lines["kafka_consumergroup_lag"].split("{")[1].split("}")[0].split(","))
+    clients = re.search(r"^penstock_kafka_connections (\d+)", text, re.MULTILINE)
+    assert clients is not None
+    assert int(clients[1]) >= 1
+    assert re.search(r"^penstock_kafka_requests_total [1-9]", text, re.MULTILINE)
     assert any(each["group_name"] == group for each in ask(broker, "GET", "/api/groups")[1]["groups"])
     assert ask(broker, "DELETE", f"/api/groups/{group}")[0] == 200
     assert ask(broker, "GET", f"/api/groups/{group}")[1]["code"] == "group_not_found"
