@@ -16,11 +16,12 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 from starlette.routing import Route
@@ -55,9 +56,10 @@ from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
 from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import ServerSettings, check_is_secured, check_sqs_is_secured
+from penstock.settings import BadSetting, ServerSettings, check_is_secured, without_password
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
+from penstock.store.interface import QueueStore
 from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import PartitionNotFound, TopicNotFound
 from penstock.telemetry import (
@@ -68,9 +70,14 @@ from penstock.telemetry import (
     SERVER_STOPPING,
 )
 
+if TYPE_CHECKING:
+    from penstock.store.postgres.borrowing import Transactions
+    from penstock.store.postgres.vitals import Vitals
+
 DISK_THREADS = 4
 # Partitions have their own, so that the journals of queues do not wait behind them.
 STREAM_THREADS = 4
+DRIVER = "pip install 'penstock[postgres]'"
 # Requests leave no cycles behind, so there is little to collect, and each look at thousands of long polls costs. With
 # Python's own thresholds 10,000 idle ones took twice as much CPU.
 GC_THRESHOLDS = (20_000, 20, 100)
@@ -100,13 +107,14 @@ class Told:
 class Application:
     """Everything behind the port."""
 
-    def __init__(
-        self, store: EmbeddedStore, queues: Queues, runtime: Runtime, service: Service, streams: Streams | None
-    ) -> None:
+    def __init__(self, kept: "Kept", queues: Queues, service: Service, streams: Streams | None) -> None:
         self.streams = streams
-        self.store = store
+        self.store = kept.store
         self.queues = queues
-        self.runtime = runtime
+        self.runtime = kept.runtime
+        self.journals = kept.journals
+        self.vitals = kept.vitals
+        self.transactions = kept.transactions
         self._service = service
 
     @cached_property
@@ -131,9 +139,6 @@ class Application:
         )
         return SqsApplication(service, self.runtime.note)
 
-    def journals(self) -> list[Journal]:
-        return [_journal(place, shard) for place, shard in enumerate(self.store.shards)]
-
     def stop(self) -> None:
         """Take no new work: long polls are answered, sends refused, redrives ended where they are."""
         self.queues.waiting.stop()
@@ -153,12 +158,12 @@ async def open_application(
     Kafka clients will find it, if they are served.
     """
     async with (
-        _open_store(settings) as (store, runtime),
-        open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
-        _open_streams(settings, runtime, kafka) as streams,
+        _open_store(settings) as kept,
+        open_queues(kept.store, kept.runtime, waiting_max=settings.waiting_max) as queues,
+        _open_streams(settings, kept.runtime, kafka) as streams,
     ):
         service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
-        yield Application(store, queues, runtime, service, streams)
+        yield Application(kept, queues, service, streams)
 
 
 @asynccontextmanager
@@ -169,10 +174,13 @@ async def _open_streams(settings: ServerSettings, runtime: Runtime, kafka: str |
         return
     async with AsyncExitStack() as stack:
         folder = "streams"
-        if settings.store_folder is not None:
-            folder = f"{settings.store_folder.resolve().name}/{folder}"
+        # Topics are in a folder also where queues are in a database.
+        parent = settings.data if settings.is_on_postgres else settings.store_folder
+        if parent is not None:
+            parent = _make_folder(parent)
+            folder = f"{parent.name}/{folder}"
             workers = await stack.enter_async_context(ThreadWorkers(STREAM_THREADS, halt))
-            runtime = replace(runtime, workers=workers)
+            runtime = system_runtime(parent.parent, workers)
         topics = await stack.enter_async_context(await Topics.open(runtime, folder))
         groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", _Ends(topics)))
         yield Streams(topics, groups, settings.kafka_advertised or kafka)
@@ -191,18 +199,63 @@ class _Ends:
             return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A store that is open, and what can be seen of where it keeps things."""
+
+    store: QueueStore
+    runtime: Runtime
+    journals: Callable[[], Sequence[Journal]] = tuple
+    # Of a store in a database.
+    vitals: Callable[[], "Vitals"] | None = None
+    transactions: "Transactions | None" = None
+
+
 @asynccontextmanager
-async def _open_store(settings: ServerSettings) -> AsyncIterator[tuple[EmbeddedStore, Runtime]]:
+async def _open_store(settings: ServerSettings) -> AsyncIterator[Kept]:
+    if settings.is_on_postgres:
+        async with _open_postgres(settings) as kept:
+            yield kept
+        return
     if settings.store_folder is None:
         runtime = memory_runtime()
         async with await EmbeddedStore.in_memory(runtime) as store:
-            yield store, runtime
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
         return
     folder = _make_folder(settings.store_folder)
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
         async with await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store:
-            yield store, runtime
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
+
+
+@asynccontextmanager
+async def _open_postgres(settings: ServerSettings) -> AsyncIterator[Kept]:
+    try:
+        # The driver is an extra: who keeps messages in a folder needs none.
+        from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
+        from penstock.store.postgres.database import PostgresSettings  # noqa: PLC0415
+        from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
+        from penstock.store.postgres.vitals import watching  # noqa: PLC0415
+    except ImportError as error:
+        raise BadSetting(f"store is in PostgreSQL, and its driver is not installed: {DRIVER}") from error
+    # Nothing of it is on a disk of ours.
+    runtime = memory_runtime()
+    database = PostgresSettings(
+        url=settings.store,
+        schema=settings.postgres_schema,
+        connections_max=settings.postgres_connections_max,
+        is_pooled=settings.postgres_is_pooled,
+        may_lose=settings.postgres_may_lose,
+    )
+    async with (
+        await PostgresStore.open(
+            database, clock=runtime.clock, dice=runtime.dice, may_migrate=settings.postgres_migrates
+        ) as store,
+        watching(settings.store, settings.postgres_schema) as vitals,
+        transactions(store, database, asyncio.to_thread) as within,
+    ):
+        yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
 
 
 def _make_folder(folder: Path) -> Path:
@@ -262,7 +315,6 @@ async def run(
     """Run a server until it is told to stop; see `serve`."""
     keys = Keys(settings.keys_path)
     check_is_secured(settings, has_keys=not keys.access.is_open)
-    check_sqs_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors = bind(settings.host, settings.port)
     kafka_doors = bind(settings.host, settings.kafka_port) if settings.kafka else []
@@ -274,7 +326,7 @@ async def run(
         async with open_application(settings, keys.access, kafka=kafka) as application:
             _connect(application, shared, keys.access, health, settings)
             async with _listening_for_kafka(application, keys.access, settings, kafka_doors, tls) as drain_kafka:
-                write_note(SERVER_STARTED, address=address, data=settings.store or settings.data)
+                write_note(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
                 if kafka is not None:
                     announce_kafka(kafka)
                 announce(address)
@@ -330,7 +382,7 @@ def _connect(
 ) -> None:
     """Give requests to the application from now on."""
     requests = Requests(operation_of)
-    metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared))
+    metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared), application.vitals)
     streams = application.streams
     if streams is not None:
         metrics.of_streams = partial(families_of_streams, streams.topics, streams.groups)
@@ -342,6 +394,7 @@ def _connect(
     shared.application = LocalOnly(front) if is_local else front
     shared.count = requests.count
     health.look = application.journals
+    health.vitals = application.vitals
 
 
 async def _watch_until_told(told: Told, health: Health) -> None:
@@ -375,6 +428,10 @@ def _connections(shared: Shared) -> Connections:
         refused=shared.turned_away,
         timed_out=shared.timed_out,
     )
+
+
+def _journals(store: EmbeddedStore) -> list[Journal]:
+    return [_journal(place, shard) for place, shard in enumerate(store.shards)]
 
 
 def _journal(place: int, shard: Shard) -> Journal:

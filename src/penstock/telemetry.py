@@ -164,6 +164,18 @@ QUEUE_WORST_WAIT = Metric(
     ("queue", "tier"),
     "How long a message sent now waits at the worst, if leasing goes on at its rate; not there while that is unknown.",
 )
+QUEUE_NOISY_GROUPS = Metric(
+    "penstock_queue_noisy_groups",
+    "gauge",
+    ("queue",),
+    "Groups of a standard queue that take more than their share, and are served when nothing quiet waits.",
+)
+QUEUE_NOISY_MESSAGES = Metric(
+    "penstock_queue_noisy_messages",
+    "gauge",
+    ("queue", "state"),
+    "Messages of noisy groups, `ready` and `leased`; all others are in quiet groups.",
+)
 QUEUE_SENT = Metric("penstock_queue_sent_total", "counter", ("queue",), "Messages sent since the server started.")
 QUEUE_RECEIVED = Metric("penstock_queue_received_total", "counter", ("queue",), "Messages leased, each time counted.")
 QUEUE_ACKED = Metric("penstock_queue_acked_total", "counter", ("queue",), "Messages acked.")
@@ -202,6 +214,25 @@ CONNECTIONS_TIMED_OUT = Metric(
 JOURNAL_BYTES = Metric("penstock_journal_bytes", "gauge", ("journal",), "Size of a journal on the disk.")
 JOURNAL_RECORDS = Metric("penstock_journal_records_total", "counter", ("journal",), "Records ever appended.")
 JOURNAL_LAG = Metric("penstock_journal_lag_records", "gauge", ("journal",), "Records appended and not on the disk yet.")
+POSTGRES_ROWS = Metric(
+    "penstock_postgres_rows",
+    "gauge",
+    ("table", "kind"),
+    "Rows in the tables of a store in PostgreSQL, by its statistics: `live` ones, and `dead` ones that VACUUM clears.",
+)
+POSTGRES_OLDEST_SNAPSHOT = Metric(
+    "penstock_postgres_oldest_snapshot_transactions",
+    "gauge",
+    ("pid", "holder"),
+    "How many transactions ago the oldest snapshot of the database was taken: VACUUM clears nothing younger. The "
+    "labels say who holds it.",
+)
+POSTGRES_OLDEST_SNAPSHOT_AGE = Metric(
+    "penstock_postgres_oldest_snapshot_seconds",
+    "gauge",
+    ("pid", "holder"),
+    "For how long the transaction that holds the oldest snapshot has been open.",
+)
 TOPIC_PARTITIONS = Metric("kafka_topic_partitions", "gauge", ("topic",), "Partitions of a topic.")
 PARTITION_CURRENT = Metric(
     "kafka_topic_partition_current_offset",
@@ -239,6 +270,8 @@ METRICS: tuple[Metric, ...] = (
     QUEUE_MESSAGES,
     QUEUE_OLDEST_AGE,
     QUEUE_WORST_WAIT,
+    QUEUE_NOISY_GROUPS,
+    QUEUE_NOISY_MESSAGES,
     QUEUE_SENT,
     QUEUE_RECEIVED,
     QUEUE_ACKED,
@@ -255,6 +288,9 @@ METRICS: tuple[Metric, ...] = (
     JOURNAL_BYTES,
     JOURNAL_RECORDS,
     JOURNAL_LAG,
+    POSTGRES_ROWS,
+    POSTGRES_OLDEST_SNAPSHOT,
+    POSTGRES_OLDEST_SNAPSHOT_AGE,
     READY,
     *STREAM_METRICS,
 )

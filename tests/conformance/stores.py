@@ -29,7 +29,10 @@ from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome, QueueStore
-from tests.simulation.clock import SimClock
+from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.store import PostgresStore
+from tests.postgres.schemas import empty_schema, until_alone
+from tests.simulation.clock import SimClock, SimDice
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 
@@ -158,11 +161,45 @@ class InMemory:
         await killed.close()
 
 
-async def _play(story: Story, stage: SimulatedDisk | RealDisk | InMemory) -> None:
+class InPostgres:
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self._clock = SimClock()
+        self._dice = SimDice()
+
+    async def open(self) -> None:
+        self.store = await PostgresStore.open(
+            self._settings, clock=self._clock, dice=self._dice, may_migrate=False, has_upkeep=False
+        )
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    async def advance(self, count_ms: int) -> None:
+        self._clock.advance_ms(count_ms)
+        await asyncio.sleep(0)
+
+    async def reopen(self) -> None:
+        await self.store.close()
+        await until_alone(self._settings)
+        await self.open()
+
+    async def crash(self) -> None:
+        """Go on without a word to the database; what was asked for and not answered yet is still answered."""
+        killed = self.store
+        await killed.vanish()
+        await until_alone(self._settings)
+        await self.open()
+        await killed.close()
+
+
+async def _play(story: Story, stage: SimulatedDisk | RealDisk | InMemory | InPostgres) -> None:
     await stage.open()
-    await stage.store.create("orders", QueueSettings())
-    await story(stage)
-    await stage.store.close()
+    try:
+        await stage.store.create("orders", QueueSettings())
+        await story(stage)
+    finally:
+        await stage.store.close()
 
 
 def _on_simulated_disk(seed: int, shards: int = 1) -> Run:
@@ -184,12 +221,22 @@ def _in_memory(story: Story, _folder: Path) -> None:
     asyncio.run(main())
 
 
+def _in_postgres(story: Story, _folder: Path) -> None:
+    settings = empty_schema()
+
+    async def main() -> None:
+        await _play(story, InPostgres(settings))
+
+    asyncio.run(main())
+
+
 IMPLEMENTATIONS: dict[str, Run] = {
     "embedded, simulated disk": _on_simulated_disk(seed=0),
     "embedded, simulated disk, shuffled tasks": _on_simulated_disk(seed=1),
     "embedded, three shards": _on_simulated_disk(seed=2, shards=3),
     "embedded, real disk": _on_real_disk,
     "embedded, in memory": _in_memory,
+    "postgres": _in_postgres,
 }
 
 

@@ -26,6 +26,7 @@ from penstock.store.interface import (
     QueueNotFound,
     QueueStore,
     Remains,
+    StoreUnreachable,
 )
 
 WAITING_MAX = 16_000
@@ -185,8 +186,8 @@ class Queues:
             await asyncio.sleep(TIDY_MS / 1_000)
             try:
                 await self.store.tidy()
-            except (LogBusy, LogFull):
-                # There is no room for it now; what is due stays due.
+            except (LogBusy, LogFull, StoreUnreachable):
+                # There is no room for it now, or nobody to do it; what is due stays due.
                 pass
             except LogClosed:
                 return

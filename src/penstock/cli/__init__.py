@@ -12,12 +12,14 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
+    archive,
     backup,
     configuration,
     dead_letters,
     escalate,
     group,
     key,
+    migrate,
     pipeline,
     queue,
     receive,
@@ -71,6 +73,8 @@ app.command("serve", rich_help_panel=SERVER)(serve.serve)
 app.command("work", rich_help_panel=SERVER)(work.work)
 app.command("config", rich_help_panel=SERVER)(configuration.config_command)
 app.add_typer(key.app, name="key", rich_help_panel=SERVER)
+app.command("migrate", rich_help_panel=SERVER)(migrate.migrate_command)
+app.command("archive", rich_help_panel=SERVER)(archive.archive_command)
 app.add_typer(queue.app, name="queue", rich_help_panel=MESSAGES)
 app.command("send", rich_help_panel=MESSAGES)(send.send)
 app.command("receive", rich_help_panel=MESSAGES)(receive.receive)

@@ -7,6 +7,7 @@ together. In a forked process the first call makes a new client, with a thread, 
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -21,6 +22,7 @@ from penstock.client.streams.sync_topic import SyncTopic
 from penstock.client.streams.topic import Topic
 from penstock.client.sync_queue import SyncQueue
 from penstock.client.transport import Transport
+from penstock.client.within import Connection
 from penstock.wire.operating import HistoryShard
 from penstock.wire.queues import QueueName, QueueView
 from penstock.wire.topics import GroupRow, GroupView, TopicRow, TopicView
@@ -71,6 +73,14 @@ class Client:
             if page.next is None:
                 return
             cursor = page.next
+
+    def transaction(self, *, is_threaded: bool = False) -> AbstractAsyncContextManager[Connection]:
+        """A transaction on a connection of the client's own, for `connection=`; only with `postgresql://…`.
+
+        It is committed at the end of the block, or rolled back on an exception. The connection is one of psycopg; with
+        ``is_threaded`` of its synchronous face.
+        """
+        return self._caller.within().transaction(is_threaded=is_threaded)
 
     def topic(self, name: str, *, kafka: str | None = None) -> Topic:
         """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""

@@ -139,6 +139,7 @@ _BY_CODE: dict[str, type[PenstockError]] = {
     "queue_full": QueueFull,
     "too_many_waiting": ServerBusy,
     "busy": ServerBusy,
+    "unreachable": ServerBusy,
     "stopping": ServerBusy,
     "storage_full": ServerBusy,
     "internal": ServerFailed,

@@ -26,6 +26,7 @@ DURATION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
 RETENTION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
 DELIVERIES_MAX = 10_000
 WEIGHT_MAX = 1_000
+NOISY_LEASED_MAX = 1_000_000
 BODY_BYTES_MAX = 1 * MIB
 NAME_BYTES_MAX = 128
 LABELS_CHARACTERS_MAX = 65_536
@@ -118,6 +119,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("RETENTION_MS_MAX", RETENTION_MS_MAX, "ms", "How long a queue that forgets may keep a message."),
     Limit("DELIVERIES_MAX", DELIVERIES_MAX, "deliveries", "The highest delivery limit of a queue or a message."),
     Limit("WEIGHT_MAX", WEIGHT_MAX, "", "The greatest weight of a tier."),
+    Limit("NOISY_LEASED_MAX", NOISY_LEASED_MAX, "messages", "What `noisy_leased_min` of a queue may be."),
     Limit("BODY_BYTES_MAX", BODY_BYTES_MAX, "bytes", "The body of one message; a queue may take less."),
     Limit("NAME_BYTES_MAX", NAME_BYTES_MAX, "bytes", "A group, or the id a message is deduplicated by."),
     Limit("LABELS_CHARACTERS_MAX", LABELS_CHARACTERS_MAX, "characters", "What a front end keeps with one queue."),

@@ -125,6 +125,7 @@ CODES: dict[str, Code] = {
         Code("headers_too_large", 431, "The headers are too large", False, "Send fewer or shorter headers."),
         Code("internal", 500, "The server made a mistake", False, "Report it, with the notes of the server."),
         Code("busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
+        Code("unreachable", 503, "The database does not answer", True, "Wait for `Retry-After` seconds and try again."),
         Code("starting", 503, "The server is starting", True, "Wait for `Retry-After` seconds and try again."),
         Code("too_many_connections", 503, "Too many connections", True, "Close some, or raise `connections_max`."),
         Code("stopping", 503, "The server is stopping", True, "Try again: another one may be up soon."),

@@ -20,7 +20,7 @@ from penstock.core.settings import BadSettings
 from penstock.frame import BadFrame
 from penstock.log.interface import LogBusy, LogClosed, LogFull, OffsetOutOfRange
 from penstock.store.history import NotWrittenYet, ShardNotFound
-from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound
+from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound, StoreUnreachable
 from penstock.streams.batches import InvalidRecord, MessageTooLarge
 from penstock.streams.settings import BadTopicSettings
 from penstock.streams.topic import (
@@ -237,6 +237,8 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     Stopping: lambda error: problem("stopping", str(error), retry_after_s=1.0),
     LogClosed: lambda _: problem("stopping", "the server is stopping", retry_after_s=1.0),
     LogBusy: lambda error: problem("busy", str(error), retry_after_s=_BUSY_S),
+    # What the database says may name hosts and users, and is for the operator.
+    StoreUnreachable: lambda _: problem("unreachable", "the database does not answer", retry_after_s=_WAITING_S),
     LogFull: lambda error: problem("storage_full", str(error), retry_after_s=_WAITING_S),
     # What is asked for beyond a limit, by the law of the stores.
     ValueError: _plain("bad_request"),

@@ -87,8 +87,11 @@ async def _lease(call: Call, queue: Known, asked: ReceiveMessageRequest) -> Deli
     wait_s = asked.wait_time_seconds
     if wait_s is None:
         wait_s = int(kept_of(queue.settings).attributes.get(WAIT, "0"))
-    if not queue.settings.is_fifo:
-        await _check_in_flight(call, queue)
+    if await _has_too_many_in_flight(call, queue):
+        if queue.settings.is_fifo:
+            # As AWS has it: no error, and nothing to work on.
+            return None
+        raise Refused(OVER_LIMIT, f"Too many messages in flight: {IN_FLIGHT_MAX} at most.")
     try:
         return await call.queues.lease(
             queue.name,
@@ -109,13 +112,12 @@ def _lease_ms(asked: ReceiveMessageRequest) -> int | None:
     return None if asked.visibility_timeout is None else 1_000 * asked.visibility_timeout or 1
 
 
-async def _check_in_flight(call: Call, queue: Known) -> None:
-    """Refuse to hand out more than AWS would. What is out is counted only when that many could be."""
+async def _has_too_many_in_flight(call: Call, queue: Known) -> bool:
+    """Whether as much is out as AWS would hand out. It is counted only when that many could be."""
     total = call.queues.totals.get(queue.name)
     if total is None or total.received - total.acked - total.released < IN_FLIGHT_MAX:
-        return
-    if (await call.queues.store.counts(queue.name)).leased >= IN_FLIGHT_MAX:
-        raise Refused(OVER_LIMIT, f"Too many messages in flight: {IN_FLIGHT_MAX} at most.")
+        return False
+    return (await call.queues.store.counts(queue.name)).leased >= IN_FLIGHT_MAX
 
 
 def _system_names(asked: ReceiveMessageRequest) -> set[str]:

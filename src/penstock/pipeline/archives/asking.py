@@ -14,7 +14,8 @@ PAGE = 1_000
 # Of the description of a queue: what is in it now is no setting.
 _SETTINGS = (
     *("queue_size", "visibility_timeout", "max_deliveries", "dead_letter_queue", "retention_s", "delay_s", "fifo"),
-    *("dedup", "dedup_window_s", "tiers", "retry", "message_bytes_max", "history", "paused"),
+    *("dedup", "dedup_window_s", "tiers", "retry", "tenants", "message_bytes_max", "history", "paused"),
+    "back_after_deliveries",
 )
 
 

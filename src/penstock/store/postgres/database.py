@@ -1,0 +1,171 @@
+"""The connections of a store, and how a call is made on one of them.
+
+Laws of this file
+-----------------
+1. A call is one statement in a transaction of its own, so one round trip.
+2. What the database refuses because of others (a deadlock, a serialization) is tried
+   again here: nothing of it was done.
+3. If the connection breaks, nobody knows what was done. `Lost` says so; a call that
+   has an operation number is made again under the same number, which the database
+   takes only once: then what the first one answered is read.
+4. A connection that comes back from a call in any state but idle is closed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg.pq import TransactionStatus
+
+from penstock.store.interface import StoreUnreachable
+from penstock.store.postgres.columns import DUMPERS
+from penstock.store.postgres.statements import Function, check_schema, function, statement
+
+_RETRIES_MAX = 20
+Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
+_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
+
+
+class Lost(StoreUnreachable):
+    """The connection broke, and what it was asked for may be done or not."""
+
+
+class NotDurable(Exception):
+    """The database does not promise what a store of queues needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSettings:
+    """Where the database is, and how it is used."""
+
+    url: str
+    schema: str = "penstock"
+    connections_max: int = 8
+    # Behind PgBouncer in transaction mode: no prepared statements, no LISTEN, no lock that outlives a transaction.
+    is_pooled: bool = False
+    # Whether a server that is configured to lose what it answered may be used all the same.
+    may_lose: bool = False
+
+    def __post_init__(self) -> None:
+        check_schema(self.schema)
+        if self.connections_max < 1:
+            raise ValueError(f"connections_max is {self.connections_max}; it is at least 1")
+
+
+class Database:
+    def __init__(self, settings: PostgresSettings) -> None:
+        self.settings = settings
+        self._free: list[AsyncConnection] = []
+        self._places = asyncio.Semaphore(settings.connections_max)
+        self._is_closed = False
+
+    async def connect(self) -> AsyncConnection:
+        """Open a connection that the caller owns."""
+        try:
+            connection = await AsyncConnection.connect(self.settings.url, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise Lost(str(error)) from error
+        connection.prepare_threshold = None if self.settings.is_pooled else 2
+        for kind, dumper in DUMPERS:
+            connection.adapters.register_dumper(kind, dumper)
+        return connection
+
+    async def close(self) -> None:
+        self._is_closed = True
+        while self._free:
+            await self._free.pop().close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection, which is free again afterwards."""
+        async with self._places:
+            connection = self._free.pop() if self._free else await self.connect()
+            try:
+                yield connection
+            finally:
+                await self._give_back(connection)
+
+    async def _give_back(self, connection: AsyncConnection) -> None:
+        is_idle = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+        if is_idle and not self._is_closed:
+            self._free.append(connection)
+        else:
+            await connection.close()
+
+    async def call(self, name: str, *values: Any) -> Any:
+        """Call one of our functions and return the one row it answers with."""
+        made = function(name, self.settings.schema)
+        rows = await self._run(made.text, made.arguments(values))
+        return rows[0]
+
+    async def ask(self, name: str, *values: Any, **named: Any) -> list[Any]:
+        """Run a statement of `sql/` that only reads, and return its rows."""
+        return await self.read(statement(name, self.settings.schema), named or values)
+
+    async def read(self, text: bytes, values: Arguments = ()) -> list[Any]:
+        try:
+            return await self._run(text, values)
+        except Lost:
+            # To look twice harms nobody; if there is no database any more, connecting says so.
+            return await self._run(text, values)
+
+    async def call_once(self, name: str, *values: Any, operation: int) -> Any:
+        """Call a function that notes its answer under an operation number, its last argument. Returns the answer.
+
+        Raises `Lost` only if the database cannot be reached again.
+        """
+        made = function(name, self.settings.schema)
+        arguments = made.arguments((*values, operation))
+        try:
+            return (await self._run(made.text, arguments))[0][0]
+        except Lost:
+            return await self._settle(made, arguments, operation)
+
+    async def _settle(self, made: Function, arguments: Sequence[object], operation: int) -> Any:
+        """Find out what became of an operation, and make it if nothing did."""
+        answer = f"SELECT answer FROM {self.settings.schema}.operation WHERE id = %s".encode()
+        while True:
+            found = await self._run(answer, (operation,))
+            if found:
+                return found[0][0]
+            try:
+                return (await self._run(made.text, arguments))[0][0]
+            except (Lost, errors.UniqueViolation):
+                # It was still on its way, or the connection broke once more.
+                continue
+
+    async def _run(self, text: bytes, values: Arguments) -> list[Any]:
+        for _ in range(_RETRIES_MAX):
+            try:
+                async with self.connection() as connection:
+                    return await _execute(connection, text, values)
+            except _AGAIN as error:
+                again = error
+        raise again
+
+
+async def _execute(connection: AsyncConnection, text: bytes, values: Arguments) -> list[Any]:
+    try:
+        cursor = await connection.execute(text, values, binary=True)
+        return await cursor.fetchall()
+    except psycopg.OperationalError as error:
+        if connection.closed:
+            raise Lost(str(error)) from error
+        raise
+
+
+async def check_durable(connection: AsyncConnection, *, may_lose: bool) -> list[str]:
+    """Raise `NotDurable` if the server does not sync what it writes; return what is doubtful besides."""
+    found = await connection.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
+    row = await found.fetchone()
+    assert row is not None
+    fsync, commit = row
+    if fsync == "off" and not may_lose:
+        raise NotDurable("fsync is off: a crash of the machine may destroy the database; turn it on, or allow it")
+    if commit == "off" and not may_lose:
+        return ["synchronous_commit is off: a crash may lose what was answered a moment before"]
+    return []

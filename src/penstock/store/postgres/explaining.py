@@ -1,0 +1,129 @@
+"""Why a message waits: the words are the core's (`core/explain.py`), the places are counted in the database."""
+
+from typing import NamedTuple
+
+from penstock.core.explain import Explanation, Waits
+from penstock.core.message import Origin
+from penstock.core.reading import Seen
+from penstock.core.rows import LEASED, RESTING, SPENT, STATES
+from penstock.store.interface import Bound, Explained
+from penstock.store.postgres.database import Database
+from penstock.store.postgres.known import KnownQueue
+
+_BUSY = {RESTING, SPENT}
+
+
+class Looked(NamedTuple):
+    """What `look.sql` returns."""
+
+    key: int
+    place: int
+    tier: int
+    sent_at_ms: int
+    deliveries: int
+    visible_at_ms: int
+    group: bytes | None
+    error: str | None
+    home: int | None
+    home_key: int | None
+    home_sent_at_ms: int | None
+    home_deliveries: int | None
+    is_escalated: bool
+    since_ms: int
+    turn: int | None
+    ordinal: int | None
+    lease: int | None
+    token: int | None
+    row: int | None
+    until_ms: int | None
+    body: bytes
+    attributes: bytes | None
+
+
+async def explain(database: Database, known: KnownQueue, looked: Looked, message_id: str, now_ms: int) -> Explained:
+    seen = _seen(looked)
+    gained = seen.sent_tier - seen.tier
+    if looked.place == LEASED:
+        waits, until_ms = Waits.FOR_ITS_HOLDER, looked.until_ms
+        return _explained(message_id, Explanation(message=seen, waits=waits, tiers_gained=gained, until_ms=until_ms))
+    if looked.place == SPENT:
+        return _explained(message_id, Explanation(message=seen, waits=Waits.FOR_BURIAL, tiers_gained=gained))
+    if looked.place == RESTING:
+        at_ms = looked.visible_at_ms
+        resting = Explanation(
+            message=seen, waits=Waits.FOR_ITS_TIME, tiers_gained=gained, until_ms=at_ms, start_estimate_ms=at_ms
+        )
+        return _explained(message_id, resting)
+    return await _waiting(database, known, looked, message_id, now_ms)
+
+
+def _explained(message_id: str, explanation: Explanation, bound: Bound | None = None) -> Explained:
+    return Explained(message_id, explanation, bound)
+
+
+async def _waiting(database: Database, known: KnownQueue, looked: Looked, message_id: str, now_ms: int) -> Explained:
+    seen = _seen(looked)
+    gained = seen.sent_tier - seen.tier
+    is_ordered = known.settings.is_fifo and looked.group is not None
+    if is_ordered:
+        waits, ahead = await _in_line(database, known, looked)
+    else:
+        ((ahead,),) = await database.ask(
+            "ahead", queue=known.number, tier=looked.tier, since=looked.since_ms, key=looked.key
+        )
+        waits = Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING
+    if known.settings.is_paused:
+        paused = Explanation(message=seen, waits=Waits.FOR_RESUME, tiers_gained=gained, ahead=ahead)
+        return _explained(message_id, paused)
+    leases = estimate_ms = bound = None
+    if not is_ordered:
+        shares = known.shares or known.begin_shares(())
+        leases = shares.bound(looked.tier, ahead)
+        wait_ms = known.started.ms_for(ahead, now_ms)
+        estimate_ms = None if wait_ms is None else now_ms + wait_ms
+        bound = Bound(leases, known.started.ms_for(leases, now_ms))
+    explanation = Explanation(
+        message=seen,
+        waits=waits,
+        tiers_gained=gained,
+        ahead=ahead,
+        leases_bound=leases,
+        start_estimate_ms=estimate_ms,
+    )
+    return _explained(message_id, explanation, bound)
+
+
+async def _in_line(database: Database, known: KnownQueue, looked: Looked) -> tuple[Waits, int]:
+    ((ahead, head, held),) = await database.ask(
+        "ahead_in_line", queue=known.number, group=looked.group, ordinal=looked.ordinal
+    )
+    if held:
+        return Waits.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
+    if head in _BUSY:
+        return Waits.FOR_THE_HEAD_OF_ITS_GROUP, ahead
+    return (Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING), ahead
+
+
+def _seen(looked: Looked) -> Seen:
+    origin = None
+    if looked.home is not None:
+        assert looked.home_key is not None
+        assert looked.home_sent_at_ms is not None
+        assert looked.home_deliveries is not None
+        lane, number = looked.home_key & 7, looked.home_key >> 3
+        origin = Origin(looked.home, lane, number, looked.home_sent_at_ms, looked.home_deliveries)
+    return Seen(
+        message=looked.key,
+        place=STATES[looked.place],
+        tier=looked.tier,
+        sent_tier=looked.key & 7,
+        sent_at_ms=looked.sent_at_ms,
+        since_ms=looked.since_ms,
+        deliveries=looked.deliveries,
+        visible_at_ms=looked.visible_at_ms if looked.place == RESTING else 0,
+        group=looked.group or b"",
+        lease=looked.lease or 0,
+        error=looked.error or "",
+        origin=origin,
+        is_escalated=looked.is_escalated,
+    )

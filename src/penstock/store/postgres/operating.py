@@ -1,0 +1,170 @@
+"""What operators decide: which queues there are, who goes first, what is tried again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.core.limits import AUDIT_MAX, REASON_CHARACTERS_MAX
+from penstock.core.names import check_name, is_dead_letters
+from penstock.core.settings import TIERS, BadSettings, QueueSettings
+from penstock.store.ids import message_id, parse_queue
+from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive
+from penstock.store.postgres.columns import SENT_AS
+from penstock.store.postgres.database import Database
+from penstock.store.postgres.known import KnownQueue
+from penstock.store.postgres.messages import check_ids, check_most, identities
+from penstock.store.postgres.registry import Registry
+from penstock.store.postgres.settling import text
+
+_PLANNED_MOST = 10_000
+
+
+def check_settings(queue: str, settings: QueueSettings) -> None:
+    if settings.retention_ms and settings.delay_ms >= settings.retention_ms:
+        raise BadSettings(
+            f"delay_ms is {settings.delay_ms}; it has to be below retention_ms, which is {settings.retention_ms}: "
+            "messages would expire before they are due"
+        )
+    if settings.dead_letters == queue:
+        raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
+    if settings.dead_letters:
+        check_name(settings.dead_letters, field="dead_letters")
+    elif is_dead_letters(queue) and settings.deliveries_max:
+        raise BadSettings(
+            f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
+            "let it be 0, or say in dead_letters where to"
+        )
+
+
+async def check_unshared(database: Database, grave: str, apart_from: Sequence[int]) -> None:
+    others = await database.ask("others_that_bury", grave, SENT_AS["integer[]"](apart_from))
+    if others:
+        raise DeadLettersShared(f"{others[0][0]!r} buries in {grave!r}, too; nothing was deleted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalating:
+    ids: Sequence[str]
+    tier: int
+    actor: str
+    reason: str
+    until_ms: int
+
+    def __post_init__(self) -> None:
+        check_ids(self.ids)
+        if not 0 <= self.tier < TIERS:
+            raise ValueError(f"tier is {self.tier}; it must be from 0 to {TIERS - 1}")
+
+
+async def escalate(database: Database, known: KnownQueue, wanted: Escalating, now_ms: int) -> list[Outcome]:
+    if wanted.until_ms and wanted.until_ms <= now_ms:
+        raise ValueError(f"until_ms is {wanted.until_ms}; that has passed")
+    named = {each: pair for each, pair in zip(wanted.ids, identities(wanted.ids), strict=True) if pair is not None}
+    pairs = list(named.values())
+    moved, others = await database.call(
+        "escalate", known.number, known.version, now_ms, list(named), [home for home, _ in pairs],
+        [key for _, key in pairs], wanted.tier, wanted.until_ms, text(wanted.actor, REASON_CHARACTERS_MAX),
+        text(wanted.reason, REASON_CHARACTERS_MAX), known.settings.is_fifo, AUDIT_MAX,
+    )  # fmt: skip
+    if wanted.until_ms:
+        known.soon(wanted.until_ms)
+    done, there = set(moved or ()), set(others or ())
+    return [
+        Outcome.DONE if each in done else Outcome.NOT_PENDING if each in there else Outcome.UNKNOWN
+        for each in wanted.ids
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which dead letters are to go, and where."""
+
+    most: int
+    into: str | None = None
+    origin: str | None = None
+    ids: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_most(self.most)
+        check_ids(self.ids or ())
+
+
+@dataclass(slots=True)
+class Plan:
+    """Keys here and ids, by the name of the queue they go to; and the ids of those that have none."""
+
+    keys: dict[str, list[int]] = field(default_factory=dict)
+    ids: dict[int, str] = field(default_factory=dict)
+    homeless: list[str] = field(default_factory=list)
+
+
+class Redriving:
+    def __init__(self, database: Database, registry: Registry, period: int) -> None:
+        self._database = database
+        self._registry = registry
+        self._period = period
+
+    async def redrive(self, known: KnownQueue, wanted: Wanted, *, now_ms: int, is_dry_run: bool) -> Redrive:
+        plan = await self._plan(known, wanted)
+        went = plan.keys if is_dry_run else await self._move(known, plan, now_ms)
+        ((there,),) = await self._database.ask("dead_letter_count", queue=known.number)
+        moved = {name: [plan.ids[key] for key in keys] for name, keys in went.items() if keys}
+        return Redrive(moved, plan.homeless, there - (sum(map(len, moved.values())) if is_dry_run else 0))
+
+    async def _plan(self, known: KnownQueue, wanted: Wanted) -> Plan:
+        plan = Plan()
+        rooms = {} if wanted.into is None else {wanted.into: await self._room(wanted.into)}
+        left = wanted.most
+        for key, home, home_key, name, number in await self._dead_letters(known, wanted):
+            if not left:
+                break
+            target, found = wanted.into or name, message_id(home, home_key)
+            if target is None:
+                plan.homeless += [found] * (len(plan.homeless) < wanted.most)
+                continue
+            if target not in rooms:
+                # What came back to its own queue is at home.
+                rooms[target] = 0 if number == known.number else await self._room(target)
+            if rooms[target]:
+                rooms[target] -= 1
+                left -= 1
+                plan.keys.setdefault(target, []).append(key)
+                plan.ids[key] = found
+        return plan
+
+    async def _dead_letters(self, known: KnownQueue, wanted: Wanted) -> list[tuple[int, int, int, str | None, int]]:
+        origin = None if wanted.origin is None else await self._number(wanted.origin)
+        pairs = None if wanted.ids is None else [pair for pair in identities(wanted.ids) if pair is not None]
+        homes, keys = (None, None) if pairs is None else ([home for home, _ in pairs], [key for _, key in pairs])
+        return await self._database.ask(
+            "dead_letters", queue=known.number, origin=origin, after=-1, homes=SENT_AS["integer[]"](homes),
+            keys=SENT_AS["bigint[]"](keys), most=_PLANNED_MOST,
+        )  # fmt: skip
+
+    async def _number(self, queue: str) -> int:
+        """Return the number of a queue, by its name or, because it may be deleted, by its id."""
+        found = await self._registry.find(queue, is_fresh=True)
+        number = parse_queue(queue) if found is None else found.number
+        if number is None:
+            raise QueueNotFound(f"there is no queue {queue!r}")
+        return number
+
+    async def _room(self, queue: str) -> int:
+        known = await self._registry.get(queue, is_fresh=True)
+        size_max = known.settings.size_max
+        if not size_max:
+            return 2**40
+        ((live,),) = await self._database.ask("live_count", known.number, size_max)
+        return max(0, size_max - int(live))
+
+    async def _move(self, known: KnownQueue, plan: Plan, now_ms: int) -> dict[str, list[int]]:
+        went: dict[str, list[int]] = {}
+        for name, keys in plan.keys.items():
+            target = await self._registry.get(name)
+            (moved,) = await self._database.call(
+                "redrive", known.number, known.version, target.number, target.version, now_ms, keys,
+                target.settings.size_max or None, known.settings.is_fifo, target.settings.is_fifo, known.history,
+                self._period,
+            )  # fmt: skip
+            known.drained.add(len(moved), now_ms)
+            went[name] = [key for key in keys if key in set(moved)]
+        return went

@@ -1,0 +1,155 @@
+"""Pages of what is in a queue, for people: what waits first, the most urgent tier first.
+
+    position     r-tier-number             behind a message nothing has happened to
+                 w-tier-since-ordinal      behind one that waits and has something of its own
+                 o-since-ordinal           behind one that rests or is spent
+                 l-lease-row               behind one that somebody holds
+
+A position says where to go on, whether or not what it names is still there. Numbers are
+hexadecimal; nobody else makes sense of them.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from penstock.core.browsing import PLACES, BadCursor
+from penstock.core.limits import PAGE_MAX, PEEK_BYTES_MAX
+from penstock.core.rows import RESTING, SPENT, WAITING
+from penstock.core.settings import TIERS
+from penstock.store.interface import Page
+from penstock.store.postgres.columns import SENT_AS
+from penstock.store.postgres.database import Database
+from penstock.store.postgres.messages import NameOf, Row, check_most, message
+
+_CURSOR = re.compile(r"(?:r(?:-[0-9a-f]{1,15}){2}|w(?:-[0-9a-f]{1,15}){3}|[ol](?:-[0-9a-f]{1,15}){2})")
+# Rows that are read in one go: some of them may be large.
+_READ_MOST = 64
+_SECTIONS = "rwol"
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Which messages; None for any."""
+
+    place: str | None
+    tier: int | None
+    group: bytes | None
+    text: bytes | None
+
+
+class Position:
+    """Where a page begins: a section, and numbers in it."""
+
+    __slots__ = ("section", "numbers")
+
+    def __init__(self, text: str) -> None:
+        if text and not _CURSOR.fullmatch(text):
+            raise BadCursor(f"{text[:100]!r} is not where a page ended")
+        self.section, *numbers = text.split("-") if text else [""]
+        self.numbers = [int(number, 16) for number in numbers]
+
+
+def _text(section: str, *numbers: int) -> str:
+    return "-".join([section, *(f"{number:x}" for number in numbers)])
+
+
+async def peek(database: Database, queue: int, sought: Sought, *, most: int, after: str, name_of: NameOf) -> Page:
+    page = Page([], "")
+    size_bytes = seen = 0
+    seen_most = PAGE_MAX if sought.text else most
+    last = ""
+    async for where, row in _walk(database, queue, sought, Position(after)):
+        # One more than fits: so this page has a next one.
+        if len(page.messages) == most or seen == seen_most or size_bytes >= PEEK_BYTES_MAX:
+            return Page(page.messages, last)
+        seen += 1
+        last = where
+        size_bytes += len(row.body) + len(row.attributes or b"")
+        if sought.text is None or sought.text in row.body:
+            page.messages.append(message(queue, row, name_of))
+    return page
+
+
+def check(sought: Sought, most: int) -> None:
+    check_most(most)
+    if sought.place is not None and sought.place not in PLACES:
+        raise ValueError(f"place is {sought.place!r}; it is one of {', '.join(PLACES)}")
+    if sought.tier is not None and not 0 <= sought.tier < TIERS:
+        raise ValueError(f"tier is {sought.tier}; it must be from 0 to {TIERS - 1}")
+
+
+async def _walk(database: Database, queue: int, sought: Sought, after: Position) -> AsyncIterator[tuple[str, Row]]:
+    tiers = [tier for tier in range(TIERS) if sought.tier in {None, tier}]
+    begun = _SECTIONS.find(after.section) if after.section else -1
+    if sought.place in {None, "waiting"} and begun < _SECTIONS.index("o"):
+        first = after.numbers[0] if after.section else 0
+        for tier in (tier for tier in tiers if tier >= first):
+            here = after if after.section and tier == first else Position("")
+            async for each in _waiting(database, queue, sought, tier, here):
+                yield each
+    states = [each for each, name in ((RESTING, "resting"), (SPENT, "spent")) if sought.place in {None, name}]
+    if states and begun < _SECTIONS.index("l"):
+        since, ordinal = after.numbers if after.section == "o" else (-1, -1)
+        async for each in _marked(database, queue, sought, (states, tiers), since, ordinal, "o"):
+            yield each
+    if sought.place in {None, "leased"}:
+        lease, row = after.numbers if after.section == "l" else (-1, -1)
+        async for each in _leased(database, queue, sought, tiers, lease, row):
+            yield each
+
+
+async def _waiting(
+    database: Database, queue: int, sought: Sought, tier: int, after: Position
+) -> AsyncIterator[tuple[str, Row]]:
+    if not sought.group and after.section != "w":
+        async for each in _ready(database, queue, tier, after.numbers[1] + 1 if after.section else 0):
+            yield each
+    since, ordinal = after.numbers[1:] if after.section == "w" else (-1, -1)
+    async for each in _marked(database, queue, sought, ([WAITING], [tier]), since, ordinal, f"w-{tier:x}"):
+        yield each
+
+
+async def _ready(database: Database, queue: int, tier: int, number: int) -> AsyncIterator[tuple[str, Row]]:
+    while True:
+        rows = await database.ask("peek_ready", queue, tier, number, _READ_MOST)
+        for key, sent_at_ms, body, attributes in rows:
+            plain = Row(key, WAITING, tier, sent_at_ms, 0, 0, *(None,) * 6, False, body, attributes)
+            yield _text("r", tier, key >> 3), plain
+        if len(rows) < _READ_MOST:
+            return
+        number = (rows[-1][0] >> 3) + 1
+
+
+async def _marked(  # noqa: PLR0913, PLR0917 - which, and from where on.
+    database: Database,
+    queue: int,
+    sought: Sought,
+    which: tuple[list[int], list[int]],
+    since_ms: int,
+    ordinal: int,
+    section: str,
+) -> AsyncIterator[tuple[str, Row]]:
+    states, tiers = map(SENT_AS["smallint[]"], which)
+    while True:
+        group = sought.group
+        rows = await database.ask("peek_marked", queue, states, tiers, group, group, since_ms, ordinal, _READ_MOST)
+        for row in rows:
+            since_ms, ordinal = row[-2:]
+            yield _text(section, since_ms, ordinal), Row(*row[:-2])
+        if len(rows) < _READ_MOST:
+            return
+
+
+async def _leased(
+    database: Database, queue: int, sought: Sought, tiers: list[int], lease: int, place: int
+) -> AsyncIterator[tuple[str, Row]]:
+    wanted = SENT_AS["smallint[]"](tiers)
+    while True:
+        group = sought.group
+        rows = await database.ask("peek_leased", queue, wanted, group, group, lease, place, _READ_MOST)
+        for row in rows:
+            lease, place = row[-2:]
+            yield _text("l", lease, place), Row(*row[:-2])
+        if len(rows) < _READ_MOST:
+            return

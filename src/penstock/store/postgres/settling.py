@@ -1,0 +1,139 @@
+"""What becomes of receipts: acked, released, extended.
+
+Receipts go to the database as columns: lease, token and row. Those that cannot be any
+(out of the bounds of their kind) are stale before they are sent.
+"""
+
+from collections.abc import Sequence
+
+from penstock.core.limits import ERROR_CHARACTERS_MAX, LEASE_MESSAGES_MAX
+from penstock.core.message import Receipt, Receipts
+from penstock.runtime.interface import Dice
+from penstock.store.interface import Outcome
+from penstock.store.postgres.columns import numbers
+from penstock.store.postgres.database import Database, Lost
+from penstock.store.postgres.known import KnownQueue
+
+LAPSED, RELEASED, UNTOUCHED, REJECTED = range(4)
+# Consecutive multiples of it, modulo 1, lie as far apart as so many numbers can.
+_GOLDEN = 0.618_033_988_749_895
+_INT8_MAX = 2**63 - 1
+
+
+class Columns:
+    """Receipts as columns, and where each stood in what was given."""
+
+    __slots__ = ("leases", "tokens", "rows", "places", "length")
+
+    def __init__(self, receipts: Sequence[Receipt]) -> None:
+        self.length = len(receipts)
+        self.leases: list[int] = []
+        self.tokens: list[int] = []
+        self.rows: list[int] = []
+        self.places: list[int] = []
+        seen: set[Receipt] = set()
+        for place, receipt in enumerate(receipts):
+            lease, token, row = receipt
+            is_possible = 0 <= lease <= _INT8_MAX and 0 <= token <= _INT8_MAX and 0 <= row < LEASE_MESSAGES_MAX
+            if is_possible and receipt not in seen:
+                seen.add(receipt)
+                self.leases.append(lease)
+                self.tokens.append(token)
+                self.rows.append(row)
+                self.places.append(place)
+
+    def outcomes(self, receipts: Sequence[Receipt], good: bytes) -> list[Outcome]:
+        """Return an outcome for each receipt; one that was given twice has the same one twice."""
+        done = {receipts[self.places[nth - 1]] for nth in numbers("i", good)}
+        return [Outcome.DONE if receipt in done else Outcome.STALE for receipt in receipts]
+
+
+async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
+    database: Database,
+    known: KnownQueue,
+    receipts: Sequence[Receipt],
+    *,
+    outlives: bool,
+    period: int,
+    now_ms: int,
+    operation: int,
+) -> list[Outcome]:
+    if isinstance(receipts, Receipts) and not known.settings.is_fifo:
+        count = await database.call_once(
+            "ack_lease", known.number, known.version, now_ms, receipts.lease, receipts.token, receipts.length,
+            known.history, period, operation=operation,
+        )  # fmt: skip
+        if count is not None:
+            known.drained.add(receipts.length, now_ms)
+            return [Outcome.DONE] * receipts.length
+    columns = Columns(receipts)
+    good = await database.call_once(
+        "ack", known.number, known.version, now_ms, columns.leases, columns.tokens, columns.rows,
+        outlives and not known.settings.is_fifo, known.settings.is_fifo, known.history, period, operation=operation,
+    )  # fmt: skip
+    known.drained.add(len(good) // 4, now_ms)
+    return columns.outcomes(receipts, good)
+
+
+async def release(  # noqa: PLR0913 - as `ack`, and what is said of it.
+    database: Database,
+    known: KnownQueue,
+    receipts: Sequence[Receipt],
+    *,
+    kind: int,
+    delay_ms: int | None,
+    error: str,
+    dice: Dice,
+    now_ms: int,
+    operation: int,
+) -> list[Outcome]:
+    settings, columns = known.settings, Columns(receipts)
+    good = await database.call_once(
+        "release", known.number, known.version, now_ms, columns.leases, columns.tokens, columns.rows, kind,
+        delay_ms, known.rests_ms, _rolls(columns, dice, has_jitter=settings.has_jitter),
+        text(error, ERROR_CHARACTERS_MAX), settings.deliveries_max, settings.is_fifo, operation=operation,
+    )  # fmt: skip
+    if good:
+        # When the first of them wakes, only the database knows.
+        known.soon(now_ms)
+    return columns.outcomes(receipts, good)
+
+
+async def extend(
+    database: Database, known: KnownQueue, receipts: Sequence[Receipt], *, lease_ms: int, now_ms: int
+) -> list[Outcome]:
+    columns = Columns(receipts)
+    values = known.number, known.version, now_ms, columns.leases, columns.tokens, columns.rows, lease_ms
+    try:
+        (good,) = await database.call("extend", *values)
+    except Lost:
+        # To extend twice is to extend once.
+        (good,) = await database.call("extend", *values)
+    if good:
+        known.soon(now_ms + lease_ms)
+    return columns.outcomes(receipts, good)
+
+
+def leases_of(receipts: Sequence[Receipt]) -> set[int]:
+    return {receipts.lease} if isinstance(receipts, Receipts) else {receipt.lease for receipt in receipts}
+
+
+def text(given: str, characters_max: int) -> str:
+    """Return what a text of PostgreSQL can hold: no NUL, and no lone surrogates, as exceptions quote them."""
+    return given[:characters_max].replace("\x00", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()
+
+
+def _rolls(columns: Columns, dice: Dice, *, has_jitter: bool) -> list[float]:
+    """Return a share of the longest rest for each receipt, so that they do not return as a herd.
+
+    A roll for each lease is spread over its messages.
+    """
+    if not has_jitter:
+        return [1.0] * len(columns.leases)
+    rolls: list[float] = []
+    last: dict[int, float] = {}
+    for lease in columns.leases:
+        roll = (last[lease] + _GOLDEN) % 1.0 if lease in last else dice.roll()
+        last[lease] = roll
+        rolls.append(roll)
+    return rolls

@@ -1,0 +1,49 @@
+-- Messages that have waited too long in a tier move up by one. Answers with their groups, NULL for those that have none.
+CREATE OR REPLACE FUNCTION penstock.age(
+    p_queue integer, p_now bigint, p_tier smallint, p_aging_ms bigint, p_most integer
+) RETURNS bytea[]
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_groups bytea[];
+    v_plain bigint;
+    v_oldest bigint;
+BEGIN
+    WITH due AS (
+        SELECT ctid AS place FROM penstock.marked
+        WHERE queue = p_queue AND tier = p_tier AND state = 1 AND since_ms <= p_now - p_aging_ms
+        ORDER BY since_ms LIMIT p_most FOR UPDATE SKIP LOCKED
+    ), aged AS (
+        UPDATE penstock.marked AS m
+        SET tier = p_tier - 1, since_ms = m.since_ms + p_aging_ms,
+            turn = CASE WHEN m.turn IS NOT NULL
+                THEN penstock.next_turn(p_queue, (p_tier - 1)::smallint, m.grp, p_now) END
+        FROM due WHERE m.ctid = due.place RETURNING m.grp
+    )
+    SELECT array_agg(grp) INTO v_groups FROM aged;
+    -- Numbers are in the order of sending, or nearly: the old ones are at the front.
+    SELECT sent_at_ms INTO v_oldest FROM penstock.ready
+    WHERE queue = p_queue AND tier = p_tier ORDER BY number LIMIT 1;
+    IF v_oldest IS NULL OR v_oldest > p_now - p_aging_ms THEN
+        RETURN v_groups;
+    END IF;
+    WITH due AS MATERIALIZED (
+        SELECT ctid AS place, sent_at_ms FROM penstock.ready
+        WHERE queue = p_queue AND tier = p_tier ORDER BY number LIMIT p_most FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM penstock.ready AS r USING due
+        WHERE r.ctid = due.place AND due.sent_at_ms <= p_now - p_aging_ms RETURNING r.*
+    ), moved AS (
+        INSERT INTO penstock.marked (
+            queue, key, tier, state, since_ms, ordinal, visible_at_ms, sent_at_ms, deliveries, deliveries_max,
+            first_leased_ms, last_leased_ms, served_tier, body, attributes
+        )
+        SELECT queue, number << 3 | tier, tier - 1, 1, sent_at_ms + p_aging_ms, nextval('penstock.ordinal'), 0,
+            sent_at_ms, 0, 0, 0, 0, tier, body, attributes
+        FROM gone ORDER BY number RETURNING 1
+    )
+    SELECT count(*) INTO v_plain FROM moved;
+    RETURN v_groups || array_fill(NULL::bytea, ARRAY[v_plain::integer]);
+END $$

@@ -1,0 +1,35 @@
+-- Number messages that come from another queue, in the order given, and let them wait as if new.
+CREATE OR REPLACE FUNCTION penstock.arrive(
+    p_queue integer, p_now bigint, p_is_fifo boolean, p_rows penstock.marked[]
+) RETURNS void
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_lanes oid[];
+    v_groups bytea[];
+BEGIN
+    SELECT lanes INTO v_lanes FROM penstock.queue WHERE number = p_queue;
+    SELECT array_agg(DISTINCT grp) INTO v_groups FROM unnest(p_rows) WHERE grp IS NOT NULL;
+    IF p_is_fifo THEN
+        PERFORM penstock.lock_lines(p_queue, v_groups);
+    END IF;
+    INSERT INTO penstock.marked (
+        queue, key, tier, state, since_ms, ordinal, turn, visible_at_ms, sent_at_ms, deliveries, deliveries_max,
+        first_leased_ms, last_leased_ms, served_tier, grp, error, home, home_key, home_sent_at_ms, home_deliveries,
+        body, attributes
+    )
+    SELECT
+        p_queue, (nextval(v_lanes[(m.key & 7) + 1]) << 3) | (m.key & 7), m.key & 7, 1, p_now, nextval('penstock.ordinal'),
+        CASE WHEN m.grp IS NOT NULL AND NOT p_is_fifo
+            THEN penstock.next_turn(p_queue, (m.key & 7)::smallint, m.grp, p_now) END,
+        0, p_now, 0, 0, 0, 0, m.key & 7, m.grp, m.error,
+        coalesce(m.home, m.queue), coalesce(m.home_key, m.key), coalesce(m.home_sent_at_ms, m.sent_at_ms),
+        coalesce(m.home_deliveries, 0) + m.deliveries, m.body, m.attributes
+    FROM unnest(p_rows) WITH ORDINALITY AS m
+    ORDER BY m.ordinality;
+    IF p_is_fifo THEN
+        PERFORM penstock.refresh_lines(p_queue, v_groups);
+    END IF;
+END $$

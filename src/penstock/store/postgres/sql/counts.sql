@@ -1,0 +1,18 @@
+SELECT
+    ARRAY(
+        SELECT (SELECT count(*) FROM penstock.ready AS r WHERE r.queue = %(queue)s AND r.tier = tier.tier)
+            + (SELECT count(*) FROM penstock.marked AS m
+               WHERE m.queue = %(queue)s AND m.tier = tier.tier AND m.state = 1)
+        FROM generate_series(0, 4) AS tier (tier) ORDER BY tier.tier
+    ) AS ready,
+    (SELECT coalesce(sum(held), 0)::bigint FROM penstock.lease WHERE queue = %(queue)s) AS leased,
+    (SELECT count(*) FROM penstock.marked WHERE queue = %(queue)s AND state <> 1) AS delayed,
+    ARRAY(
+        SELECT least(
+            (SELECT r.sent_at_ms FROM penstock.ready AS r
+             WHERE r.queue = %(queue)s AND r.tier = tier.tier ORDER BY r.number LIMIT 1),
+            (SELECT m.sent_at_ms FROM penstock.marked AS m
+             WHERE m.queue = %(queue)s AND m.tier = tier.tier AND m.state = 1 ORDER BY m.since_ms LIMIT 1)
+        )
+        FROM generate_series(0, 4) AS tier (tier) ORDER BY tier.tier
+    ) AS oldest

@@ -1,0 +1,76 @@
+-- Move waiting and resting messages to a tier. Answers with those that moved, and with those that are there and did not.
+CREATE OR REPLACE FUNCTION penstock.escalate(
+    p_queue integer, p_version bigint, p_now bigint, p_ids text[], p_homes integer[], p_home_keys bigint[],
+    p_tier smallint, p_until_ms bigint, p_actor text, p_reason text, p_is_fifo boolean, p_kept_max integer,
+    OUT moved text[], OUT others text[]
+)
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_groups bytea[];
+BEGIN
+    PERFORM penstock.enter(p_queue, p_version);
+    -- Messages that nothing had happened to have now.
+    WITH gone AS (
+        DELETE FROM penstock.ready AS r USING unnest(p_homes, p_home_keys) AS w (home, key)
+        WHERE w.home = p_queue AND r.queue = p_queue AND r.tier = (w.key & 7)::smallint AND r.number = w.key >> 3
+        RETURNING r.*
+    )
+    INSERT INTO penstock.marked (
+        queue, key, tier, state, since_ms, ordinal, visible_at_ms, sent_at_ms, deliveries, deliveries_max,
+        first_leased_ms, last_leased_ms, served_tier, body, attributes
+    )
+    SELECT queue, number << 3 | tier, tier, 1, sent_at_ms, nextval('penstock.ordinal'), 0, sent_at_ms, 0, 0, 0, 0, tier,
+        body, attributes
+    FROM gone ORDER BY tier, number;
+    IF p_is_fifo THEN
+        SELECT array_agg(DISTINCT m.grp) INTO v_groups
+        FROM unnest(p_homes, p_home_keys) AS w (home, key)
+        JOIN penstock.marked AS m ON m.queue = p_queue AND (
+            (m.home IS NULL AND w.home = p_queue AND m.key = w.key) OR (m.home = w.home AND m.home_key = w.key))
+        WHERE m.grp IS NOT NULL;
+        PERFORM penstock.lock_lines(p_queue, v_groups);
+    END IF;
+    WITH wanted AS MATERIALIZED (
+        SELECT DISTINCT id, home, key FROM unnest(p_ids, p_homes, p_home_keys) AS w (id, home, key)
+    ), found AS MATERIALIZED (
+        SELECT w.id, m.key FROM wanted AS w JOIN penstock.marked AS m
+            ON m.queue = p_queue AND m.key = w.key AND w.home = p_queue AND m.home IS NULL
+        UNION ALL
+        SELECT w.id, m.key FROM wanted AS w JOIN penstock.marked AS m
+            ON m.home = w.home AND m.home_key = w.key AND m.queue = p_queue
+    ), raised AS (
+        UPDATE penstock.marked AS m SET
+            own_tier = coalesce(m.own_tier, m.tier), tier = p_tier, since_ms = p_now, escalated_until_ms = p_until_ms,
+            turn = CASE WHEN m.turn IS NOT NULL AND m.state = 1
+                THEN penstock.next_turn(p_queue, p_tier, m.grp, p_now) ELSE m.turn END
+        FROM found AS f WHERE m.queue = p_queue AND m.key = f.key AND m.state IN (1, 2)
+        RETURNING f.id
+    )
+    SELECT array_agg(id) INTO moved FROM raised;
+    SELECT array_agg(w.id) INTO others
+    FROM unnest(p_ids, p_homes, p_home_keys) AS w (id, home, key)
+    WHERE EXISTS (
+        SELECT 1 FROM penstock.leased AS l
+        WHERE l.queue = p_queue AND coalesce(l.home, p_queue) = w.home AND coalesce(l.home_key, l.key) = w.key
+    ) OR EXISTS (
+        SELECT 1 FROM penstock.marked AS m WHERE m.queue = p_queue AND m.key = w.key AND w.home = p_queue
+            AND m.home IS NULL AND m.state = 4
+    ) OR EXISTS (
+        SELECT 1 FROM penstock.marked AS m
+        WHERE m.home = w.home AND m.home_key = w.key AND m.queue = p_queue AND m.state = 4
+    );
+    IF p_is_fifo THEN
+        PERFORM penstock.refresh_lines(p_queue, v_groups);
+    END IF;
+    IF moved IS NOT NULL THEN
+        INSERT INTO penstock.escalation (queue, at_ms, actor, reason, tier, until_ms, ids)
+        VALUES (p_queue, p_now, p_actor, p_reason, p_tier, p_until_ms, moved);
+        DELETE FROM penstock.escalation WHERE queue = p_queue AND number <= (
+            SELECT number FROM penstock.escalation WHERE queue = p_queue ORDER BY number DESC OFFSET p_kept_max LIMIT 1
+        );
+    END IF;
+END $$

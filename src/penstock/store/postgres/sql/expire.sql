@@ -1,0 +1,55 @@
+-- Let go of messages that nobody holds and that were sent too long ago; answers with how many.
+CREATE OR REPLACE FUNCTION penstock.expire(
+    p_queue integer, p_version bigint, p_now bigint, p_sent_until_ms bigint, p_most integer, p_is_fifo boolean,
+    p_history smallint, p_period integer
+) RETURNS integer
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_front bigint := pg_current_xact_id()::text::bigint << 24;
+    v_keys bigint[];
+    v_count integer;
+    v_total integer := 0;
+BEGIN
+    PERFORM penstock.enter(p_queue, p_version);
+    FOR v_tier IN 0 .. 4 LOOP
+        WITH due AS MATERIALIZED (
+            -- Numbers are in the order of sending, or nearly: the old ones are at the front.
+            SELECT ctid AS place, sent_at_ms FROM penstock.ready
+            WHERE queue = p_queue AND tier = v_tier ORDER BY number LIMIT p_most FOR UPDATE SKIP LOCKED
+        ), gone AS (
+            DELETE FROM penstock.ready AS r USING due WHERE r.ctid = due.place AND due.sent_at_ms <= p_sent_until_ms
+            RETURNING r.*
+        ), told AS (
+            INSERT INTO penstock.history (
+            period, at_offset, queue, key, home, home_key, sent_at_ms, first_leased_ms, last_leased_ms, settled_at_ms,
+            deliveries, tier, ending, grp, error, body, attributes
+        )
+            SELECT
+                p_period, v_front | nextval('penstock.told'), p_queue, number << 3 | tier, NULL, NULL, sent_at_ms, 0, 0,
+                p_now, 0, tier, 3, NULL, NULL,
+                CASE WHEN p_history = 2 THEN body END, CASE WHEN p_history = 2 THEN attributes END
+            FROM gone WHERE p_history > 0
+        )
+        SELECT count(*) INTO v_count FROM gone;
+        v_total := v_total + v_count;
+    END LOOP;
+    IF p_is_fifo THEN
+        PERFORM penstock.lock_lines(p_queue, ARRAY(
+            SELECT grp FROM penstock.marked WHERE queue = p_queue AND sent_at_ms <= p_sent_until_ms
+            ORDER BY sent_at_ms LIMIT p_most
+        ));
+    END IF;
+    SELECT array_agg(key) INTO v_keys FROM (
+        SELECT key FROM penstock.marked WHERE queue = p_queue AND sent_at_ms <= p_sent_until_ms
+        ORDER BY sent_at_ms LIMIT p_most FOR UPDATE SKIP LOCKED
+    ) AS old;
+    IF v_keys IS NOT NULL THEN
+        SELECT count(*) INTO v_count
+        FROM penstock.settle_marked(p_queue, p_now, v_keys, 3::smallint, p_is_fifo, p_history, p_period);
+        v_total := v_total + v_count;
+    END IF;
+    RETURN v_total;
+END $$

@@ -1,0 +1,38 @@
+-- The way of a healthy lease: every message that waits is one nothing has happened to.
+CREATE OR REPLACE FUNCTION penstock.lease_plain(
+    p_queue integer, p_lease bigint, p_want integer, p_bytes_max bigint, p_quotas integer[], p_order smallint[],
+    p_bounds bigint[],
+    OUT count integer, OUT keys bytea, OUT tiers bytea, OUT deliveries bytea, OUT sent_at_ms bytea, OUT sizes bytea,
+    OUT bodies bytea, OUT attribute_sizes bytea, OUT attributes bytea
+)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_more record;
+    v_size bigint;
+BEGIN
+    SELECT * INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
+    FROM penstock.hand_out_plain(
+        p_queue, p_lease, 0, p_want, p_bytes_max, ARRAY[0, 1, 2, 3, 4]::smallint[], p_quotas, p_bounds
+    );
+    v_size := coalesce(octet_length(bodies), 0) + coalesce(octet_length(attributes), 0);
+    IF count = p_want OR v_size > p_bytes_max / 2 THEN
+        RETURN;
+    END IF;
+    SELECT * INTO v_more FROM penstock.hand_out_plain(
+        p_queue, p_lease, count, p_want - count, p_bytes_max - v_size, p_order,
+        array_fill(p_want - count, ARRAY[cardinality(p_order)]),
+        ARRAY(SELECT p_bounds[tier + 1] FROM unnest(p_order) AS tier)
+    );
+    IF v_more.count > 0 THEN
+        IF attribute_sizes IS NOT NULL OR v_more.attribute_sizes IS NOT NULL THEN
+            attribute_sizes := coalesce(attribute_sizes, decode(repeat('00000000', count), 'hex'))
+                || coalesce(v_more.attribute_sizes, decode(repeat('00000000', v_more.count), 'hex'));
+            attributes := coalesce(attributes, '') || coalesce(v_more.attributes, '');
+        END IF;
+        count := count + v_more.count; keys := coalesce(keys, '') || v_more.keys;
+        tiers := coalesce(tiers, '') || v_more.tiers; deliveries := coalesce(deliveries, '') || v_more.deliveries;
+        sent_at_ms := coalesce(sent_at_ms, '') || v_more.sent_at_ms; sizes := coalesce(sizes, '') || v_more.sizes;
+        bodies := coalesce(bodies, '') || v_more.bodies;
+    END IF;
+END $$

@@ -1,0 +1,34 @@
+-- What is in a lane of a queue, in the order of numbers.
+SELECT key, place, tier, sent_at_ms, deliveries, grp, error, home, home_key, body, attributes FROM (
+    SELECT * FROM (
+        SELECT
+            number << 3 | tier AS key, 1 AS place, tier, sent_at_ms, 0 AS deliveries, NULL::bytea AS grp,
+            NULL::text AS error, NULL::integer AS home, NULL::bigint AS home_key,
+            CASE WHEN %(with_bodies)s THEN body END AS body, CASE WHEN %(with_bodies)s THEN attributes END AS attributes
+        FROM penstock.ready
+        WHERE queue = %(queue)s AND tier = %(lane)s AND number >= %(first)s AND number < %(end)s
+        ORDER BY number LIMIT %(most)s
+    ) AS plain
+    UNION ALL
+    SELECT * FROM (
+        SELECT
+            key, state, tier, coalesce(home_sent_at_ms, sent_at_ms), deliveries + coalesce(home_deliveries, 0), grp,
+            error, home, home_key, CASE WHEN %(with_bodies)s THEN body END,
+            CASE WHEN %(with_bodies)s THEN attributes END
+        FROM penstock.marked
+        WHERE queue = %(queue)s AND key & 7 = %(lane)s AND key >= %(first)s::bigint << 3 AND key < %(end)s::bigint << 3
+        ORDER BY key LIMIT %(most)s
+    ) AS marked
+    UNION ALL
+    SELECT * FROM (
+        SELECT
+            l.key, 3, l.tier, coalesce(l.home_sent_at_ms, l.sent_at_ms), l.deliveries + coalesce(l.home_deliveries, 0),
+            l.grp, l.error, l.home, l.home_key, CASE WHEN %(with_bodies)s THEN l.body END,
+            CASE WHEN %(with_bodies)s THEN l.attributes END
+        FROM penstock.lease AS e JOIN penstock.leased AS l ON l.lease = e.number
+        WHERE e.queue = %(queue)s AND l.key & 7 = %(lane)s
+            AND l.key >= %(first)s::bigint << 3 AND l.key < %(end)s::bigint << 3
+        ORDER BY l.key LIMIT %(most)s
+    ) AS leased
+) AS message
+ORDER BY key LIMIT %(most)s

@@ -1,0 +1,1 @@
+SELECT penstock.live(%s, %s)

@@ -1,0 +1,48 @@
+-- The next messages of a tier of a standard queue: the ungrouped by their age, and groups in turns with them.
+CREATE OR REPLACE FUNCTION penstock.pick(p_queue integer, p_tier smallint, p_quota integer, p_bound bigint, p_turn bigint)
+RETURNS TABLE (is_marked boolean, place tid, turn bigint, size bigint, is_plain boolean, key bigint)
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_first bigint;
+BEGIN
+    SELECT m.turn INTO v_first FROM penstock.marked AS m
+    WHERE m.queue = p_queue AND m.tier = p_tier AND m.state = 1 AND m.turn IS NOT NULL ORDER BY m.turn LIMIT 1;
+    RETURN QUERY
+    SELECT c.is_marked, c.place, c.turn, c.size, c.is_plain, c.key FROM (
+        SELECT
+            u.is_marked, u.place, u.since_ms, u.key, u.size, true AS is_plain,
+            -- Without groups there are no turns.
+            CASE WHEN v_first IS NULL THEN 0 ELSE
+                greatest(p_turn + 1, v_first) + row_number() OVER (ORDER BY u.since_ms, u.key & 7, u.key) - 1
+            END AS turn
+        FROM (
+            SELECT false AS is_marked, r.* FROM (
+                SELECT ctid AS place, sent_at_ms AS since_ms, number << 3 | tier AS key,
+                    (octet_length(body) + coalesce(octet_length(attributes), 0))::bigint AS size
+                FROM penstock.ready WHERE queue = p_queue AND tier = p_tier AND number >= p_bound
+                ORDER BY number LIMIT p_quota FOR UPDATE SKIP LOCKED
+            ) AS r
+            UNION ALL
+            SELECT true, p.* FROM (
+                SELECT ctid AS place, since_ms, key,
+                    (octet_length(body) + coalesce(octet_length(attributes), 0))::bigint AS size
+                FROM penstock.marked WHERE queue = p_queue AND tier = p_tier AND state = 1 AND grp IS NULL
+                ORDER BY since_ms, ordinal LIMIT p_quota FOR UPDATE SKIP LOCKED
+            ) AS p
+        ) AS u
+        UNION ALL
+        SELECT true, g.place, g.since_ms, g.key, g.size, false, g.turn FROM (
+            SELECT ctid AS place, m.since_ms, m.key, m.turn,
+                (octet_length(body) + coalesce(octet_length(attributes), 0))::bigint AS size
+            FROM penstock.marked AS m
+            WHERE m.queue = p_queue AND m.tier = p_tier AND m.state = 1 AND m.turn IS NOT NULL
+            ORDER BY m.turn, m.since_ms, m.ordinal LIMIT p_quota FOR UPDATE SKIP LOCKED
+        ) AS g
+    ) AS c
+    ORDER BY c.turn, c.since_ms, c.key & 7, c.key
+    LIMIT p_quota;
+END $$

@@ -1,0 +1,39 @@
+-- Move dead letters, named by their keys here, to another queue; answers with the keys of those that went.
+CREATE OR REPLACE FUNCTION penstock.redrive(
+    p_queue integer, p_version bigint, p_into integer, p_into_version bigint, p_now bigint, p_keys bigint[],
+    p_room bigint, p_is_fifo boolean, p_into_is_fifo boolean, p_history smallint, p_period integer
+) RETURNS bigint[]
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_keys bigint[];
+    v_rows penstock.marked[];
+    v_most bigint := cardinality(p_keys);
+BEGIN
+    PERFORM penstock.enter(p_queue, p_version);
+    PERFORM penstock.enter(p_into, p_into_version);
+    IF p_room IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock(hashtext('penstock.room'), p_into);
+        v_most := least(v_most, greatest(0, p_room - penstock.live(p_into, p_room)));
+    END IF;
+    IF p_is_fifo THEN
+        PERFORM penstock.lock_lines(p_queue, ARRAY(
+            SELECT m.grp FROM unnest(p_keys) AS key JOIN penstock.marked AS m ON m.queue = p_queue AND m.key = key.key
+        ));
+    END IF;
+    SELECT array_agg(key) INTO v_keys FROM (
+        SELECT m.key FROM unnest(p_keys) WITH ORDINALITY AS w (key, n)
+        JOIN penstock.marked AS m ON m.queue = p_queue AND m.key = w.key
+        WHERE m.state IN (1, 2) AND m.home IS NOT NULL
+        ORDER BY w.n LIMIT v_most FOR UPDATE OF m SKIP LOCKED
+    ) AS dead;
+    IF v_keys IS NULL THEN
+        RETURN '{}';
+    END IF;
+    SELECT array_agg(gone::penstock.marked ORDER BY gone.ordinal) INTO v_rows
+    FROM penstock.settle_marked(p_queue, p_now, v_keys, 5::smallint, p_is_fifo, p_history, p_period) AS gone;
+    PERFORM penstock.arrive(p_into, p_now, p_into_is_fifo, v_rows);
+    RETURN v_keys;
+END $$

@@ -1,0 +1,38 @@
+-- Settle messages that nobody holds and the caller has locked: one row of history for each. Their lives go on elsewhere,
+-- or end.
+CREATE OR REPLACE FUNCTION penstock.settle_marked(
+    p_queue integer, p_now bigint, p_keys bigint[], p_ending smallint, p_is_fifo boolean, p_history smallint,
+    p_period integer
+) RETURNS SETOF penstock.marked
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_front bigint := pg_current_xact_id()::text::bigint << 24;
+    v_rows penstock.marked[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM penstock.marked AS m USING unnest(p_keys) AS w (key)
+        WHERE m.queue = p_queue AND m.key = w.key RETURNING m.*
+    ), freed AS (
+        DELETE FROM penstock.dedup AS known USING gone
+        WHERE known.queue = p_queue AND known.id = gone.dedup_id AND known.until_ms IS NULL
+    ), told AS (
+        INSERT INTO penstock.history (
+            period, at_offset, queue, key, home, home_key, sent_at_ms, first_leased_ms, last_leased_ms, settled_at_ms,
+            deliveries, tier, ending, grp, error, body, attributes
+        )
+        SELECT
+            p_period, v_front | nextval('penstock.told'), p_queue, key, home, home_key,
+            coalesce(home_sent_at_ms, sent_at_ms), first_leased_ms, last_leased_ms, p_now,
+            deliveries + coalesce(home_deliveries, 0), CASE WHEN deliveries > 0 THEN served_tier ELSE tier END,
+            p_ending, grp, error, CASE WHEN p_history = 2 THEN body END, CASE WHEN p_history = 2 THEN attributes END
+        FROM gone WHERE p_history > 0
+    )
+    SELECT array_agg(ROW(gone.*)::penstock.marked) INTO v_rows FROM gone;
+    IF p_is_fifo THEN
+        PERFORM penstock.refresh_lines(p_queue, (SELECT array_agg(grp) FROM unnest(v_rows)));
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(v_rows);
+END $$

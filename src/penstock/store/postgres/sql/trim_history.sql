@@ -1,0 +1,24 @@
+-- Drop the periods in which every row is below an offset, except the one that is written to; answers what is kept.
+CREATE OR REPLACE FUNCTION penstock.trim_history(p_before bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_moment penstock.moment;
+    v_period integer;
+    v_last bigint;
+BEGIN
+    SELECT * INTO v_moment FROM penstock.moment FOR UPDATE;
+    FOR v_period IN
+        SELECT substring(c.relname FROM 'history_([0-9]+)$')::integer
+        FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'penstock.history'::regclass ORDER BY 1
+    LOOP
+        -- A server that has not heard of the newest period yet writes to the one before.
+        CONTINUE WHEN v_period >= v_moment.period - 1;
+        EXECUTE format('SELECT max(at_offset) FROM penstock.history_%s', v_period) INTO v_last;
+        EXIT WHEN v_last >= p_before;
+        EXECUTE format('DROP TABLE penstock.history_%s', v_period);
+        v_moment.first_kept_offset := greatest(v_moment.first_kept_offset, ((v_last >> 24) + 1) << 24);
+    END LOOP;
+    UPDATE penstock.moment SET first_kept_offset = v_moment.first_kept_offset;
+    RETURN v_moment.first_kept_offset;
+END $$

@@ -1,0 +1,65 @@
+-- Take messages out of leases whose rows the caller has locked, and let them wait, rest or be spent.
+-- p_kind: 0 the lease lapsed, 1 released, 2 given back untouched, 3 rejected. NULL times are now.
+CREATE OR REPLACE FUNCTION penstock.unlease(
+    p_queue integer, p_now bigint, p_leases bigint[], p_rows integer[], p_kind smallint, p_visible_at_ms bigint[],
+    p_error text, p_deliveries_max integer, p_is_fifo boolean
+) RETURNS void
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_groups bytea[];
+BEGIN
+    IF p_is_fifo THEN
+        SELECT array_agg(DISTINCT l.grp) INTO v_groups
+        FROM unnest(p_leases, p_rows) AS w (lease, row)
+        JOIN penstock.leased AS l ON l.lease = w.lease AND l.row = w.row
+        WHERE l.grp IS NOT NULL;
+        PERFORM penstock.lock_lines(p_queue, v_groups);
+        UPDATE penstock.line SET held = line.held - given.count
+        FROM (
+            SELECT l.grp, count(*) AS count
+            FROM unnest(p_leases, p_rows) AS w (lease, row)
+            JOIN penstock.leased AS l ON l.lease = w.lease AND l.row = w.row
+            WHERE l.grp IS NOT NULL GROUP BY l.grp
+        ) AS given
+        WHERE line.queue = p_queue AND line.grp = given.grp;
+    END IF;
+    WITH wanted AS MATERIALIZED (
+        SELECT w.*, e.token, e.leased_at_ms
+        FROM unnest(p_leases, p_rows, p_visible_at_ms) AS w (lease, row, visible_at_ms)
+        JOIN penstock.lease AS e ON e.number = w.lease
+    ), gone AS (
+        DELETE FROM penstock.leased AS l USING wanted AS w
+        WHERE l.lease = w.lease AND l.row = w.row
+        RETURNING l.*, w.token, w.leased_at_ms, w.visible_at_ms,
+            l.deliveries - CASE WHEN p_kind = 2 THEN 1 ELSE 0 END AS counted,
+            CASE WHEN p_kind = 3 THEN l.deliveries ELSE coalesce(l.deliveries_max, 0) END AS own_max
+    ), judged AS (
+        SELECT g.*, p_deliveries_max > 0 AND g.counted >= coalesce(nullif(g.own_max, 0), p_deliveries_max) AS is_spent
+        FROM gone AS g
+    )
+    INSERT INTO penstock.marked (
+        queue, key, tier, state, since_ms, ordinal, turn, visible_at_ms, sent_at_ms, deliveries, deliveries_max,
+        first_leased_ms, last_leased_ms, served_tier, grp, error, dedup_id, own_tier, escalated_until_ms,
+        home, home_key, home_sent_at_ms, home_deliveries, lease, token, lease_row, body, attributes
+    )
+    SELECT
+        p_queue, key, tier,
+        CASE WHEN is_spent THEN 4 WHEN visible_at_ms > p_now THEN 2 ELSE 1 END,
+        CASE WHEN is_spent OR p_kind > 0 THEN p_now ELSE coalesce(since_ms, sent_at_ms) END,
+        coalesce(ordinal, nextval('penstock.ordinal')), turn,
+        coalesce(visible_at_ms, 0), sent_at_ms, counted, own_max,
+        coalesce(first_leased_ms, leased_at_ms), leased_at_ms, served_tier, grp,
+        CASE WHEN p_error = '' THEN error ELSE p_error END, dedup_id, own_tier, escalated_until_ms,
+        home, home_key, home_sent_at_ms, home_deliveries,
+        CASE WHEN p_kind = 0 THEN lease END, CASE WHEN p_kind = 0 THEN token END, CASE WHEN p_kind = 0 THEN row END,
+        body, attributes
+    FROM judged
+    ORDER BY lease, row;
+    PERFORM penstock.shrink_leases(p_leases);
+    IF p_is_fifo THEN
+        PERFORM penstock.refresh_lines(p_queue, v_groups);
+    END IF;
+END $$

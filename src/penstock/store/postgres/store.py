@@ -1,0 +1,496 @@
+"""Queues in a PostgreSQL database: the verbs of `store.interface.QueueStore`.
+
+Every verb has the same shape: the queue as this process knows it, one statement, an
+answer. The statement is a transaction of its own, so an answer is durable when it
+comes. What may be leased, and what becomes of it, is carried out by functions in the
+database (`sql/`); what is allowed, and how tiers share, is decided by `core`.
+
+Any number of processes may use one database. Each has this object, and they know of
+each other only through the database.
+"""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from penstock.core.drafts import fault
+from penstock.core.limits import DURATION_MS_MAX, PAGE_MAX
+from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.names import check_name
+from penstock.core.settings import BadSettings, QueueSettings
+from penstock.runtime.interface import Clock, Dice
+from penstock.store.history import HistoryPage, HistorySpan
+from penstock.store.ids import parse_queue
+from penstock.store.interface import (
+    Counts,
+    Delivery,
+    Description,
+    Escalation,
+    Explained,
+    Message,
+    Outcome,
+    Page,
+    QueueExists,
+    QueueNotFound,
+    Redrive,
+    Remains,
+)
+from penstock.store.live import LivePage
+from penstock.store.postgres import asking, burying, history, leasing, listing, operating, peeking, sending, settling
+from penstock.store.postgres.asking import QueueNames
+from penstock.store.postgres.burying import Burying
+from penstock.store.postgres.database import Database, Lost, PostgresSettings
+from penstock.store.postgres.explaining import explain
+from penstock.store.postgres.history import HistoryReader
+from penstock.store.postgres.known import KnownQueue, grave_of
+from penstock.store.postgres.messages import check_ids, check_most
+from penstock.store.postgres.presence import Presence
+from penstock.store.postgres.registry import Registry
+
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """Satisfies `store.interface.QueueStore`; see there for what the verbs promise."""
+
+    def __init__(self, settings: PostgresSettings, *, clock: Clock, dice: Dice) -> None:
+        self._clock = clock
+        self._dice = dice
+        self._database = Database(settings)
+        self._registry = Registry(self._database)
+        self._burying = Burying(self._database, self._registry, self.now_ms, self._wake)
+        self._history = HistoryReader(self._database, self.now_ms)
+        self._presence = Presence(self._database, now_ms=self.now_ms, tidy=self._burying.tidy, wake=self._wake_watchers)
+        self._watchers: list[Callable[[str], None]] = []
+        self._names = QueueNames(self._database)
+        # Leases whose receipts this process is settling: another settling of the same waits its turn.
+        self._settling: dict[int, asyncio.Future[None]] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        settings: PostgresSettings,
+        *,
+        clock: Clock,
+        dice: Dice,
+        may_migrate: bool = True,
+        has_upkeep: bool = True,
+    ) -> "PostgresStore":
+        """Connect, and bring the schema up to date if that is allowed.
+
+        Raises `NotDurable`, `SchemaMissing`, and `Lost` if there is no such database.
+        """
+        store = cls(settings, clock=clock, dice=dice)
+        try:
+            await store._presence.open(may_migrate=may_migrate)
+            (store._burying.period,) = await store._database.call("turn_history", store.now_ms(), burying.PERIOD_MS)
+            await store._history.look()
+        except BaseException:
+            await store.close()
+            raise
+        if has_upkeep:
+            store._presence.start()
+        return store
+
+    @property
+    def doubts(self) -> Sequence[str]:
+        """What the server is configured to do that a store of queues would rather not."""
+        return self._presence.doubts
+
+    async def close(self) -> None:
+        await self._presence.close()
+        await self._database.close()
+
+    async def vanish(self) -> None:
+        """Be seen no more by other stores, as one whose process has died: for tests of what they do then."""
+        await self._presence.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Queues.
+
+    async def create(self, queue: str, settings: QueueSettings) -> None:
+        check_name(queue)
+        operating.check_settings(queue, settings)
+        async with self._registry.doubt(queue):
+            is_new = await self._registry.create(queue, settings, grave_of(queue, settings), self.now_ms())
+        if is_new:
+            self._wake(queue)
+        elif (await self._registry.get(queue, is_fresh=True)).settings != settings:
+            raise QueueExists(f"there is a queue {queue!r} with other settings")
+
+    async def change(self, queue: str, settings: QueueSettings) -> None:
+        operating.check_settings(queue, settings)
+        await self._registry.get(queue, is_fresh=True)
+        await self._registry.run(queue, lambda known: self._change(known, settings), is_alone=True)
+
+    async def _change(self, known: KnownQueue, settings: QueueSettings) -> None:
+        if settings.is_fifo != known.settings.is_fifo:
+            raise BadSettings("is_fifo is chosen when a queue is created, and stays")
+        if settings == known.settings:
+            return
+        await self._burying.advance(known)
+        await self._database.call(
+            "change_queue", known.number, known.version, settings.to_json(), grave_of(known.name, settings),
+            settings.deliveries_max, settings.is_fifo, self.now_ms(),
+        )  # fmt: skip
+        await self._registry.reload(known)
+        self._wake(known.name)
+
+    async def delete(self, queue: str, *, with_dead_letters: bool = False) -> Remains:
+        return await self._registry.run(queue, lambda known: self._delete(known, with_dead_letters), is_alone=True)
+
+    async def _delete(self, known: KnownQueue, with_dead_letters: bool) -> Remains:
+        async with self._registry.doubt(known.name):
+            grave = await self._registry.find(known.grave, is_fresh=True)
+            if grave is None:
+                await self._remove(known)
+                return Remains(None, 0, is_deleted=False)
+            if with_dead_letters:
+                await operating.check_unshared(self._database, grave.name, [known.number, grave.number])
+            ((count,),) = await self._database.ask("live_count", grave.number, 2**62)
+            await self._remove(known)
+            if with_dead_letters:
+                await self._remove(grave)
+            return Remains(grave.name, count, is_deleted=with_dead_letters)
+
+    async def _remove(self, known: KnownQueue) -> None:
+        await self._database.call(
+            "delete_queue", known.number, known.version, self.now_ms(), known.history, self._burying.period
+        )
+        self._registry.forget(known.name)
+        self._wake(known.name)
+
+    async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
+        check_most(most)
+        rows = await self._database.ask("list_queues", prefix=prefix, after=after, most=most)
+        return [name for (name,) in rows]
+
+    async def describe(self, queue: str) -> Description:
+        known = await self._present(queue)
+        grave = await self._registry.find(known.grave, is_fresh=True)
+        return await asking.describe(self._database, known, grave, self.now_ms())
+
+    async def name(self, queue_id: str) -> str:
+        number = parse_queue(queue_id)
+        rows = [] if number is None or number >= 2**31 else await self._database.ask("queue_by_number", number)
+        if not rows:
+            raise QueueNotFound(f"there is no queue with the id {queue_id!r}")
+        return str(rows[0][0])
+
+    # Time and waking.
+
+    def now_ms(self) -> int:
+        return max(self._clock.now_ms(), self._presence.floor_ms)
+
+    def watch(self, wake: Callable[[str], None]) -> None:
+        self._watchers.append(wake)
+
+    def has_ready(self, queue: str) -> bool:  # noqa: ARG002 - it does not know, of any.
+        return True
+
+    async def wakes_at_ms(self, queue: str) -> int | None:
+        known = await self._present(queue)
+        if known.settings.is_paused:
+            return None
+        (at_ms,) = await self._database.call("wakes_at_ms", known.number)
+        return None if at_ms is None else int(at_ms)
+
+    def _wake(self, queue: str) -> None:
+        """Call whoever watches here, and tell those elsewhere."""
+        self._presence.tell(queue)
+        self._wake_watchers(queue)
+
+    def _wake_watchers(self, queue: str | None) -> None:
+        for name in [known.name for known in self._registry.all] if queue is None else [queue]:
+            for wake in self._watchers:
+                wake(name)
+
+    async def _present(self, queue: str) -> KnownQueue:
+        """Return a queue as it is in the database, moved to the present."""
+        known = await self._registry.get(queue, is_fresh=True)
+        if known.is_due(self.now_ms()):
+            await self._burying.advance(known)
+        return known
+
+    # The life of a message.
+
+    async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
+        try:
+            if not len(drafts):
+                await self._registry.get(queue, is_fresh=True)
+                return []
+            return await self._registry.run(queue, lambda known: self._send(known, drafts, sender))
+        except (TypeError, AttributeError, OverflowError, struct.error) as error:
+            raise fault(drafts) or error from error
+
+    async def _send(self, known: KnownQueue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:
+        ids = await sending.send(
+            self._database, known, drafts, sender, now_ms=self.now_ms(), operation=self._dice.token()
+        )
+        self._wake(known.name)
+        return ids
+
+    async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
+        leasing.check_lease(want, lease_ms)
+        delivery, has_spent = await self._registry.run(queue, lambda known: self._lease(known, want, lease_ms))
+        if has_spent:
+            went = await self._registry.run(queue, self._bury_all)
+            if went and delivery is None:
+                # What was behind it in its group may be next.
+                delivery, _ = await self._registry.run(queue, lambda known: self._lease(known, want, lease_ms))
+        return delivery
+
+    async def _lease(self, known: KnownQueue, want: int, lease_ms: int | None) -> tuple[Delivery | None, bool]:
+        token, now_ms, length_ms = self._dice.token(), self.now_ms(), lease_ms or known.settings.lease_ms
+        if known.settings.is_paused:
+            await self._registry.check(known)
+            return None, False
+        try:
+            found = await leasing.lease(
+                self._database, known, want=want, lease_ms=length_ms, token=token, now_ms=now_ms
+            )
+        except Lost:
+            await self._give_back(known, token)
+            raise
+        if not found.length:
+            return None, bool(found.has_spent)
+        if found.homes is not None:
+            await self._names.learn({home for home in found.homes if home is not None})
+        delivery = leasing.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.of)
+        return delivery, bool(found.has_spent)
+
+    async def _bury_all(self, known: KnownQueue) -> int:
+        went = 0
+        while count := await self._burying.bury(known):
+            went += count
+        return went
+
+    async def _give_back(self, known: KnownQueue, token: int) -> None:
+        """Undo a lease whose answer was lost, if it was made: nobody knows of it."""
+        for number, rows in await self._database.ask("lease_by_token", known.number, token):
+            receipts = [Receipt(number, token, row) for row in rows]
+            await self._release(known, receipts, kind=settling.UNTOUCHED, delay_ms=None, error="")
+
+    async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
+        async def ack(known: KnownQueue) -> list[Outcome]:
+            outcomes = await settling.ack(
+                self._database, known, receipts, outlives=outlives, period=self._burying.period,
+                now_ms=self.now_ms(), operation=self._dice.token(),
+            )  # fmt: skip
+            if known.settings.is_fifo and Outcome.DONE in outcomes:
+                self._wake(known.name)
+            return outcomes
+
+        return await self._settle(queue, receipts, ack)
+
+    async def release(
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        delay_ms: int | None = None,
+        error: str = "",
+        is_rejected: bool = False,
+        is_untouched: bool = False,
+    ) -> list[Outcome]:
+        if delay_ms is not None and not 0 <= delay_ms <= DURATION_MS_MAX:
+            raise ValueError(f"delay_ms is {delay_ms}; it must be from 0 to DURATION_MS_MAX ({DURATION_MS_MAX})")
+        kind = settling.UNTOUCHED if is_untouched else settling.RELEASED
+
+        async def release(known: KnownQueue) -> list[Outcome]:
+            is_last = is_rejected and known.settings.deliveries_max and not is_untouched
+            own = settling.REJECTED if is_last else kind
+            return await self._release(known, receipts, kind=own, delay_ms=delay_ms, error=error)
+
+        return await self._settle(queue, receipts, release)
+
+    async def _release(
+        self, known: KnownQueue, receipts: Sequence[Receipt], *, kind: int, delay_ms: int | None, error: str
+    ) -> list[Outcome]:
+        outcomes = await settling.release(
+            self._database, known, receipts, kind=kind, delay_ms=delay_ms, error=error, dice=self._dice,
+            now_ms=self.now_ms(), operation=self._dice.token(),
+        )  # fmt: skip
+        if Outcome.DONE in outcomes:
+            self._wake(known.name)
+        return outcomes
+
+    async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
+        leasing.check_lease(1, lease_ms)
+
+        async def extend(known: KnownQueue) -> list[Outcome]:
+            now_ms = self.now_ms()
+            is_sooner = now_ms + lease_ms < known.due_ms
+            outcomes = await settling.extend(self._database, known, receipts, lease_ms=lease_ms, now_ms=now_ms)
+            if is_sooner and Outcome.DONE in outcomes:
+                self._wake(known.name)
+            return outcomes
+
+        return await self._settle(queue, receipts, extend)
+
+    async def _settle(
+        self, queue: str, receipts: Sequence[Receipt], verb: Callable[[KnownQueue], Awaitable[list[Outcome]]]
+    ) -> list[Outcome]:
+        """Settle receipts, after those of the same leases that this process was asked to settle before."""
+        if not receipts:
+            await self._registry.get(queue, is_fresh=True)
+            return []
+        leases = settling.leases_of(receipts)
+        while busy := [self._settling[lease] for lease in leases if lease in self._settling]:
+            await asyncio.wait(busy)
+        done = asyncio.get_running_loop().create_future()
+        self._settling.update(dict.fromkeys(leases, done))
+        try:
+            return await self._registry.run(queue, verb)
+        finally:
+            for lease in leases:
+                del self._settling[lease]
+            done.set_result(None)
+
+    async def purge(self, queue: str) -> int:
+        return await self._registry.run(queue, self._purge, is_alone=True)
+
+    async def _purge(self, known: KnownQueue) -> int:
+        (count,) = await self._database.call(
+            "purge", known.number, known.version, self.now_ms(), known.history, self._burying.period
+        )
+        return int(count)
+
+    # What can be asked.
+
+    async def counts(self, queue: str) -> Counts:
+        return await asking.counts(self._database, await self._present(queue))
+
+    async def peek(  # noqa: PLR0913 - as the interface says.
+        self,
+        queue: str,
+        *,
+        most: int,
+        after: str = "",
+        place: str | None = None,
+        tier: int | None = None,
+        group: bytes | None = None,
+        text: bytes | None = None,
+    ) -> Page:
+        sought = peeking.Sought(place, tier, group, text)
+        peeking.check(sought, most)
+        known = await self._present(queue)
+        await self._names.learn_homes(known)
+        return await peeking.peek(self._database, known.number, sought, most=most, after=after, name_of=self._names.of)
+
+    async def look(self, queue: str, message_id: str) -> Message | None:
+        return await asking.look(self._database, await self._present(queue), message_id, self._names)
+
+    async def explain(self, queue: str, message_id: str) -> Explained | None:
+        known = await self._present(queue)
+        looked = await asking.find(self._database, known, message_id)
+        return None if looked is None else await explain(self._database, known, looked, message_id, self.now_ms())
+
+    async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
+        check_ids(ids)
+        return await asking.receipts(self._database, await self._present(queue), ids, self.now_ms())
+
+    async def audit(self, queue: str, *, most: int) -> list[Escalation]:
+        check_most(most)
+        known = await self._registry.get(queue, is_fresh=True)
+        return [Escalation(*row) for row in await self._database.ask("audit", known.number, most)]
+
+    # What operators decide.
+
+    async def escalate(
+        self, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int = 0
+    ) -> list[Outcome]:
+        wanted = operating.Escalating(ids=ids, tier=tier, actor=actor, reason=reason, until_ms=until_ms)
+        await self._present(queue)
+        return await self._registry.run(
+            queue, lambda known: operating.escalate(self._database, known, wanted, self.now_ms())
+        )
+
+    async def redrive(
+        self,
+        dead_letters: str,
+        *,
+        into: str | None = None,
+        most: int,
+        origin: str | None = None,
+        ids: Sequence[str] | None = None,
+        is_dry_run: bool = False,
+    ) -> Redrive:
+        wanted = operating.Wanted(most=most, into=into, origin=origin, ids=ids)
+        if into == dead_letters:
+            raise ValueError(f"into is {dead_letters!r}; that is where they are")
+        await self._present(dead_letters)
+        redriving = operating.Redriving(self._database, self._registry, self._burying.period)
+        found = await self._registry.run(
+            dead_letters,
+            lambda known: redriving.redrive(known, wanted, now_ms=self.now_ms(), is_dry_run=is_dry_run),
+        )
+        if not is_dry_run:
+            for name in found.moved:
+                self._wake(name)
+        return found
+
+    async def tidy(self) -> None:
+        await self._burying.tidy()
+
+    # History.
+
+    async def history(
+        self,
+        queue: str,
+        *,
+        from_offset: int | None = None,
+        until_offset: int | None = None,
+        from_ms: int | None = None,
+        most: int,
+    ) -> HistoryPage:
+        history.check(from_offset, until_offset, most)
+        known = await self._registry.get(queue, is_fresh=True)
+        return await self._history.page(history.Sought(known.number, from_ms, most), from_offset, until_offset)
+
+    async def live(
+        self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
+    ) -> LivePage:
+        look = listing.Look(after, most, with_bodies, is_told)
+        listing.start(look)
+        await self._present(queue)
+        return await self._registry.run(
+            queue, lambda known: listing.live(self._database, self._history, known, look, self.now_ms())
+        )
+
+    async def history_shards(self) -> list[HistorySpan]:
+        return [await self._history.span()]
+
+    async def shard_history(
+        self,
+        shard: int,
+        *,
+        from_offset: int | None = None,
+        until_offset: int | None = None,
+        from_ms: int | None = None,
+        most: int,
+    ) -> HistoryPage:
+        history.check(from_offset, until_offset, most)
+        history.check_shard(shard)
+        return await self._history.page(history.Sought(None, from_ms, most), from_offset, until_offset)
+
+    async def history_offset_at(self, shard: int, at_ms: int) -> int:
+        history.check_shard(shard)
+        return await self._history.offset_at(at_ms)
+
+    async def history_offset_after(self, shard: int, from_offset: int, *, rows: int) -> int:
+        history.check_shard(shard)
+        return await self._history.offset_after(from_offset, rows=rows)
+
+    async def trim_history(self, shard: int, *, before: int) -> int:
+        history.check_shard(shard)
+        return await self._history.trim(before=before)

@@ -1,0 +1,1 @@
+"""The PostgreSQL store and whatever stands on it, with a real PostgreSQL."""

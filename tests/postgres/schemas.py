@@ -1,0 +1,57 @@
+"""An empty schema for each test, without making one: what the test before has left is removed."""
+
+import asyncio
+from functools import cache
+
+import psycopg
+
+from penstock.store.postgres import migrate
+from penstock.store.postgres.database import Database, PostgresSettings
+from tests.postgres.servers import shared_server
+
+_TABLES = (
+    "ready", "marked", "leased", "lease", "line", "dedup", "sender", "sent", "operation", "escalation", "history",
+)  # fmt: skip
+_ALONE_S = 0.002
+
+
+@cache
+def _settings() -> PostgresSettings:
+    """Make a database with our schema, once for all tests of this process."""
+    # Nothing is waited for that only a crash of PostgreSQL could lose: no story has one, and there are thousands of
+    # commits. What is promised about crashes is tested where there are some.
+    url = shared_server().new_database() + "&options=-c%20synchronous_commit%3Doff"
+    settings = PostgresSettings(url=url, may_lose=True)
+
+    async def make() -> None:
+        connection = await Database(settings).connect()
+        await migrate.migrate(connection, settings.schema)
+        await connection.close()
+
+    asyncio.run(make())
+    return settings
+
+
+def empty_schema() -> PostgresSettings:
+    """Return where to find a schema that has nothing in it."""
+    settings = _settings()
+    with psycopg.connect(settings.url) as connection:
+        lanes = connection.execute("SELECT unnest(lanes)::regclass::text FROM penstock.queue").fetchall()
+        for name in _TABLES:
+            connection.execute(f"DELETE FROM penstock.{name}".encode())
+        for (lane,) in lanes:
+            connection.execute(f"DROP SEQUENCE {lane}".encode())
+        connection.execute("DELETE FROM penstock.queue")
+        connection.execute("UPDATE penstock.moment SET at_ms = 0, period_began_at_ms = 0")
+    return settings
+
+
+async def until_alone(settings: PostgresSettings) -> None:
+    """Return when the database has noticed that no store is there any more."""
+    lock = f"SELECT pg_try_advisory_lock(hashtext('{settings.schema}.alone'), 0)".encode()
+    async with await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as connection:
+        while True:
+            found = await (await connection.execute(lock)).fetchone()
+            if found is not None and found[0]:
+                return
+            await asyncio.sleep(_ALONE_S)
