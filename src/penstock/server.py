@@ -333,7 +333,10 @@ async def run(
                 await _watch_until_told(told, health)
                 write_note(SERVER_STOPPING)
                 application.stop()
-                await asyncio.gather(_drain(listener, settings, told), drain_kafka())
+                async with asyncio.TaskGroup() as draining:
+                    draining.create_task(drain_kafka())
+                    # At once, not in a task: the answers to long polls are to be the last of their connections.
+                    await _drain(listener, settings, told)
         write_note(SERVER_STOPPED)
 
 
