@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import Bench, Row, Workload, core, log, number, pipeline, pipeline_source, server, store, streams
-from bench import Bench, Row, Workload, core, log, number, pipeline, pipeline_source, server, sqs, store
+from bench import Bench, Row, Workload, core, log, number, pipeline, pipeline_source, server, sqs, store, streams
 
 REPORTS: dict[str, Sequence[Workload]] = {
     "The log, beside a plain loop of write and fdatasync": log.WORKLOADS,

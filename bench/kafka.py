@@ -30,7 +30,18 @@ WAIT_S = 120.0
 
 class Broker:
     def __init__(self, data: Path) -> None:
-        command = ["serve", "--port", "0", "--kafka", "--kafka-port", "0", "--data", str(data), "--log-level", "warning"]
+        command = [
+            "serve",
+            "--port",
+            "0",
+            "--kafka",
+            "--kafka-port",
+            "0",
+            "--data",
+            str(data),
+            "--log-level",
+            "warning",
+        ]
         self.process = subprocess.Popen([sys.executable, "-m", "penstock", *command], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -118,7 +129,8 @@ def latency_ms(servers: str, topic: str, rate: int, seconds: float) -> list[floa
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "linger.ms": 0})
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "latency", "fetch.wait.max.ms": 500})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    count, found = int(rate * seconds), []
+    count = int(rate * seconds)
+    found: list[float] = []
 
     def read() -> None:
         while len(found) < count:

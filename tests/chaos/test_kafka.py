@@ -40,8 +40,7 @@ def test_records_of_an_idempotent_producer_outlive_many_kills(seed: int, tmp_pat
 def test_only_the_last_record_of_each_key_is_left_after_cleaning(tmp_path: Path) -> None:
     topic = "keyed"
     with Broker(tmp_path / "data") as broker:
-        settings = {"segment_bytes": 16_384, "min_cleanable_dirty_ratio": 0.01}
-        create(broker.servers, topic, cleanup_policy="compact", **settings)
+        create(broker.servers, topic, cleanup_policy="compact", segment_bytes=16_384, min_cleanable_dirty_ratio=0.01)
         made = producer(broker.servers, batch_num_messages=20)
         for number in range(1_000):
             made.produce(topic, b"%d" % number + bytes(50), key=b"key-%d" % (number % 10))
@@ -52,7 +51,7 @@ def test_only_the_last_record_of_each_key_is_left_after_cleaning(tmp_path: Path)
         # The cleaner looks every half minute; the newest segment is never cleaned.
         for _attempt in range(120):
             found: dict[bytes, bytes] = {}
-            seen = []
+            seen: list[int] = []
             with consumer(broker.servers, fetch_wait_max_ms=50) as reader:
                 reader.assign([TopicPartition(topic, 0, 0)])
                 while not seen or seen[-1] < 999:

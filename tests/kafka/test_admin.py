@@ -4,14 +4,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    ResourceType,
-)
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from penstock.api.kafka.configs import CONFIGS, FIXED
 from tests.kafka.brokers import Broker

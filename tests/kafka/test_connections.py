@@ -249,7 +249,7 @@ async def test_a_server_that_stops_finishes_what_changes_something_and_cuts_wait
         stage.gate.set()
         assert await producer.answer() == b"<wait 1>"
         assert await producer.is_closed()
-        assert await draining == [0]
+        assert [*await draining] == [0]
 
 
 async def test_a_server_in_a_hurry_says_how_many_requests_it_cut_off() -> None:

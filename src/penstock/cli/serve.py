@@ -93,12 +93,8 @@ def serve(
         # Only this command needs the whole server.
         from penstock.server import serve as run
 
-        kafka_addresses: list[str] = []
-        run(
-            settings,
-            announce=lambda address: _greet(address, settings, kafka_addresses),
-            announce_kafka=kafka_addresses.append,
-        )
+        listeners: list[str] = []
+        run(settings, announce=lambda address: _greet(address, settings, listeners), announce_kafka=listeners.append)
 
 
 def _greet(address: str, settings: ServerSettings, kafka_addresses: list[str]) -> None:

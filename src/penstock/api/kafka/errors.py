@@ -10,6 +10,7 @@ from penstock.broker.groups import (
     GroupFull,
     GroupNotEmpty,
     GroupNotFound,
+    GroupsStopping,
     IllegalGeneration,
     InconsistentProtocol,
     MemberIdNeeded,
@@ -107,6 +108,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InconsistentProtocol: ErrorCode.inconsistent_group_protocol,
     BadSessionTimeout: ErrorCode.invalid_session_timeout,
     GroupFull: ErrorCode.group_max_size_reached,
+    GroupsStopping: ErrorCode.coordinator_not_available,
     TooManyGroups: ErrorCode.coordinator_not_available,
     MemberTooLarge: ErrorCode.invalid_request,
     GroupNotFound: ErrorCode.group_id_not_found,
@@ -120,7 +122,7 @@ REFUSALS = tuple(_CODES)
 _BY_KIND: dict[type, ErrorCode] = {**_CODES}
 
 # For members of a group, what a disk cannot take now is a coordinator that cannot be had now: they know what to do.
-_COORDINATOR = {
+_COORDINATOR: dict[type, ErrorCode] = {
     LogFull: ErrorCode.coordinator_not_available,
     LogBusy: ErrorCode.coordinator_not_available,
     LogClosed: ErrorCode.coordinator_not_available,
@@ -137,7 +139,7 @@ def code_of(error: Exception) -> ErrorCode:
 
 
 def group_code_of(error: Exception) -> ErrorCode:
-    return next((code for kind, code in _COORDINATOR.items() if isinstance(error, kind)), None) or code_of(error)
+    return _COORDINATOR.get(type(error)) or code_of(error)
 
 
 def code_of_row(error: Exception | None) -> int:
