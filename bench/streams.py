@@ -31,7 +31,7 @@ from penstock.runtime.workers import ThreadWorkers
 from penstock.streams.settings import TopicSettings
 
 MESSAGE_BYTES = 256
-ROUNDS = 5
+ROUNDS = 3
 TOPIC = "bench"
 WAIT_S = 60.0
 
