@@ -68,6 +68,7 @@ from penstock.telemetry import (
     SERVER_STARTED,
     SERVER_STOPPED,
     SERVER_STOPPING,
+    STORE_DOUBTFUL,
 )
 
 if TYPE_CHECKING:
@@ -262,6 +263,8 @@ async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> Async
         watching(settings.store, settings.postgres_schema) if is_watched else nullcontext() as vitals,
         transactions(store, database, asyncio.to_thread) as within,
     ):
+        for doubt in store.doubts:
+            runtime.note(STORE_DOUBTFUL, reason=doubt)
         yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
 
 
