@@ -17,7 +17,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -68,6 +68,7 @@ from penstock.telemetry import (
     SERVER_STARTED,
     SERVER_STOPPED,
     SERVER_STOPPING,
+    STORE_DOUBTFUL,
 )
 
 if TYPE_CHECKING:
@@ -150,16 +151,23 @@ class Application:
 
 @asynccontextmanager
 async def open_application(
-    settings: ServerSettings, access: Access | None = None, *, kafka: str | None = None
+    settings: ServerSettings,
+    access: Access | None = None,
+    *,
+    kafka: str | None = None,
+    is_watched: bool = False,
 ) -> AsyncIterator[Application]:
     """Open the store and whatever stands on it; nothing listens yet.
 
     Without ``access`` everybody may do everything: whoever can open the folder can do that anyway. ``kafka`` is where
-    Kafka clients will find it, if they are served.
+    Kafka clients will find it, if they are served. A database ``is_watched`` over a connection of its own, for health
+    and metrics.
     """
     async with (
-        _open_store(settings) as kept,
-        open_queues(kept.store, kept.runtime, waiting_max=settings.waiting_max) as queues,
+        _open_store(settings, is_watched=is_watched) as kept,
+        open_queues(
+            kept.store, kept.runtime, waiting_max=settings.waiting_max, is_tidied=settings.is_on_postgres
+        ) as queues,
         _open_streams(settings, kept.runtime, kafka) as streams,
     ):
         service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
@@ -212,9 +220,9 @@ class Kept:
 
 
 @asynccontextmanager
-async def _open_store(settings: ServerSettings) -> AsyncIterator[Kept]:
+async def _open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
     if settings.is_on_postgres:
-        async with _open_postgres(settings) as kept:
+        async with _open_postgres(settings, is_watched=is_watched) as kept:
             yield kept
         return
     if settings.store_folder is None:
@@ -230,7 +238,7 @@ async def _open_store(settings: ServerSettings) -> AsyncIterator[Kept]:
 
 
 @asynccontextmanager
-async def _open_postgres(settings: ServerSettings) -> AsyncIterator[Kept]:
+async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
     try:
         # The driver is an extra: who keeps messages in a folder needs none.
         from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
@@ -252,9 +260,11 @@ async def _open_postgres(settings: ServerSettings) -> AsyncIterator[Kept]:
         await PostgresStore.open(
             database, clock=runtime.clock, dice=runtime.dice, may_migrate=settings.postgres_migrates
         ) as store,
-        watching(settings.store, settings.postgres_schema) as vitals,
+        watching(settings.store, settings.postgres_schema) if is_watched else nullcontext() as vitals,
         transactions(store, database, asyncio.to_thread) as within,
     ):
+        for doubt in store.doubts:
+            runtime.note(STORE_DOUBTFUL, reason=doubt)
         yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
 
 
@@ -323,7 +333,7 @@ async def run(
     health = Health()
     shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
     async with listening(doors, shared, tls) as listener, following(keys, write_note):
-        async with open_application(settings, keys.access, kafka=kafka) as application:
+        async with open_application(settings, keys.access, kafka=kafka, is_watched=True) as application:
             _connect(application, shared, keys.access, health, settings)
             async with _listening_for_kafka(application, keys.access, settings, kafka_doors, tls) as drain_kafka:
                 write_note(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
