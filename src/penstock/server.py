@@ -16,12 +16,12 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 from starlette.routing import Route
@@ -357,7 +357,7 @@ async def _listening_for_kafka(
     settings: ServerSettings,
     doors: list[socket.socket],
     tls: ssl.SSLContext | None,
-) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
     """Serve Kafka clients, if they are to be; what is yielded lets them go."""
     streams = application.streams
     if streams is None:
