@@ -98,7 +98,6 @@ async def _open_application(settings: ServerSettings) -> AsyncIterator["Opened"]
     async with open_application(settings) as application:
         health = Health()
         health.look = application.journals
-        health.vitals = application.vitals
         asgi, now_ms = application.rest(health.routes()), application.queues.now_ms
         yield Opened(asgi, application.stop, application.transactions, now_ms)
 

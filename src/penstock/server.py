@@ -16,8 +16,8 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -67,6 +67,7 @@ from penstock.telemetry import (
     SERVER_STARTED,
     SERVER_STOPPED,
     SERVER_STOPPING,
+    STORE_DOUBTFUL,
 )
 
 if TYPE_CHECKING:
@@ -151,16 +152,23 @@ class Application:
 
 @asynccontextmanager
 async def open_application(
-    settings: ServerSettings, access: Access | None = None, *, kafka: str | None = None
+    settings: ServerSettings,
+    access: Access | None = None,
+    *,
+    kafka: str | None = None,
+    is_watched: bool = False,
 ) -> AsyncIterator[Application]:
     """Open the store and whatever stands on it; nothing listens yet.
 
     Without ``access`` everybody may do everything: whoever can open the folder can do that anyway. ``kafka`` is where
-    Kafka clients will find it, if they are served.
+    Kafka clients will find it, if they are served. A database ``is_watched`` over a connection of its own, for health
+    and metrics.
     """
     async with (
-        _open_store(settings) as kept,
-        open_queues(kept.store, kept.runtime, waiting_max=settings.waiting_max) as queues,
+        _open_store(settings, is_watched=is_watched) as kept,
+        open_queues(
+            kept.store, kept.runtime, waiting_max=settings.waiting_max, is_tidied=settings.is_on_postgres
+        ) as queues,
         _open_streams(settings, kept.runtime, kafka) as streams,
     ):
         service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
@@ -200,9 +208,9 @@ class Kept:
 
 
 @asynccontextmanager
-async def _open_store(settings: ServerSettings) -> AsyncIterator[Kept]:
+async def _open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
     if settings.is_on_postgres:
-        async with _open_postgres(settings) as kept:
+        async with _open_postgres(settings, is_watched=is_watched) as kept:
             yield kept
         return
     if settings.store_folder is None:
@@ -218,7 +226,7 @@ async def _open_store(settings: ServerSettings) -> AsyncIterator[Kept]:
 
 
 @asynccontextmanager
-async def _open_postgres(settings: ServerSettings) -> AsyncIterator[Kept]:
+async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
     try:
         # The driver is an extra: who keeps messages in a folder needs none.
         from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
@@ -240,9 +248,11 @@ async def _open_postgres(settings: ServerSettings) -> AsyncIterator[Kept]:
         await PostgresStore.open(
             database, clock=runtime.clock, dice=runtime.dice, may_migrate=settings.postgres_migrates
         ) as store,
-        watching(settings.store, settings.postgres_schema) as vitals,
+        watching(settings.store, settings.postgres_schema) if is_watched else nullcontext() as vitals,
         transactions(store, database, asyncio.to_thread) as within,
     ):
+        for doubt in store.doubts:
+            runtime.note(STORE_DOUBTFUL, reason=doubt)
         yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
 
 
@@ -311,7 +321,7 @@ async def run(
     health = Health()
     shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
     async with listening(doors, shared, tls) as listener, following(keys, write_note):
-        async with open_application(settings, keys.access, kafka=kafka) as application:
+        async with open_application(settings, keys.access, kafka=kafka, is_watched=True) as application:
             _connect(application, shared, keys.access, health, settings)
             async with _listening_for_kafka(application, keys.access, settings, kafka_doors, tls) as drain_kafka:
                 write_note(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
@@ -321,7 +331,10 @@ async def run(
                 await _watch_until_told(told, health)
                 write_note(SERVER_STOPPING)
                 application.stop()
-                await asyncio.gather(_drain(listener, settings, told), drain_kafka())
+                async with asyncio.TaskGroup() as draining:
+                    draining.create_task(drain_kafka())
+                    # At once, not in a task: the answers to long polls are to be the last of their connections.
+                    await _drain(listener, settings, told)
         write_note(SERVER_STOPPED)
 
 
@@ -332,7 +345,7 @@ async def _listening_for_kafka(
     settings: ServerSettings,
     doors: list[socket.socket],
     tls: ssl.SSLContext | None,
-) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
     """Serve Kafka clients, if they are to be; what is yielded lets them go."""
     streams = application.streams
     if streams is None:

@@ -99,6 +99,12 @@ SERVER_CUT_OFF = Note(
     "answered. What they asked for may have been done.",
 )
 SERVER_STOPPED = Note("server.stopped", "info", "Everything is closed and the journal is clean.")
+STORE_DOUBTFUL = Note(
+    "store.doubtful",
+    "warning",
+    "The database is configured so that a crash may lose what it has confirmed; says by which setting. `--may-lose` "
+    "says that you know.",
+)
 SERVER_FILES_LIMITED = Note(
     "server.files_limited",
     "warning",
@@ -132,6 +138,7 @@ NOTES: tuple[Note, ...] = (
     SERVER_STOPPING,
     SERVER_CUT_OFF,
     SERVER_STOPPED,
+    STORE_DOUBTFUL,
     SERVER_FILES_LIMITED,
 )
 

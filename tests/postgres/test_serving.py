@@ -8,6 +8,8 @@ from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli import app
+from penstock.server import open_application
+from penstock.settings import ServerSettings
 from tests.cli.servers import Served
 from tests.postgres.servers import shared_server
 
@@ -16,6 +18,7 @@ def _penstock(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
+@pytest.mark.slow
 def test_a_server_keeps_its_messages_in_the_database(tmp_path: Path) -> None:
     dsn = shared_server().new_database()
     with Served(tmp_path / "a", "--store", dsn) as server, penstock.connect(server.url) as client:
@@ -56,3 +59,14 @@ def test_a_database_that_is_not_there_is_a_sentence(tmp_path: Path, monkeypatch:
         done = _penstock(*arguments, "--store", dsn)
         assert done.exit_code == 69, done.output
         assert "secret" not in done.output
+
+
+@pytest.mark.real_time
+async def test_a_database_that_may_lose_is_refused_or_doubted(caplog: pytest.LogCaptureFixture) -> None:
+    dsn = shared_server().new_database()
+    doubtful = f"{dsn}&options=-csynchronous_commit%3Doff"
+    async with open_application(ServerSettings(store=doubtful)):
+        assert "synchronous_commit is off" in caplog.text
+    caplog.clear()
+    async with open_application(ServerSettings(store=doubtful, postgres_may_lose=True)):
+        assert "synchronous_commit" not in caplog.text
