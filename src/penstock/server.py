@@ -332,7 +332,7 @@ async def run(
                 write_note(SERVER_STOPPING)
                 application.stop()
                 async with asyncio.TaskGroup() as draining:
-                    draining.create_task(drain_kafka())
+                    draining.create_task(drain_kafka(told.to_hurry))
                     # At once, not in a task: the answers to long polls are to be the last of their connections.
                     await _drain(listener, settings, told)
         write_note(SERVER_STOPPED)
@@ -345,12 +345,12 @@ async def _listening_for_kafka(
     settings: ServerSettings,
     doors: list[socket.socket],
     tls: ssl.SSLContext | None,
-) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
+) -> AsyncIterator[Callable[[asyncio.Event], Coroutine[Any, Any, None]]]:
     """Serve Kafka clients, if they are to be; what is yielded lets them go."""
     streams = application.streams
     if streams is None:
 
-        async def nothing() -> None:
+        async def nothing(_hurry: asyncio.Event) -> None:
             pass
 
         yield nothing
@@ -377,8 +377,8 @@ async def _listening_for_kafka(
             timed_out=shared.timed_out,
         )
 
-        async def drain() -> None:
-            cut_off = await listener.drain(settings.stop_timeout_s)
+        async def drain(hurry: asyncio.Event) -> None:
+            cut_off = await listener.drain(settings.stop_timeout_s, hurry)
             if cut_off:
                 write_note(SERVER_CUT_OFF, requests=cut_off)
 
