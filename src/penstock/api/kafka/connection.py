@@ -16,6 +16,7 @@ Laws of this file
 """
 
 import asyncio
+import ipaddress
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -194,6 +195,18 @@ class Connection(asyncio.BufferedProtocol):
         here = self._transport.get_extra_info("sockname")
         there = self._transport.get_extra_info("peername")
         return (here[0], here[1]), there[0] if there else ""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read what the client says: by TLS, or because there is no way."""
+        assert self._transport is not None
+        if self._transport.get_extra_info("ssl_object") is not None:
+            return True
+        _, client_host = self.addresses
+        try:
+            return ipaddress.ip_address(client_host).is_loopback
+        except ValueError:
+            return False
 
     # What the listener calls.
 

@@ -62,7 +62,7 @@ class Session:
         self._service = service
         self._connection = connection
         self._here, self._client_host = connection.addresses
-        self._login = Login(service.access)
+        self._login = Login(service.access, is_private=connection.is_private)
         # Held while batches are appended: see `producing`.
         self._turn = asyncio.Lock()
 
