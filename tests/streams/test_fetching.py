@@ -7,9 +7,10 @@ import pytest
 
 from penstock.broker.topics import FetchOne, TooManyFetches, Topics
 from penstock.log.interface import OffsetOutOfRange
+from penstock.log.recovery import LogCorrupted
 from penstock.streams.topic import PartitionNotFound, TopicNotFound
 from tests.simulation.world import Machine
-from tests.streams.small import TINY, bodies, look_after, records_of, running, values
+from tests.streams.small import FOLDER, TINY, bodies, look_after, records_of, running, values
 
 LARGE = 1 << 20
 
@@ -196,3 +197,14 @@ async def test_a_reader_goes_on_while_what_it_reads_is_dropped(machine: Machine)
         (answer,) = await topics.fetch([one(0)], bytes_max=LARGE)
         assert isinstance(answer.error, OffsetOutOfRange)
         assert answer.start_offset == 60
+
+
+async def test_a_damaged_segment_is_told_of_and_the_other_partitions_are_read(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await filled(topics, partitions=2, each=30)
+        machine.disk.flip_bit(f"{FOLDER}/partitions/1-0/{0:020}.log", 8 * 70)
+        damaged, whole = await topics.fetch([one(0), one(0, partition=1)], bytes_max=LARGE)
+        assert isinstance(damaged.error, LogCorrupted)
+        assert damaged.batches == []
+        assert records_of(whole.batches)[0].value == b"0"
+        assert len(await bodies(topics, partition=1)) == 60
