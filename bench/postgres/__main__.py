@@ -38,14 +38,14 @@ def main(
     results: Annotated[Path | None, typer.Option("--json", help="Write the results to a file.", dir_okay=False)] = None,
 ) -> None:
     """Measure the PostgreSQL store beside PGMQ, Procrastinate and PgQueuer."""
-    console = Console(width=132)
+    console, errors = Console(width=132), Console(stderr=True, width=132)
     peer = pgmq()
     if peer is None:
         console.print(PGMQ_MISSING)
     sides: list[Side] = [ours.SIDE, *([peer] if peer else [])]
     chosen = only or WORKLOADS
     with Server(version, options=OPTIONS) as server:
-        bench = Bench(server, sides, seconds, rounds)
+        bench = Bench(server, sides, seconds, rounds, lambda line: errors.print(_told(line), highlight=False))
         if "throughput" in chosen:
             report.throughput(bench, batch or report.BATCHES)
         if "worker" in chosen:
@@ -64,6 +64,10 @@ def main(
     console.print("  " + ", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False)
     if results:
         results.write_text(json.dumps({"machine": machine, "lines": [asdict(line) for line in bench.lines]}, indent=2))
+
+
+def _told(line: Line) -> str:
+    return f"{line.workload}, {line.side}: {number(line.figure)} {line.unit}"
 
 
 def _table(lines: list[Line]) -> Table:

@@ -6,7 +6,7 @@ dropped after it, so that nobody pays for what another has left.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
@@ -41,6 +41,8 @@ class Bench:
     sides: Sequence[Side]
     seconds: float
     rounds: int
+    # Told each figure when there is one: the table comes at the end, which may be an hour away.
+    tell: Callable[[Line], None]
     lines: list[Line] = field(default_factory=list)
 
     @contextmanager
@@ -54,7 +56,9 @@ class Bench:
                 connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
     def add(self, workload: str, side: str, figures: Sequence[float], unit: str, remark: str = "") -> None:
-        self.lines.append(Line(workload, side, median(figures), unit, remark))
+        line = Line(workload, side, median(figures), unit, remark)
+        self.lines.append(line)
+        self.tell(line)
 
     def turns(self) -> Iterator[Side]:
         """Every side once in each round, another first each time."""
@@ -94,7 +98,7 @@ def worker(bench: Bench, count: int, ours: jobs.Measure | None) -> None:
     measures = {**({"Penstock": ours} if ours else {}), **jobs.PEERS}
     for name, measure in measures.items():
         # A peer that does a few hundred a second needs fewer of them to be measured.
-        fewer = count // 10 if name == "Procrastinate" else count
+        fewer = max(1_000, count // 10) if name == "Procrastinate" else count
         figures: list[float] = []
         for _ in range(bench.rounds):
             with bench.database() as dsn:

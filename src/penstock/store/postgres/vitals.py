@@ -1,7 +1,7 @@
 """How the database is, seen from outside the store: dead rows, and who keeps them from being cleared away.
 
 A snapshot that stays open for long, of a forgotten `BEGIN` or a slow report, keeps VACUUM from removing rows that
-everybody else has done with, in every table of the database. Leases stay quick all the same; the disk fills. So the
+everybody else has done with, in every table of the database, and the disk fills. So the
 oldest snapshot and its process are shown, for whoever is to end it.
 
 The connection is one of its own: it must answer when all of the store's are busy.
