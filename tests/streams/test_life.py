@@ -155,5 +155,4 @@ def test_the_lives_are_eventful() -> None:
         life = Life(seed)
         simulate(life.run, seed=seed)
         totals = {name: total + life.counts[name] for name, total in totals.items()}
-    assert min(totals.values()) >= 2, totals
     assert all(totals.values()), totals
