@@ -1,6 +1,7 @@
 """An empty schema for each test, without making one: what the test before has left is removed."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import psycopg
@@ -28,7 +29,9 @@ def _settings() -> PostgresSettings:
         await migrate.migrate(connection, settings.schema)
         await connection.close()
 
-    asyncio.run(make())
+    # A test may have a loop of its own running already.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(make())).result()
     return settings
 
 

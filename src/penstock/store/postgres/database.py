@@ -19,12 +19,24 @@ from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection, errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from penstock.store.postgres.columns import DUMPERS
 from penstock.store.postgres.statements import Function, check_schema, function, statement
 
 _RETRIES_MAX = 20
+# Every statement has one good plan, by an index. A table of messages is empty now and has millions of rows a minute
+# later, before PostgreSQL has counted them: a plan for an empty table must not be kept.
+_PLANS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+_PLANS_HERE = ";".join(f"SET LOCAL {name} = {value}" for name, value in _PLANS.items()).encode()
 Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 
@@ -64,8 +76,9 @@ class Database:
 
     async def connect(self) -> AsyncConnection:
         """Open a connection that the caller owns."""
+        url = self.settings.url if self.settings.is_pooled else _with_plans(self.settings.url)
         try:
-            connection = await AsyncConnection.connect(self.settings.url, autocommit=True)
+            connection = await AsyncConnection.connect(url, autocommit=True)
         except psycopg.OperationalError as error:
             raise Lost(str(error)) from error
         connection.prepare_threshold = None if self.settings.is_pooled else 2
@@ -141,6 +154,8 @@ class Database:
         for _ in range(_RETRIES_MAX):
             try:
                 async with self.connection() as connection:
+                    if self.settings.is_pooled:
+                        return await _execute_pooled(connection, text, values)
                     return await _execute(connection, text, values)
             except _AGAIN as error:
                 again = error
@@ -155,6 +170,25 @@ async def _execute(connection: AsyncConnection, text: bytes, values: Arguments) 
         if connection.closed:
             raise Lost(str(error)) from error
         raise
+
+
+async def _execute_pooled(connection: AsyncConnection, text: bytes, values: Arguments) -> list[Any]:
+    """As `_execute`, on a connection that is somebody else's after the transaction."""
+    try:
+        async with connection.transaction():
+            await connection.execute(_PLANS_HERE)
+            return await _execute(connection, text, values)
+    except psycopg.OperationalError as error:
+        if connection.closed:
+            raise Lost(str(error)) from error
+        raise
+
+
+def _with_plans(url: str) -> str:
+    """Return how to connect so that statements are planned as they were meant to be."""
+    given = conninfo_to_dict(url)
+    ours = " ".join(f"-c {name}={value}" for name, value in _PLANS.items())
+    return make_conninfo(**{**given, "options": f"{ours} {given.get('options') or ''}".strip()})
 
 
 async def check_durable(connection: AsyncConnection, *, may_lose: bool) -> list[str]:

@@ -254,13 +254,12 @@ class PostgresStore:
         if known.settings.is_paused:
             await self._registry.check(known)
             return None, False
+        asked = {"want": want, "lease_ms": length_ms, "token": token, "now_ms": now_ms}
         try:
-            found = await leasing.lease(
-                self._database, known, want=want, lease_ms=length_ms, token=token, now_ms=now_ms
-            )
+            found = await leasing.lease(self._database, known, **asked)
         except Lost:
             await self._give_back(known, token)
-            raise
+            found = await leasing.lease(self._database, known, **asked)
         if not found.length:
             return None, bool(found.has_spent)
         if found.homes is not None:

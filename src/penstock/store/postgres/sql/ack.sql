@@ -3,10 +3,7 @@ CREATE OR REPLACE FUNCTION penstock.ack(
     p_queue integer, p_version bigint, p_now bigint, p_leases bigint[], p_tokens bigint[], p_rows integer[],
     p_outlives boolean, p_is_fifo boolean, p_history smallint, p_period integer, p_operation bigint
 ) RETURNS bytea
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_front bigint := pg_current_xact_id()::text::bigint << 24;
     -- With p_outlives a receipt is good although its time is over, as long as nobody else has the message.

@@ -4,10 +4,7 @@ CREATE OR REPLACE FUNCTION penstock.ack_lease(
     p_queue integer, p_version bigint, p_now bigint, p_lease bigint, p_token bigint, p_count integer,
     p_history smallint, p_period integer, p_operation bigint
 ) RETURNS integer
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_lease penstock.lease;
     v_front bigint := pg_current_xact_id()::text::bigint << 24;

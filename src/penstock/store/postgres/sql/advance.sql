@@ -4,10 +4,7 @@ CREATE OR REPLACE FUNCTION penstock.advance(
     p_queue integer, p_now bigint, p_from bigint, p_deliveries_max integer, p_aging_ms bigint[], p_is_fifo boolean,
     p_most integer, OUT next_ms bigint, OUT has_spent boolean
 )
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_leases bigint[];
     v_rows integer[];

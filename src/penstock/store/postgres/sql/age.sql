@@ -2,10 +2,7 @@
 CREATE OR REPLACE FUNCTION penstock.age(
     p_queue integer, p_now bigint, p_tier smallint, p_aging_ms bigint, p_most integer
 ) RETURNS bytea[]
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_groups bytea[];
     v_plain bigint;

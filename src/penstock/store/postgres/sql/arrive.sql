@@ -2,10 +2,7 @@
 CREATE OR REPLACE FUNCTION penstock.arrive(
     p_queue integer, p_now bigint, p_is_fifo boolean, p_rows penstock.marked[]
 ) RETURNS void
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_lanes oid[];
     v_groups bytea[];

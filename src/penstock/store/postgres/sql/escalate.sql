@@ -4,10 +4,7 @@ CREATE OR REPLACE FUNCTION penstock.escalate(
     p_tier smallint, p_until_ms bigint, p_actor text, p_reason text, p_is_fifo boolean, p_kept_max integer,
     OUT moved text[], OUT others text[]
 )
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_groups bytea[];

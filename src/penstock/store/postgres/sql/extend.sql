@@ -3,10 +3,7 @@ CREATE OR REPLACE FUNCTION penstock.extend(
     p_queue integer, p_version bigint, p_now bigint, p_leases bigint[], p_tokens bigint[], p_rows integer[],
     p_lease_ms bigint
 ) RETURNS bytea
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_good record;
     v_until bigint := p_now + p_lease_ms;

@@ -6,10 +6,7 @@ CREATE OR REPLACE FUNCTION penstock.hand_out(
     OUT first_leased_ms bytea, OUT homes integer[], OUT home_keys bigint[], OUT home_sent_at_ms bigint[],
     OUT home_deliveries integer[]
 )
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     WITH chosen AS MATERIALIZED (

@@ -5,10 +5,7 @@ CREATE OR REPLACE FUNCTION penstock.hand_out_plain(
     OUT count integer, OUT keys bytea, OUT tiers bytea, OUT deliveries bytea, OUT sent_at_ms bytea, OUT sizes bytea,
     OUT bodies bytea, OUT attribute_sizes bytea, OUT attributes bytea
 )
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     WITH candidate AS MATERIALIZED (

@@ -4,10 +4,7 @@ CREATE OR REPLACE FUNCTION penstock.held(
     p_queue integer, p_now bigint, p_leases bigint[], p_tokens bigint[], p_rows integer[],
     OUT leases bigint[], OUT rows integer[], OUT deliveries integer[], OUT nths bigint[]
 )
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     SELECT array_agg(w.lease ORDER BY w.n), array_agg(w.row ORDER BY w.n), array_agg(l.deliveries ORDER BY w.n),

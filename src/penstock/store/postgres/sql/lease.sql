@@ -11,10 +11,7 @@ CREATE OR REPLACE FUNCTION penstock.lease(
     home_keys bigint[], home_sent_at_ms bigint[], home_deliveries integer[], plain_turns bigint[], firsts bigint[], active smallint[],
     xmin bigint, xmax bigint, next_ms bigint, has_spent boolean
 )
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_lease bigint := nextval('penstock.lease_number');

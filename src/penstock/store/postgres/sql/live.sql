@@ -1,9 +1,6 @@
 -- How many messages a queue holds; of those that nobody holds, no more are counted than asked for.
 CREATE OR REPLACE FUNCTION penstock.live(p_queue integer, p_most bigint) RETURNS bigint
-LANGUAGE plpgsql STABLE
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT count(*) FROM (SELECT 1 FROM penstock.ready WHERE queue = p_queue LIMIT p_most) AS message)
         + (SELECT count(*) FROM (SELECT 1 FROM penstock.marked WHERE queue = p_queue LIMIT p_most) AS message)

@@ -1,9 +1,6 @@
 -- Lock leases in the order of their numbers, if they are there; nobody else changes what is in them until the end.
 CREATE OR REPLACE FUNCTION penstock.lock_leases(p_queue integer, p_leases bigint[]) RETURNS void
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM penstock.lease AS e
     JOIN (SELECT DISTINCT number FROM unnest(p_leases) AS number ORDER BY number) AS w ON w.number = e.number

@@ -1,9 +1,6 @@
 -- When, by the clock alone, something happens next in a queue; NULL if nothing ever does.
 CREATE OR REPLACE FUNCTION penstock.next_ms(p_queue integer, p_from bigint, p_aging_ms bigint[]) RETURNS bigint
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_next bigint;
 BEGIN

@@ -1,10 +1,7 @@
 -- The turn in which the next message of a group is served: behind those of its own group, beside those of others.
 CREATE OR REPLACE FUNCTION penstock.next_turn(p_queue integer, p_tier smallint, p_group bytea, p_now bigint)
 RETURNS bigint
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_first bigint;
     v_last bigint;

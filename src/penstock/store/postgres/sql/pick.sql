@@ -1,10 +1,7 @@
 -- The next messages of a tier of a standard queue: the ungrouped by their age, and groups in turns with them.
 CREATE OR REPLACE FUNCTION penstock.pick(p_queue integer, p_tier smallint, p_quota integer, p_bound bigint, p_turn bigint)
 RETURNS TABLE (is_marked boolean, place tid, turn bigint, size bigint, is_plain boolean, key bigint)
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_first bigint;

@@ -2,10 +2,7 @@
 CREATE OR REPLACE FUNCTION penstock.pick_in_line(
     p_queue integer, p_tier smallint, p_quota integer, p_bound bigint, p_are_groups_last boolean
 ) RETURNS TABLE (is_marked boolean, place tid, turn bigint, size bigint, is_plain boolean, key bigint)
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_left integer := p_quota;

@@ -3,10 +3,7 @@ CREATE OR REPLACE FUNCTION penstock.redrive(
     p_queue integer, p_version bigint, p_into integer, p_into_version bigint, p_now bigint, p_keys bigint[],
     p_room bigint, p_is_fifo boolean, p_into_is_fifo boolean, p_history smallint, p_period integer
 ) RETURNS bigint[]
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_keys bigint[];
     v_rows penstock.marked[];

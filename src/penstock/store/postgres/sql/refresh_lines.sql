@@ -1,9 +1,6 @@
 -- Open or close groups of a FIFO queue, each at the tier it now belongs to; a group without messages is forgotten.
 CREATE OR REPLACE FUNCTION penstock.refresh_lines(p_queue integer, p_groups bytea[]) RETURNS void
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_group bytea;
     v_line penstock.line;

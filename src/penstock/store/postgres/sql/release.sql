@@ -5,10 +5,7 @@ CREATE OR REPLACE FUNCTION penstock.release(
     p_kind smallint, p_delay_ms bigint, p_rests bigint[], p_rolls float8[], p_error text, p_deliveries_max integer,
     p_is_fifo boolean, p_operation bigint
 ) RETURNS bytea
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_good record;
     v_times bigint[];

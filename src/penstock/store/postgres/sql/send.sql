@@ -5,10 +5,7 @@ CREATE OR REPLACE FUNCTION penstock.send(
     p_is_fifo boolean, p_dedup_until_ms bigint, p_room bigint,
     p_sender bigint, p_epoch bigint, p_sequence bigint, p_sends_max integer, p_operation bigint
 ) RETURNS bytea
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_lanes oid[] := penstock.enter(p_queue, p_version);
     -- NULL where the id is free: then the window is that of the message's life.

@@ -4,10 +4,7 @@ CREATE OR REPLACE FUNCTION penstock.settle_marked(
     p_queue integer, p_now bigint, p_keys bigint[], p_ending smallint, p_is_fifo boolean, p_history smallint,
     p_period integer
 ) RETURNS SETOF penstock.marked
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_front bigint := pg_current_xact_id()::text::bigint << 24;
     v_rows penstock.marked[];

@@ -1,9 +1,6 @@
 -- Messages have left these leases, once for each time a lease is named: those that hold nothing any more go.
 CREATE OR REPLACE FUNCTION penstock.shrink_leases(p_leases bigint[]) RETURNS void
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE penstock.lease AS e SET
         held = e.held - gone.count,

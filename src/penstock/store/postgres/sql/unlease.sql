@@ -4,10 +4,7 @@ CREATE OR REPLACE FUNCTION penstock.unlease(
     p_queue integer, p_now bigint, p_leases bigint[], p_rows integer[], p_kind smallint, p_visible_at_ms bigint[],
     p_error text, p_deliveries_max integer, p_is_fifo boolean
 ) RETURNS void
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_groups bytea[];
 BEGIN

@@ -1,9 +1,6 @@
 -- When, by the clock alone, something may become leasable next: a lease lapses, or a resting message wakes.
 CREATE OR REPLACE FUNCTION penstock.wakes_at_ms(p_queue integer) RETURNS bigint
-LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN least(
         (SELECT wakes_at_ms FROM penstock.lease WHERE queue = p_queue ORDER BY wakes_at_ms LIMIT 1),

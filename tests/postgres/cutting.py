@@ -1,0 +1,66 @@
+"""A wire to PostgreSQL that can be cut at the worst moment: when the server has committed and nobody has heard of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+_SOCKET = ".s.PGSQL.5432"
+_CHUNK = 65_536
+
+
+class Wire:
+    """Passes bytes on between clients and a server."""
+
+    def __init__(self, server: Path) -> None:
+        self._server = server
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cuts_answer = False
+        self._cuts_question = False
+        self.cuts = 0
+
+    def cut_next_answer(self) -> None:
+        """Break the connection over which the next answer comes, instead of passing it on."""
+        self._cuts_answer = True
+
+    def cut_next_question(self) -> None:
+        """Break the connection over which the next question comes, instead of passing it on."""
+        self._cuts_question = True
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream_writer = await asyncio.open_unix_connection(str(self._server / _SOCKET))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._pass(reader, upstream_writer, is_answer=False))
+                tasks.create_task(self._pass(upstream_reader, writer, is_answer=True))
+        except* (ConnectionError, EOFError):
+            pass
+        finally:
+            for each in (writer, upstream_writer):
+                each.close()
+                with suppress(ConnectionError):
+                    await each.wait_closed()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
+        while data := await reader.read(_CHUNK):
+            if is_answer and self._cuts_answer:
+                self._cuts_answer = False
+                self.cuts += 1
+                raise ConnectionAbortedError
+            if not is_answer and self._cuts_question:
+                self._cuts_question = False
+                self.cuts += 1
+                raise ConnectionAbortedError
+            writer.write(data)
+            await writer.drain()
+        raise EOFError
+
+
+@asynccontextmanager
+async def wire(url: str, folder: Path) -> AsyncIterator[tuple[Wire, str]]:
+    """Lay a wire to the server of a URL, and return it with the URL of its other end."""
+    (server,) = parse_qs(urlsplit(url).query)["host"]
+    laid = Wire(Path(server))
+    async with await asyncio.start_unix_server(laid.serve, str(folder / _SOCKET)):
+        yield laid, url.replace(server, str(folder))
