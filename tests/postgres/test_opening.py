@@ -1,0 +1,105 @@
+"""How a store comes to its database: schemas, their versions, and servers that promise too little."""
+
+import asyncio
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from penstock.core.message import Drafts
+from penstock.core.settings import QueueSettings
+from penstock.store.postgres import migrate
+from penstock.store.postgres.database import Database, Lost, NotDurable, PostgresSettings, check_durable
+from penstock.store.postgres.migrate import SchemaMissing, plan
+from penstock.store.postgres.statements import BadSchema, migrations
+from penstock.store.postgres.store import PostgresStore
+from tests.postgres.schemas import empty_schema
+from tests.postgres.servers import Server, shared_server
+from tests.simulation.clock import SimClock, SimDice
+
+pytestmark = pytest.mark.real_time
+
+
+async def opened(settings: PostgresSettings, *, may_migrate: bool = True) -> PostgresStore:
+    return await PostgresStore.open(
+        settings, clock=SimClock(), dice=SimDice(), may_migrate=may_migrate, has_upkeep=False
+    )
+
+
+async def test_stores_that_open_at_once_make_their_schema_once() -> None:
+    settings = PostgresSettings(url=shared_server().new_database(), schema="queues_of_ours")
+    with pytest.raises(SchemaMissing, match="penstock migrate"):
+        await opened(settings, may_migrate=False)
+    stores = await asyncio.gather(*[opened(settings) for _ in range(3)])
+    await stores[0].create("orders", QueueSettings())
+    assert len(await stores[1].send("orders", Drafts(bodies=[b"a"]))) == 1
+    assert (await stores[2].counts("orders")).live == 1
+    for store in stores:
+        await store.close()
+    again = await opened(settings, may_migrate=False)
+    assert (await again.counts("orders")).live == 1
+    await again.close()
+
+
+async def test_a_plan_is_what_a_migration_does() -> None:
+    settings = PostgresSettings(url=shared_server().new_database())
+    async with await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as connection:
+        await connection.execute(plan().encode())
+        newest = migrations()[-1][0]
+        await connection.execute("INSERT INTO penstock.version (number) VALUES (%s)", (newest,))
+    store = await opened(settings, may_migrate=False)
+    await store.create("orders", QueueSettings())
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["", "Shop", "shop.x", 'x"; DROP', "1st", "x" * 42])
+def test_a_schema_called_otherwise_is_refused(name: str) -> None:
+    with pytest.raises(BadSchema, match="schema"):
+        PostgresSettings(url="postgresql:///shop", schema=name)
+
+
+async def test_a_database_that_is_not_there_is_lost() -> None:
+    url = shared_server().dsn_of("nowhere")
+    with pytest.raises(Lost, match="nowhere"):
+        await opened(PostgresSettings(url=url))
+
+
+async def test_a_server_that_does_not_sync_is_refused_unless_that_is_allowed() -> None:
+    with Server(options={"fsync": "off"}) as server:
+        settings = PostgresSettings(url=server.dsn)
+        with pytest.raises(NotDurable, match="fsync"):
+            await opened(settings)
+        store = await opened(replace(settings, may_lose=True))
+        await store.close()
+
+
+async def test_a_server_that_answers_too_soon_is_doubted() -> None:
+    settings = empty_schema()
+    connection = await Database(settings).connect()
+    async with connection:
+        (doubt,) = await check_durable(connection, may_lose=False)
+        assert "synchronous_commit" in doubt
+        assert await check_durable(connection, may_lose=True) == []
+
+
+async def test_a_store_behind_a_pooler_does_all_verbs_without_a_connection_of_its_own() -> None:
+    settings = replace(empty_schema(), is_pooled=True)
+    store = await opened(settings, may_migrate=False)
+    await store.create("orders", QueueSettings())
+    await store.send("orders", Drafts(bodies=[b"a", b"b"]))
+    delivery = await store.lease("orders", want=2)
+    assert delivery is not None
+    assert len(await store.ack("orders", delivery.receipts())) == 2
+    assert (await store.counts("orders")).live == 0
+    with psycopg.connect(settings.url) as connection:
+        prepared = connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()
+    assert prepared == (0,)
+    await store.close()
+
+
+async def test_migrating_twice_changes_nothing() -> None:
+    settings = empty_schema()
+    connection = await Database(settings).connect()
+    async with connection:
+        assert await migrate.migrate(connection, settings.schema) == migrations()[-1][0]
+        assert await migrate.migrate(connection, settings.schema) == migrations()[-1][0]

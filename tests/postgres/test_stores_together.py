@@ -1,0 +1,228 @@
+"""Several stores on one database, as several servers have them: they agree on queues, messages and the time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from penstock.core.message import Drafts
+from penstock.core.settings import QueueSettings
+from penstock.store.interface import Outcome, QueueNotFound
+from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.store import PostgresStore
+from tests.postgres.schemas import empty_schema
+from tests.simulation.clock import SimClock, SimDice
+
+pytestmark = pytest.mark.real_time
+
+
+class Together:
+    def __init__(self, settings: PostgresSettings) -> None:
+        self.settings = settings
+        self.clock = SimClock()
+        self.stores: list[PostgresStore] = []
+
+    async def store(self, *, seed: int = 0, clock: SimClock | None = None, has_upkeep: bool = False) -> PostgresStore:
+        store = await PostgresStore.open(
+            replace(self.settings, connections_max=3),
+            clock=clock or self.clock,
+            dice=SimDice(seed),
+            may_migrate=False,
+            has_upkeep=has_upkeep,
+        )
+        self.stores.append(store)
+        return store
+
+
+@asynccontextmanager
+async def together() -> AsyncIterator[Together]:
+    found = Together(empty_schema())
+    try:
+        yield found
+    finally:
+        for store in found.stores:
+            await store.close()
+
+
+async def test_what_one_store_does_to_a_queue_the_others_know_at_once() -> None:
+    async with together() as here:
+        first, second = await here.store(), await here.store(seed=1)
+        await first.create("orders", QueueSettings())
+        await second.send("orders", Drafts(bodies=[b"a"] * 3))
+        await first.change("orders", QueueSettings(lease_ms=1_000))
+        delivery = await second.lease("orders", want=1)
+        assert delivery is not None
+        assert delivery.until_ms == here.clock.now_ms() + 1_000
+        await first.change("orders", QueueSettings(is_paused=True))
+        assert await second.lease("orders", want=1) is None
+        await first.delete("orders")
+        with pytest.raises(QueueNotFound):
+            await second.send("orders", Drafts(bodies=[b"a"]))
+        await second.create("orders", QueueSettings(deliveries_max=7))
+        assert (await first.describe("orders")).settings.deliveries_max == 7
+        assert len(await first.send("orders", Drafts(bodies=[b"a"]))) == 1
+
+
+async def test_messages_are_leased_to_one_worker_of_any_store_and_none_is_lost() -> None:
+    async with together() as here:
+        stores = [await here.store(seed=seed) for seed in range(3)]
+        await stores[0].create("orders", QueueSettings())
+        sent = [b"%d" % number for number in range(600)]
+        acked: Counter[bytes] = Counter()
+
+        async def send(store: PostgresStore, part: list[bytes]) -> None:
+            for start in range(0, len(part), 20):
+                tiers = bytes(number % 5 for number in range(20))
+                await store.send("orders", Drafts(bodies=part[start : start + 20], tiers=tiers))
+
+        async def work(store: PostgresStore) -> None:
+            while acked.total() < len(sent):
+                delivery = await store.lease("orders", want=7)
+                if delivery is None:
+                    await asyncio.sleep(0.005)
+                    continue
+                outcomes = await store.ack("orders", delivery.receipts())
+                assert outcomes == [Outcome.DONE] * len(delivery)
+                acked.update(bytes(body) for body in delivery.bodies)
+
+        async with asyncio.TaskGroup() as tasks:
+            for nth, store in enumerate(stores):
+                tasks.create_task(send(store, sent[nth::3]))
+                tasks.create_task(work(store))
+                tasks.create_task(work(store))
+        assert acked == Counter(sent)
+
+
+async def test_a_group_in_order_is_held_by_one_worker_of_all_stores() -> None:
+    async with together() as here:
+        stores = [await here.store(seed=seed) for seed in range(2)]
+        await stores[0].create("line", QueueSettings(is_fifo=True))
+        found: dict[bytes, list[int]] = {b"a": [], b"b": [], b"c": []}
+        held: Counter[bytes] = Counter()
+
+        async def send(store: PostgresStore) -> None:
+            for number in range(20):
+                groups = list(found)
+                await store.send("line", Drafts(bodies=[b"%d" % number] * 3, groups=groups))
+
+        async def work(store: PostgresStore) -> None:
+            while sum(map(len, found.values())) < 60:
+                delivery = await store.lease("line", want=2)
+                if delivery is None:
+                    await asyncio.sleep(0.005)
+                    continue
+                assert delivery.groups is not None
+                for group in set(delivery.groups):
+                    assert held[group] == 0
+                    held[group] = 1
+                await asyncio.sleep(0)
+                for group, body in zip(delivery.groups, delivery.bodies, strict=True):
+                    found[group].append(int(bytes(body)))
+                for group in set(delivery.groups):
+                    held[group] = 0
+                await store.ack("line", delivery.receipts())
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(send(stores[0]))
+            for store in stores * 2:
+                tasks.create_task(work(store))
+        assert found == {group: list(range(20)) for group in found}
+
+
+async def test_the_latest_clock_is_the_time_of_all_stores() -> None:
+    async with together() as here:
+        slow, fast = SimClock(), SimClock()
+        fast.advance_ms(60_000)
+        first = await here.store(clock=fast)
+        second = await here.store(clock=slow)
+        assert second.now_ms() == first.now_ms() == fast.now_ms()
+        await second.create("orders", QueueSettings())
+        await second.send("orders", Drafts(bodies=[b"a"]))
+        delivery = await second.lease("orders", want=1, lease_ms=1_000)
+        assert delivery is not None
+        assert delivery.until_ms == fast.now_ms() + 1_000
+
+
+async def test_leases_begin_anew_only_for_the_first_store_to_come_and_only_once() -> None:
+    async with together() as here:
+        first = await here.store()
+        await first.create("orders", QueueSettings())
+        await first.send("orders", Drafts(bodies=[b"a"]))
+        await first.lease("orders", want=1, lease_ms=10_000)
+        here.clock.advance_ms(9_000)
+        second = await here.store()
+        here.clock.advance_ms(1_000)
+        delivery = await second.lease("orders", want=1, lease_ms=10_000)
+        assert delivery is not None, "another store was there all the time"
+        for lapses_at_ms in (9_000, 18_000):
+            here.clock.advance_ms(9_000)
+            for store in (first, second):
+                await store.close()
+            first = second = await here.store()
+            is_held = await second.lease("orders", want=1) is None
+            assert is_held == (lapses_at_ms == 9_000), "a lease that never ended would never be worked on"
+            if is_held:
+                here.clock.advance_ms(1_001)
+
+
+async def test_a_send_that_commits_late_is_not_passed_over() -> None:
+    """A lease begins to look where the last one found something; what was numbered before that may come later."""
+    async with together() as here:
+        store = await here.store()
+        await store.create("orders", QueueSettings())
+        known = await store._registry.get("orders")
+        call = b"SELECT penstock.send_plain(%s::int, %s::bigint, %s::bigint, 2::smallint, %s, NULL, NULL, NULL)"
+        async with await psycopg.AsyncConnection.connect(here.settings.url) as late:
+            await late.execute(call, (known.number, known.version, here.clock.now_ms(), [b"late"]))
+            for _ in range(5):
+                await store.send("orders", Drafts(bodies=[b"soon"] * 2))
+                delivery = await store.lease("orders", want=2)
+                assert delivery is not None
+                await store.ack("orders", delivery.receipts())
+            assert known.bounds.lowest[2] == 0
+            await late.commit()
+        await store.send("orders", Drafts(bodies=[b"soon"]))
+        delivery = await store.lease("orders", want=1)
+        assert delivery is not None
+        assert bytes(delivery.bodies[0]) == b"late"
+
+
+async def test_a_lease_begins_to_look_behind_what_was_leased_before() -> None:
+    async with together() as here:
+        store = await here.store()
+        await store.create("orders", QueueSettings())
+        known = await store._registry.get("orders")
+        for _ in range(6):
+            await store.send("orders", Drafts(bodies=[b"a"] * 10))
+            delivery = await store.lease("orders", want=10)
+            assert delivery is not None
+            await store.ack("orders", delivery.receipts())
+        assert known.bounds.lowest[2] >= 20
+
+
+async def test_a_store_elsewhere_is_woken_by_a_send() -> None:
+    async with together() as here:
+        first, second = await here.store(has_upkeep=True), await here.store(has_upkeep=True)
+        await first.create("orders", QueueSettings())
+        woken = asyncio.Event()
+        second.watch(lambda queue: woken.set() if queue == "orders" else None)
+        await asyncio.sleep(0.1)
+        woken.clear()
+        await first.send("orders", Drafts(bodies=[b"a"]))
+        async with asyncio.timeout(5):
+            await woken.wait()
+
+
+async def test_of_all_stores_one_is_the_leader_and_there_is_soon_another() -> None:
+    async with together() as here:
+        first, second = await here.store(), await here.store()
+        assert await first._presence._leads()
+        assert not await second._presence._leads()
+        await first.close()
+        async with asyncio.timeout(5):
+            while not await second._presence._leads():
+                await asyncio.sleep(0.01)
