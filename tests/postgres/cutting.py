@@ -1,4 +1,4 @@
-"""A wire to PostgreSQL that can be cut at the worst moment: when the server has committed and nobody has heard of it."""
+"""A wire to PostgreSQL that can be cut at the worst moment: the server has committed, and nobody has heard of it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -2,16 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from penstock.core.message import Drafts
 from penstock.core.settings import QueueSettings
-from penstock.store.postgres import migrate
+from penstock.store.postgres import migrate, statements
 from penstock.store.postgres.database import Database, Lost, NotDurable, PostgresSettings, check_durable
 from penstock.store.postgres.migrate import SchemaMissing, plan
-from penstock.store.postgres.statements import BadSchema, migrations
+from penstock.store.postgres.statements import FUNCTIONS, MIGRATIONS, BadSchema, migrations
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import Server, shared_server
@@ -50,6 +51,16 @@ async def test_a_plan_is_what_a_migration_does() -> None:
     store = await opened(settings, may_migrate=False)
     await store.create("orders", QueueSettings())
     await store.close()
+
+
+def test_every_statement_is_installed_or_asked() -> None:
+    """A file that is in no list would be missing in every database."""
+    folder = Path(statements.__file__).parent
+    made = {path.stem for path in (folder / "sql").iterdir() if "CREATE OR REPLACE FUNCTION" in path.read_text()}
+    assert made == set(FUNCTIONS)
+    assert sorted(path.stem for path in (folder / "migrations").iterdir()) == list(MIGRATIONS)
+    for name in FUNCTIONS:
+        assert f"FUNCTION penstock.{name}(" in (folder / "sql" / f"{name}.sql").read_text()
 
 
 @pytest.mark.parametrize("name", ["", "Shop", "shop.x", 'x"; DROP', "1st", "x" * 42])

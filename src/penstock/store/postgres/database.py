@@ -186,9 +186,9 @@ async def _execute_pooled(connection: AsyncConnection, text: bytes, values: Argu
 
 def _with_plans(url: str) -> str:
     """Return how to connect so that statements are planned as they were meant to be."""
-    given = conninfo_to_dict(url)
+    given = conninfo_to_dict(url).get("options") or ""
     ours = " ".join(f"-c {name}={value}" for name, value in _PLANS.items())
-    return make_conninfo(**{**given, "options": f"{ours} {given.get('options') or ''}".strip()})
+    return make_conninfo(url, options=f"{ours} {given}".strip())
 
 
 async def check_durable(connection: AsyncConnection, *, may_lose: bool) -> list[str]:

@@ -58,22 +58,31 @@ class Bounds:
     a later lease sees no transaction running below that, all of them have ended, and
     the first number that this later lease finds is the lowest there is.
 
-    What a lease that was rolled back puts back is not covered: so bounds are forgotten
-    when one fails, and now and then.
+    What a lease that was rolled back puts back is not covered. It lies above where the
+    bounds were when that lease began: so they step back, now and then and when a lease
+    fails, to where they were before. Whoever finds nothing at all forgets them.
     """
 
-    __slots__ = ("lowest", "_seen", "_ends", "forgotten_at_ms")
+    __slots__ = ("lowest", "stepped_at_ms", "_before", "_forgotten_at_ms", "_seen", "_ends")
 
     def __init__(self) -> None:
         self.lowest = [0] * TIERS
+        self.stepped_at_ms = 0
+        self._before = [0] * TIERS
+        self._forgotten_at_ms = 0
         self._seen = [-1] * TIERS
         self._ends = [0] * TIERS
-        self.forgotten_at_ms = 0
+
+    def step_back(self, now_ms: int) -> None:
+        self.lowest, self._before = self._before, self.lowest
+        self._seen = [-1] * TIERS
+        self.stepped_at_ms = now_ms
 
     def forget(self, now_ms: int) -> None:
-        self.lowest = [0] * TIERS
-        self._seen = [-1] * TIERS
-        self.forgotten_at_ms = now_ms
+        """Begin to look at the first number again, but not every time."""
+        if now_ms - self._forgotten_at_ms >= FORGET_MS:
+            self.lowest, self._before, self._seen = [0] * TIERS, [0] * TIERS, [-1] * TIERS
+            self.stepped_at_ms = self._forgotten_at_ms = now_ms
 
     def learn(self, firsts: dict[int, int], xmin: int, xmax: int) -> None:
         """Note the first number that a lease took of each tier, and the transactions it saw."""
@@ -140,8 +149,8 @@ class KnownQueue:
 
     def lapsed_from_ms(self, now_ms: int) -> int:
         """After which instant a lease may have to end that has not been ended: those of before were looked at."""
-        if now_ms - self.bounds.forgotten_at_ms >= FORGET_MS or not self.asked_at_ms:
-            self.bounds.forget(now_ms)
+        if now_ms - self.bounds.stepped_at_ms >= FORGET_MS or not self.asked_at_ms:
+            self.bounds.step_back(now_ms)
             return -1
         return self.asked_at_ms - FORGET_MS
 

@@ -76,7 +76,7 @@ async def lease(database: Database, known: KnownQueue, *, want: int, lease_ms: i
         )  # fmt: skip
     except BaseException:
         # What it had taken is back, below where the next one would begin to look.
-        known.bounds.forget(now_ms)
+        known.bounds.step_back(now_ms)
         raise
     found = Leased(*row)
     _learn(known, found, now_ms)
@@ -91,6 +91,7 @@ def _learn(known: KnownQueue, found: Leased, now_ms: int) -> None:
     if found.has_spent is not None:
         known.asked(now_ms, found.next_ms)
     if not found.length:
+        known.bounds.forget(now_ms)
         return
     known.started.add(found.length, now_ms)
     served = sorted(set(found.tiers))

@@ -28,7 +28,7 @@ def plan(schema: str = "penstock", *, above: int = 0) -> str:
     """Return the statements that a migration from a version on runs, as a text."""
     parts = [f"CREATE SCHEMA IF NOT EXISTS {schema};", f"{_here(_VERSION_TABLE, schema)};"]
     parts += [read(path, schema) for number, path in migrations() if number > above]
-    parts += [f"{read(f'sql/{name}', schema)};" for name in definitions()]
+    parts += [f"{read(path, schema)};" for path in definitions()]
     return "\n\n".join(parts)
 
 
@@ -46,8 +46,8 @@ async def migrate(connection: AsyncConnection, schema: str) -> int:
         newest = migrations()[-1][0]
         digest = _digest()
         if version <= newest and functions != digest:
-            for name in definitions():
-                await connection.execute(read(f"sql/{name}", schema).encode())
+            for path in definitions():
+                await connection.execute(read(path, schema).encode())
             changed = f"UPDATE {schema}.version SET functions = %s WHERE number = %s"
             await connection.execute(changed.encode(), (digest, newest))
         return max(version, newest)
@@ -74,8 +74,8 @@ async def _version(connection: AsyncConnection, schema: str) -> tuple[int, str]:
 
 def _digest() -> str:
     digest = blake2b(digest_size=16)
-    for name in definitions():
-        digest.update(read(f"sql/{name}", "penstock").encode())
+    for path in definitions():
+        digest.update(read(path, "penstock").encode())
     return digest.hexdigest()
 
 

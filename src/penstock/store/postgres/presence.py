@@ -98,8 +98,7 @@ class Presence:
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
         if self._connection is not None:
             await self._connection.close()
 

@@ -5,17 +5,26 @@ asks. The arguments of a function are read from its head, so that each is sent a
 it is declared as, and nobody writes the list twice.
 """
 
+import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import resources
 from typing import Any
-
-from psycopg import sql
 
 from penstock.store.postgres.columns import SENT_AS
 
-_FOLDER = resources.files("penstock.store.postgres")
+# The files of `sql/` that make functions, and those of `migrations/` in their order.
+FUNCTIONS = (
+    "ack", "ack_lease", "advance", "age", "arrive", "bury", "change_queue", "check_room", "create_queue",
+    "delete_queue", "enter", "escalate", "expire", "extend", "find_sent", "hand_out", "hand_out_plain", "held",
+    "lease", "lease_marked", "lease_plain", "live", "lock_leases", "lock_lines", "meet", "next_ms",
+    "next_numbers", "next_turn", "pick", "pick_in_line", "purge", "rearm", "redrive", "refresh_lines",
+    "release", "remember_sent", "send", "send_plain", "settle_all", "settle_marked", "shrink_leases", "tidy",
+    "trim_history", "turn_history", "unlease", "wakes_at_ms",
+)  # fmt: skip
+MIGRATIONS = ("0001_tables",)
+
+_PACKAGE = "penstock.store.postgres"
 _SCHEMA = "penstock."
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 _ARGUMENTS = re.compile(r"CREATE OR REPLACE FUNCTION penstock\.(\w+)\s*\((.*?)\)\s*(?:RETURNS|LANGUAGE)", re.DOTALL)
@@ -45,7 +54,9 @@ class Function:
 
 
 def read(path: str, schema: str) -> str:
-    return (_FOLDER / path).read_text(encoding="utf-8").replace(_SCHEMA, f"{schema}.")
+    data = pkgutil.get_data(_PACKAGE, path)
+    assert data is not None, path
+    return data.decode().replace(_SCHEMA, f"{schema}.")
 
 
 @cache
@@ -55,26 +66,18 @@ def statement(name: str, schema: str) -> bytes:
 
 @cache
 def function(name: str, schema: str) -> Function:
-    found = _ARGUMENTS.search((_FOLDER / f"sql/{name}.sql").read_text(encoding="utf-8"))
+    found = _ARGUMENTS.search(read(f"sql/{name}.sql", "penstock"))
     assert found is not None, name
     kinds = _ARGUMENT.findall(found[2].partition("OUT ")[0])
     places = ", ".join(["%s"] * len(kinds))
     return Function(f"SELECT * FROM {schema}.{name}({places})", [SENT_AS[kind] for kind in kinds])
 
 
-@cache
 def definitions() -> tuple[str, ...]:
-    """The names of the files that make functions, in an order in which each finds what it declares."""
-    names = sorted(path.name for path in (_FOLDER / "sql").iterdir() if path.name.endswith(".sql"))
-    return tuple(name for name in names if "CREATE OR REPLACE FUNCTION" in read(f"sql/{name}", "penstock"))
+    """The paths of the files that make functions."""
+    return tuple(f"sql/{name}.sql" for name in FUNCTIONS)
 
 
-@cache
 def migrations() -> tuple[tuple[int, str], ...]:
     """Number and path of each migration, in order."""
-    names = sorted(path.name for path in (_FOLDER / "migrations").iterdir() if path.name.endswith(".sql"))
-    return tuple((int(name[:4]), f"migrations/{name}") for name in names)
-
-
-def identifier(name: str) -> sql.Identifier:
-    return sql.Identifier(name)
+    return tuple((int(name[:4]), f"migrations/{name}.sql") for name in MIGRATIONS)
