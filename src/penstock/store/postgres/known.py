@@ -108,6 +108,7 @@ class KnownQueue:
         self.active: Sequence[int] = ()
         self.due_ms = 0
         self.asked_at_ms = 0
+        self.has_spent = False
         self.read(row)
 
     def read(self, row: QueueRow) -> None:
@@ -143,8 +144,10 @@ class KnownQueue:
         """Something timed happens at this instant."""
         self.due_ms = min(self.due_ms, at_ms)
 
-    def asked(self, now_ms: int, next_ms: int | None) -> None:
+    def asked(self, now_ms: int, next_ms: int | None, *, has_spent: bool) -> None:
+        """Note what the database said about the time, and whether something waits to be buried."""
         self.asked_at_ms = now_ms
+        self.has_spent = has_spent
         self.due_ms = 2**62 if next_ms is None else next_ms
 
     def lapsed_from_ms(self, now_ms: int) -> int:

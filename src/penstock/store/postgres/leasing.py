@@ -89,7 +89,7 @@ def _learn(known: KnownQueue, found: Leased, now_ms: int) -> None:
     known.active = found.active
     known.turns = found.plain_turns
     if found.has_spent is not None:
-        known.asked(now_ms, found.next_ms)
+        known.asked(now_ms, found.next_ms, has_spent=found.has_spent)
     if not found.length:
         known.bounds.forget(now_ms)
         return

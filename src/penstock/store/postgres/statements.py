@@ -15,7 +15,7 @@ from penstock.store.postgres.columns import SENT_AS
 
 # The files of `sql/` that make functions, and those of `migrations/` in their order.
 FUNCTIONS = (
-    "ack", "ack_lease", "advance", "age", "arrive", "bury", "change_queue", "check_room", "create_queue",
+    "ack", "ack_lease", "advance", "age", "aged_tier", "arrive", "bury", "change_queue", "check_room", "create_queue",
     "delete_queue", "enter", "escalate", "expire", "extend", "find_sent", "hand_out", "hand_out_plain", "held",
     "lease", "lease_marked", "lease_plain", "live", "lock_leases", "lock_lines", "meet", "next_ms",
     "next_numbers", "next_turn", "pick", "pick_in_line", "purge", "rearm", "redrive", "refresh_lines",
