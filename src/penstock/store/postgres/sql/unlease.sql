@@ -51,7 +51,7 @@ BEGIN
         CASE WHEN is_spent THEN 4 WHEN visible_at_ms > p_now THEN 2 ELSE 1 END,
         CASE WHEN is_spent OR p_kind > 0 THEN p_now ELSE coalesce(since_ms, sent_at_ms) END,
         coalesce(ordinal, nextval('penstock.ordinal')), turn,
-        coalesce(visible_at_ms, 0), sent_at_ms, counted, own_max,
+        CASE WHEN is_spent THEN nextval('penstock.ordinal') ELSE coalesce(visible_at_ms, 0) END, sent_at_ms, counted, own_max,
         coalesce(first_leased_ms, leased_at_ms), leased_at_ms, served_tier, grp,
         CASE WHEN p_error = '' OR p_kind = 2 THEN error ELSE p_error END, dedup_id, own_tier, escalated_until_ms,
         home, home_key, home_sent_at_ms, home_deliveries,
