@@ -13,14 +13,15 @@ DECLARE
 BEGIN
     SELECT * INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
     FROM penstock.hand_out_plain(
-        p_queue, p_lease, 0, p_want, p_bytes_max, ARRAY[0, 1, 2, 3, 4]::smallint[], p_quotas, p_bounds
+        p_queue, p_lease, 0, p_want, p_bytes_max, (array_position(p_quotas, p_want) - 1)::smallint,
+        ARRAY[0, 1, 2, 3, 4]::smallint[], p_quotas, p_bounds
     );
     v_size := coalesce(octet_length(bodies), 0) + coalesce(octet_length(attributes), 0);
     IF count = p_want OR v_size > p_bytes_max / 2 THEN
         RETURN;
     END IF;
     SELECT * INTO v_more FROM penstock.hand_out_plain(
-        p_queue, p_lease, count, p_want - count, p_bytes_max - v_size, p_order,
+        p_queue, p_lease, count, p_want - count, p_bytes_max - v_size, NULL, p_order,
         array_fill(p_want - count, ARRAY[cardinality(p_order)]),
         ARRAY(SELECT p_bounds[tier + 1] FROM unnest(p_order) AS tier)
     );
