@@ -24,6 +24,7 @@ from penstock.core.meter import Meter
 from penstock.core.names import dead_letters_of
 from penstock.core.retry import backoff_ms
 from penstock.core.settings import TIERS, History, QueueSettings
+from penstock.store.postgres.columns import SENT_AS
 
 # How long what others do may go unseen.
 ASK_MS = 1_000
@@ -117,6 +118,7 @@ class KnownQueue:
         self.created_at_ms = row.created_at_ms
         self.settings = settings = QueueSettings.from_json(row.settings)
         self.aging_ms = list(settings.aging_ms)
+        self.aging_column = SENT_AS["bigint[]"](self.aging_ms)
         # How long a message rests at most after so many deliveries; beyond the last, as after the last.
         certain = replace(settings, has_jitter=False)
         self.rests_ms = [backoff_ms(certain, attempt, roll=0.0) for attempt in range(1, _ATTEMPTS + 1)]
@@ -188,18 +190,18 @@ class Gate:
         self._is_shut = False
         self._changed = asyncio.Condition()
 
-    @asynccontextmanager
-    async def shared(self) -> AsyncIterator[None]:
+    # On the way of every verb, so no context manager.
+
+    async def enter(self) -> None:
         if self._is_shut:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._is_shut)
         self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if self._is_shut and not self._inside:
-                await self._tell()
+
+    async def leave(self) -> None:
+        self._inside -= 1
+        if self._is_shut and not self._inside:
+            await self._tell()
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:

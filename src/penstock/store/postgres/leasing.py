@@ -72,7 +72,7 @@ async def lease(database: Database, known: KnownQueue, *, want: int, lease_ms: i
         row = await database.call(
             "lease", known.number, known.version, now_ms, lease_ms, token, want, LEASE_BYTES_MAX, quotas,
             rank(shares), known.bounds.lowest, known.turns, not known.are_groups_last, settings.is_fifo,
-            known.is_due(now_ms), from_ms, settings.deliveries_max, known.aging_ms, ADVANCE_MOST,
+            known.is_due(now_ms), from_ms, settings.deliveries_max, known.aging_column, ADVANCE_MOST,
         )  # fmt: skip
     except BaseException:
         # What it had taken is back, below where the next one would begin to look.
