@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.core.fairness import Shares
+from penstock.core.limits import BODY_BYTES_MAX
 from penstock.core.meter import Meter
 from penstock.core.names import dead_letters_of
 from penstock.core.retry import backoff_ms
@@ -110,6 +111,8 @@ class KnownQueue:
         self.due_ms = 0
         self.asked_at_ms = 0
         self.has_spent = False
+        # How large a message was at the last lease; until one is known, as large as may be.
+        self.mean_bytes = BODY_BYTES_MAX
         self.read(row)
 
     def read(self, row: QueueRow) -> None:
