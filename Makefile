@@ -17,6 +17,9 @@ export PYTHONHASHSEED := 0
 APT_PACKAGES := curl:curl openjdk-17-jre-headless:java
 CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 
+# The last SDK of AWS that spoke to SQS in forms and XML. It stands beside today's, in a folder of its own, for the tests.
+OLDER_AWS := boto3<1.28.81 botocore<1.31.81
+
 .PHONY: help serve test check bench sim chaos docs format lock clean
 
 help: ## List the targets
@@ -54,6 +57,7 @@ lock: $(UV) ## Choose versions anew and write requirements/*.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --group build -o requirements/run.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --all-extras --group dev -o requirements/dev.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/uv.txt
+	echo "$(OLDER_AWS)" | tr ' ' '\n' | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/older-aws.txt
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
@@ -69,7 +73,7 @@ $(VENV)/run.stamp: $(UV) pyproject.toml requirements/run.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/dev.stamp: $(UV) pyproject.toml requirements/dev.txt
+$(VENV)/dev.stamp: $(UV) pyproject.toml requirements/dev.txt requirements/older-aws.txt
 	@missing() { for pair in $(APT_PACKAGES); do \
 	  case "$$pair" in *:java) $(CHECK_JAVA) 2>/dev/null;; *) command -v "$${pair#*:}" >/dev/null;; esac || echo -n " $${pair%%:*}"; done; }; \
 	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -78,4 +82,6 @@ $(VENV)/dev.stamp: $(UV) pyproject.toml requirements/dev.txt
 	  $(CHECK_JAVA); echo "These system packages are missing:$$still. Install them with: sudo apt-get install$$still"; exit 1; fi
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/uv.txt requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@rm -rf $(VENV)/older-aws
+	$(UV) pip install --quiet --python $(BIN)/python --target $(VENV)/older-aws --require-hashes -r requirements/older-aws.txt
 	@touch $@

@@ -19,13 +19,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import Bench, Row, Workload, core, log, number, pipeline, pipeline_source, server, store
+from bench import Bench, Row, Workload, core, log, number, pipeline, pipeline_source, server, sqs, store, streams
 
 REPORTS: dict[str, Sequence[Workload]] = {
     "The log, beside a plain loop of write and fdatasync": log.WORKLOADS,
     "The store, beside a queue table in SQLite": store.WORKLOADS,
     "The core of queues, alone": core.WORKLOADS,
     "The server over HTTP, beside Redis Streams": server.WORKLOADS,
+    "Streams over the Kafka protocol, by librdkafka": streams.WORKLOADS,
+    "SQS, beside moto's server": sqs.WORKLOADS,
     "The history in Spark, beside Spark's own Parquet": pipeline_source.WORKLOADS,
     "The pipeline on Spark, beside Spark's own Parquet": pipeline.WORKLOADS,
 }
@@ -175,7 +177,8 @@ def _file_system(folder: Path) -> str:
     return max(holding, key=lambda mount: len(mount[1]))[2]
 
 
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+app.command()(main)
+
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(main)
     app()

@@ -1,10 +1,11 @@
 """`penstock.connect`: a client of a server, or of queues in this very process.
 
     http://host:port, https://…    a server
+    postgresql://…                 a store in a database, which many processes may have open
     file:PATH                      a store in a folder, opened by this process alone
     memory:                        a store that is gone with the client, for tests
 
-The last two compose what a server is made of, without a port, and call its application directly: the same requests,
+The last three compose what a server is made of, without a port, and call its application directly: the same requests,
 the same answers. The application is opened by the first call and closed with the client, in the client's event loop.
 
 Importing this brings in nothing of the server; only a client that needs it does.
@@ -14,21 +15,29 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from penstock.client.calling import TIMEOUT_S
 from penstock.client.clients import Client
+from penstock.client.errors import error_of
 from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
+from penstock.client.streams.kafka import Access
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
-from penstock.settings import ClientSettings, ServerSettings, load
+from penstock.settings import PREFIX, ClientSettings, ServerSettings, is_postgres, load
+from penstock.wire.frames import Held
+
+if TYPE_CHECKING:
+    from penstock.store.postgres.borrowing import Transactions
+
+_OF_POSTGRES = f"{PREFIX}POSTGRES_"
 
 Message = MutableMapping[str, Any]
 AsgiApplication = Callable[
@@ -51,31 +60,46 @@ def connect(
     """
     options = {"url": url, "key": key}
     settings = load(ClientSettings, options=options, environment=os.environ, file=None).settings
-    return Client(_transport(settings.url, settings.key, tls), timeout_s=timeout_s, pending_bytes_max=pending_bytes_max)
+    return Client(
+        _transport(settings.url, settings.key, tls),
+        timeout_s=timeout_s,
+        pending_bytes_max=pending_bytes_max,
+        kafka=Access(settings.key, settings.url.startswith("https:"), tls),
+    )
 
 
 def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], Transport]:
     headers: Headers = (("authorization", f"Bearer {key}"),) if key else ()
     check_headers(headers)
-    if url == "memory:" or url.startswith("file:"):
-        folder = url.removeprefix("file:").removeprefix("//")
-        if not folder:
-            raise ValueError(f"url is {url!r}; it must name a folder, such as file:./data")
-        return lambda: InProcessTransport(partial(_open_application, url, folder), headers=headers)
+    if is_postgres(url) or url == "memory:" or url.startswith("file:"):
+        opened = partial(_open_application, _settings(url))
+        kind = DatabaseTransport if is_postgres(url) else InProcessTransport
+        return lambda: kind(opened, headers=headers)
     address = Address.of(url)
     return lambda: HttpTransport(address, headers=headers, tls=tls)
 
 
+def _settings(url: str) -> ServerSettings:
+    if url.startswith("file:"):
+        folder = url.removeprefix("file:").removeprefix("//")
+        if not folder:
+            raise ValueError(f"url is {url!r}; it must name a folder, such as file:./data")
+        return ServerSettings(data=Path(folder))
+    # Of a database more can be said than fits into its URL, and in the words that a server has for it.
+    said = {name: value for name, value in os.environ.items() if name.startswith(_OF_POSTGRES)}
+    return load(ServerSettings, options={"store": url}, environment=said, file=None).settings
+
+
 @asynccontextmanager
-async def _open_application(url: str, folder: str) -> AsyncIterator["Opened"]:
+async def _open_application(settings: ServerSettings) -> AsyncIterator["Opened"]:
     from penstock.metrics.health import Health  # noqa: PLC0415 - the server is heavy, and most clients need none.
     from penstock.server import open_application  # noqa: PLC0415
 
-    settings = ServerSettings(store=url) if url == "memory:" else ServerSettings(data=Path(folder))
     async with open_application(settings) as application:
         health = Health()
         health.look = application.journals
-        yield Opened(application.rest(health.routes()), application.stop)
+        asgi, now_ms = application.rest(health.routes()), application.queues.now_ms
+        yield Opened(asgi, application.stop, application.transactions, now_ms)
 
 
 class Opened(NamedTuple):
@@ -83,6 +107,9 @@ class Opened(NamedTuple):
 
     asgi: AsgiApplication
     stop: Callable[[], None]
+    # Of a store in a database.
+    transactions: "Transactions | None" = None
+    now_ms: Callable[[], int] | None = None
 
 
 class InProcessTransport:
@@ -94,7 +121,7 @@ class InProcessTransport:
         self._open_application = open_application
         self._headers = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         self._owner: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[AsgiApplication] | None = None
+        self._opened: asyncio.Future[Opened] | None = None
         self._closing = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
 
@@ -102,7 +129,7 @@ class InProcessTransport:
         self, method: str, path: str, *, headers: Headers, body: Buffer, timeout_s: float, is_repeatable: bool
     ) -> Answer:
         del is_repeatable
-        application = await self._open()
+        application = (await self._open()).asgi
         exchange = Exchange(body)
         call = application(self._scope(method, path, headers, len(body)), exchange.receive, exchange.send)
         # As with a server, who is cancelled leaves and the request goes on: so it is a task of its own.
@@ -126,7 +153,7 @@ class InProcessTransport:
             await asyncio.wait([self._owner])
             self._owner.result()
 
-    async def _open(self) -> AsgiApplication:
+    async def _open(self) -> Opened:
         if self._closing.is_set():
             raise NotSent("the client is closed")
         if self._opened is None:
@@ -134,11 +161,11 @@ class InProcessTransport:
             self._owner = asyncio.create_task(self._own(self._opened))  # noqa: TID251 - `close` awaits it.
         return await asyncio.shield(self._opened)
 
-    async def _own(self, opened: "asyncio.Future[AsgiApplication]") -> None:
+    async def _own(self, opened: "asyncio.Future[Opened]") -> None:
         """Have the application open for as long as the client is."""
         try:
             async with self._open_application() as application:
-                opened.set_result(application.asgi)
+                opened.set_result(application)
                 await self._closing.wait()
                 if self._requests:
                     application.stop()
@@ -167,6 +194,48 @@ class InProcessTransport:
             "client": None,
             "server": None,
         }
+
+
+class DatabaseTransport(InProcessTransport):
+    """One whose queues are in a database, where a caller may have a transaction: a `client.within.Within`."""
+
+    async def send_within(self, connection: Any, queue: str, frame: bytes) -> Sequence[str]:
+        from penstock.api.rest import within  # noqa: PLC0415 - of the server, which is open by now.
+
+        transactions, now_ms = await self._transactions()
+        with _as_answered(within.answer_of):
+            return await within.send(transactions, connection, queue, frame, now_ms)
+
+    async def ack_within(self, connection: Any, queue: str, held: Sequence[Held]) -> bool:
+        from penstock.api.rest import within  # noqa: PLC0415
+
+        transactions, _ = await self._transactions()
+        with _as_answered(within.answer_of):
+            return await within.ack(transactions, connection, queue, held)
+
+    @asynccontextmanager
+    async def transaction(self, *, is_threaded: bool) -> AsyncIterator[Any]:
+        transactions, _ = await self._transactions()
+        async with transactions.transaction(is_threaded=is_threaded) as connection:
+            yield connection
+
+    async def _transactions(self) -> "tuple[Transactions, Callable[[], int]]":
+        opened = await self._open()
+        assert opened.transactions is not None
+        assert opened.now_ms is not None
+        return opened.transactions, opened.now_ms
+
+
+@contextmanager
+def _as_answered(answer_of: Callable[[Exception], tuple[int, bytes] | None]) -> Iterator[None]:
+    """Raise what a client raises for the answer that an error would get; the database's own errors as they are."""
+    try:
+        yield
+    except Exception as error:
+        found = answer_of(error)
+        if found is None:
+            raise
+        raise error_of(Answer(found[0], {}, found[1])) from error
 
 
 class Exchange:

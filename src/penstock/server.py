@@ -1,6 +1,7 @@
 """The composition root: builds the parts, starts them, stops them; the one place that knows every class.
 
     store ◀── broker ◀── REST, SQS, health, metrics ◀── listener
+    streams ◀── broker ◀── Kafka, at a port of its own
 
 Starting goes from the front to the back: keys and address are checked and the door is
 open before the store is, so that whoever asks after the server's health is answered
@@ -13,10 +14,14 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import cached_property
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 from starlette.routing import Route
@@ -24,7 +29,7 @@ from starlette.routing import Route
 from penstock.api.asgi import OPERATION, ASGIApplication
 from penstock.api.choosing import ByProtocol
 from penstock.api.rest.app import RestApplication
-from penstock.api.rest.calling import Service
+from penstock.api.rest.calling import Service, Streams
 from penstock.api.rest.hosts import LocalOnly
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.sqs.app import SqsApplication, is_for_sqs
@@ -32,8 +37,10 @@ from penstock.api.sqs.calling import Service as SqsService
 from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
+from penstock.broker.groups import open_groups
 from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
+from penstock.broker.topics import Topics
 from penstock.core.limits import BODY_BYTES_MAX, KIB
 from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
@@ -44,22 +51,34 @@ from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.metrics.health import Health, Journal, starting
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
+from penstock.metrics.streams import families_of_streams
 from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime, write_note
 from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import ServerSettings, check_is_secured, check_sqs_is_secured
+from penstock.settings import BadSetting, ServerSettings, check_is_secured, without_password
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
+from penstock.store.interface import QueueStore
+from penstock.streams.settings import TopicSettings
+from penstock.streams.topic import PartitionNotFound, TopicNotFound
 from penstock.telemetry import (
     SERVER_CUT_OFF,
     SERVER_FILES_LIMITED,
     SERVER_STARTED,
     SERVER_STOPPED,
     SERVER_STOPPING,
+    STORE_DOUBTFUL,
 )
 
+if TYPE_CHECKING:
+    from penstock.store.postgres.borrowing import Transactions
+    from penstock.store.postgres.vitals import Vitals
+
 DISK_THREADS = 4
+# Partitions have their own, so that the journals of queues do not wait behind them.
+STREAM_THREADS = 4
+DRIVER = "pip install 'penstock[postgres]'"
 # Requests leave no cycles behind, so there is little to collect, and each look at thousands of long polls costs. With
 # Python's own thresholds 10,000 idle ones took twice as much CPU.
 GC_THRESHOLDS = (20_000, 20, 100)
@@ -89,10 +108,14 @@ class Told:
 class Application:
     """Everything behind the port."""
 
-    def __init__(self, store: EmbeddedStore, queues: Queues, runtime: Runtime, service: Service) -> None:
-        self.store = store
+    def __init__(self, kept: "Kept", queues: Queues, service: Service, streams: Streams | None) -> None:
+        self.streams = streams
+        self.store = kept.store
         self.queues = queues
-        self.runtime = runtime
+        self.runtime = kept.runtime
+        self.journals = kept.journals
+        self.vitals = kept.vitals
+        self.transactions = kept.transactions
         self._service = service
 
     @cached_property
@@ -117,41 +140,132 @@ class Application:
         )
         return SqsApplication(service, self.runtime.note)
 
-    def journals(self) -> list[Journal]:
-        return [_journal(place, shard) for place, shard in enumerate(self.store.shards)]
-
     def stop(self) -> None:
         """Take no new work: long polls are answered, sends refused, redrives ended where they are."""
         self.queues.waiting.stop()
         self.queues.redrives.stop()
+        if self.streams is not None:
+            self.streams.topics.stop()
+            self.streams.groups.stop()
 
 
 @asynccontextmanager
-async def open_application(settings: ServerSettings, access: Access | None = None) -> AsyncIterator[Application]:
+async def open_application(
+    settings: ServerSettings,
+    access: Access | None = None,
+    *,
+    kafka: str | None = None,
+    is_watched: bool = False,
+) -> AsyncIterator[Application]:
     """Open the store and whatever stands on it; nothing listens yet.
 
-    Without ``access`` everybody may do everything: whoever can open the folder can do that anyway.
+    Without ``access`` everybody may do everything: whoever can open the folder can do that anyway. ``kafka`` is where
+    Kafka clients will find it, if they are served. A database ``is_watched`` over a connection of its own, for health
+    and metrics.
     """
     async with (
-        _open_store(settings) as (store, runtime),
-        open_queues(store, runtime, waiting_max=settings.waiting_max) as queues,
+        _open_store(settings, is_watched=is_watched) as kept,
+        open_queues(
+            kept.store, kept.runtime, waiting_max=settings.waiting_max, is_tidied=settings.is_on_postgres
+        ) as queues,
+        _open_streams(settings, kept.runtime, kafka) as streams,
     ):
-        service = Service(queues, access or Access.open(), settings.request_bytes_max)
-        yield Application(store, queues, runtime, service)
+        service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
+        yield Application(kept, queues, service, streams)
 
 
 @asynccontextmanager
-async def _open_store(settings: ServerSettings) -> AsyncIterator[tuple[EmbeddedStore, Runtime]]:
+async def _open_streams(settings: ServerSettings, runtime: Runtime, kafka: str | None) -> AsyncIterator[Streams | None]:
+    """Open topics and groups, in a folder of their own within that of the store; None if nobody could reach them."""
+    if not settings.kafka:
+        yield None
+        return
+    async with AsyncExitStack() as stack:
+        folder = "streams"
+        # Topics are in a folder also where queues are in a database.
+        parent = settings.data if settings.is_on_postgres else settings.store_folder
+        if parent is not None:
+            parent = _make_folder(parent)
+            folder = f"{parent.name}/{folder}"
+            workers = await stack.enter_async_context(ThreadWorkers(STREAM_THREADS, halt))
+            runtime = system_runtime(parent.parent, workers)
+        topics = await stack.enter_async_context(await Topics.open(runtime, folder))
+        groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", _Ends(topics)))
+        yield Streams(topics, groups, settings.kafka_advertised or kafka)
+
+
+class _Ends:
+    """What groups need to know of topics."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
+        try:
+            return self._topics.earliest(topic, partition), self._topics.latest(topic, partition)
+        except (TopicNotFound, PartitionNotFound):
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A store that is open, and what can be seen of where it keeps things."""
+
+    store: QueueStore
+    runtime: Runtime
+    journals: Callable[[], Sequence[Journal]] = tuple
+    # Of a store in a database.
+    vitals: Callable[[], "Vitals"] | None = None
+    transactions: "Transactions | None" = None
+
+
+@asynccontextmanager
+async def _open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
+    if settings.is_on_postgres:
+        async with _open_postgres(settings, is_watched=is_watched) as kept:
+            yield kept
+        return
     if settings.store_folder is None:
         runtime = memory_runtime()
         async with await EmbeddedStore.in_memory(runtime) as store:
-            yield store, runtime
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
         return
     folder = _make_folder(settings.store_folder)
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
         async with await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store:
-            yield store, runtime
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
+
+
+@asynccontextmanager
+async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
+    try:
+        # The driver is an extra: who keeps messages in a folder needs none.
+        from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
+        from penstock.store.postgres.database import PostgresSettings  # noqa: PLC0415
+        from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
+        from penstock.store.postgres.vitals import watching  # noqa: PLC0415
+    except ImportError as error:
+        raise BadSetting(f"store is in PostgreSQL, and its driver is not installed: {DRIVER}") from error
+    # Nothing of it is on a disk of ours.
+    runtime = memory_runtime()
+    database = PostgresSettings(
+        url=settings.store,
+        schema=settings.postgres_schema,
+        connections_max=settings.postgres_connections_max,
+        is_pooled=settings.postgres_is_pooled,
+        may_lose=settings.postgres_may_lose,
+    )
+    async with (
+        await PostgresStore.open(
+            database, clock=runtime.clock, dice=runtime.dice, may_migrate=settings.postgres_migrates
+        ) as store,
+        watching(settings.store, settings.postgres_schema) if is_watched else nullcontext() as vitals,
+        transactions(store, database, asyncio.to_thread) as within,
+    ):
+        for doubt in store.doubts:
+            runtime.note(STORE_DOUBTFUL, reason=doubt)
+        yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
 
 
 def _make_folder(folder: Path) -> Path:
@@ -164,8 +278,19 @@ def _make_folder(folder: Path) -> Path:
     return folder
 
 
-def serve(settings: ServerSettings, *, announce: Callable[[str], None]) -> None:
+def _say_nothing(_address: str) -> None:
+    pass
+
+
+def serve(
+    settings: ServerSettings,
+    *,
+    announce: Callable[[str], None],
+    announce_kafka: Callable[[str], None] = _say_nothing,
+) -> None:
     """Run a server until a signal tells it to stop; ``announce`` is called with its address once it is ready.
+
+    Before that ``announce_kafka`` is called with where Kafka clients find it, as HOST:PORT, if they are served.
 
     Raises `NotSecured`, `KeysDamaged`, `CannotListen`, `BadCertificate`, `NoFolder`, and what opening the store raises:
     `FolderTaken`, `TooFewShards`, `LogCorrupted` and others.
@@ -184,33 +309,85 @@ def serve(settings: ServerSettings, *, announce: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, told.stop)
-        await run(settings, told, announce=freeze_and_announce)
+        await run(settings, told, announce=freeze_and_announce, announce_kafka=announce_kafka)
 
     uvloop.run(run_until_told())
 
 
 async def run(
-    settings: ServerSettings, told: Told, *, announce: Callable[[str], None], patience: Patience = PATIENT
+    settings: ServerSettings,
+    told: Told,
+    *,
+    announce: Callable[[str], None],
+    announce_kafka: Callable[[str], None] = _say_nothing,
+    patience: Patience = PATIENT,
 ) -> None:
     """Run a server until it is told to stop; see `serve`."""
     keys = Keys(settings.keys_path)
     check_is_secured(settings, has_keys=not keys.access.is_open)
-    check_sqs_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors = bind(settings.host, settings.port)
+    kafka_doors = bind(settings.host, settings.kafka_port) if settings.kafka else []
     address = address_of(doors[0], has_tls=settings.has_tls)
+    kafka = address_of(kafka_doors[0], has_tls=False).removeprefix("http://") if kafka_doors else None
     health = Health()
     shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
     async with listening(doors, shared, tls) as listener, following(keys, write_note):
-        async with open_application(settings, keys.access) as application:
+        async with open_application(settings, keys.access, kafka=kafka, is_watched=True) as application:
             _connect(application, shared, keys.access, health, settings)
-            write_note(SERVER_STARTED, address=address, data=settings.store or settings.data)
-            announce(address)
-            await _watch_until_told(told, health)
-            write_note(SERVER_STOPPING)
-            application.stop()
-            await _drain(listener, settings, told)
+            async with _listening_for_kafka(application, keys.access, settings, kafka_doors, tls) as drain_kafka:
+                write_note(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
+                if kafka is not None:
+                    announce_kafka(kafka)
+                announce(address)
+                await _watch_until_told(told, health)
+                write_note(SERVER_STOPPING)
+                application.stop()
+                async with asyncio.TaskGroup() as draining:
+                    draining.create_task(drain_kafka())
+                    # At once, not in a task: the answers to long polls are to be the last of their connections.
+                    await _drain(listener, settings, told)
         write_note(SERVER_STOPPED)
+
+
+@asynccontextmanager
+async def _listening_for_kafka(
+    application: Application,
+    access: Access,
+    settings: ServerSettings,
+    doors: list[socket.socket],
+    tls: ssl.SSLContext | None,
+) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
+    """Serve Kafka clients, if they are to be; what is yielded lets them go."""
+    streams = application.streams
+    if streams is None:
+
+        async def nothing() -> None:
+            pass
+
+        yield nothing
+        return
+    # The tables of Kafka's messages take memory that servers without Kafka do not need.
+    from penstock.api.kafka.front import Limits, serving  # noqa: PLC0415
+    from penstock.api.kafka.front import Service as KafkaService  # noqa: PLC0415
+
+    service = KafkaService(
+        topics=streams.topics,
+        groups=streams.groups,
+        access=access,
+        advertised=settings.advertised,
+        has_auto_create=settings.kafka_auto_create,
+        topic_defaults=TopicSettings(partitions=settings.topic_partitions),
+    )
+    limits = Limits(frame_bytes_max=settings.request_bytes_max, connections_max=settings.connections_max)
+    async with serving(service, doors, tls, limits, write_note) as listener:
+
+        async def drain() -> None:
+            cut_off = await listener.drain(settings.stop_timeout_s)
+            if cut_off:
+                write_note(SERVER_CUT_OFF, requests=cut_off)
+
+        yield drain
 
 
 def _connect(
@@ -218,7 +395,10 @@ def _connect(
 ) -> None:
     """Give requests to the application from now on."""
     requests = Requests(operation_of)
-    metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared))
+    metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared), application.vitals)
+    streams = application.streams
+    if streams is not None:
+        metrics.of_streams = partial(families_of_streams, streams.topics, streams.groups)
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
     front: ASGIApplication = application.rest(routes)
     if settings.sqs:
@@ -227,6 +407,7 @@ def _connect(
     shared.application = LocalOnly(front) if is_local else front
     shared.count = requests.count
     health.look = application.journals
+    health.vitals = application.vitals
 
 
 async def _watch_until_told(told: Told, health: Health) -> None:
@@ -260,6 +441,10 @@ def _connections(shared: Shared) -> Connections:
         refused=shared.turned_away,
         timed_out=shared.timed_out,
     )
+
+
+def _journals(store: EmbeddedStore) -> list[Journal]:
+    return [_journal(place, shard) for place, shard in enumerate(store.shards)]
 
 
 def _journal(place: int, shard: Shard) -> Journal:

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from penstock.core.limits import GIB, MIB, SHARDS_MAX
+from penstock.core.limits import GIB, MIB, SHARDS_MAX, TOPIC_PARTITIONS_MAX
 
 FILE_NAME = "penstock.toml"
 PREFIX = "PENSTOCK_"
@@ -58,14 +58,35 @@ class ServerSettings:
     host: str = "127.0.0.1"
     # The port for HTTP: REST, metrics and documentation. 0 takes any that is free.
     port: int = 8080
-    # The port for Kafka's protocol, for a later version: nothing listens on it yet.
+    # Whether programs that speak Kafka's protocol are served, at a port of their own.
+    kafka: bool = False
+    # The port for Kafka's protocol. 0 takes any that is free.
     kafka_port: int = 9092
+    # Where Kafka clients are told to find this server, as HOST:PORT; empty for the address they have found it at.
+    # Needed where that is another one, behind a proxy or in a container, or not the name in the certificate.
+    kafka_advertised: str = ""
+    # Whether a topic that a Kafka client asks for is made if it is not there.
+    kafka_auto_create: bool = True
+    # How many partitions a topic has if its maker does not say.
+    topic_partitions: int = 1
     # The folder of the server: its store, and its keys in `keys.json`. A path that is not absolute begins at the
     # folder the server was started in, also if it stands in a file elsewhere.
     data: Path = Path("penstock-data")
     # Where messages are kept: empty for a store in the folder `data`, `file:PATH` for one in another folder,
-    # `memory:` for none, so that everything is gone when the server stops.
+    # `postgresql://…` for a database of PostgreSQL, `memory:` for none, so that everything is gone when the server
+    # stops.
     store: str = ""
+    # The schema that everything is in, of a store in PostgreSQL.
+    postgres_schema: str = "penstock"
+    # How many connections to PostgreSQL this server holds at most.
+    postgres_connections_max: int = 8
+    # Whether the schema in PostgreSQL is made, or brought up to date, at the start; else `penstock migrate` does it.
+    postgres_migrates: bool = True
+    # Whether connections go through a pooler in transaction mode, such as PgBouncer: then nothing is prepared, and
+    # consumers are woken by polling alone.
+    postgres_is_pooled: bool = False
+    # Whether the database may lose what it has confirmed, because fsync or synchronous_commit is off.
+    postgres_may_lose: bool = False
     # The file with the certificate, and those that vouch for it, in PEM.
     tls_cert: str = ""
     # The file with the private key of the certificate, in PEM.
@@ -73,7 +94,7 @@ class ServerSettings:
     # Whether a proxy before this server ends TLS, so that it may listen for others without TLS of its own.
     behind_proxy: bool = False
     # Whether programs that speak SQS are served, at the same port: point their `endpoint_url` at this server.
-    sqs: bool = False
+    sqs: bool = True
     # The account that queues belong to, as SQS says it in their URLs and ARNs.
     sqs_account: str = "000000000000"
     # The region that queues are in, as SQS says it in their ARNs; signatures have to be for it.
@@ -81,7 +102,7 @@ class ServerSettings:
     # The id of the access key that requests of SQS are signed with; empty for none, and then signatures are ignored.
     # Whoever signs with it may do everything.
     sqs_access_key_id: str = ""
-    # The secret of that access key. A server with keys for REST serves SQS only with this one set.
+    # The secret of that access key. A server that has keys for REST, and not this pair, refuses every request of SQS.
     sqs_secret_access_key: str = ""
     # How many journals share the queues. There may be more than at the last start, never fewer.
     shards: int = 1
@@ -99,6 +120,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         _between("port", self.port, 0, 65_535)
         _between("kafka_port", self.kafka_port, 0, 65_535)
+        _between("topic_partitions", self.topic_partitions, 1, TOPIC_PARTITIONS_MAX)
         _between("shards", self.shards, 1, SHARDS_MAX)
         _between("connections_max", self.connections_max, 1, 1_000_000)
         _between("waiting_max", self.waiting_max, 0, 1_000_000)
@@ -109,14 +131,26 @@ class ServerSettings:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise BadSetting("tls_cert and tls_key are two halves: say both, or neither")
         _check_store(self.store)
+        _check_postgres(self)
         _check_sqs(self)
+        _check_advertised(self.kafka_advertised)
 
     @property
     def store_folder(self) -> Path | None:
-        """Where the embedded store is; None if everything is in memory."""
-        if self.store == "memory:":
+        """Where the embedded store is; None if there is none: everything is in memory, or in PostgreSQL."""
+        if self.store == "memory:" or self.is_on_postgres:
             return None
         return Path(self.store.removeprefix("file:")) if self.store else self.data
+
+    @property
+    def is_on_postgres(self) -> bool:
+        return is_postgres(self.store)
+
+    @property
+    def advertised(self) -> tuple[str, int] | None:
+        """Where Kafka clients are told to find the server; None for where they have found it."""
+        host, _, port = self.kafka_advertised.rpartition(":")
+        return (host.strip("[]"), int(port)) if host else None
 
     @property
     def keys_path(self) -> Path:
@@ -172,15 +206,6 @@ def check_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
     if not settings.has_tls and not settings.behind_proxy:
         mend = "Say --tls-cert and --tls-key; or --behind-proxy if a proxy on the way ends TLS."
         raise NotSecured(f"{reached}without TLS: everybody on the way could read keys and messages.\n{mend}\n{home}")
-
-
-def check_sqs_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
-    """Raise `NotSecured` if SQS is wanted of a server with keys, and nothing is said that requests are signed with."""
-    if settings.sqs and has_keys and not settings.sqs_access_key_id:
-        raise NotSecured(
-            "The server has keys, and SQS knows none of them: SDKs of AWS sign with an access key of their own.\n"
-            "Say sqs_access_key_id and sqs_secret_access_key, or leave sqs off."
-        )
 
 
 def find_file(config: Path | None, environment: Mapping[str, str], folder: Path) -> Path | None:
@@ -285,12 +310,36 @@ def _between(name: str, value: float, least: float, most: float) -> None:
         raise BadSetting(f"{name} is {value}; it must be from {least} to {most}")
 
 
+def is_postgres(url: str) -> bool:
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown: a password in it is not.
+
+    >>> without_password("postgresql://penstock:secret@db/shop?password=secret&sslmode=require")
+    'postgresql://penstock:…@db/shop?password=…&sslmode=require'
+    """
+    shown = re.sub(r"^(\w+://[^:/@]*):[^/]*@", r"\1:…@", url)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1…", shown)
+
+
 def _check_store(store: str) -> None:
     is_known = store in {"", "memory:"} or (store.startswith("file:") and len(store) > len("file:"))
-    if store.startswith(("postgresql:", "postgres:")):
-        raise BadSetting("store names a PostgreSQL database, and that comes in a later version; say file:PATH")
-    if not is_known:
-        raise BadSetting(f"store is {store!r}; it must be file:PATH or memory:, or empty for a store in `data`")
+    if not is_known and not is_postgres(store):
+        shown = without_password(store)
+        raise BadSetting(
+            f"store is {shown!r}; it must be file:PATH, postgresql://…, memory:, or empty for a store in `data`"
+        )
+
+
+def _check_postgres(settings: ServerSettings) -> None:
+    _between("postgres_connections_max", settings.postgres_connections_max, 2, 1_000)
+    # Those that need no quotes are enough, and they leave room for the names of what is in it.
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", settings.postgres_schema):
+        raise BadSetting(
+            f"postgres_schema is {settings.postgres_schema!r}; it has a-z 0-9 _ and at most 41 of them, no digit first"
+        )
 
 
 def _check_sqs(settings: ServerSettings) -> None:
@@ -300,6 +349,12 @@ def _check_sqs(settings: ServerSettings) -> None:
         raise BadSetting(f"sqs_region is {settings.sqs_region!r}; it must be a name such as us-east-1")
     if bool(settings.sqs_access_key_id) != bool(settings.sqs_secret_access_key):
         raise BadSetting("sqs_access_key_id and sqs_secret_access_key are two halves: say both, or neither")
+
+
+def _check_advertised(text: str) -> None:
+    host, _, port = text.rpartition(":")
+    if text and not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise BadSetting(f"kafka_advertised is {text!r}; it must be HOST:PORT, such as broker.example.com:9092")
 
 
 def _nearest(name: str, names: list[str]) -> str:

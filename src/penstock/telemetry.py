@@ -63,6 +63,14 @@ HISTORY_AHEAD = Note(
     "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
     "journal. It goes on from where the journal ends.",
 )
+STREAMS_UPKEEP_FAILED = Note(
+    "streams.upkeep_failed",
+    "error",
+    "Looking after a partition went wrong; it is tried again. Until then what is old stays, and the partition grows.",
+)
+STREAMS_CLEANED = Note(
+    "streams.cleaned", "info", "Segments of a compacted partition were rewritten; says how large they were and are."
+)
 REST_FAILED = Note(
     "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
 )
@@ -70,6 +78,11 @@ SQS_FAILED = Note(
     "sqs.failed",
     "error",
     "A call of SQS was answered with 500: a mistake of ours, with the trace of where it was made.",
+)
+KAFKA_FAILED = Note(
+    "kafka.failed",
+    "error",
+    "A request of a Kafka client ended its connection: a mistake of ours, with the trace of where it was made.",
 )
 KEYS_CHANGED = Note("keys.changed", "info", "The file with the keys was replaced, and other keys are good now.")
 KEYS_DAMAGED = Note(
@@ -86,6 +99,12 @@ SERVER_CUT_OFF = Note(
     "answered. What they asked for may have been done.",
 )
 SERVER_STOPPED = Note("server.stopped", "info", "Everything is closed and the journal is clean.")
+STORE_DOUBTFUL = Note(
+    "store.doubtful",
+    "warning",
+    "The database is configured so that a crash may lose what it has confirmed; says by which setting. `--may-lose` "
+    "says that you know.",
+)
 SERVER_FILES_LIMITED = Note(
     "server.files_limited",
     "warning",
@@ -108,14 +127,18 @@ NOTES: tuple[Note, ...] = (
     HISTORY_STALLED,
     HISTORY_RESUMED,
     HISTORY_AHEAD,
+    STREAMS_UPKEEP_FAILED,
+    STREAMS_CLEANED,
     REST_FAILED,
     SQS_FAILED,
+    KAFKA_FAILED,
     KEYS_CHANGED,
     KEYS_DAMAGED,
     SERVER_STARTED,
     SERVER_STOPPING,
     SERVER_CUT_OFF,
     SERVER_STOPPED,
+    STORE_DOUBTFUL,
     SERVER_FILES_LIMITED,
 )
 
@@ -147,6 +170,18 @@ QUEUE_WORST_WAIT = Metric(
     "gauge",
     ("queue", "tier"),
     "How long a message sent now waits at the worst, if leasing goes on at its rate; not there while that is unknown.",
+)
+QUEUE_NOISY_GROUPS = Metric(
+    "penstock_queue_noisy_groups",
+    "gauge",
+    ("queue",),
+    "Groups of a standard queue that take more than their share, and are served when nothing quiet waits.",
+)
+QUEUE_NOISY_MESSAGES = Metric(
+    "penstock_queue_noisy_messages",
+    "gauge",
+    ("queue", "state"),
+    "Messages of noisy groups, `ready` and `leased`; all others are in quiet groups.",
 )
 QUEUE_SENT = Metric("penstock_queue_sent_total", "counter", ("queue",), "Messages sent since the server started.")
 QUEUE_RECEIVED = Metric("penstock_queue_received_total", "counter", ("queue",), "Messages leased, each time counted.")
@@ -186,12 +221,64 @@ CONNECTIONS_TIMED_OUT = Metric(
 JOURNAL_BYTES = Metric("penstock_journal_bytes", "gauge", ("journal",), "Size of a journal on the disk.")
 JOURNAL_RECORDS = Metric("penstock_journal_records_total", "counter", ("journal",), "Records ever appended.")
 JOURNAL_LAG = Metric("penstock_journal_lag_records", "gauge", ("journal",), "Records appended and not on the disk yet.")
+POSTGRES_ROWS = Metric(
+    "penstock_postgres_rows",
+    "gauge",
+    ("table", "kind"),
+    "Rows in the tables of a store in PostgreSQL, by its statistics: `live` ones, and `dead` ones that VACUUM clears.",
+)
+POSTGRES_OLDEST_SNAPSHOT = Metric(
+    "penstock_postgres_oldest_snapshot_transactions",
+    "gauge",
+    ("pid", "holder"),
+    "How many transactions ago the oldest snapshot of the database was taken: VACUUM clears nothing younger. The "
+    "labels say who holds it.",
+)
+POSTGRES_OLDEST_SNAPSHOT_AGE = Metric(
+    "penstock_postgres_oldest_snapshot_seconds",
+    "gauge",
+    ("pid", "holder"),
+    "For how long the transaction that holds the oldest snapshot has been open.",
+)
+TOPIC_PARTITIONS = Metric("kafka_topic_partitions", "gauge", ("topic",), "Partitions of a topic.")
+PARTITION_CURRENT = Metric(
+    "kafka_topic_partition_current_offset",
+    "gauge",
+    ("topic", "partition"),
+    "The high watermark: the offset that the next record to be read will have.",
+)
+PARTITION_OLDEST = Metric(
+    "kafka_topic_partition_oldest_offset", "gauge", ("topic", "partition"), "The first offset that is kept."
+)
+GROUP_MEMBERS = Metric("kafka_consumergroup_members", "gauge", ("consumergroup",), "Members of a consumer group.")
+GROUP_CURRENT = Metric(
+    "kafka_consumergroup_current_offset",
+    "gauge",
+    ("consumergroup", "topic", "partition"),
+    "What a group has committed; not there where it has committed nothing.",
+)
+GROUP_LAG = Metric(
+    "kafka_consumergroup_lag",
+    "gauge",
+    ("consumergroup", "topic", "partition"),
+    "Records that are kept and that a group has still to read.",
+)
+STREAM_METRICS = (
+    TOPIC_PARTITIONS,
+    PARTITION_CURRENT,
+    PARTITION_OLDEST,
+    GROUP_MEMBERS,
+    GROUP_CURRENT,
+    GROUP_LAG,
+)
 READY = Metric("penstock_ready", "gauge", (), "1 if `/health/ready` says so, else 0.")
 
 METRICS: tuple[Metric, ...] = (
     QUEUE_MESSAGES,
     QUEUE_OLDEST_AGE,
     QUEUE_WORST_WAIT,
+    QUEUE_NOISY_GROUPS,
+    QUEUE_NOISY_MESSAGES,
     QUEUE_SENT,
     QUEUE_RECEIVED,
     QUEUE_ACKED,
@@ -208,5 +295,9 @@ METRICS: tuple[Metric, ...] = (
     JOURNAL_BYTES,
     JOURNAL_RECORDS,
     JOURNAL_LAG,
+    POSTGRES_ROWS,
+    POSTGRES_OLDEST_SNAPSHOT,
+    POSTGRES_OLDEST_SNAPSHOT_AGE,
     READY,
+    *STREAM_METRICS,
 )

@@ -27,6 +27,8 @@ settings = ServerSettings(
     log_level=LogLevel.WARNING,
     request_bytes_max=int(sys.argv[2]),
     connections_max=2_000,
+    kafka=True,
+    kafka_port=0,
 )
 serve(settings, announce=lambda address: print(address, flush=True))
 """

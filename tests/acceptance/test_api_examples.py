@@ -9,11 +9,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from kio.schema.offset_commit.v8.request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i64
 
+from penstock.api.kafka.wire.versions import Api
 from penstock.api.rest.examples import EXAMPLES
 from penstock.api.rest.operations import OPERATIONS
 from tests.acceptance.http_server import RunningServer, running_server
 from tests.acceptance.raw_http import RawAnswer, ask, request
+from tests.kafka.brokers import RawClient
+from tests.kafka.brokers import request as kafka_request
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 SECONDS_MAX = 20
@@ -23,6 +29,8 @@ VARYING = {
     "receipt": re.compile(r"[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"),
     "message_id": re.compile(r"1-[0-9a-f]+"),
     "task_id": re.compile(r"r_[0-9a-f]+"),
+    "topic_id": re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
+    "kafka": re.compile(r"127\.0\.0\.1:\d+"),
 }
 
 
@@ -58,6 +66,14 @@ class Story:
         sent = self._latest["message_id"]
         self.ask("POST", "/api/queues/orders/release", {"receipts": [self.receive()], "delay_s": 0})
         self.wait(lambda: self.ask("GET", f"/api/queues/orders.dead/messages/{sent}").status == 200)
+
+    def commit(self) -> None:
+        """Let a group read the first record of a topic, as a Kafka client does."""
+        host, _, port = self._latest["kafka"].partition(":")
+        part = OffsetCommitRequestPartition(partition_index=i32(1), committed_offset=i64(1), committed_metadata="")
+        topic = OffsetCommitRequestTopic(name=TopicName("events"), partitions=(part,))
+        with RawClient((host, int(port))) as client:
+            client.ask(kafka_request(Api.OFFSET_COMMIT, 8, group_id="readers", member_id="", topics=(topic,)))
 
     def wait(self, is_so: Callable[[], bool]) -> None:
         until = time.monotonic() + SECONDS_MAX
@@ -108,6 +124,7 @@ def test_every_example_is_what_a_server_answers(tmp_path: Path) -> None:
                 lambda: story.ask("GET", "/api/queues/orders.dead/redrive").json["tasks"][0]["state"] == "done"
             ),
             "requeue_message": lambda: [each() for each in (story.receive, story.bury)],
+            "list_groups": story.commit,
             "read_history": lambda: story.wait(
                 lambda: len(story.ask("GET", "/api/queues/orders/history").json["rows"]) >= 1
             ),

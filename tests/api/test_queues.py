@@ -362,3 +362,14 @@ async def test_dead_letters_that_others_share_do_not_go_with_one_of_them() -> No
         assert refused.is_problem(409, "dead_letters_shared")
         assert (await api.get(ORDERS)).status == 200
         assert (await api.delete(ORDERS)).status == 200
+
+
+async def test_when_a_group_is_noisy_can_be_set_and_is_shown() -> None:
+    async with open_api() as api:
+        view = await make(api, "mail", tenants={"noisy_percent": 20, "noisy_in_flight": 5})
+        assert view["tenants"] == {"noisy_percent": 20, "noisy_in_flight": 5, "noisy_time_percent": 10}
+        changed = await api.patch(f"{QUEUES}/mail", {"tenants": {"noisy_time_percent": 100}})
+        assert changed["tenants"] == {"noisy_percent": 20, "noisy_in_flight": 5, "noisy_time_percent": 100}
+        assert (await api.post(QUEUES, {"queue_name": "mail", "tenants": view["tenants"]})).status == 409
+        for wrong in ({"noisy_percent": 0}, {"noisy_in_flight": 0}, {"noisy_time_percent": 101}, {"quiet": 1}):
+            assert (await api.patch(f"{QUEUES}/mail", {"tenants": wrong})).status == 400

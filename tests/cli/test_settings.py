@@ -129,16 +129,22 @@ def test_the_file_is_the_one_named_or_the_one_in_the_folder(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("store", "folder"),
-    [("", Path("penstock-data")), ("file:/srv/q", Path("/srv/q")), ("file:./q", Path("q")), ("memory:", None)],
+    [
+        ("", Path("penstock-data")),
+        ("file:/srv/q", Path("/srv/q")),
+        ("file:./q", Path("q")),
+        ("memory:", None),
+        ("postgresql://localhost/queues", None),
+    ],
 )
-def test_a_store_is_a_folder_or_memory(store: str, folder: Path | None) -> None:
+def test_a_store_is_a_folder_or_memory_or_a_database(store: str, folder: Path | None) -> None:
     assert ServerSettings(store=store).store_folder == folder
 
 
 @pytest.mark.parametrize(
     ("store", "sentence"),
     [
-        ("postgresql://localhost/queues", "comes in a later version"),
+        ("postgresql:queues", "must be file:PATH, postgresql://…"),
         ("file:", "must be file:PATH"),
         ("redis://x", "must be file:PATH"),
     ],

@@ -39,7 +39,7 @@ def test_what_the_package_does_not_have_is_an_attribute_error() -> None:
     assert "connect" in dir(penstock)
 
 
-@pytest.mark.parametrize("url", ["", "file:", "postgresql://x", "127.0.0.1:8080", "memory"])
+@pytest.mark.parametrize("url", ["", "file:", "postgresql:x", "127.0.0.1:8080", "memory"])
 def test_a_url_that_names_no_place_is_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="url"):
         penstock.connect(url or "ftp://x")

@@ -72,17 +72,36 @@ class Naive:
         self.clock = Fraction(0)
         self.finish = [Fraction(0)] * 5
         self.ids: dict[bytes, tuple[int, int]] = {}
+        # Who is noisy: more than so many percent of what is leased, at least so many, or so many percent of the time.
+        self.noisy_percent, self.noisy_min, self.noisy_time_percent = 10, 30, 10
+        self.back_after = 0
+        self.times: dict[bytes, int] = {}
+        self.all_times = 0
 
     # Time.
 
     def advance(self, now: int) -> None:
         while (at := min((at for message in self.messages for at in self.instants(message)), default=now + 1)) <= now:
+            self.halve_times(at)
             self.now = at
             for step in (self.end_escalation, self.lapse, self.wake, self.age):
                 for message in self.messages:
                     if message.place in LIVE:
                         step(message)
+        self.halve_times(now)
         self.now = now
+
+    def halve_times(self, now: int) -> None:
+        for _ in range(now // 60_000 - self.now // 60_000):
+            self.times = {name: time // 2 for name, time in self.times.items()}
+            self.all_times //= 2
+
+    def let_go(self, message: Message) -> None:
+        """Whoever had a message has it no longer."""
+        if message.place == LEASED and message.group and not self.is_fifo:
+            time = self.now - message.last_leased
+            self.times[message.group] = self.times.get(message.group, 0) + time
+            self.all_times += time
 
     def end_escalation(self, message: Message) -> None:
         if message.escalated_until == self.now:
@@ -92,8 +111,16 @@ class Naive:
 
     def lapse(self, message: Message) -> None:
         if message.place == LEASED and message.until == self.now:
+            self.let_go(message)
             message.late, message.lease = message.lease, 0
             message.place = SPENT if self.is_spent(message) else WAITING
+            if (
+                self.back_after
+                and message.deliveries >= self.back_after
+                and not self.is_fifo
+                and message.place == WAITING
+            ):
+                message.since = self.now
 
     def wake(self, message: Message) -> None:
         if message.place == RESTING and message.visible_at == self.now:
@@ -217,8 +244,30 @@ class Naive:
             assert times == sorted(times), "first come, first served"
             assert all(message.since >= times[-1] for message in left if times), "nobody is passed over"
             if left and not self.is_fifo:
-                most = max(sum(message.group == other for message in chosen) for other in names)
-                assert len(ours) >= most - 1, "groups take turns"
+                self.judge_turns(name, names, chosen)
+
+    def judge_turns(self, name: bytes, names: set[bytes], chosen: list[Message]) -> None:
+        """A group had to leave something: no other was served beyond its share."""
+        taken = {other: sum(message.group == other for message in chosen) for other in names}
+        noisy = {other for other in names if self.is_noisy(other)}
+        if name not in noisy:
+            assert taken[name] >= max(taken[other] for other in names - noisy) - 1, "groups take turns"
+            assert not any(taken[other] for other in noisy), "quiet groups go first"
+            return
+        held = {other: len(self.held_of(other)) + taken[other] for other in noisy if taken[other]}
+        mine = len(self.held_of(name)) + taken[name]
+        assert all(mine >= other - 1 for other in held.values()), "of noisy groups, the one that holds least goes first"
+
+    def held_of(self, name: bytes) -> list[Message]:
+        return [message for message in self.messages if message.place == LEASED and message.group == name]
+
+    def is_noisy(self, name: bytes) -> bool:
+        if not name:
+            return False
+        held, leased = len(self.held_of(name)), sum(message.place == LEASED for message in self.messages)
+        holds_much = held >= self.noisy_min and Fraction(held) > Fraction(self.noisy_percent, 100) * leased
+        most = Fraction(self.noisy_time_percent, 100) * self.all_times
+        return holds_much or self.times.get(name, 0) > most
 
     def depart(self, messages: list[Message]) -> None:
         """Messages are on their way to another queue."""
@@ -238,6 +287,7 @@ class Naive:
 
     def release(self, messages: list[Message], times: tuple[int, ...], *, is_rejected: bool) -> None:
         for message, visible_at in zip(messages, times, strict=True):
+            self.let_go(message)
             message.lease, message.error, message.is_rejected = 0, "boom", message.is_rejected or is_rejected
             if self.is_spent(message):
                 message.place = SPENT
@@ -249,6 +299,7 @@ class Naive:
     def give_back(self, messages: list[Message]) -> None:
         """Nobody has worked on them: as if they had not been delivered."""
         for message in messages:
+            self.let_go(message)
             message.deliveries -= 1
             message.lease = 0
             if not message.deliveries:
@@ -259,5 +310,8 @@ class Naive:
     def settle(self, messages: list[Message], fact: str) -> None:
         for message in messages:
             assert message.place in LIVE, "a message is settled once"
+            self.let_go(message)
             message.place = fact
+            if message.group in self.times and not any(other.group == message.group for other in self.live()):
+                del self.times[message.group]
             message.lease = message.late = 0

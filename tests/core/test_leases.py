@@ -231,3 +231,37 @@ def test_looking_at_a_message_says_who_holds_it() -> None:
     seen = look(life.state, message)
     assert seen is not None
     assert (seen.place, seen.lease, seen.deliveries) == ("leased", lease.id, 1)
+
+
+def test_a_message_that_lapses_too_often_goes_to_the_back_of_its_queue() -> None:
+    for group in (b"", b"tenant"):
+        life = Life(QueueSettings(deliveries_max=0, back_after_deliveries=2))
+        (poison,) = life.send(1, group=group)
+        life.wait(1)
+        (other,) = life.send(1, group=group)
+        assert life.leased(1, lease_ms=100).messages == [poison]
+        life.wait(100)
+        assert life.leased(1, lease_ms=100).messages == [poison], "the first time it has its place again"
+        life.wait(100)
+        assert life.leased(1).messages == [other]
+        assert life.leased(1).messages == [poison]
+
+
+def test_a_receipt_outlives_its_lease_also_when_the_message_went_to_the_back() -> None:
+    life = Life(QueueSettings(deliveries_max=0, back_after_deliveries=1))
+    life.send(3)
+    lease = life.leased(2, lease_ms=100)
+    life.wait(100)
+    event = life.queue.ack(lease.id, lease.token, 0b11, now_ms=life.now_ms, outlives=True)
+    assert event is not None
+    assert event.mask == 0b11
+    life.happen(event)
+    assert life.state.ready == [0, 0, 1, 0, 0]
+
+
+def test_on_a_fifo_queue_nothing_goes_to_the_back() -> None:
+    life = Life(QueueSettings(is_fifo=True, deliveries_max=0, back_after_deliveries=1))
+    first, second = life.send(2, group=b"a")
+    life.leased(1, lease_ms=100)
+    life.wait(100)
+    assert life.leased(2).messages == [first, second]

@@ -18,11 +18,12 @@ from penstock.core.queue import Queue
 from penstock.core.reading import contents, counts, look
 from penstock.core.retry import backoff_ms
 from penstock.core.settings import DedupScope, QueueSettings
-from penstock.core.settling import Ending, Settlement, settlements
+from penstock.core.settling import Ending, settlements
 from penstock.core.snapshot import freeze, thaw
 from tests.core.naive import LEASED, LIVE, MOVING, RESTING, SPENT, WAITING, Message, Naive
+from tests.core.told import rows_of
 
-GROUPS = [b"", b"red", b"red", b"blue"]
+GROUPS = [b"", b"red", b"red", b"blue", b"green"]
 IDS = [b"", b"", b"", b"one", b"two", b"three"]
 JUMPS = [1, 4, 5, 15, 20, 50, 100, 1_000]
 QUEUE, DEAD = 1, 2
@@ -50,9 +51,18 @@ class RandomLife(RuleBasedStateMachine):
         aging=st.sampled_from([(0, 0, 0, 0, 0), (0, 0, 0, 30, 60), (0, 20, 10, 15, 5)]),
         weights=st.sampled_from([(16, 8, 4, 2, 1), (1, 1, 1, 1, 1), (3, 2, 7, 5, 1)]),
         deliveries_max=st.sampled_from([0, 1, 2, 3]),
+        noisy=st.sampled_from([(10, 30, 10), (20, 1, 100), (50, 2, 60), (100, 1, 30)]),
+        back_after=st.sampled_from([0, 0, 1, 2]),
     )
     def create(
-        self, is_fifo: bool, scope: DedupScope, aging: tuple[int, ...], weights: tuple[int, ...], deliveries_max: int
+        self,
+        is_fifo: bool,
+        scope: DedupScope,
+        aging: tuple[int, ...],
+        weights: tuple[int, ...],
+        deliveries_max: int,
+        noisy: tuple[int, int, int],
+        back_after: int,
     ) -> None:
         settings = QueueSettings(
             is_fifo=is_fifo,
@@ -64,12 +74,18 @@ class RandomLife(RuleBasedStateMachine):
             retention_ms=RETENTION_MS,
             backoff_ms_base=8,
             backoff_ms_max=50,
+            back_after_deliveries=back_after,
+            noisy_percent=noisy[0],
+            noisy_leased_min=noisy[1],
+            noisy_time_percent=noisy[2],
         )
         self.now = 1_000
         self.history: list[Event] = [QueueCreated(QUEUE, self.now, "orders", settings.to_json())]
         self.queue = Queue.replay(self.history)
         self.dead = Queue(DEAD, QueueSettings(deliveries_max=0, is_fifo=is_fifo))
         self.naive = Naive(is_fifo=is_fifo, aging=aging, weights=weights, deliveries_max=deliveries_max)
+        self.naive.back_after = back_after
+        self.naive.noisy_percent, self.naive.noisy_min, self.naive.noisy_time_percent = noisy
         self.naive.advance(self.now)
         # Each lease ever made, with the keys of its messages.
         self.leases: list[tuple[int, int, list[int]]] = []
@@ -329,6 +345,9 @@ class RandomLife(RuleBasedStateMachine):
         if event is not None:
             self.settle(rest, "purged")
             self.happen(event)
+            if not self.naive.live():
+                # Nothing is left that anybody's time could be compared with.
+                self.naive.all_times = 0
 
     @rule(data=st.data(), tier=st.integers(0, 4), for_ms=st.sampled_from([0, 15, 100]))
     def escalate(self, data: st.DataObject, tier: int, for_ms: int) -> None:
@@ -431,7 +450,7 @@ class RandomLife(RuleBasedStateMachine):
 
     @invariant()
     def everything_that_lives_would_be_told_of(self) -> None:
-        found = rows_of(settlements(self.queue.state, QueueDeleted(QUEUE, self.now)))
+        found = rows_of(QUEUE, settlements(self.queue.state, QueueDeleted(QUEUE, self.now)))
         assert found == sorted(message.fact(at=self.now, ending="deleted") for message in self.naive.live())
 
     @invariant()
@@ -453,7 +472,7 @@ class RandomLife(RuleBasedStateMachine):
     # Words used above.
 
     def happen(self, event: Event) -> None:
-        assert rows_of(settlements(self.queue.state, event)) == sorted(self.told), "each message is told of once"
+        assert rows_of(QUEUE, settlements(self.queue.state, event)) == sorted(self.told), "each message is told of once"
         self.told = []
         self.history.append(event)
         self.queue.apply(event)
@@ -473,22 +492,6 @@ class RandomLife(RuleBasedStateMachine):
 def keys_of(run: tuple[int, int, int]) -> list[int]:
     lane, first, length = run
     return [number << 3 | lane for number in range(first, first + length)]
-
-
-def rows_of(told: list[Settlement]) -> list[tuple[object, ...]]:
-    """What is told, with a row for each message."""
-    rows: list[tuple[object, ...]] = []
-    for one in told:
-        assert (one.queue, one.home) == (QUEUE, QUEUE)
-        for row in range(one.count):
-            key = one.key + 8 * row
-            sent_at = one.sent_at_ms
-            if not isinstance(sent_at, int):
-                starts, times = sent_at
-                sent_at = max((start, at) for start, at in zip(starts, times, strict=True) if start <= key >> 3)[1]
-            life = sent_at, *one[9:13], one.ending.name.lower(), one.error
-            rows.append((key, one.lane, one.number + row, one.tier, one.group, *life))
-    return sorted(rows)
 
 
 TestRandomLife = RandomLife.TestCase

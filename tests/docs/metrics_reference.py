@@ -1,6 +1,6 @@
 """The reference page of the metrics: what is declared, and the tiers and operations that labels name."""
 
-from penstock.metrics.health import DISK_BEHIND, DISK_FULL, HISTORY_BEHIND, STARTING, STOPPING
+from penstock.metrics.health import DATABASE_SILENT, DISK_BEHIND, DISK_FULL, HISTORY_BEHIND, STARTING, STOPPING
 from penstock.metrics.prometheus import QUEUES_MAX
 from penstock.telemetry import METRICS
 
@@ -10,6 +10,7 @@ REASONS = {
     DISK_FULL: "A journal has no room for the largest message. Sends are refused with 507; receiving and acking go on.",
     DISK_BEHIND: "A journal had something to write and got nothing onto its disk for three seconds.",
     HISTORY_BEHIND: "More settled messages wait for the history than should. Its disk is full, or slow.",
+    DATABASE_SILENT: "The store is in PostgreSQL, and that did not answer within five seconds.",
 }
 
 OPENING = (

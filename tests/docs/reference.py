@@ -18,6 +18,7 @@ from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
 from tests.docs.rest_reference import errors_page, rest_page
 from tests.docs.spark_reference import OPENING, spark_lines
+from tests.docs.sqs_reference import sqs_page
 
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -154,6 +155,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "queue-settings.md": queue_settings_page,
     REFERENCE / "rest.md": rest_page,
     REFERENCE / "errors.md": errors_page,
+    REFERENCE / "sqs.md": lambda: sqs_page(REFERENCE / "sqs.md"),
     REFERENCE / "spark.md": lambda: _page(
         "The source for Spark", "src/penstock/pipeline/source/options.py", OPENING, spark_lines()
     ),

@@ -11,7 +11,8 @@ stand for any text.
 
 A page that speaks to `127.0.0.1:8080`, or calls `penstock.connect()`, has a server of
 its own: one is started for it, with an empty folder, and its address is put in the
-place of the other, in what is run and in what is to be printed.
+place of the other, in what is run and in what is to be printed. One that speaks to
+`postgresql://localhost/shop` has an empty database of its own in the same way.
 """
 
 import contextlib
@@ -28,7 +29,9 @@ from pathlib import Path
 
 from tests.docs.pages import KINDS, ROOT, Block, Page
 from tests.docs.serving import SAID, server
+from tests.postgres.servers import shared_server
 
+DATABASE = "postgresql://localhost/shop"
 COMMAND_SECONDS_MAX = 300
 _END = "--end-of-command--"
 _ASKS_FOR_A_SERVER = re.compile(
@@ -44,7 +47,14 @@ class PageWrong(AssertionError):
 def run(page: Page, folder: Path) -> int:
     """Run all blocks of ``page`` with ``folder`` as the working folder; return how many ran."""
     with contextlib.chdir(folder), _server_for(page) as address:
-        return _Run(page, address).all()
+        return _Run(page, {SAID: address, **_database_for(page)}).all()
+
+
+def _database_for(page: Page) -> dict[str, str]:
+    """Give what to put in the place of the database that a page names; of none, if it names none."""
+    if not any(DATABASE in block.text for block in page.blocks if block.kind in _RUNNABLE):
+        return {}
+    return {DATABASE: shared_server().new_database()}
 
 
 @contextlib.contextmanager
@@ -67,9 +77,9 @@ def _server_for(page: Page) -> Iterator[str]:
 class _Run:
     """One page, from its first block to its last."""
 
-    def __init__(self, page: Page, address: str) -> None:
+    def __init__(self, page: Page, places: dict[str, str]) -> None:
         self._page = page
-        self._address = address
+        self._places = places
         self._namespace: dict[str, object] = {"__name__": "__main__"}
         self._printed = ""
 
@@ -85,7 +95,8 @@ class _Run:
 
     def _block(self, block: Block) -> None:
         page = self._page
-        block = replace(block, text=block.text.replace(SAID, self._address))
+        for said, meant in self._places.items():
+            block = replace(block, text=block.text.replace(said, meant))
         if block.kind == "python" and block.options:
             _save(page, block)
         elif block.kind == "python":

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from aiokafka.record import default_records as oracle  # type: ignore[import-untyped]
+from aiokafka.record import default_records as oracle
 from aiokafka.record import util as oracle_numbers
 from hypothesis import given
 from hypothesis import strategies as st

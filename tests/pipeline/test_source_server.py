@@ -17,8 +17,9 @@ import pytest
 
 import penstock
 from penstock.client import SyncClient
-from penstock.pipeline.source import asking, wrapping
-from penstock.pipeline.source.asking import Asking, ServerRefused, ServerUnreachable
+from penstock.pipeline import asking
+from penstock.pipeline.asking import Asking, ServerRefused, ServerUnreachable
+from penstock.pipeline.source import wrapping
 from penstock.settings import ServerSettings
 from penstock.wire.operating import OUTCOMES
 from penstock.wire.queues import PRIORITIES

@@ -110,6 +110,17 @@ class Server:
         assert self._process is not None
         return self._process.pid
 
+    def cpu_s(self) -> float:
+        """The CPU time that it has used so far, with all of its processes, those that have ended included."""
+        spent = _ticks(self.pid, with_ended=True)
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                if int(path.read_text().rpartition(")")[2].split()[1]) == self.pid:
+                    spent += _ticks(int(path.parent.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return spent / os.sysconf("SC_CLK_TCK")
+
     @property
     def log(self) -> str:
         """What the server has said so far."""
@@ -222,6 +233,12 @@ def shared_server(version: int | None = None) -> Server:
     server = Server(version)
     atexit.register(server.close)
     return server
+
+
+def _ticks(pid: int, *, with_ended: bool = False) -> int:
+    """The CPU time of a process, as the kernel counts it; with that of its children that have ended, if wanted."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11 : 15 if with_ended else 13]))
 
 
 def _folders_of_the_machine() -> list[Path]:

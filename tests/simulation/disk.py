@@ -182,6 +182,12 @@ class SimDisk:
         path = _clean(path)
         self._rename_in_cache(f"remove {path}", NameChange(path, None, self._find(path)))
 
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder. Like the making of one, this is durable at once: no file depends on it."""
+        self.check_is_up()
+        assert not self.names(path), f"{path} is not empty"
+        self.operate(f"remove folder {path}", lambda: self._drop_folder(_clean(path)))
+
     def sync_folder(self, path: str) -> None:
         self.check_is_up()
         folder = _clean(path)
@@ -347,6 +353,11 @@ class SimDisk:
         while folder:
             self._folders.add(folder)
             folder = _folder(folder)
+
+    def _drop_folder(self, folder: str) -> None:
+        # The names that were taken out of it go with it.
+        self._sync_names(folder, len(self._unsynced.get(folder, [])))
+        self._folders.discard(folder)
 
     def _check_folder(self, path: str) -> None:
         assert path not in self._folders, f"{path} is a folder"

@@ -1,4 +1,7 @@
-"""Every broken rule is noticed: each mutant is caught within a bounded number of lives."""
+"""Every broken rule is noticed: each mutant is caught within a bounded number of lives.
+
+Those that take many lives to be caught are in `tests/chaos/test_mutants.py`.
+"""
 
 import subprocess
 import sys
@@ -12,11 +15,29 @@ from tests.tidy.source import ROOT
 LIVES_MAX = 400
 # Without its rule a store may bury the same message for ever. A life that does not end is noticed, too.
 ENDLESS = {"store-a-burial-only-adds": 60}
+ELUSIVE = frozenset(
+    {
+        "log-closed-without-a-sync",
+        "log-kept-tail-is-not-synced",
+        "log-leftovers-stay",
+        "log-manifest-acted-upon-too-early",
+        "log-marker-claims-too-much",
+        "log-memory-is-trusted",
+        "log-torn-tail-stays",
+        "store-a-burial-only-adds",
+        "store-dedup-ids-are-not-written-down",
+    }
+)
+QUICK = [mutant for mutant in ALL if mutant.name not in ELUSIVE]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
+@pytest.mark.parametrize("mutant", QUICK, ids=[mutant.name for mutant in QUICK])
 def test_a_broken_rule_is_noticed(mutant: Mutant) -> None:
+    check_is_noticed(mutant)
+
+
+def check_is_noticed(mutant: Mutant) -> None:
     command = [sys.executable, "-m", "tests.simulation", "--mutant", mutant.name, "--seeds", str(LIVES_MAX)]
     timeout_s = ENDLESS.get(mutant.name)
     try:

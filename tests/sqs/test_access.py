@@ -11,8 +11,9 @@ from botocore.credentials import Credentials as TheirCredentials
 
 from penstock.api.sqs.errors import Refused
 from penstock.api.sqs.signature import Credentials, Signed, verify
-from penstock.broker.access import Access
-from penstock.settings import BadSetting, NotSecured, ServerSettings, check_sqs_is_secured
+from penstock.broker.access import Access, Grant, Role
+from penstock.broker.keys import create_key
+from penstock.settings import BadSetting, ServerSettings
 from tests.server.serving import server
 from tests.sqs.conftest import REGION, bodies, client_of, received
 from tests.sqs.in_process import open_sqs
@@ -148,6 +149,28 @@ async def test_a_server_with_keys_lets_nobody_in_through_sqs_without_credentials
         assert await sqs.refused("ListQueues") == "MissingAuthenticationToken"
 
 
+def test_a_server_with_keys_and_no_credentials_starts_and_says_why_it_refuses_sqs(tmp_path: Path) -> None:
+    settings = ServerSettings(port=0, data=tmp_path)
+    with server(settings) as running:
+        client = client_of(running.url)
+        assert "QueueUrls" not in client.list_queues(), "SQS is on unless it is switched off"
+        client.close()
+    create_key(settings.keys_path, "a", [Grant(Role.ADMIN, "*")], queues_max=None, created_at="")
+    with server(settings) as running:
+        client = client_of(running.url)
+        code, message, status = refusal(client.list_queues)
+        assert (code, status) == ("MissingAuthenticationToken", 403)
+        assert "sqs_access_key_id" in message
+        client.close()
+
+
+def test_a_server_that_is_told_not_to_does_not_speak_sqs(tmp_path: Path) -> None:
+    with server(ServerSettings(port=0, data=tmp_path, sqs=False)) as running, running.client() as client:
+        answer = client.ask("POST", "/", {}, x_amz_target="AmazonSQS.ListQueues")
+        assert answer.status in {404, 405}
+        assert "x-amzn-requestid" not in answer.headers
+
+
 def test_settings_of_sqs_that_cannot_be_are_refused() -> None:
     for bad in (
         {"sqs_account": "12345"},
@@ -158,8 +181,3 @@ def test_settings_of_sqs_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(BadSetting, match=next(iter(bad))):
             ServerSettings(**bad)  # type: ignore[arg-type]
-    settings = ServerSettings(sqs=True)
-    check_sqs_is_secured(settings, has_keys=False)
-    with pytest.raises(NotSecured, match="sqs_access_key_id"):
-        check_sqs_is_secured(settings, has_keys=True)
-    check_sqs_is_secured(ServerSettings(), has_keys=True)

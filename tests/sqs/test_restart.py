@@ -6,7 +6,20 @@ from pathlib import Path
 from penstock.settings import ServerSettings
 from tests.server.serving import server
 from tests.sqs.conftest import arn_of, attributes_of, client_of, name_of, received
+from tests.sqs.test_queues import refusal
 from tests.sqs.test_sending import TRACE, text
+
+
+def test_a_queue_that_was_purged_is_not_purged_again_because_the_server_restarted(tmp_path: Path) -> None:
+    settings = ServerSettings(port=0, data=tmp_path, sqs=True)
+    for turn in range(2):
+        with server(settings) as running:
+            sqs = client_of(running.url)
+            url = sqs.create_queue(QueueName="orders")["QueueUrl"]
+            if not turn:
+                sqs.purge_queue(QueueUrl=url)
+            assert refusal(sqs.purge_queue, QueueUrl=url)[0] == "AWS.SimpleQueueService.PurgeQueueInProgress"
+            sqs.close()
 
 
 def test_queues_messages_and_everything_said_of_them_survive_a_restart(tmp_path: Path) -> None:

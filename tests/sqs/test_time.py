@@ -229,3 +229,27 @@ async def test_a_standard_queue_hands_out_no_more_than_aws_would(monkeypatch: py
         # What nobody holds any more is not in flight.
         await asyncio.sleep(11)
         assert len(await sqs.receive(url, MaxNumberOfMessages=3)) == 3
+
+
+async def test_a_message_received_three_times_goes_to_the_back_of_a_standard_queue() -> None:
+    async with open_sqs() as sqs:
+        url = await sqs.make(VisibilityTimeout="1")
+        await send(sqs, url, "poison", "fine")
+        for _ in range(3):
+            assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["poison"]
+            await asyncio.sleep(1.1)
+        assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["fine"]
+        (poison,) = await sqs.receive(url)
+        assert (poison["Body"], poison["Attributes"]["ApproximateReceiveCount"]) == ("poison", "4")
+
+
+async def test_a_fifo_queue_with_too_many_in_flight_answers_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "IN_FLIGHT_MAX", 3)
+    async with open_sqs() as sqs:
+        url = await sqs.make("orders.fifo", FifoQueue="true", ContentBasedDeduplication="true")
+        for number in range(5):
+            await send(sqs, url, str(number), MessageGroupId=str(number))
+        held = await sqs.receive(url, MaxNumberOfMessages=3)
+        assert await sqs.receive(url) == []
+        await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=held[0]["ReceiptHandle"])
+        assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["3"]

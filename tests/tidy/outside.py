@@ -26,6 +26,8 @@ _OUTSIDE_ASYNCIO = {
     *("run_in_executor", "start_server", "start_unix_server", "to_thread"),
 }
 
+# Files that come with the package, such as statements in SQL, are as constant as its code.
+_OWN_FILES = "importlib.resources"
 _RUNTIME = "penstock.runtime"
 _RUNTIME_SEAM = "penstock.runtime.interface"
 
@@ -63,6 +65,8 @@ def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def _is_outside(name: str, *, is_core: bool) -> bool:
+    if name == _OWN_FILES and not is_core:
+        return False
     top = name.partition(".")[0]
     if top in _OUTSIDE_MODULES or (is_core and top in _OUTSIDE_THE_CORE):
         return True

@@ -10,7 +10,9 @@ import pytest
 
 from penstock.client.message import Message
 from penstock.client.seen import MemorySeen, Seen, SqliteSeen, Standing
+from penstock.client.seen_postgres import PostgresSeen
 from penstock.client.worker import Worker
+from tests.postgres.servers import shared_server
 from tests.worker.stage import staged
 
 pytestmark = pytest.mark.real_time
@@ -31,8 +33,9 @@ every_seen = pytest.mark.parametrize(
     [
         lambda folder, clock: MemorySeen(100, clock=clock),
         lambda folder, clock: SqliteSeen(folder / "seen.db", 100, clock=clock),
+        lambda folder, clock: PostgresSeen(shared_server().new_database(), 100, clock=clock),
     ],
-    ids=["memory", "sqlite"],
+    ids=["memory", "sqlite", "postgres"],
 )
 
 

@@ -14,10 +14,11 @@ Nothing here touches a file; `keys` does.
 
 import hmac
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from hashlib import sha256
+from hashlib import pbkdf2_hmac, sha256
 from typing import Self
 
 from penstock.core.names import is_dead_letters
@@ -91,6 +92,22 @@ class Grant:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Scram:
+    """What SCRAM-SHA-256 needs of a key, from which nobody gets the key back (RFC 5802)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    @classmethod
+    def of(cls, password: str, *, salt: bytes, iterations: int) -> Self:
+        salted = pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        return cls(salt, iterations, sha256(client_key).digest(), hmac.digest(salted, b"Server Key", "sha256"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """A key as the server knows it: everything but the secret."""
@@ -104,6 +121,8 @@ class Key:
     # How many queues there may be under the key; None for any number.
     queues_max: int | None
     created_at: str
+    # None for a key from before SCRAM was spoken.
+    scram: Scram | None = None
 
 
 class Caller:
@@ -154,10 +173,11 @@ EVERYBODY = Caller("everybody", (Grant(Role.ADMIN, "*"),))
 class Access:
     """The keys that are good now. Without keys, because there is none yet, everybody may do everything."""
 
-    __slots__ = ("_callers",)
+    __slots__ = ("_callers", "_scrams")
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._callers: dict[str, tuple[bytes, Caller]] | None = None
+        self._scrams: dict[str, tuple[str, Scram]] = {}
         self.replace(keys)
 
     @classmethod
@@ -173,7 +193,26 @@ class Access:
 
     def replace(self, keys: Iterable[Key]) -> None:
         """Let in those with these keys, and nobody else from now on."""
-        self._callers = {key.id: (key.secret_sha256, Caller(key.name, key.grants, key.queues_max)) for key in keys}
+        found = list(keys)
+        self._callers = {key.id: (key.secret_sha256, Caller(key.name, key.grants, key.queues_max)) for key in found}
+        # By name, too, if it is the name of one; an id is never taken for a name.
+        named = Counter(key.name for key in found)
+        unique = {key.name: (key.id, key.scram) for key in found if key.scram is not None and named[key.name] == 1}
+        self._scrams = unique | {key.id: (key.id, key.scram) for key in found if key.scram is not None}
+
+    def scram_of(self, user: str) -> tuple[str, Scram]:
+        """Return the id of the key that a user names, and what its password is proven by; raises `KeyUnknown`."""
+        found = self._scrams.get(user)
+        if found is None:
+            raise KeyUnknown("the user is no key of this server's, or one from before SCRAM was spoken")
+        return found
+
+    def caller_of(self, key_id: str, scram: Scram) -> Caller:
+        """Return who has proven a key, if it is good still; raises `KeyUnknown`."""
+        found = self._scrams.get(key_id)
+        if self._callers is None or found is None or found[1] != scram:
+            raise KeyUnknown("the key is not one of this server's; it may have been revoked")
+        return self._callers[key_id][1]
 
     def authenticate(self, header: str | None) -> Caller:
         """Return who sent a request with this `Authorization` header."""

@@ -37,6 +37,7 @@ from penstock.broker.access import (
     Grant,
     Key,
     Role,
+    Scram,
     hash_of,
 )
 from penstock.telemetry import KEYS_CHANGED, KEYS_DAMAGED
@@ -44,6 +45,9 @@ from penstock.telemetry import KEYS_CHANGED, KEYS_DAMAGED
 LOOK_S = 1.0
 ENDING_CHARACTERS = 4
 SECRET_BYTES = 32
+SALT_BYTES = 16
+# The least that clients accept. More would protect short passwords; these have 256 bits of chance.
+SCRAM_ITERATIONS = 4_096
 FILE_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -72,6 +76,8 @@ class _Key(Struct, forbid_unknown_fields=True):
     grants: Annotated[list[_Grant], Meta(min_length=1, max_length=GRANTS_MAX)]
     queues_max: Annotated[int, Meta(ge=0)] | None
     created_at: str
+    # Salt, stored key and server key of SCRAM-SHA-256 in hex, one after the other; not there in older files.
+    scram_sha256: Annotated[str, Meta(pattern=r"\A(?:[0-9a-f]{160})?\Z")] = ""
 
 
 class _File(Struct, forbid_unknown_fields=True):
@@ -162,21 +168,25 @@ def create_key(
     if not 1 <= len(grants) <= GRANTS_MAX:
         raise ValueError(f"a key has 1 to {GRANTS_MAX} grants, not {len(grants)}")
     secret = secrets.token_urlsafe(SECRET_BYTES)
+    salt = secrets.token_bytes(SALT_BYTES)
     with _locked(path):
         keys = read_keys(path)
         if len(keys) >= KEYS_MAX:
             raise TooManyKeys(f"there are {KEYS_MAX} keys, and there may not be more")
+        key_id = _free_id({each.id for each in keys})
+        text = f"pk_{key_id}_{secret}"
         key = Key(
-            id=_free_id({each.id for each in keys}),
+            id=key_id,
             name=name,
             secret_sha256=hash_of(secret),
             ending=secret[-ENDING_CHARACTERS:],
             grants=tuple(grants),
             queues_max=queues_max,
             created_at=created_at,
+            scram=Scram.of(text, salt=salt, iterations=SCRAM_ITERATIONS),
         )
         _write(path, [*keys, key])
-    return key, f"pk_{key.id}_{secret}"
+    return key, text
 
 
 def revoke_key(path: Path, key_id: str) -> Key:
@@ -255,7 +265,15 @@ def _key(stored: _Key) -> Key:
         grants=tuple(Grant(Role[grant.role.upper()], grant.queue) for grant in stored.grants),
         queues_max=stored.queues_max,
         created_at=stored.created_at,
+        scram=_scram(stored.scram_sha256),
     )
+
+
+def _scram(text: str) -> Scram | None:
+    if not text:
+        return None
+    data = bytes.fromhex(text)
+    return Scram(data[:SALT_BYTES], SCRAM_ITERATIONS, data[SALT_BYTES:-32], data[-32:])
 
 
 def _stored(key: Key) -> _Key:
@@ -272,4 +290,5 @@ def _stored(key: Key) -> _Key:
         grants=[_Grant(roles[grant.role], grant.pattern) for grant in key.grants],
         queues_max=key.queues_max,
         created_at=key.created_at,
+        scram_sha256="" if key.scram is None else (key.scram.salt + key.scram.stored_key + key.scram.server_key).hex(),
     )

@@ -26,6 +26,7 @@ from penstock.store.interface import (
     QueueNotFound,
     QueueStore,
     Remains,
+    StoreUnreachable,
 )
 
 WAITING_MAX = 16_000
@@ -185,23 +186,29 @@ class Queues:
             await asyncio.sleep(TIDY_MS / 1_000)
             try:
                 await self.store.tidy()
-            except (LogBusy, LogFull):
-                # There is no room for it now; what is due stays due.
+            except (LogBusy, LogFull, StoreUnreachable):
+                # There is no room for it now, or nobody to do it; what is due stays due.
                 pass
             except LogClosed:
                 return
 
 
 @asynccontextmanager
-async def open_queues(store: QueueStore, runtime: Runtime, *, waiting_max: int = WAITING_MAX) -> AsyncIterator[Queues]:
-    """Join a store that is open: what is due is done every second, and redrives run, until this ends."""
+async def open_queues(
+    store: QueueStore, runtime: Runtime, *, waiting_max: int = WAITING_MAX, is_tidied: bool = False
+) -> AsyncIterator[Queues]:
+    """Join a store that is open: what is due is done every second, and redrives run, until this ends.
+
+    A store that several processes share ``is_tidied`` by one of them, and not by each of them.
+    """
     queues = Queues(store, runtime, waiting_max=waiting_max)
     async with asyncio.TaskGroup() as tasks:
-        tidying = tasks.create_task(queues._tidy())
+        tidying = None if is_tidied else tasks.create_task(queues._tidy())
         queues.redrives.tasks = queues.gathering.tasks = tasks
         try:
             yield queues
         finally:
             queues.waiting.stop()
             queues.redrives.stop()
-            tidying.cancel()
+            if tidying is not None:
+                tidying.cancel()

@@ -25,7 +25,7 @@ from penstock.broker.selecting import Selection, select
 from penstock.core.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
-from penstock.store.interface import QueueNotFound, QueueStore, Redrive
+from penstock.store.interface import QueueNotFound, QueueStore, Redrive, StoreUnreachable
 
 SAMPLE_MAX = 20
 UNBOUNDED = 2**62
@@ -152,7 +152,7 @@ class Redrives:
                     if task.told_to_stop.is_set():
                         break
             task.state = State.STOPPED if task.told_to_stop.is_set() else State.DONE
-        except (QueueNotFound, LogFull, LogClosed, ValueError) as error:
+        except (QueueNotFound, LogFull, LogClosed, StoreUnreachable, ValueError) as error:
             task.state, task.error = State.FAILED, str(error)
         finally:
             if task.state is State.RUNNING:
@@ -192,7 +192,7 @@ class Redrives:
                 return await self._store.redrive(
                     task.dead_letters, into=order.into, most=most, ids=ids, is_dry_run=order.is_dry_run
                 )
-            except LogBusy:
+            except (LogBusy, StoreUnreachable):
                 await _rest(task, _BUSY_S)
         return None
 

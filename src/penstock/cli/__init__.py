@@ -12,11 +12,14 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
+    archive,
     backup,
     configuration,
     dead_letters,
     escalate,
+    group,
     key,
+    migrate,
     pipeline,
     queue,
     receive,
@@ -24,6 +27,7 @@ from penstock.cli import (
     send,
     serve,
     top,
+    topic,
     work,
 )
 from penstock.cli.printing import fit, say
@@ -63,12 +67,14 @@ def about(
     fit()
 
 
-SERVER, MESSAGES, FOLDERS, SPARK = "Run", "Queues and messages", "Folders", "Data"
+SERVER, MESSAGES, STREAMS, FOLDERS, SPARK = "Run", "Queues and messages", "Streams", "Folders", "Data"
 
 app.command("serve", rich_help_panel=SERVER)(serve.serve)
 app.command("work", rich_help_panel=SERVER)(work.work)
 app.command("config", rich_help_panel=SERVER)(configuration.config_command)
 app.add_typer(key.app, name="key", rich_help_panel=SERVER)
+app.command("migrate", rich_help_panel=SERVER)(migrate.migrate_command)
+app.command("archive", rich_help_panel=SERVER)(archive.archive_command)
 app.add_typer(queue.app, name="queue", rich_help_panel=MESSAGES)
 app.command("send", rich_help_panel=MESSAGES)(send.send)
 app.command("receive", rich_help_panel=MESSAGES)(receive.receive)
@@ -78,6 +84,8 @@ app.command("explain", rich_help_panel=MESSAGES)(escalate.explain)
 app.command("escalate", rich_help_panel=MESSAGES)(escalate.escalate)
 app.command("escalations", rich_help_panel=MESSAGES)(escalate.escalations)
 app.add_typer(dead_letters.app, name="dlq", rich_help_panel=MESSAGES)
+app.add_typer(topic.app, name="topic", rich_help_panel=STREAMS)
+app.add_typer(group.app, name="group", rich_help_panel=STREAMS)
 app.command("backup", rich_help_panel=FOLDERS)(backup.backup_command)
 app.command("repair", rich_help_panel=FOLDERS)(repair.repair_command)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SPARK)

@@ -10,7 +10,17 @@ import typer
 
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import console, plain, print_json, remark, table
-from penstock.settings import SECRETS, SECTIONS, BadSetting, ClientSettings, Kind, Loaded, find_file, load
+from penstock.settings import (
+    SECRETS,
+    SECTIONS,
+    BadSetting,
+    ClientSettings,
+    Kind,
+    Loaded,
+    find_file,
+    load,
+    without_password,
+)
 
 Config = Annotated[
     Path | None,
@@ -68,6 +78,8 @@ def _presentable(name: str, value: object) -> str | int | float | bool:
     if name in SECRETS:
         # Of a secret that is no key of ours, no part is public.
         return masked(str(value)) if name == "key" else "…" if value else ""
+    if name == "store":
+        return without_password(str(value))
     if isinstance(value, Enum):
         return str(value.value)
     return value if isinstance(value, int | float) else str(value)

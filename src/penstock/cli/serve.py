@@ -10,39 +10,67 @@ import typer
 from penstock.cli.configuration import Config, loaded
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import say
-from penstock.settings import BadSetting, LogLevel, NotSecured, ServerSettings
+from penstock.settings import BadSetting, LogLevel, NotSecured, ServerSettings, without_password
 
 Secured = "Keys and TLS"
 Limited = "Limits"
+Postgres = "PostgreSQL"
+
+SchemaOption = Annotated[str | None, typer.Option(help="The schema that everything is in.", rich_help_panel=Postgres)]
+DatabaseConnections = Annotated[
+    int | None, typer.Option(help="Connections to the database, at most.", rich_help_panel=Postgres)
+]
+Migrates = Annotated[
+    bool | None,
+    typer.Option("--migrate/--no-migrate", help="Bring the schema up to date at the start.", rich_help_panel=Postgres),
+]
+IsPooled = Annotated[
+    bool | None,
+    typer.Option("--pooled", help="PgBouncer in transaction mode is in between.", rich_help_panel=Postgres),
+]
+MayLose = Annotated[
+    bool | None,
+    typer.Option("--may-lose", help="Run although fsync or synchronous_commit is off.", rich_help_panel=Postgres),
+]
+StoreOption = Annotated[
+    str | None, typer.Option(help="file:PATH for another folder for messages, postgresql://…, or memory:")
+]
+BehindProxy = Annotated[
+    bool | None,
+    typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
+]
+ConnectionsMax = Annotated[
+    int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
+]
+WaitingMax = Annotated[int | None, typer.Option(help="Requests that may wait for messages.", rich_help_panel=Limited)]
+RequestBytesMax = Annotated[int | None, typer.Option(help="The largest request, in bytes.", rich_help_panel=Limited)]
+StopTimeout = Annotated[
+    float | None, typer.Option(help="How long running requests may take at the end.", rich_help_panel=Limited)
+]
 
 
 def serve(
     *,
     host: Annotated[str | None, typer.Option(help="The address to listen on. Default: this machine only.")] = None,
     port: Annotated[int | None, typer.Option(help="The port for HTTP; 0 takes any that is free.")] = None,
-    kafka_port: Annotated[int | None, typer.Option(help="For a later version: nothing listens on it yet.")] = None,
+    kafka: Annotated[bool | None, typer.Option("--kafka", help="Serve programs that speak Kafka, too.")] = None,
+    kafka_port: Annotated[int | None, typer.Option(help="The port for Kafka; 0 takes any that is free.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder for messages and keys.", file_okay=False)] = None,
-    store: Annotated[str | None, typer.Option(help="file:PATH for another folder for messages, or memory:")] = None,
+    store: StoreOption = None,
     shards: Annotated[int | None, typer.Option(help="How many journals share the queues.")] = None,
     tls_cert: Annotated[str | None, typer.Option(help="The certificate, in PEM.", rich_help_panel=Secured)] = None,
     tls_key: Annotated[str | None, typer.Option(help="Its private key, in PEM.", rich_help_panel=Secured)] = None,
-    behind_proxy: Annotated[
-        bool | None,
-        typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
-    ] = None,
-    sqs: Annotated[bool | None, typer.Option("--sqs", help="Serve programs that speak SQS, too.")] = None,
-    connections_max: Annotated[
-        int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
-    ] = None,
-    waiting_max: Annotated[
-        int | None, typer.Option(help="Requests that may wait for messages.", rich_help_panel=Limited)
-    ] = None,
-    request_bytes_max: Annotated[
-        int | None, typer.Option(help="The largest request, in bytes.", rich_help_panel=Limited)
-    ] = None,
-    stop_timeout_s: Annotated[
-        float | None, typer.Option(help="How long running requests may take at the end.", rich_help_panel=Limited)
-    ] = None,
+    behind_proxy: BehindProxy = None,
+    sqs: Annotated[bool | None, typer.Option("--sqs/--no-sqs", help="Serve programs that speak SQS, too.")] = None,
+    postgres_schema: SchemaOption = None,
+    postgres_connections_max: DatabaseConnections = None,
+    postgres_migrates: Migrates = None,
+    postgres_is_pooled: IsPooled = None,
+    postgres_may_lose: MayLose = None,
+    connections_max: ConnectionsMax = None,
+    waiting_max: WaitingMax = None,
+    request_bytes_max: RequestBytesMax = None,
+    stop_timeout_s: StopTimeout = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="The least important notes that are written.")] = None,
     config: Config = None,
 ) -> None:
@@ -57,6 +85,7 @@ def serve(
     penstock serve
     penstock serve --port 9000 --data /var/lib/penstock
     penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+    penstock serve --store postgresql://penstock@db.example.com/shop
     """
     options = {name: value for name, value in locals().items() if name != "config"}
     settings = loaded(ServerSettings, options, config).settings
@@ -64,14 +93,19 @@ def serve(
         # Only this command needs the whole server.
         from penstock.server import serve as run
 
-        run(settings, announce=lambda address: _greet(address, settings))
+        listeners: list[str] = []
+        run(settings, announce=lambda address: _greet(address, settings, listeners), announce_kafka=listeners.append)
 
 
-def _greet(address: str, settings: ServerSettings) -> None:
+def _greet(address: str, settings: ServerSettings, kafka_addresses: list[str]) -> None:
     """Say where everything is, once requests are taken."""
-    kept = "in memory only: gone when it stops" if settings.store_folder is None else str(settings.store_folder)
+    kept = str(settings.store_folder or "in memory only: gone when it stops")
+    if settings.is_on_postgres:
+        kept = without_password(settings.store)
     keys = "needed" if settings.keys_path.exists() else "not needed: only this machine reaches it"
     say(f"Penstock listens on {address}")
+    for each in kafka_addresses:
+        say(f"  kafka     {each}")
     say(f"  messages  {kept}")
     say(f"  keys      {keys}")
     say(f"  docs      {address}/docs")
@@ -111,9 +145,24 @@ def _reasons() -> list[Reason]:
 
     damages = (LogCorrupted, UnknownFormat, UnknownEvent, JournalHasHole, JournalHasNoBeginning, SnapshotUnknown)
     return [
+        *_reasons_of_postgres(),
         ((NotSecured, BadSetting, BadCertificate, TooFewShards), Ending.BAD_SETTINGS, ""),
         ((FolderTaken,), Ending.CONFLICT, "\nOr give this server a folder of its own: --data."),
         ((*damages, KeysDamaged), Ending.STORAGE_FAILED, ""),
         # An address or a folder that cannot be had; the message says what to do.
         ((OSError,), Ending.CONFLICT, ""),
+    ]
+
+
+def _reasons_of_postgres() -> list[Reason]:
+    try:
+        from penstock.store.postgres.database import Lost, NotDurable
+        from penstock.store.postgres.migrate import SchemaMissing
+    except ImportError:
+        # Without the driver nothing of it can be the reason.
+        return []
+    return [
+        ((NotDurable,), Ending.BAD_SETTINGS, "\nOr say that it may: --may-lose."),
+        ((SchemaMissing,), Ending.BAD_SETTINGS, ""),
+        ((Lost,), Ending.UNREACHABLE, ""),
     ]

@@ -6,6 +6,8 @@ It imports nothing of the server, only what both say to each other (`penstock.wi
       │                                            ├──► calling ──► transport: http, or the application in process
       └─────► settling, leases, other calls ───────┘
 
+Topics are in `streams/`, and speak Kafka's protocol.
+
 The synchronous face is a thread that runs the asynchronous one.
 """
 
@@ -15,6 +17,8 @@ from penstock.client.errors import (
     ClientClosed,
     ConnectionFailed,
     Forbidden,
+    GroupNotEmpty,
+    GroupNotFound,
     MessageNotFound,
     NotFound,
     PenstockError,
@@ -26,10 +30,15 @@ from penstock.client.errors import (
     StaleReceipt,
     TaskNotFound,
     TooLarge,
+    TopicExists,
+    TopicNotFound,
     Unauthorized,
 )
 from penstock.client.message import Batch, Message
 from penstock.client.queue import Queue
+from penstock.client.streams.record import Record
+from penstock.client.streams.sync_topic import SyncTopic
+from penstock.client.streams.topic import Topic
 from penstock.client.sync_message import SyncBatch, SyncMessage
 from penstock.client.sync_queue import SyncQueue
 from penstock.wire.messages import Draft
@@ -42,6 +51,8 @@ __all__ = [
     "ConnectionFailed",
     "Draft",
     "Forbidden",
+    "GroupNotEmpty",
+    "GroupNotFound",
     "Message",
     "MessageNotFound",
     "NotFound",
@@ -50,6 +61,7 @@ __all__ = [
     "QueueExists",
     "QueueFull",
     "QueueNotFound",
+    "Record",
     "ServerBusy",
     "ServerFailed",
     "StaleReceipt",
@@ -57,7 +69,11 @@ __all__ = [
     "SyncClient",
     "SyncMessage",
     "SyncQueue",
+    "SyncTopic",
     "TaskNotFound",
     "TooLarge",
+    "Topic",
+    "TopicExists",
+    "TopicNotFound",
     "Unauthorized",
 ]

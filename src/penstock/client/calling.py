@@ -8,6 +8,7 @@ from penstock.client.calls import Call
 from penstock.client.errors import ClientClosed, ConnectionFailed, ServerFailed, error_of
 from penstock.client.retrying import repeat
 from penstock.client.transport import AnswerTooLarge, NotSent, Transport, Unanswered
+from penstock.client.within import Within, within_of
 
 T = TypeVar("T")
 
@@ -54,6 +55,12 @@ class Caller:
         time_s = self.timeout_s if timeout_s is None else timeout_s
         deadline_s = asyncio.get_running_loop().time() + time_s
         return await repeat(lambda: self.attempt(call), is_repeatable=call.is_repeatable, deadline_s=deadline_s)
+
+    def within(self) -> Within:
+        """What sends and acks in transactions of the caller's. Raises `NotTransactional`."""
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        return within_of(self._transport or self._open())
 
     async def close(self) -> None:
         self._is_closed = True

@@ -7,6 +7,7 @@ together. In a forked process the first call makes a new client, with a thread, 
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -15,12 +16,21 @@ from penstock.client.background import Background
 from penstock.client.calling import TIMEOUT_S, Caller
 from penstock.client.outbox import PENDING_BYTES_MAX, Outbox
 from penstock.client.queue import Queue
+from penstock.client.streams import calls as stream_calls
+from penstock.client.streams.kafka import Access, Link
+from penstock.client.streams.sync_topic import SyncTopic
+from penstock.client.streams.topic import Topic
 from penstock.client.sync_queue import SyncQueue
 from penstock.client.transport import Transport
+from penstock.client.within import Connection
 from penstock.wire.operating import HistoryShard
 from penstock.wire.queues import QueueName, QueueView
+from penstock.wire.topics import GroupRow, GroupView, TopicRow, TopicView
 
 T = TypeVar("T")
+
+# Whoever has no key, and speaks in the clear.
+STRANGER = Access()
 
 
 class Client:
@@ -35,8 +45,10 @@ class Client:
         *,
         timeout_s: float = TIMEOUT_S,
         pending_bytes_max: int = PENDING_BYTES_MAX,
+        kafka: Access = STRANGER,
     ) -> None:
         self._open_transport = open_transport
+        self._link = Link(kafka)
         self._timeout_s = timeout_s
         self._pending_bytes_max = pending_bytes_max
         self._caller = Caller(open_transport, timeout_s=timeout_s)
@@ -62,6 +74,48 @@ class Client:
                 return
             cursor = page.next
 
+    def transaction(self, *, is_threaded: bool = False) -> AbstractAsyncContextManager[Connection]:
+        """A transaction on a connection of the client's own, for `connection=`; only with `postgresql://…`.
+
+        It is committed at the end of the block, or rolled back on an exception. The connection is one of psycopg; with
+        ``is_threaded`` of its synchronous face.
+        """
+        return self._caller.within().transaction(is_threaded=is_threaded)
+
+    def topic(self, name: str, *, kafka: str | None = None) -> Topic:
+        """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""
+        return Topic(name, self._caller, self._link, kafka=kafka)
+
+    async def create_topic(self, name: str, **settings: Any) -> TopicView:
+        """Make a topic; again with equal settings changes nothing. `wire.topics.TopicSettings` has the settings."""
+        return await self._caller.perform(stream_calls.create_topic(name, settings))
+
+    async def topics(self, prefix: str = "") -> AsyncIterator[TopicRow]:
+        """Every topic, sorted by name; asked for in pages."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await self._caller.perform(stream_calls.list_topics(prefix, cursor))
+            for each in page.topics:
+                yield each
+            cursor = page.next
+
+    async def groups(self, prefix: str = "") -> AsyncIterator[GroupRow]:
+        """Every consumer group, sorted by name; asked for in pages."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await self._caller.perform(stream_calls.list_groups(prefix, cursor))
+            for each in page.groups:
+                yield each
+            cursor = page.next
+
+    async def group(self, name: str) -> GroupView:
+        """A consumer group: its members, and how far it has come."""
+        return await self._caller.perform(stream_calls.describe_group(name))
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a consumer group that has no members, with the offsets it has committed."""
+        await self._caller.perform(stream_calls.delete_group(name))
+
     async def health(self) -> dict[str, Any]:
         """Whether the server is ready, as `status`, and if not the `reasons`."""
         return await self._caller.perform(operating.health())
@@ -80,13 +134,21 @@ class Client:
     async def close(self) -> None:
         """Wait for what is on its way, and close the connections."""
         try:
-            await self._outbox.close()
+            try:
+                await self._link.close()
+            finally:
+                await self._outbox.close()
         finally:
             await self._caller.close()
 
     def anew(self) -> "Client":
         """A client of the same server that shares nothing with this one."""
-        return Client(self._open_transport, timeout_s=self._timeout_s, pending_bytes_max=self._pending_bytes_max)
+        return Client(
+            self._open_transport,
+            timeout_s=self._timeout_s,
+            pending_bytes_max=self._pending_bytes_max,
+            kafka=self._link.access,
+        )
 
     def sync(self) -> "SyncClient":
         """The synchronous face: the same methods without `await`, and a thread that runs them."""
@@ -132,6 +194,34 @@ class SyncClient:
         while (each := self.run(next_of(found))) is not None:
             yield each
 
+    def topic(self, name: str, *, kafka: str | None = None) -> SyncTopic:
+        """A handle of a topic; it need not exist yet."""
+        return SyncTopic(name, self, kafka=kafka)
+
+    def create_topic(self, name: str, **settings: Any) -> TopicView:
+        """Make a topic; again with equal settings changes nothing."""
+        return self.run(self._current().create_topic(name, **settings))
+
+    def topics(self, prefix: str = "") -> Iterator[TopicRow]:
+        """Every topic, sorted by name; asked for in pages."""
+        found = self._current().topics(prefix)
+        while (each := self.run(next_of(found))) is not None:
+            yield each
+
+    def groups(self, prefix: str = "") -> Iterator[GroupRow]:
+        """Every consumer group, sorted by name; asked for in pages."""
+        found = self._current().groups(prefix)
+        while (each := self.run(next_of(found))) is not None:
+            yield each
+
+    def group(self, name: str) -> GroupView:
+        """A consumer group: its members, and how far it has come."""
+        return self.run(self._current().group(name))
+
+    def delete_group(self, name: str) -> None:
+        """Forget a consumer group that has no members, with the offsets it has committed."""
+        self.run(self._current().delete_group(name))
+
     def health(self) -> dict[str, Any]:
         return self.run(self._current().health())
 
@@ -152,6 +242,9 @@ class SyncClient:
 
     def asynchronous(self, queue: str) -> Queue:
         return self._current().queue(queue)
+
+    def asynchronous_topic(self, topic: str, kafka: str | None) -> Topic:
+        return self._current().topic(topic, kafka=kafka)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the thread of this client, and return what it returns."""

@@ -150,7 +150,7 @@ class Drafts:
     def has_groups(self) -> bool:
         return self.extras is not None and any(each is not None and each.group for each in self.extras)
 
-    def encode(self, sender: Sender) -> bytes:
+    def encode(self, sender: Sender | None) -> bytes:
         """Return the frame of a send."""
         if self.extras is None:
             return encode_send(SendFrame(bodies=self.bodies, sender=sender))

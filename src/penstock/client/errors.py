@@ -62,6 +62,14 @@ class QueueNotFound(NotFound):
     """There is no such queue."""
 
 
+class TopicNotFound(NotFound):
+    """There is no such topic."""
+
+
+class GroupNotFound(NotFound):
+    """There is no such consumer group."""
+
+
 class MessageNotFound(NotFound):
     """There is no such message in the queue: it was settled, or is elsewhere."""
 
@@ -72,6 +80,14 @@ class TaskNotFound(NotFound):
 
 class QueueExists(PenstockError):
     """There is a queue of this name, with other settings."""
+
+
+class TopicExists(PenstockError):
+    """There is a topic of this name, with other settings."""
+
+
+class GroupNotEmpty(PenstockError):
+    """The consumer group has members."""
 
 
 class StaleReceipt(PenstockError):
@@ -110,6 +126,11 @@ _BY_CODE: dict[str, type[PenstockError]] = {
     "queue_not_found": QueueNotFound,
     "message_not_found": MessageNotFound,
     "task_not_found": TaskNotFound,
+    "no_topics": NotFound,
+    "topic_not_found": TopicNotFound,
+    "topic_exists": TopicExists,
+    "group_not_found": GroupNotFound,
+    "group_not_empty": GroupNotEmpty,
     "request_timeout": ServerBusy,
     "queue_exists": QueueExists,
     "stale_receipt": StaleReceipt,
@@ -118,6 +139,7 @@ _BY_CODE: dict[str, type[PenstockError]] = {
     "queue_full": QueueFull,
     "too_many_waiting": ServerBusy,
     "busy": ServerBusy,
+    "unreachable": ServerBusy,
     "stopping": ServerBusy,
     "storage_full": ServerBusy,
     "internal": ServerFailed,

@@ -20,6 +20,7 @@ import msgspec
 from penstock.client.drafts import DELAY_S_MAX, LEASE_S_MAX, milliseconds
 from penstock.client.errors import StaleReceipt, bad_field
 from penstock.client.lease_ends import LeaseEnd
+from penstock.client.within import Connection
 from penstock.frame import Blobs, Buffer
 from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.queues import PRIORITIES
@@ -234,6 +235,10 @@ class Settler(Protocol):
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
     ) -> Awaitable[int]: ...
 
+    def ack(self, what: "Delivered | str", *, connection: Connection) -> Awaitable[list[bool]]:
+        """Ack a message in a transaction of the caller's."""
+        ...
+
 
 class Message(Delivered):
     """A message, to be acked, released or extended. `async with message:` acks it, or releases it on an exception."""
@@ -244,8 +249,15 @@ class Message(Delivered):
         super().__init__(facts, row)
         self._settler = settler
 
-    async def ack(self) -> None:
-        """Settle it for good. Raises `StaleReceipt` if the lease has ended."""
+    async def ack(self, *, connection: Connection = None) -> None:
+        """Settle it for good. Raises `StaleReceipt` if the lease has ended.
+
+        With a ``connection`` to the database that the queues are in, it is settled when the transaction of that one
+        commits; one whose lease has ended makes the transaction fail.
+        """
+        if connection is not None:
+            await self._settler.ack(self, connection=connection)
+            return
         check_done(await self._settler.settle("ack", self.held(), self.facts), self)
 
     async def release(self, error: str = "", *, delay_s: float | None = None) -> None:

@@ -15,8 +15,9 @@ from penstock.client.message import Batch, Delivered, Facts, Message, Receipt, e
 from penstock.client.operating import Instant
 from penstock.client.outbox import Outbox
 from penstock.client.settling import Settling
+from penstock.client.within import Connection, ack_within
 from penstock.wire.frames import Held, LeasedFrame
-from penstock.wire.messages import WAIT_S_MAX, Acked, Explained, SeenPage
+from penstock.wire.messages import MESSAGES_MAX, WAIT_S_MAX, Acked, Explained, SeenPage
 from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 
@@ -57,10 +58,12 @@ class Queue:
         attributes: Attributes | None = None,
         max_deliveries: int | None = None,
         timeout_s: float | None = None,
+        connection: Connection = None,
     ) -> str:
         """Send one message and return its id, once it is stored. Calls at the same time travel together.
 
-        If the queue is full it waits for up to ``timeout_s``; with 0 it raises `QueueFull` at once.
+        If the queue is full it waits for up to ``timeout_s``; with 0 it raises `QueueFull` at once. With a
+        ``connection`` to the database that the queues are in, it is sent in the transaction of that one, see `within`.
         """
         said = (priority, delay_s, scheduled_at, dedup_id, group, attributes, max_deliveries)
         if said == _NOTHING:
@@ -76,6 +79,8 @@ class Queue:
                 attributes=attributes,
                 max_deliveries=max_deliveries,
             )
+        if connection is not None:
+            return (await self._send_within(connection, Drafts([body], None if extras is None else [extras])))[0]
         gathering = self._gathering
         if gathering is None:
             gathering = self._gathering = self._outbox.gathering(self.name)
@@ -83,14 +88,26 @@ class Queue:
             await gathering.wait_for_room(body)
         return await gathering.add(body, extras, self._outbox.timeout_s if timeout_s is None else timeout_s)
 
-    async def send_many(self, items: Iterable[object], *, timeout_s: float | None = None) -> Sequence[str]:
+    async def send_many(
+        self, items: Iterable[object], *, timeout_s: float | None = None, connection: Connection = None
+    ) -> Sequence[str]:
         """Send any number of messages, data or drafts, and return their ids in the same order.
 
         They travel up to 1,000 at once. If some cannot be sent the error has the ids of the others in ``sent``.
-        Messages with groups keep their order.
+        Messages with groups keep their order. With a ``connection``, all are sent in its transaction.
         """
         drafts = Drafts.of(items if isinstance(items, list | tuple) else list(items))
+        if connection is not None:
+            return await self._send_within(connection, drafts)
         return await self._outbox.send_many(self.name, drafts, timeout_s)
+
+    async def _send_within(self, connection: Connection, drafts: Drafts) -> list[str]:
+        within = self._outbox.caller.within()
+        ids: list[str] = []
+        for start in range(0, len(drafts), MESSAGES_MAX):
+            frame = drafts.part(start, min(start + MESSAGES_MAX, len(drafts))).encode(None)
+            ids += await within.send_within(connection, self.name, frame)
+        return ids
 
     @overload
     async def receive(
@@ -135,9 +152,19 @@ class Queue:
         """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end."""
         return prefetching.messages(self, prefetch=prefetch, wait_s=wait_s, visibility_timeout=visibility_timeout)
 
-    async def ack(self, what: What) -> list[bool]:
-        """Ack messages, or receipts, in one request; False for those whose lease had ended."""
-        return await self._settle_all("ack", what)
+    async def ack(self, what: What, *, connection: Connection = None) -> list[bool]:
+        """Ack messages, or receipts, in one request; False for those whose lease had ended.
+
+        With a ``connection``, they are acked in its transaction. If one lease has ended, `StaleReceipt` is raised, and
+        the transaction cannot commit: nobody's work is done twice.
+        """
+        if connection is None:
+            return await self._settle_all("ack", what)
+        receipts = [self._receipt(item) for item in _listed(what)]
+        held = [Held(*lease, rows) for lease, rows in _rows_by_lease(receipts).items()]
+        if held:
+            await ack_within(self._outbox.caller.within(), connection, self.name, held)
+        return [True] * len(receipts)
 
     async def release(self, what: What, *, error: str = "", delay_s: float | None = None) -> list[bool]:
         """Give messages back, to rest for ``delay_s`` or for the queue's own backoff."""
@@ -164,12 +191,11 @@ class Queue:
         time_ms: int | None = None,
         text: str = "",
     ) -> list[bool]:
-        items = [what] if isinstance(what, Delivered | str) else list(what)
+        items = _listed(what)
         receipts = [self._receipt(item) for item in items]
-        rows: dict[tuple[int, int], int] = {}
+        rows = _rows_by_lease(receipts)
         facts: dict[tuple[int, int], Facts] = {}
-        for item, (lease, token, position) in zip(items, receipts, strict=True):
-            rows[lease, token] = rows.get((lease, token), 0) | 1 << position
+        for item, (lease, token, _) in zip(items, receipts, strict=True):
             if isinstance(item, Delivered):
                 facts[lease, token] = item.facts
         done = await asyncio.gather(
@@ -289,6 +315,18 @@ class Queue:
     ) -> HistoryPage:
         """Read what became of settled messages, from an offset or an instant on."""
         return await self._outbox.caller.perform(operating.history(self._path, offset=offset, since=since, limit=limit))
+
+
+def _listed(what: What) -> list[Delivered | str]:
+    return [what] if isinstance(what, Delivered | str) else list(what)
+
+
+def _rows_by_lease(receipts: Iterable[Receipt]) -> dict[tuple[int, int], int]:
+    """The rows of each lease, by its id and token, as the bits of a mask."""
+    rows: dict[tuple[int, int], int] = {}
+    for lease, token, position in receipts:
+        rows[lease, token] = rows.get((lease, token), 0) | 1 << position
+    return rows
 
 
 def _end(frame: LeasedFrame, visibility_timeout: float | None, asked_at_s: float) -> LeaseEnd:

@@ -6,6 +6,7 @@ from typing import Protocol, Self, overload
 
 from penstock.client.errors import StaleReceipt
 from penstock.client.message import Delivered, Facts, check_done, describe, extend_ms, flags, release_ms
+from penstock.client.within import Connection
 from penstock.wire.frames import Held
 
 
@@ -13,6 +14,10 @@ class SyncSettler(Protocol):
     def settle(
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
     ) -> int: ...
+
+    def ack(self, what: Delivered, *, connection: Connection) -> list[bool]:
+        """Ack a message in a transaction of the caller's."""
+        ...
 
 
 class SyncMessage(Delivered):
@@ -24,8 +29,11 @@ class SyncMessage(Delivered):
         super().__init__(facts, row)
         self._settler = settler
 
-    def ack(self) -> None:
-        """Settle it for good. Raises `StaleReceipt` if the lease has ended."""
+    def ack(self, *, connection: Connection = None) -> None:
+        """Settle it for good, or with a ``connection`` when that one commits. Raises `StaleReceipt`."""
+        if connection is not None:
+            self._settler.ack(self, connection=connection)
+            return
         check_done(self._settler.settle("ack", self.held(), self.facts), self)
 
     def release(self, error: str = "", *, delay_s: float | None = None) -> None:

@@ -8,6 +8,7 @@ from penstock.client.message import Facts
 from penstock.client.operating import Instant
 from penstock.client.queue import PREFETCH, Attributes, Queue, What
 from penstock.client.sync_message import SyncBatch, SyncMessage
+from penstock.client.within import Connection
 from penstock.wire.frames import Held
 from penstock.wire.messages import Acked, Explained, SeenPage
 from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
@@ -53,8 +54,12 @@ class SyncQueue:
         attributes: Attributes | None = None,
         max_deliveries: int | None = None,
         timeout_s: float | None = None,
+        connection: Connection = None,
     ) -> str:
-        """Send one message and return its id, once it is stored. Calls of several threads travel together."""
+        """Send one message and return its id, once it is stored. Calls of several threads travel together.
+
+        With a ``connection``, it is sent in the transaction of that one.
+        """
         return self._runner.run(
             self._queue.send(
                 data,
@@ -66,12 +71,15 @@ class SyncQueue:
                 attributes=attributes,
                 max_deliveries=max_deliveries,
                 timeout_s=timeout_s,
+                connection=connection,
             )
         )
 
-    def send_many(self, items: Iterable[object], *, timeout_s: float | None = None) -> Sequence[str]:
+    def send_many(
+        self, items: Iterable[object], *, timeout_s: float | None = None, connection: Connection = None
+    ) -> Sequence[str]:
         """Send any number of messages, data or drafts, and return their ids in the same order."""
-        return self._runner.run(self._queue.send_many(items, timeout_s=timeout_s))
+        return self._runner.run(self._queue.send_many(items, timeout_s=timeout_s, connection=connection))
 
     @overload
     def receive(
@@ -103,9 +111,12 @@ class SyncQueue:
         finally:
             self._runner.run(received.aclose())
 
-    def ack(self, what: What) -> list[bool]:
-        """Ack messages, or receipts, in one request; False for those whose lease had ended."""
-        return self._runner.run(self._queue.ack(what))
+    def ack(self, what: What, *, connection: Connection = None) -> list[bool]:
+        """Ack messages, or receipts, in one request; False for those whose lease had ended.
+
+        With a ``connection``, in its transaction, which fails if a lease has ended.
+        """
+        return self._runner.run(self._queue.ack(what, connection=connection))
 
     def release(self, what: What, *, error: str = "", delay_s: float | None = None) -> list[bool]:
         return self._runner.run(self._queue.release(what, error=error, delay_s=delay_s))

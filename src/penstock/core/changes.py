@@ -405,6 +405,7 @@ def _changed(state: State, event: QueueChanged | QueueCreated) -> None:
     settings = state.settings = QueueSettings.from_json(event.settings)
     # Given when the queue is created; no change touches it.
     state.groups.is_fifo = settings.is_fifo
+    state.groups.tenants.follow(settings)
     if (before.weights, before.is_strict) != (settings.weights, settings.is_strict):
         state.shares = Shares(settings.weights, is_strict=settings.is_strict)
     if before.aging_ms != settings.aging_ms:

@@ -2,13 +2,13 @@
 
 Inside a tier, messages without a group are taken in the order in which they
 joined the tier, whether they are runs or rows. Where groups wait too, they and
-the ungrouped take turns. Nothing here changes the queue.
+the ungrouped take turns, the quiet before the noisy. Nothing here changes the queue.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge
-from itertools import islice
+from heapq import heapify, heappop, heapreplace, merge
+from itertools import chain, islice
 from typing import TypeAlias
 
 from penstock.core.grouping import UNGROUPED
@@ -108,7 +108,9 @@ def available(state: State, want: int) -> Sequence[int]:
 def _of_tier(state: State, tier: int, quota: int) -> list[Run]:
     groups = state.groups
     if groups.rotations[tier]:
-        served = groups.next_in(tier, quota)
+        served, noisy = groups.quiet_first(tier, quota, state.leased, state.now_ms)
+        if noisy:
+            return _quiet_first(state, tier, quota, served, noisy)
         if served and UNGROUPED not in served:
             return _join_rows(state, _rows_in_turns(state, tier, quota, served))
         if len(served) > 1:
@@ -222,6 +224,35 @@ def _rows_in_turns(state: State, tier: int, quota: int, served: Sequence[int]) -
             quota -= 1
         if not quota:
             break
+    return found
+
+
+def _quiet_first(state: State, tier: int, quota: int, quiet: Sequence[int], noisy: Sequence[int]) -> list[Run]:
+    """Whatever quiet groups have, in turns; then of noisy ones, those that hold least first."""
+    if UNGROUPED in quiet:
+        picks = list(_in_turns(state, tier, quota, quiet))
+        lanes, numbers = state.rows.lane, state.rows.number
+        rest = _levelled(state, tier, quota - len(picks), noisy)
+        return _join(chain(picks, ((lanes[slot], numbers[slot], True) for slot in rest)))
+    slots = _rows_in_turns(state, tier, quota, quiet)
+    return _join_rows(state, slots + _levelled(state, tier, quota - len(slots), noisy))
+
+
+def _levelled(state: State, tier: int, quota: int, noisy: Sequence[int]) -> list[int]:
+    """Rows of noisy groups, each of the group that holds least by then; turns decide where they hold the same."""
+    groups, after = state.groups, state.rows.after
+    waiting = [
+        (groups.tenants.held[group], turn, groups.heads[group * TIERS + tier]) for turn, group in enumerate(noisy)
+    ]
+    heapify(waiting)
+    found: list[int] = []
+    while waiting and len(found) < quota:
+        held, turn, slot = waiting[0]
+        found.append(slot)
+        if after[slot]:
+            heapreplace(waiting, (held + 1, turn, after[slot]))
+        else:
+            heappop(waiting)
     return found
 
 

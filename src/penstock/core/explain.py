@@ -102,8 +102,9 @@ def _in_group(state: State, slot: int, group: int) -> tuple[Waits, int]:
     while before and ahead < _COUNTED_MAX:
         ahead += 1
         before = state.rows.before[before]
-    if groups.held[group]:
-        return Waits.FOR_A_LEASE_OF_ITS_GROUP, ahead + groups.held[group]
+    held = groups.tenants.held[group]
+    if held:
+        return Waits.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
     if state.rows.state[groups.heads[group * TIERS]] in {RESTING, SPENT, LEASED, MOVING}:
         return Waits.FOR_THE_HEAD_OF_ITS_GROUP, ahead
     return (Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING), ahead
@@ -112,9 +113,14 @@ def _in_group(state: State, slot: int, group: int) -> tuple[Waits, int]:
 def _ahead(state: State, seen: Seen, slot: int, group: int) -> int:
     """How many messages of its tier are leased before it, if nothing else comes."""
     mine = _ungrouped_ahead(state, seen, slot) if group == UNGROUPED else _rows_ahead(state, slot)
-    turns = len(state.groups.next_in(seen.tier, _COUNTED_MAX))
+    turns, quiet = len(state.groups.next_in(seen.tier, _COUNTED_MAX)), 0
+    noisy = state.groups.quiet_first(seen.tier, _COUNTED_MAX, state.leased, state.now_ms)[1]
+    if group in noisy:
+        # All that is quiet goes before it, and it takes turns with the other noisy groups.
+        turns = len(noisy)
+        quiet = state.ready[seen.tier] - sum(state.groups.visible[each * TIERS + seen.tier] for each in noisy)
     # Every other group may have a turn before each of its own.
-    most = (mine + 1) * max(1, turns) - 1
+    most = quiet + (mine + 1) * max(1, turns) - 1
     return min(most, state.ready[seen.tier] - 1)
 
 

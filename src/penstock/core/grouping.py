@@ -1,9 +1,10 @@
 """Groups: order inside each, fairness between all.
 
 Rows wait in lists. On a standard queue there is one list for each group and tier,
-in the order of joining, and a tier serves its groups in turns, one message each:
-a noisy group waits behind quiet ones. Messages without a group, runs and rows
-together, are one group among the others (number 0).
+in the order of joining, and a tier serves its groups in turns, one message each. A
+group that takes more than its share (`tenants.py`) is passed over while others have
+something. Messages without a group, runs and rows together, are one group among the
+others (number 0).
 
 On a FIFO queue a group is one list in the order of sending. It is *open* when no
 message of it is leased and its first one is visible; it stands in the rotation of
@@ -21,7 +22,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from penstock.core.rows import WAITING, Rows
-from penstock.core.settings import TIERS
+from penstock.core.settings import TIERS, QueueSettings
+from penstock.core.tenants import Tenants
 
 NOWHERE = 255
 UNGROUPED = 0
@@ -38,7 +40,7 @@ class Groups:
         "tails",
         "visible",
         "queued",
-        "held",
+        "tenants",
         "members",
         "open_at",
         "rotations",
@@ -46,8 +48,8 @@ class Groups:
         "_hint",
     )
 
-    def __init__(self, rows: Rows, plain: list[int], *, is_fifo: bool) -> None:
-        self.is_fifo = is_fifo
+    def __init__(self, rows: Rows, plain: list[int], settings: QueueSettings) -> None:
+        self.is_fifo = settings.is_fifo
         self.rows = rows
         # How many messages wait in runs, by tier. Kept by the queue, read here.
         self.plain = plain
@@ -59,8 +61,9 @@ class Groups:
         self.visible = array("I", [0] * TIERS)
         # Whether the rotation of the tier names the group.
         self.queued = array("B", [0] * TIERS)
-        # FIFO: messages leased now, and the tier whose rotation serves it.
-        self.held = array("I", [0])
+        # Messages leased now, and on a standard queue who is noisy by them.
+        self.tenants = Tenants(settings)
+        # FIFO: the tier whose rotation serves it.
         self.open_at = array("B", [NOWHERE])
         self.members = array("I", [0])
         self.rotations: tuple[deque[int], ...] = tuple(deque() for _ in range(TIERS))
@@ -82,7 +85,7 @@ class Groups:
             for column in (self.heads, self.tails, self.visible):
                 column.extend((0,) * TIERS)
             self.queued.extend((0,) * TIERS)
-            self.held.append(0)
+            self.tenants.grow()
             self.members.append(0)
             self.open_at.append(NOWHERE)
         self.numbers[name] = number
@@ -92,17 +95,24 @@ class Groups:
         """A group has no messages any more: its number is free."""
         del self.numbers[self.names[group]]
         self.names[group] = b""
+        self.tenants.forget(group)
         self.free.append(group)
 
-    def lose(self, group: int, *, was_leased: bool) -> None:
-        """A message of a group is settled, and in its list no more."""
-        if self.is_fifo:
-            held = self.held[group]
-            if was_leased:
-                held -= 1
-                self.held[group] = held
-            if not held and self.heads[group * TIERS]:
-                self.refresh(group)
+    def let_go(self, slots: Sequence[int], now_ms: int) -> None:
+        """Leased rows are held no longer; what they are instead is said by others."""
+        group_of = self.rows.group
+        if not self.is_fifo:
+            self.tenants.let_go(slots, group_of, self.rows.last_leased_ms, now_ms)
+            return
+        held = self.tenants.held
+        for slot in slots:
+            if group_of[slot]:
+                held[group_of[slot]] -= 1
+
+    def lose(self, group: int) -> None:
+        """A message of a group is settled: it is in no list and no lease any more."""
+        if self.is_fifo and not self.tenants.held[group] and self.heads[group * TIERS]:
+            self.refresh(group)
         members = self.members[group] - 1
         self.members[group] = members
         if not members:
@@ -178,7 +188,7 @@ class Groups:
                     self.refresh(group)
             else:
                 self.heads[place] = slot
-                if not self.held[group]:
+                if not self.tenants.held[group]:
                     open_at[group] = tier
                     self.name_in(group, tier)
 
@@ -213,14 +223,15 @@ class Groups:
         """Rows leave their lists, and their groups have had their turn at a tier; one that keeps an order is closed."""
         tier_of, group_of, before, after = self.rows.tier, self.rows.group, self.rows.before, self.rows.after
         heads, visible, queued, is_fifo = self.heads, self.visible, self.queued, self.is_fifo
+        held = self.tenants.held
         rotation = self.rotations[served_at]
         for slot in slots:
             group = group_of[slot]
             place = group * TIERS
             named = place + served_at
             visible[place + tier_of[slot]] -= 1
+            held[group] += 1
             if is_fifo and group:
-                self.held[group] += 1
                 self.open_at[group] = NOWHERE
             else:
                 place += tier_of[slot]
@@ -240,6 +251,8 @@ class Groups:
                     queued[named] = 0
                 else:
                     rotation.rotate(-1)
+        # Counted with the others, which saves a question for each row; it means nothing.
+        held[UNGROUPED] = 0
         if self._hint in slots:
             self._hint = 0
 
@@ -337,12 +350,35 @@ class Groups:
                     break
         return found
 
+    def quiet_first(self, tier: int, most: int, leased: int, now_ms: int) -> tuple[list[int], list[int]]:
+        """`next_in`, but quiet groups only; and the noisy ones that were passed over to find them."""
+        if self.is_fifo:
+            return self.next_in(tier, most), []
+        found: list[int] = []
+        noisy: list[int] = []
+        tenants, visible, plain = self.tenants, self.visible, self.plain[tier]
+        held, time_ms = tenants.held, tenants.time_ms
+        held_most, time_ms_most = tenants.bounds(leased, now_ms)
+        for group in self.rotations[tier]:
+            if not visible[group * TIERS + tier] and not (plain and group == UNGROUPED):
+                continue
+            # `is_noisy`: what is not halved yet is looked at only if it is too much as it is.
+            if held[group] > held_most or (
+                time_ms[group] > time_ms_most and tenants.exceeds_time(group, time_ms_most, now_ms)
+            ):
+                noisy.append(group)
+                continue
+            found.append(group)
+            if len(found) >= most:
+                break
+        return found, noisy
+
     def refresh(self, group: int) -> None:
         """Open or close a FIFO group, at the tier it now belongs to."""
         place = group * TIERS
         head = self.heads[place]
         tier = NOWHERE
-        if head and not self.held[group] and self.rows.state[head] == WAITING:
+        if head and not self.tenants.held[group] and self.rows.state[head] == WAITING:
             # The head is visible, so one of them is more than 0.
             tier = 0
             while not self.visible[place + tier]:

@@ -26,6 +26,7 @@ DURATION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
 RETENTION_MS_MAX = 366 * 24 * 60 * 60 * 1_000
 DELIVERIES_MAX = 10_000
 WEIGHT_MAX = 1_000
+NOISY_LEASED_MAX = 1_000_000
 BODY_BYTES_MAX = 1 * MIB
 NAME_BYTES_MAX = 128
 LABELS_CHARACTERS_MAX = 65_536
@@ -57,6 +58,28 @@ COPY_MESSAGES_MAX = 4_096
 COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = 60_000
+
+TOPIC_NAME_CHARACTERS_MAX = 249
+TOPIC_PARTITIONS_MAX = 1_000
+PARTITIONS_MAX = 10_000
+UNPACKED_BYTES_MAX = 64 * MIB
+PRODUCERS_MAX = 10_000
+PRODUCER_BATCHES_MAX = 5
+PRODUCER_MS = 24 * 60 * 60 * 1_000
+FETCH_BYTES_MAX = 16 * MIB
+FETCHES_WAITING_MAX = 16_000
+CLEANED_KEYS_MAX = 500_000
+CLEANINGS_MAX = 64
+GROUPS_MAX = 10_000
+GROUPS_BYTES_MAX = 256 * MIB
+GROUP_NAME_BYTES_MAX = 255
+GROUP_MEMBERS_MAX = 1_000
+GROUP_BYTES_MAX = 4 * MIB
+MEMBER_BYTES_MAX = 512 * KIB
+MEMBER_PROTOCOLS_MAX = 64
+CLIENT_NAME_CHARACTERS_MAX = 255
+OFFSETS_MAX = 1_000_000
+OFFSET_METADATA_BYTES_MAX = 4_096
 
 HISTORY_ROWS_MIN = 4_096
 HISTORY_WAIT_MS = 1_000
@@ -96,6 +119,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("RETENTION_MS_MAX", RETENTION_MS_MAX, "ms", "How long a queue that forgets may keep a message."),
     Limit("DELIVERIES_MAX", DELIVERIES_MAX, "deliveries", "The highest delivery limit of a queue or a message."),
     Limit("WEIGHT_MAX", WEIGHT_MAX, "", "The greatest weight of a tier."),
+    Limit("NOISY_LEASED_MAX", NOISY_LEASED_MAX, "messages", "What `noisy_leased_min` of a queue may be."),
     Limit("BODY_BYTES_MAX", BODY_BYTES_MAX, "bytes", "The body of one message; a queue may take less."),
     Limit("NAME_BYTES_MAX", NAME_BYTES_MAX, "bytes", "A group, or the id a message is deduplicated by."),
     Limit("LABELS_CHARACTERS_MAX", LABELS_CHARACTERS_MAX, "characters", "What a front end keeps with one queue."),
@@ -137,6 +161,18 @@ LIMITS: tuple[Limit, ...] = (
     Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
+    Limit("GROUPS_MAX", GROUPS_MAX, "groups", "Of consumers, those that only keep offsets included."),
+    Limit("GROUPS_BYTES_MAX", GROUPS_BYTES_MAX, "bytes", "Said by the members of all groups, and assigned to them."),
+    Limit("GROUP_NAME_BYTES_MAX", GROUP_NAME_BYTES_MAX, "bytes", "The name of a consumer group, or of an instance."),
+    Limit("GROUP_MEMBERS_MAX", GROUP_MEMBERS_MAX, "members", "In one consumer group, those about to join included."),
+    Limit("GROUP_BYTES_MAX", GROUP_BYTES_MAX, "bytes", "Said by all members of a group, and as much assigned to them."),
+    Limit("MEMBER_BYTES_MAX", MEMBER_BYTES_MAX, "bytes", "Said by one member of a group when it joins."),
+    Limit("MEMBER_PROTOCOLS_MAX", MEMBER_PROTOCOLS_MAX, "protocols", "Offered by one member of a group."),
+    Limit(
+        "CLIENT_NAME_CHARACTERS_MAX", CLIENT_NAME_CHARACTERS_MAX, "characters", "Kept of a member's client and host."
+    ),
+    Limit("OFFSETS_MAX", OFFSETS_MAX, "offsets", "Committed by all consumer groups together."),
+    Limit("OFFSET_METADATA_BYTES_MAX", OFFSET_METADATA_BYTES_MAX, "bytes", "Kept with a committed offset."),
     Limit("HISTORY_ROWS_MIN", HISTORY_ROWS_MIN, "rows", "Settled messages that a frame of the history waits for."),
     Limit("HISTORY_WAIT_MS", HISTORY_WAIT_MS, "ms", "How long a frame of the history waits for them."),
     Limit("HISTORY_ROWS_MAX", HISTORY_ROWS_MAX, "rows", "In one frame of the history, or in one page."),
@@ -146,4 +182,15 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "HISTORY_PENDING_MAX", HISTORY_PENDING_MAX, "settlements", "Waiting for the history; more, and it is behind."
     ),
+    Limit("TOPIC_NAME_CHARACTERS_MAX", TOPIC_NAME_CHARACTERS_MAX, "characters", "The name of a topic."),
+    Limit("TOPIC_PARTITIONS_MAX", TOPIC_PARTITIONS_MAX, "partitions", "Of one topic."),
+    Limit("PARTITIONS_MAX", PARTITIONS_MAX, "partitions", "Of all topics together."),
+    Limit("UNPACKED_BYTES_MAX", UNPACKED_BYTES_MAX, "bytes", "The most that can be allowed to a batch when unpacked."),
+    Limit("PRODUCERS_MAX", PRODUCERS_MAX, "producers", "Remembered by one partition; the longest unheard of go first."),
+    Limit("PRODUCER_BATCHES_MAX", PRODUCER_BATCHES_MAX, "batches", "Remembered of one producer in one partition."),
+    Limit("PRODUCER_MS", PRODUCER_MS, "ms", "How long a silent producer is remembered."),
+    Limit("FETCH_BYTES_MAX", FETCH_BYTES_MAX, "bytes", "In the answer to one fetch; a first larger batch goes alone."),
+    Limit("FETCHES_WAITING_MAX", FETCHES_WAITING_MAX, "fetches", "Waiting for records at once."),
+    Limit("CLEANED_KEYS_MAX", CLEANED_KEYS_MAX, "keys", "New ones that one cleaning of a partition looks at."),
+    Limit("CLEANINGS_MAX", CLEANINGS_MAX, "cleanings", "Whose times are known, until tombstones may go."),
 )

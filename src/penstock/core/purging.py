@@ -28,7 +28,7 @@ def purge(state: State) -> None:
 
 def _forget_rows(state: State) -> None:
     state.rows = Rows()
-    state.groups = Groups(state.rows, state.plain, is_fifo=state.settings.is_fifo)
+    state.groups = Groups(state.rows, state.plain, state.settings)
     state.resting = 0
     state.delays, state.aging, state.reverts = Wheel(), Wheel(), Wheel()
     state.spent.clear()

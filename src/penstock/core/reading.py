@@ -74,6 +74,14 @@ class Contents:
     first_leased_at_ms: Sequence[int] | None = None
 
 
+class Noisy(NamedTuple):
+    """Groups that take more than their share, how many of their messages wait, and how many are leased."""
+
+    groups: int
+    ready: int
+    leased: int
+
+
 class OnTheirWay(NamedTuple):
     """A move that has begun, as columns with one row for each message."""
 
@@ -90,6 +98,17 @@ class OnTheirWay(NamedTuple):
 
 def counts(state: State) -> QueueCounts:
     return QueueCounts(tuple(state.ready), state.leased, state.resting, len(state.spent), state.moves.count)
+
+
+def noisy(state: State) -> Noisy:
+    """Which part of a queue its noisy groups are; of very many groups, only the first are looked at."""
+    tenants, groups = state.groups.tenants, state.groups
+    if groups.is_fifo or not groups.numbers:
+        return Noisy(0, 0, 0)
+    asked = islice(groups.numbers.values(), _GROUPS_ASKED_MAX)
+    found = [group for group in asked if tenants.is_noisy(group, state.leased, state.now_ms)]
+    ready = sum(sum(groups.visible[group * TIERS : (group + 1) * TIERS]) for group in found)
+    return Noisy(len(found), ready, sum(tenants.held[group] for group in found))
 
 
 def oldest_sent_at_ms(state: State) -> list[int | None]:

@@ -35,3 +35,12 @@ def is_spent(settings: QueueSettings, deliveries: int, own_max: int) -> bool:
     """
     most = own_max or settings.deliveries_max
     return settings.deliveries_max > 0 and deliveries >= most
+
+
+def goes_back(settings: QueueSettings, deliveries: int) -> bool:
+    """Whether a message that lapses after so many deliveries goes to the end: others are to be tried before it.
+
+    >>> goes_back(QueueSettings(back_after_deliveries=3), 2), goes_back(QueueSettings(back_after_deliveries=3), 3)
+    (False, True)
+    """
+    return 0 < settings.back_after_deliveries <= deliveries and not settings.is_fifo

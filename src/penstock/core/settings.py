@@ -17,6 +17,7 @@ from penstock.core.limits import (
     DURATION_MS_MAX,
     LABELS_CHARACTERS_MAX,
     LEASE_MS_MAX,
+    NOISY_LEASED_MAX,
     RETENTION_MS_MAX,
     WEIGHT_MAX,
 )
@@ -71,6 +72,9 @@ class QueueSettings:
     # How often a message is delivered before it is buried, if it has no limit of its own; 0 never buries, whatever
     # limits the messages have.
     deliveries_max: int = 5
+    # From which delivery on a message of a standard queue whose lease lapses goes behind the others of its tier, as one
+    # that was released does, and not back to its place; 0 never.
+    back_after_deliveries: int = 0
     # How long a message rests at most if it is released without a delay after its first delivery; each further delivery
     # doubles it. How long it does rest is drawn each time, between 0 and that, unless `has_jitter` is off.
     backoff_ms_base: int = SECOND_MS
@@ -97,6 +101,14 @@ class QueueSettings:
     body_bytes_max: int = BODY_BYTES_MAX
     # Of `size_max`, in percent, what a tier leaves to the others: the least urgent is refused first.
     reserve_percent: tuple[int, ...] = (0, 2, 5, 10, 20)
+    # How much of what is leased, in percent, a group of a standard queue may hold before it is noisy: then it is served
+    # only when nothing quiet waits. 100 lets none be noisy by it.
+    noisy_percent: int = 10
+    # How many messages a group holds at least when it is noisy by `noisy_percent`.
+    noisy_leased_min: int = 30
+    # How much of the time for which messages of groups were held lately, in percent, a group may take before it is
+    # noisy, however few it holds; 100 lets none be noisy by it.
+    noisy_time_percent: int = 10
     # Whether nothing is leased. Sends are accepted, and what is leased already may be acked, released and extended.
     is_paused: bool = False
     # What is told of a message when it is settled.
@@ -110,11 +122,15 @@ class QueueSettings:
         _between("delay_ms", self.delay_ms, 0, DURATION_MS_MAX)
         _between("retention_ms", self.retention_ms, 0, RETENTION_MS_MAX)
         _between("deliveries_max", self.deliveries_max, 0, DELIVERIES_MAX)
+        _between("back_after_deliveries", self.back_after_deliveries, 0, DELIVERIES_MAX)
         _between("backoff_ms_base", self.backoff_ms_base, 0, DURATION_MS_MAX)
         _between("backoff_ms_max", self.backoff_ms_max, 0, DURATION_MS_MAX)
         _between("dedup_window_ms", self.dedup_window_ms, 1, DURATION_MS_MAX)
         _between("size_max", self.size_max, 0, 2**40)
         _between("body_bytes_max", self.body_bytes_max, 1, BODY_BYTES_MAX)
+        _between("noisy_percent", self.noisy_percent, 1, 100)
+        _between("noisy_leased_min", self.noisy_leased_min, 1, NOISY_LEASED_MAX)
+        _between("noisy_time_percent", self.noisy_time_percent, 1, 100)
         if len(self.labels) > LABELS_CHARACTERS_MAX:
             raise BadSettings(f"labels has {len(self.labels)} characters; at most {LABELS_CHARACTERS_MAX} are kept")
         _for_each_tier("weights", self.weights, 1, WEIGHT_MAX)

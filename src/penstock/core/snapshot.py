@@ -20,7 +20,7 @@ from penstock.core.lanes import Shelf
 from penstock.core.leases import Deadline, Leases
 from penstock.core.message import Audit, Origin, Run
 from penstock.core.moves import Move
-from penstock.core.rows import FREE, RESTING, Escalation
+from penstock.core.rows import FREE, LEASED, RESTING, Escalation
 from penstock.core.senders import Remembered, Senders
 from penstock.core.settings import QueueSettings
 from penstock.core.state import State
@@ -30,6 +30,7 @@ Frozen: TypeAlias = Any
 _LEFT_OUT = {
     "State": {"settings", "due_ms", "delays", "aging", "reverts"},
     "Groups": {"rows", "plain", "_hint"},
+    "Tenants": {"percent", "leased_min", "time_percent", "held"},
     "Leases": {"wheel"},
     "Shares": {"weights", "is_strict", "strides", "cycle"},
     "Shelf": {"head"},
@@ -98,6 +99,9 @@ def _widen(value: Any) -> Frozen:
 def _fill(thing: object, frozen: dict[str, Frozen]) -> None:
     wide = _WIDE.get(type(thing).__name__, ())
     for name in _names(thing):
+        if name not in frozen:
+            # Written before there was such a thing.
+            continue
         was, entry = getattr(thing, name), frozen[name]
         setattr(thing, name, _narrow(was, entry) if name in wide else _thaw(was, entry))
 
@@ -135,6 +139,7 @@ def _restore(state: State) -> None:
     rows.by_origin = {origin[:3]: slot for slot, origin in rows.origins.items()}
     columns = enumerate(zip(rows.state, rows.number, rows.lane, strict=True))
     rows.index = {number << 3 | lane: slot for slot, (place, number, lane) in columns if place != FREE}
+    _restore_tenants(state)
     _retype(state.dedup.window, tuple)
     state.dedup.order = deque((until_ms, name) for until_ms, name in state.dedup.order)
     state.audit = deque(
@@ -147,6 +152,18 @@ def _restore(state: State) -> None:
     _retype(leases.parts, lambda parts: [part if isinstance(part, int) else tuple(part) for part in parts])
     _retype(leases.deadlines, lambda deadlines: [Deadline(int(mask, 16), *rest) for mask, *rest in deadlines])
     _restore_senders(state.senders)
+
+
+def _restore_tenants(state: State) -> None:
+    """Count what each group holds."""
+    tenants, groups = state.groups.tenants, len(state.groups.names)
+    tenants.held = array("I", bytes(4 * groups))
+    for column in (tenants.time_ms, tenants.minute):
+        column.extend([0] * (groups - len(column)))
+    if groups > 1:
+        for place, group in zip(state.rows.state, state.rows.group, strict=True):
+            if place == LEASED and group:
+                tenants.held[group] += 1
 
 
 def _restore_senders(senders: Senders) -> None:

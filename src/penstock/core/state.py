@@ -32,7 +32,7 @@ from penstock.core.limits import AUDIT_MAX
 from penstock.core.message import Audit
 from penstock.core.meter import Meter
 from penstock.core.moves import Moves
-from penstock.core.retry import is_spent
+from penstock.core.retry import goes_back, is_spent
 from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
 from penstock.core.senders import Senders
 from penstock.core.settings import TIERS, QueueSettings
@@ -82,7 +82,7 @@ class State:
         self.leased = 0
         self.resting = 0
         self.rows = Rows()
-        self.groups = Groups(self.rows, self.plain, is_fifo=settings.is_fifo)
+        self.groups = Groups(self.rows, self.plain, settings)
         self.leases = Leases()
         self.shares = Shares(settings.weights, is_strict=settings.is_strict)
         self.dedup = Dedup()
@@ -179,8 +179,7 @@ class State:
     def _wake(self, slot: int, at_ms: int) -> None:
         if self._delay_holds(at_ms, slot):
             self.resting -= 1
-            self.rows.since_ms[slot] = at_ms
-            self.join(slot)
+            self._join_last(slot, at_ms)
 
     def restart_aging(self) -> None:
         """Set the timers of all rows anew, after the thresholds have changed."""
@@ -398,21 +397,22 @@ class State:
 
     def unhold(self, slot: int) -> None:
         """A leased row is held no longer. Its group opens when it has found its next place."""
-        group = self.rows.group[slot]
-        if self.groups.is_ordered(group):
-            self.groups.held[group] -= 1
+        if self.rows.group[slot]:
+            self.groups.let_go((slot,), self.now_ms)
 
     def settle_rows(self, slots: list[int], *, was_leased: bool = False) -> None:
         """Rows are done with. They are in a lease that forgets them, or in no place any more."""
         rows, lanes, lane_of, group_of = self.rows, self.lanes, self.rows.lane, self.rows.group
         ids = rows.dedup_ids
+        if was_leased and self.groups.numbers:
+            self.groups.let_go(slots, self.now_ms)
         for slot in slots:
             lanes[lane_of[slot]].live -= 1
             if ids and slot in ids:
                 del self.dedup.live[ids.pop(slot)]
             group = group_of[slot]
             if group:
-                self.groups.lose(group, was_leased=was_leased)
+                self.groups.lose(group)
         rows.drop(slots)
 
     def retier(self, slot: int, tier: int, at_ms: int) -> None:
@@ -450,13 +450,14 @@ class State:
         self.leases.make_late(slot, mask)
         for part in members:
             if isinstance(part, int):
-                self._lapse_row(part)
+                self._lapse_row(part, at_ms)
             else:
                 self._lapse_run(part, lease, at_ms)
 
     def _lapse_run(self, part: RunPart, lease: int, at_ms: int) -> None:
         lane, (first, count, deliveries, first_leased_ms, served_tier) = self.lanes[part[0]], part[1:]
-        if not is_spent(self.settings, deliveries, 0):
+        is_over = is_spent(self.settings, deliveries, 0)
+        if not is_over and not goes_back(self.settings, deliveries):
             stretch = [first, first + count, deliveries, lease, first_leased_ms, served_tier]
             for tier, put in lane.put_back(stretch, at_ms, self.settings.aging_ms):
                 self._count_plain(tier, put)
@@ -465,20 +466,29 @@ class State:
         bit = (mask & -mask).bit_length() - 1
         last_leased_ms = self.leases.leased_at_ms[lease & 0xFFFF_FFFF]
         for number in range(first, first + count):
-            # At one instant leases lapse before anything ages, and what is spent ages no more.
+            # At one instant leases lapse before anything ages, and what is spent or goes back ages no more.
             slot = self.make_row(lane, number, at_ms - 1)
             self.rows.deliver(slot, deliveries, first_leased_ms, last_leased_ms, served_tier)
             self.rows.lease[slot] = lease
             self.rows.bit[slot] = bit + number - first
-            self.spend(slot)
+            if is_over:
+                self.spend(slot)
+            else:
+                self._join_last(slot, at_ms)
 
-    def _lapse_row(self, slot: int) -> None:
+    def _join_last(self, slot: int, at_ms: int) -> None:
+        self.rows.since_ms[slot] = at_ms
+        self.join(slot)
+
+    def _lapse_row(self, slot: int, at_ms: int) -> None:
         self.unhold(slot)
         if is_spent(self.settings, self.rows.deliveries[slot], self.rows.deliveries_max[slot]):
             self.link(slot)
             self.spend(slot)
             if self.groups.is_ordered(self.rows.group[slot]):
                 self.groups.refresh(self.rows.group[slot])
+        elif goes_back(self.settings, self.rows.deliveries[slot]):
+            self._join_last(slot, at_ms)
         else:
             self.rejoin(slot)
 

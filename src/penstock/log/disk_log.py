@@ -20,10 +20,10 @@ Offsets: `start` ≤ `durable` ≤ `end`. Under the policies `interval` and `os`
 """
 
 import asyncio
-import errno
 import struct
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -34,22 +34,21 @@ from penstock.log.cut import cut_back
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
 from penstock.log.jobs import Job, Jobs, off_loop
 from penstock.log.manifest import Manifest
+from penstock.log.opening import REFUSALS, active_segment, open_active
 from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
 from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted, Recovered, recover, remove_segment
+from penstock.log.replacing import put_in_place, remove_replaced
 from penstock.log.roll import roll
 from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
-from penstock.log.tail import ActiveSegment, Room, Tail
+from penstock.log.tail import Room, Tail
 from penstock.log.waiters import Waiters
-from penstock.runtime.interface import NO_SPACE, Buffer, FolderLock, Runtime
+from penstock.runtime.interface import Buffer, FolderLock, Runtime
 from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TRUNCATED
 
 DEFAULTS = LogSettings()
-
-# Opening a log may be refused by the system without anything being wrong with the disk.
-_REFUSALS = NO_SPACE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EMFILE, errno.ENFILE}
 
 # Last offset delta, base timestamp, max timestamp.
 _GLANCE = struct.Struct(">iqq")
@@ -70,8 +69,8 @@ class DiskLog:
         self._manifest = found.manifest
         self._start_offset = found.manifest.start_offset
         self._closed = found.closed
-        self._active = _open_active(found)
-        self._tail = Tail(_active_segment(found, self._active), settings)
+        self._active = open_active(found)
+        self._tail = Tail(active_segment(found, self._active), settings)
         self._epochs = list(found.manifest.epochs)
         self._epoch = self._epochs[-1][0] if self._epochs else 0
         self._reader = Reader(runtime, folder, settings, self._epochs)
@@ -84,6 +83,9 @@ class DiskLog:
         self.was_clean = found.was_clean
         # Set when a segment has been closed; cleared by whoever waits for it.
         self.rolled = asyncio.Event()
+        # Told of each commit when it is durable, with the size of its batches.
+        self.advanced: Callable[[int], None] | None = None
+        self._roll_wanted: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(cls, runtime: Runtime, folder: str, settings: LogSettings = DEFAULTS) -> "DiskLog":
@@ -101,7 +103,7 @@ class DiskLog:
                 return lock, recover(runtime, folder, settings)
             except BaseException as error:
                 lock.release()
-                if isinstance(error, OSError) and error.errno not in _REFUSALS:
+                if isinstance(error, OSError) and error.errno not in REFUSALS:
                     _fail(runtime, folder, error)
                 raise
 
@@ -232,6 +234,9 @@ class DiskLog:
         except FileNotFoundError as error:
             if offset < self._start_offset:
                 raise OffsetOutOfRange(f"offset {offset} of {self._folder} has just been dropped") from None
+            if segment not in self._closed:
+                # Another file has taken its place.
+                return await self._source(offset)
             raise LogCorrupted(f"{self._folder}/{segment_name(segment.base_offset)}", "it is gone") from error
 
     async def drop_before(self, offset: int) -> None:
@@ -285,8 +290,8 @@ class DiskLog:
         self._active.retire()
         self._manifest = found.manifest
         self._closed = found.closed
-        self._active = _open_active(found)
-        self._tail = Tail(_active_segment(found, self._active), self._settings)
+        self._active = open_active(found)
+        self._tail = Tail(active_segment(found, self._active), self._settings)
         self._epochs[:] = found.manifest.epochs
         self._epoch = self._epochs[-1][0] if self._epochs else 0
         self._end_offset = self._durable_offset = found.active.next_offset
@@ -296,6 +301,7 @@ class DiskLog:
         if self._is_closing:
             return
         self._is_closing = True
+        self._end_roll()
         await self.wait_durable(self._end_offset)
         await self._jobs.alone(self._close_now)
         self._is_closed = True
@@ -323,9 +329,47 @@ class DiskLog:
     def _next_manifest(self) -> Manifest:
         return replace(self._manifest, sequence=self._manifest.sequence + 1, epochs=tuple(self._epochs))
 
+    def resize_segments(self, *, bytes_max: int, age_ms_max: int) -> None:
+        """Close segments at another size and age from now on."""
+        self._settings = replace(self._settings, segment_bytes_max=bytes_max, segment_age_ms_max=age_ms_max)
+
+    async def roll(self) -> None:
+        """Close the active segment now, unless it is empty or the disk has no room for another.
+
+        So that what is in it can be dropped or replaced, although nothing more comes.
+        """
+        self._refuse_if_closing()
+        await self.wait_durable(self._end_offset)
+        if self._tail.active.begun_at_ms is None:
+            return
+        if self._roll_wanted is None:
+            self._roll_wanted = asyncio.get_running_loop().create_future()
+        self._jobs.schedule()
+        await asyncio.shield(self._roll_wanted)
+
+    async def replace_closed(self, old: Sequence[Segment], new: Segment, file: str) -> None:
+        """Put a file in the place of closed segments that follow each other, and whose offsets it uses up alike.
+
+        The file is in the folder of the log, and durable. Reads that have begun go on
+        with what they have. After a crash the old ones are there, or the new one.
+        """
+        first = self._closed.index(old[0])
+        assert self._closed[first : first + len(old)] == list(old), "the segments are no longer there"
+        assert (new.base_offset, new.next_offset) == (old[0].base_offset, old[-1].next_offset)
+
+        def done(_: None) -> None:
+            self._closed[first : first + len(old)] = [new]
+            for segment in old:
+                self._reader.forget(segment.base_offset)
+
+        disk, folder = self._runtime.disk, self._folder
+        await self._jobs.alone(lambda: put_in_place(disk, folder, new.base_offset, file), then=done)
+        # Only now: until the new one was known, readers were sent to these.
+        await self._jobs.alone(lambda: remove_replaced(disk, folder, old[1:]))
+
     def _next_commit(self) -> Job | None:
         if not self._pending:
-            return None
+            return self._lone_roll() if self._roll_wanted is not None else None
         batches, size = gather(self._pending, self._settings.commit_bytes_max)
         for _ in batches:
             self._pending.popleft()
@@ -346,12 +390,32 @@ class DiskLog:
 
         return work, lambda: self._committed(commit)
 
+    def _lone_roll(self) -> Job:
+        """Roll without a commit: everything is durable, and nothing waits to be."""
+        commit = Commit([], 0, self._tail.active)
+        self._tail.rolling_to_bytes = self._tail.promised_bytes + self._settings.allocate_bytes
+        base_offset = self._end_offset
+
+        def work() -> None:
+            state = replace(self._next_manifest(), active_offset=base_offset)
+            try:
+                if roll(self._runtime, self._folder, self._settings, self._tail, commit, state):
+                    self._manifest = state
+            except OSError as error:
+                self._fail(error)
+
+        return work, lambda: self._rolled(commit)
+
     def _must_roll(self) -> bool:
         active, settings = self._tail.active, self._settings
         if active.begun_at_ms is None or active.end_bytes < self._roll_not_before_bytes:
             return False
         age_ms = self._runtime.clock.now_ms() - active.begun_at_ms
-        return active.end_bytes >= settings.segment_bytes_max or age_ms >= settings.segment_age_ms_max
+        return (
+            self._roll_wanted is not None
+            or active.end_bytes >= settings.segment_bytes_max
+            or age_ms >= settings.segment_age_ms_max
+        )
 
     def _write(self, commit: Commit) -> None:
         """Runs in a worker: the one place where batches reach the disk."""
@@ -377,12 +441,15 @@ class DiskLog:
         self._tail.pending_bytes -= commit.batch_bytes
         self._durable_offset = commit.next_offset
         self._waiters.wake(self._durable_offset)
+        if self.advanced is not None:
+            self.advanced(commit.batch_bytes)
         if self._settings.sync == "interval":
             self._sync_later()
 
     def _rolled(self, commit: Commit) -> None:
         """Go on in the new segment, or, if there was no space for one, in the old."""
         self._tail.rolling_to_bytes = None
+        self._end_roll()
         old = commit.rolled_from
         if old is None:
             self._roll_not_before_bytes = self._tail.active.end_bytes + max(self._settings.allocate_bytes, 1)
@@ -395,6 +462,11 @@ class DiskLog:
         self._tail.active = commit.active
         self._roll_not_before_bytes = 0
         self.rolled.set()
+
+    def _end_roll(self) -> None:
+        if self._roll_wanted is not None and not self._roll_wanted.done():
+            self._roll_wanted.set_result(None)
+        self._roll_wanted = None
 
     def _sync_later(self) -> None:
         if not self._sync_is_due:
@@ -425,22 +497,3 @@ class DiskLog:
 def _fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
     runtime.note(LOG_FAILED, folder=folder, error=str(error))
     runtime.halt(f"{folder}: {error}")
-
-
-def _open_active(found: Recovered) -> OpenSegment:
-    return OpenSegment(
-        found.manifest.active_offset, found.active_file, found.active.index, found.active.end_position, is_active=True
-    )
-
-
-def _active_segment(found: Recovered, opened: OpenSegment) -> ActiveSegment:
-    end = found.active.end_position
-    return ActiveSegment(
-        base_offset=opened.base_offset,
-        file=opened.file,
-        index=opened.index,
-        end_bytes=end,
-        synced_bytes=end,
-        allocated_bytes=end,
-        begun_at_ms=found.active.first_timestamp_ms,
-    )

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from penstock.core.limits import OPEN_SEGMENTS_MAX
 from penstock.log.index import Index
 from penstock.log.jobs import off_loop
 from penstock.log.record import HEADER_BYTES, LENGTH_FROM, MARKER_ATTRIBUTE, BadBatch, Header, check
@@ -99,7 +98,7 @@ class Reader:
             self.forget(base_offset)
 
     def _retire_oldest(self) -> None:
-        while len(self._open) > OPEN_SEGMENTS_MAX:
+        while len(self._open) > self._settings.open_segments_max:
             _, oldest = self._open.popitem(last=False)
             oldest.retire()
 
@@ -107,7 +106,8 @@ class Reader:
         # A segment may be dropped on the way here; opening it must not bring its name back.
         file = self._runtime.disk.open(f"{self._folder}/{segment_name(segment.base_offset)}", must_exist=True)
         index = load_index(self._runtime, self._folder, segment.base_offset, file, self._settings)
-        return OpenSegment(segment.base_offset, file, index, segment.size_bytes)
+        # Not the size that is known: the file may have been replaced just now.
+        return OpenSegment(segment.base_offset, file, index, file.size())
 
     async def read(self, source: OpenSegment, offset: int, bytes_max: int) -> list[memoryview]:
         """Return whole batches from the one holding ``offset`` on; at least one."""

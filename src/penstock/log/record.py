@@ -49,6 +49,7 @@ COMPRESSION_MASK = 0x07
 # Attributes Kafka leaves unused. Front ends refuse them from clients.
 MARKER_ATTRIBUTE = 0x4000
 HOLE_ATTRIBUTE = 0x2000
+THINNED_ATTRIBUTE = 0x1000
 
 _CRC_AT = struct.Struct(">I")
 
@@ -90,8 +91,13 @@ class Header(NamedTuple):
 
     @property
     def is_hole(self) -> bool:
-        """Whether damage was cut out here: the offsets are used up, the records gone."""
+        """Whether damage, or all that was out of date, was cut out here: the offsets are used up, the records gone."""
         return bool(self.attributes & HOLE_ATTRIBUTE)
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether some records, but not all, were taken out: it has fewer than it uses up offsets."""
+        return bool(self.attributes & THINNED_ATTRIBUTE)
 
 
 class Record(NamedTuple):
@@ -197,7 +203,7 @@ def check(buffer: Buffer, position: int = 0) -> Header:
     if found.last_offset_delta < 0:
         raise BadBatch("a batch that uses up no offset")
     expected = 0 if found.is_marker or found.is_hole else found.last_offset_delta + 1
-    if found.record_count != expected:
+    if found.record_count != expected and not (found.is_thinned and 0 < found.record_count < expected):
         raise BadBatch(f"{found.record_count} records where the offsets say {expected}")
     return found
 
@@ -209,12 +215,12 @@ def records(batch: Buffer) -> Iterator[Record]:
     view = memoryview(batch)[: found.size]
     position = HEADER_BYTES
     for _ in range(found.record_count):
-        length, position = _read_varint(view, position)
+        length, position = read_varint(view, position)
         end = position + length
-        timestamp_delta_ms, at = _read_varint(view, position + 1)
-        _, at = _read_varint(view, at)
-        key, at = _read_bytes(view, at)
-        value, at = _read_bytes(view, at)
+        timestamp_delta_ms, at = read_varint(view, position + 1)
+        _, at = read_varint(view, at)
+        key, at = read_bytes(view, at)
+        value, at = read_bytes(view, at)
         # The CRC is the producer's own. A length that leads back would have us read a small batch for ever.
         if not at < end <= len(view):
             raise BadBatch("a record does not end where it says")
@@ -225,10 +231,10 @@ def records(batch: Buffer) -> Iterator[Record]:
 def first_key(front: Buffer) -> memoryview | None:
     """Return the key of the first record of a batch of which only the first bytes are there."""
     view = memoryview(front)
-    _, at = _read_varint(view, HEADER_BYTES)
-    _, at = _read_varint(view, at + 1)
-    _, at = _read_varint(view, at)
-    return _read_bytes(view, at)[0]
+    _, at = read_varint(view, HEADER_BYTES)
+    _, at = read_varint(view, at + 1)
+    _, at = read_varint(view, at)
+    return read_bytes(view, at)[0]
 
 
 _FRONT = struct.Struct(">qiibI")
@@ -261,7 +267,7 @@ def varint(number: int) -> bytes:
 _SMALL = tuple(bytes([number]) for number in range(0x80))
 
 
-def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+def read_varint(view: memoryview, position: int) -> tuple[int, int]:
     rest = shift = 0
     while True:
         if position >= len(view) or shift > 63:
@@ -274,8 +280,8 @@ def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _read_bytes(view: memoryview, position: int) -> tuple[memoryview | None, int]:
-    length, position = _read_varint(view, position)
+def read_bytes(view: memoryview, position: int) -> tuple[memoryview | None, int]:
+    length, position = read_varint(view, position)
     if length < 0:
         return None, position
     if position + length > len(view):

@@ -78,6 +78,7 @@ def recover(runtime: Runtime, folder: str, settings: LogSettings) -> Recovered:
         for base in base_offsets(disk.names(folder))
         if base < state.active_offset
     ]
+    closed = _without_replaced(disk, folder, closed)
     _check_chain(folder, state, closed)
 
     file = disk.open(f"{folder}/{segment_name(state.active_offset)}")
@@ -115,6 +116,17 @@ def _remove_unacknowledged(disk: Disk, folder: str, found: manifests.Found) -> N
             if found.is_fallback and _size(disk, folder, base):
                 raise LogCorrupted(f"{folder}/{manifests.NAME}", f"it does not know of {segment_name(base)}")
             remove_segment(disk, folder, base)
+
+
+def _without_replaced(disk: Disk, folder: str, closed: list[Segment]) -> list[Segment]:
+    """Remove segments whose offsets are all used up by the one before: it has replaced them (`replacing.py`)."""
+    kept: list[Segment] = []
+    for segment in closed:
+        if kept and segment.next_offset <= kept[-1].next_offset:
+            remove_segment(disk, folder, segment.base_offset)
+        else:
+            kept.append(segment)
+    return kept
 
 
 def _check_chain(folder: str, state: Manifest, closed: list[Segment]) -> None:

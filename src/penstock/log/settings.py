@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.core.limits import BACKLOG_BYTES_MAX, COMMIT_BYTES_MAX, MIB, SEGMENT_BYTES_MAX, SPARE_BYTES
+from penstock.core.limits import (
+    BACKLOG_BYTES_MAX,
+    COMMIT_BYTES_MAX,
+    MIB,
+    OPEN_SEGMENTS_MAX,
+    SEGMENT_BYTES_MAX,
+    SPARE_BYTES,
+)
 
 SyncPolicy = Literal["batch", "interval", "os"]
 
@@ -25,8 +32,12 @@ class LogSettings:
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     # Space is taken from the disk in steps of this size, ahead of need.
     allocate_bytes: int = 16 * MIB
+    # Begin with smaller steps, for whoever has many logs of which most stay small.
+    allocate_grows: bool = False
     spare_bytes: int = SPARE_BYTES
     index_every_bytes: int = 16 * 1024
+    # Closed segments kept open for reading. Whoever has many logs lets each have few.
+    open_segments_max: int = OPEN_SEGMENTS_MAX
 
     def __post_init__(self) -> None:
         if self.sync not in MAY_LOSE:
@@ -39,6 +50,7 @@ class LogSettings:
             "commit_bytes_max",
             "backlog_bytes_max",
             "index_every_bytes",
+            "open_segments_max",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from penstock.core.limits import RESERVATION_BYTES_MAX
+from penstock.core.limits import KIB, RESERVATION_BYTES_MAX
 from penstock.log.index import Index
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.marker import MARKER_BYTES
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import NO_SPACE, File
+
+_FIRST_STEP_BYTES = 64 * KIB
 
 
 @dataclass(slots=True)
@@ -105,8 +107,14 @@ class Tail:
         self.reserved_bytes += size_bytes
         return Room(self, size_bytes)
 
+    @property
+    def _step_bytes(self) -> int:
+        """How much space to take ahead of need: in a log that grows into it, as much again as there is."""
+        most = self._settings.allocate_bytes
+        return min(most, max(_FIRST_STEP_BYTES, self.active.end_bytes)) if self._settings.allocate_grows else most
+
     def _allocate(self, needed: int) -> None:
-        if not (self._try_to_allocate(needed + self._settings.allocate_bytes) or self._try_to_allocate(needed)):
+        if not (self._try_to_allocate(needed + self._step_bytes) or self._try_to_allocate(needed)):
             raise LogFull("the disk is full: nothing was written, and what is there can still be read and acknowledged")
 
     def give_back(self) -> None:
@@ -121,9 +129,9 @@ class Tail:
         """Take the next step of space before anyone needs it. Called off the loop, between two commits."""
         active = self.active
         comfortable = active.end_bytes + self.promised_bytes + self._settings.spare_bytes
-        if comfortable + self._settings.allocate_bytes // 2 <= active.allocated_bytes:
+        if comfortable + self._step_bytes // 2 <= active.allocated_bytes:
             return
-        self._try_to_allocate(comfortable + self._settings.allocate_bytes)
+        self._try_to_allocate(comfortable + self._step_bytes)
 
     def _try_to_allocate(self, end: int) -> bool:
         try:

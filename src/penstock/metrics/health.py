@@ -8,7 +8,7 @@ Nobody needs a key for either: they say nothing about queues.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -25,6 +25,7 @@ STOPPING = "stopping"
 DISK_FULL = "disk_full"
 DISK_BEHIND = "disk_behind"
 HISTORY_BEHIND = "history_behind"
+DATABASE_SILENT = "database_silent"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -43,11 +44,19 @@ class Journal:
     is_history_behind: bool
 
 
+class Database(Protocol):
+    """What a database looks like from outside."""
+
+    @property
+    def is_answering(self) -> bool: ...
+
+
 class Health:
-    """Starting at first. ``look`` looks at the journals, once there are any."""
+    """Starting at first. ``look`` looks at the journals, once there are any, and ``vitals`` at the database."""
 
     def __init__(self) -> None:
         self.look: Callable[[], Sequence[Journal]] | None = None
+        self.vitals: Callable[[], Database] | None = None
         self.is_stopping = False
         # By journal: how far it was durable, and when that was first seen.
         self._seen: dict[str, tuple[int, float]] = {}
@@ -74,6 +83,7 @@ class Health:
             DISK_FULL: any(journal.is_full for journal in journals),
             DISK_BEHIND: any(map(self._is_behind, journals)),
             HISTORY_BEHIND: any(journal.is_history_behind for journal in journals),
+            DATABASE_SILENT: self.vitals is not None and not self.vitals().is_answering,
         }
         return [reason for reason, holds in found.items() if holds]
 

@@ -7,10 +7,10 @@ out is a number, too.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -51,14 +51,39 @@ class Connections:
     timed_out: int
 
 
+class Vitals(Protocol):
+    """What is seen of a database that queues are kept in."""
+
+    @property
+    def live_rows(self) -> Mapping[str, int]: ...
+    @property
+    def dead_rows(self) -> Mapping[str, int]: ...
+    @property
+    def oldest_snapshot_transactions(self) -> int | None: ...
+    @property
+    def oldest_snapshot_s(self) -> float | None: ...
+    @property
+    def holder_pid(self) -> int | None: ...
+    @property
+    def holder(self) -> str: ...
+
+
 class Prometheus:
     def __init__(
-        self, queues: Queues, requests: Requests, health: Health, connections: Callable[[], Connections]
+        self,
+        queues: Queues,
+        requests: Requests,
+        health: Health,
+        connections: Callable[[], Connections],
+        vitals: Callable[[], Vitals] | None = None,
     ) -> None:
         self._queues = queues
         self._requests = requests
         self._health = health
         self._connections = connections
+        # Numbers of topics and groups, on a server that has them.
+        self.of_streams: Callable[[], Awaitable[list[Family]]] | None = None
+        self._vitals = vitals
         self._process = ProcessCollector(registry=None)
         self._asking = asyncio.Lock()
 
@@ -90,7 +115,11 @@ class Prometheus:
         yield self._timed()
         for family in self._of_journals():
             yield family
+        for family in self._of_database():
+            yield family
         for family in self._of_connections():
+            yield family
+        for family in await self.of_streams() if self.of_streams is not None else ():
             yield family
         for family in self._process.collect():
             yield family
@@ -129,6 +158,9 @@ class Prometheus:
         for tier, bound in zip(_TIERS, description.bounds, strict=True):
             if bound.wait_ms is not None:
                 families.add(telemetry.QUEUE_WORST_WAIT, (name, tier), bound.wait_ms / 1_000)
+        families.add(telemetry.QUEUE_NOISY_GROUPS, (name,), counts.noisy_groups)
+        families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "ready"), counts.noisy_ready)
+        families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "leased"), counts.noisy_leased)
         totals = self._queues.totals.get(name) or Totals()
         families.add(telemetry.QUEUE_SENT, (name,), totals.sent)
         families.add(telemetry.QUEUE_RECEIVED, (name,), totals.received)
@@ -160,6 +192,19 @@ class Prometheus:
             families.add(telemetry.JOURNAL_RECORDS, (journal.name,), journal.end_offset)
             families.add(telemetry.JOURNAL_LAG, (journal.name,), journal.end_offset - journal.durable_offset)
         families.add(telemetry.READY, (), not self._health.reasons())
+        return families.all()
+
+    def _of_database(self) -> list[Family]:
+        families = _Families()
+        if self._vitals is not None:
+            found = self._vitals()
+            for table, rows in found.live_rows.items():
+                families.add(telemetry.POSTGRES_ROWS, (table, "live"), rows)
+            for table, rows in found.dead_rows.items():
+                families.add(telemetry.POSTGRES_ROWS, (table, "dead"), rows)
+            holder = ("" if found.holder_pid is None else str(found.holder_pid), found.holder)
+            families.add(telemetry.POSTGRES_OLDEST_SNAPSHOT, holder, found.oldest_snapshot_transactions or 0)
+            families.add(telemetry.POSTGRES_OLDEST_SNAPSHOT_AGE, holder, found.oldest_snapshot_s or 0.0)
         return families.all()
 
     def _of_connections(self) -> list[Family]:

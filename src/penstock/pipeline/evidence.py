@@ -13,9 +13,9 @@ from urllib.parse import quote
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.pipeline.asking import Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.places import Place, is_archive, read_history
-from penstock.pipeline.source.asking import Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.source.looking import LOOK, looker
 
 # As if a history began then: nothing it could tell of was sent before.

@@ -142,6 +142,9 @@ class SystemDisk:
     def remove(self, path: str) -> None:
         (self._root / path).unlink()
 
+    def remove_folder(self, path: str) -> None:
+        (self._root / path).rmdir()
+
     def sync_folder(self, path: str) -> None:
         self._sync(self._root / path)
 

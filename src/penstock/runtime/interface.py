@@ -133,6 +133,10 @@ class Disk(Protocol):
 
     def remove(self, path: str) -> None: ...
 
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder that is empty."""
+        ...
+
     def sync_folder(self, path: str) -> None: ...
 
     def lock(self, folder: str) -> FolderLock:

@@ -106,6 +106,10 @@ class MemoryDisk:
         if self._files.pop(path, None) is None:
             raise FileNotFoundError(f"there is no file {path}")
 
+    def remove_folder(self, path: str) -> None:
+        assert not self.names(path), f"{path} is not empty"
+        self._folders.discard(path)
+
     def sync_folder(self, path: str) -> None:
         """Names are as durable as the bytes."""
 

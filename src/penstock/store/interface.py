@@ -17,7 +17,7 @@ Laws for every store
 SQL, files and wire formats stay on their own sides of this line. What the core
 raises (`QueueFull`, `BadDraft`, `BadName`, `BadSettings`, `BadSender`,
 `SenderFenced`, `SendForgotten`) passes through, and so do `LogFull` and `LogBusy`
-of a store that has a log.
+of a store that has a log, and `StoreUnreachable` of one that is elsewhere.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +39,10 @@ class QueueNotFound(Exception):
 
 class QueueExists(Exception):
     """There is a queue of this name, with other settings."""
+
+
+class StoreUnreachable(Exception):
+    """The store is elsewhere, and does not answer: what it was asked for may be done or not. Asking again may help."""
 
 
 class DeadLettersShared(Exception):
@@ -105,6 +109,10 @@ class Counts:
     leased: int
     delayed: int
     oldest_sent_at_ms: tuple[int | None, ...]
+    # Groups of a standard queue that take more than their share, and how many of their messages are ready and leased.
+    noisy_groups: int = 0
+    noisy_ready: int = 0
+    noisy_leased: int = 0
 
     @property
     def live(self) -> int:

@@ -58,6 +58,9 @@ CODES: dict[str, Code] = {
         ),
         Code("not_found", 404, "There is nothing here", False, "Look for the path in /docs."),
         Code("queue_not_found", 404, "There is no such queue", False, "Create it, or mend the name."),
+        Code("no_topics", 404, "This server keeps no topics", False, "Start it with `kafka`."),
+        Code("topic_not_found", 404, "There is no such topic", False, "Create it, or mend the name."),
+        Code("group_not_found", 404, "There is no such group", False, "A group is made by its first member or commit."),
         Code("message_not_found", 404, "There is no such message", False, "It was settled, or is in another queue."),
         Code("task_not_found", 404, "There is no such task", False, "Tasks are kept until the server stops."),
         Code("shard_not_found", 404, "There is no such shard", False, "`GET /api/history/shards` lists them."),
@@ -67,6 +70,10 @@ CODES: dict[str, Code] = {
         Code(
             "queue_exists", 409, "The queue has other settings", False, "Change it with PATCH, or choose another name."
         ),
+        Code(
+            "topic_exists", 409, "The topic has other settings", False, "Change it with PATCH, or choose another name."
+        ),
+        Code("group_not_empty", 409, "The group has members", False, "Stop its consumers first."),
         Code("not_leased", 409, "Nobody has the message", False, "Receive it first, or purge the queue."),
         Code("stale_receipt", 409, "The lease has ended", False, "Somebody else may have the message; do not ack it."),
         Code(
@@ -118,6 +125,7 @@ CODES: dict[str, Code] = {
         Code("headers_too_large", 431, "The headers are too large", False, "Send fewer or shorter headers."),
         Code("internal", 500, "The server made a mistake", False, "Report it, with the notes of the server."),
         Code("busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
+        Code("unreachable", 503, "The database does not answer", True, "Wait for `Retry-After` seconds and try again."),
         Code("starting", 503, "The server is starting", True, "Wait for `Retry-After` seconds and try again."),
         Code("too_many_connections", 503, "Too many connections", True, "Close some, or raise `connections_max`."),
         Code("stopping", 503, "The server is stopping", True, "Try again: another one may be up soon."),

@@ -47,6 +47,26 @@ class Retry(Struct, omit_defaults=True, forbid_unknown_fields=True):
     ] = UNSET
 
 
+class Tenants(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """When a group of a queue that is not FIFO is noisy: then it is served only while no quiet group has messages."""
+
+    noisy_percent: Annotated[
+        Annotated[int, Meta(ge=1, le=100)] | UnsetType,
+        Meta(description="Of all messages in flight, more than this share is noisy; 100 never is. Default 10."),
+    ] = UNSET
+    noisy_in_flight: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType,
+        Meta(description="With fewer messages in flight a group is not noisy by its share of them. Default 30."),
+    ] = UNSET
+    noisy_time_percent: Annotated[
+        Annotated[int, Meta(ge=1, le=100)] | UnsetType,
+        Meta(
+            description="Of the time for which consumers lately held messages of groups, more than this share is "
+            "noisy, however few are in flight; 100 never is. Default 10."
+        ),
+    ] = UNSET
+
+
 class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """What can be set for a queue. What is left out keeps its value, or has its default in a new queue."""
 
@@ -61,6 +81,13 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
     max_deliveries: Annotated[
         Annotated[int, Meta(ge=0, le=10_000)] | UnsetType,
         Meta(description="Deliveries before a message goes to the dead letters; 0 never. Default 5."),
+    ] = UNSET
+    back_after_deliveries: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)] | UnsetType,
+        Meta(
+            description="From which delivery on a message whose visibility timeout passes goes behind the others, "
+            "not back to its place; 0 never, which is the default. Not for FIFO."
+        ),
     ] = UNSET
     dead_letter_queue: Annotated[
         Name | UnsetType | None,
@@ -87,6 +114,7 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
     ] = UNSET
     tiers: Tiers | UnsetType = UNSET
     retry: Retry | UnsetType = UNSET
+    tenants: Tenants | UnsetType = UNSET
     message_bytes_max: Annotated[
         Annotated[int, Meta(ge=1, le=1_048_576)] | UnsetType,
         Meta(description="The largest body, in bytes. Default 1 MiB."),
@@ -137,6 +165,7 @@ class QueueView(Struct, kw_only=True):
     queue_size: int
     visibility_timeout: float
     max_deliveries: int
+    back_after_deliveries: int
     dead_letter_queue: Annotated[str | None, Meta(description="Null for dead letters, which are not buried again.")]
     retention_s: float
     delay_s: float
@@ -145,6 +174,7 @@ class QueueView(Struct, kw_only=True):
     dedup_window_s: float
     tiers: Tiers
     retry: Retry
+    tenants: Tenants
     message_bytes_max: int
     history: str
     paused: bool

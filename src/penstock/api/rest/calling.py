@@ -17,7 +17,9 @@ from penstock.api.asgi import Departure, Receive, Scope, TooLong
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.formats import Decoder, Format, sent_format, wanted_format
 from penstock.broker.access import Access, Caller, Role
+from penstock.broker.groups import Groups
 from penstock.broker.queues import Queues
+from penstock.broker.topics import Topics
 
 
 class Answer(NamedTuple):
@@ -30,12 +32,23 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Streams:
+    """Topics and groups, and where Kafka clients find them as HOST:PORT."""
+
+    topics: Topics
+    groups: Groups
+    kafka: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """What every request is served with."""
 
     queues: Queues
     access: Access
     request_bytes_max: int
+    # None on a server that keeps no topics.
+    streams: Streams | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +96,25 @@ class Call:
     async def queue(self, role: Role) -> str:
         """Return the name of the queue in the path, if the caller has this role on it."""
         name = await self.service.queues.name(self._parameters["queue"])
+        self.caller.check(role, name)
+        return name
+
+    @property
+    def streams(self) -> Streams:
+        if self.service.streams is None:
+            raise Refused("no_topics", "this server keeps no topics: it was not started with `kafka`")
+        return self.service.streams
+
+    def topic(self, role: Role) -> str:
+        """Return the name of the topic in the path, if the caller has this role on it."""
+        return self._named("topic", role)
+
+    def group(self, role: Role) -> str:
+        """Return the name of the consumer group in the path, if the caller has this role on it."""
+        return self._named("group", role)
+
+    def _named(self, parameter: str, role: Role) -> str:
+        name = self._parameters[parameter]
         self.caller.check(role, name)
         return name
 

@@ -10,6 +10,7 @@ TAGS = {
     "queues": "Queues: made, listed, described, changed, emptied, deleted.",
     "messages": "Messages: sent, received, acked, given back, held for longer, looked at.",
     "operating": "For operators: escalations, dead letters that go back, and the history of settled messages.",
+    "topics": "Topics and their consumer groups, for people: programs that produce and consume speak Kafka.",
 }
 
 STATUSES = {200: "Done.", 201: "Made, and on the disk.", 202: "Begun.", 204: "Done; there is nothing to say."}
@@ -36,6 +37,19 @@ PATH_PARAMETERS: dict[str, Schema] = {
         "maxLength": 64,
         "pattern": "^[0-9a-f]+-[0-9a-f]+$",
     },
+    "topic": {
+        "description": "The name of a topic.",
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 249,
+        "pattern": "^[A-Za-z0-9._-]+$",
+    },
+    "group": {
+        "description": "The name of a consumer group; one with a slash in it cannot be had here.",
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 255,
+    },
     "task_id": {
         "description": "The id of a task, as starting it answered.",
         "type": "string",
@@ -54,6 +68,7 @@ QUERY_PARAMETERS: dict[str, str] = {
     "group": "Of this group only.",
     "limit": "How many at most.",
     "offset": "`next_offset` of the page before; without it, the first that is kept.",
+    "partition": "The number of a partition, from 0 on.",
     "prefix": "Only names that begin with this.",
     "rows": "How many rows, about: whole frames are counted.",
     "since": "Settled at this instant or later: RFC 3339, or seconds since 1970.",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, TooManyQueuesMade
+from penstock.broker.groups import BadGroupName, GroupNotEmpty, GroupNotFound
 from penstock.broker.queues import MessageNotFound, NotLeased, Stopping
 from penstock.broker.redrives import TaskNotFound, TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
@@ -17,9 +18,19 @@ from penstock.core.queue import QueueFull
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
 from penstock.core.settings import BadSettings
 from penstock.frame import BadFrame
-from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.log.interface import LogBusy, LogClosed, LogFull, OffsetOutOfRange
 from penstock.store.history import NotWrittenYet, ShardNotFound
-from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound
+from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound, StoreUnreachable
+from penstock.streams.batches import InvalidRecord, MessageTooLarge
+from penstock.streams.settings import BadTopicSettings
+from penstock.streams.topic import (
+    BadTopicName,
+    PartitionNotFound,
+    PartitionsCannotShrink,
+    TooManyPartitions,
+    TopicExists,
+    TopicNotFound,
+)
 from penstock.wire.problems import CODES, Problem
 
 _encode = msgspec.json.Encoder().encode
@@ -190,6 +201,19 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     QueueNotFound: _plain("queue_not_found"),
     MessageNotFound: _plain("message_not_found"),
     TaskNotFound: _plain("task_not_found"),
+    TopicNotFound: _plain("topic_not_found"),
+    TopicExists: _plain("topic_exists"),
+    BadTopicName: _named("bad_field", "topic_name"),
+    BadTopicSettings: _plain("bad_field"),
+    PartitionNotFound: _named("bad_field", "partition"),
+    PartitionsCannotShrink: _named("bad_field", "partitions"),
+    TooManyPartitions: _named("bad_field", "partitions"),
+    MessageTooLarge: _named("message_too_large", "records"),
+    InvalidRecord: _named("bad_field", "records"),
+    OffsetOutOfRange: _named("bad_field", "offset"),
+    GroupNotFound: _plain("group_not_found"),
+    GroupNotEmpty: _plain("group_not_empty"),
+    BadGroupName: _named("bad_field", "group"),
     ShardNotFound: _named("shard_not_found", "shard"),
     NotWrittenYet: _named("bad_field", "before"),
     QueueExists: _plain("queue_exists"),
@@ -213,6 +237,8 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     Stopping: lambda error: problem("stopping", str(error), retry_after_s=1.0),
     LogClosed: lambda _: problem("stopping", "the server is stopping", retry_after_s=1.0),
     LogBusy: lambda error: problem("busy", str(error), retry_after_s=_BUSY_S),
+    # What the database says may name hosts and users, and is for the operator.
+    StoreUnreachable: lambda _: problem("unreachable", "the database does not answer", retry_after_s=_WAITING_S),
     LogFull: lambda error: problem("storage_full", str(error), retry_after_s=_WAITING_S),
     # What is asked for beyond a limit, by the law of the stores.
     ValueError: _plain("bad_request"),

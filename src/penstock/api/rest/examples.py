@@ -5,22 +5,10 @@ received and settled. A test plays it on a fresh server and compares every answe
 an example cannot become untrue. Times and receipts differ from run to run.
 """
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from penstock.api.rest.stream_examples import STREAM_EXAMPLES, Example
 from penstock.wire.problems import CODES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """One request and its answer."""
-
-    # What stands in the path and in the query.
-    parameters: dict[str, str] = field(default_factory=lambda: {"queue": "orders"})
-    query: dict[str, Any] = field(default_factory=dict)
-    body: Any = None
-    status: int = 200
-    answer: Any = None
 
 
 class Link(NamedTuple):
@@ -39,6 +27,7 @@ _QUEUE = {
     "queue_size": 100_000,
     "visibility_timeout": 60,
     "max_deliveries": 5,
+    "back_after_deliveries": 0,
     "dead_letter_queue": "orders.dead",
     "retention_s": 345_600,
     "delay_s": 0,
@@ -47,6 +36,7 @@ _QUEUE = {
     "dedup_window_s": 300,
     "tiers": {"mode": "weighted", "weights": [16, 8, 4, 2, 1], "aging_s": [0, 0, 0, 1_800, 3_600]},
     "retry": {"base_s": 1, "cap_s": 900, "jitter": True},
+    "tenants": {"noisy_percent": 10, "noisy_in_flight": 30, "noisy_time_percent": 10},
     "message_bytes_max": 1_048_576,
     "history": "facts",
     "paused": False,
@@ -297,6 +287,8 @@ EXAMPLES: dict[str, Example] = {
         },
     ),
 }
+
+EXAMPLES.update(STREAM_EXAMPLES)
 
 _MADE = {"queue": "$response.body#/queue_name"}
 _SAME = {"queue": "$request.path.queue"}

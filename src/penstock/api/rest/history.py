@@ -3,7 +3,9 @@
 Arrow is an extra (`penstock[arrow]`), and imported when somebody asks for it.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Annotated, TypedDict
 
@@ -78,7 +80,7 @@ class _Asked(TypedDict):
 async def history(call: Call) -> Answer:
     queue = await call.queue(Role.READ)
     asked: HistoryQuery = call.query(HistoryQuery)
-    to_stream = _stream(call, asked, QUEUE_COLUMNS)
+    to_stream = await _stream(call, asked, QUEUE_COLUMNS)
     page = await call.queues.store.history(queue, **_read(asked))
     return _answer(call, page, to_stream, is_of_all=False)
 
@@ -87,7 +89,7 @@ async def shard_history(call: Call) -> Answer:
     """Show settled messages of all queues of a shard, to whoever may see all queues."""
     call.caller.check_everywhere(Role.READ)
     asked: ShardHistoryQuery = call.query(ShardHistoryQuery)
-    to_stream = _stream(call, asked, COLUMNS)
+    to_stream = await _stream(call, asked, COLUMNS)
     page = await call.queues.store.shard_history(asked.shard, **_read(asked))
     return _answer(call, page, to_stream, is_of_all=True)
 
@@ -101,11 +103,11 @@ def _read(asked: HistoryQuery) -> _Asked:
     }
 
 
-def _stream(call: Call, asked: HistoryQuery, known: Sequence[str]) -> Callable[[HistoryPage], bytes] | None:
+async def _stream(call: Call, asked: HistoryQuery, known: Sequence[str]) -> Callable[[HistoryPage], bytes] | None:
     """Return what makes an Arrow stream of a page; None for another format, which has limits of its own."""
     if call.form is Format.ARROW:
         wanted = chosen(asked.columns, known)
-        to_stream = arrows().history_stream
+        to_stream = (await arrows()).history_stream
         return lambda page: to_stream(page, wanted)
     check_plain(asked.limit, asked.columns)
     return None
@@ -200,9 +202,19 @@ async def ending_of(call: Call, queue: str, message_id: str) -> str | None:
     return found
 
 
-def arrows() -> ModuleType:
+async def arrows() -> ModuleType:
+    """Return what writes Arrow. The first time that takes a good second, in a thread: others go on."""
     try:
-        import penstock.api.rest.arrows as found  # noqa: PLC0415 - it may not be installed.
+        return _found[0] if _found else await asyncio.to_thread(_find_arrows)
     except ImportError:
         raise Refused("not_acceptable", _HINT, field="Accept") from None
+
+
+# Not `sys.modules`: a module is there before it is complete.
+_found: list[ModuleType] = []
+
+
+def _find_arrows() -> ModuleType:
+    found = import_module("penstock.api.rest.arrows")
+    _found.append(found)
     return found

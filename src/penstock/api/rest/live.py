@@ -49,6 +49,7 @@ async def live(call: Call) -> Answer:
     queue = await call.queue(Role.READ)
     asked: LiveQuery = call.query(LiveQuery)
     columns = _columns(call, asked)
+    to_stream = None if columns is None else (await arrows()).live_stream
     try:
         page = await call.queues.store.live(
             queue, after=asked.after, most=asked.limit, with_bodies=asked.bodies, is_told=asked.told
@@ -56,8 +57,8 @@ async def live(call: Call) -> Answer:
     except ValueError as error:
         # Everything else was checked before.
         raise bad_field(f"{error}; give back `next` of the page before", "after") from None
-    if columns is not None:
-        return Answer(arrows().live_stream(page, columns), content_type=ARROW_TYPE.encode())
+    if to_stream is not None:
+        return Answer(to_stream(page, columns), content_type=ARROW_TYPE.encode())
     return Answer(_page(page, call.form))
 
 
@@ -66,7 +67,6 @@ def _columns(call: Call, asked: LiveQuery) -> Sequence[str] | None:
     if call.form is not Format.ARROW:
         check_plain(asked.limit, asked.columns)
         return None
-    arrows()
     return chosen(asked.columns, (*COLUMNS, *BODIES) if asked.bodies else COLUMNS)
 
 

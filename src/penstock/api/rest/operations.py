@@ -2,6 +2,7 @@
 
 from penstock.api.rest import history, leasing, live, looking, operating, queues, sending, settling, shard_history
 from penstock.api.rest.calling import Operation
+from penstock.api.rest.stream_operations import STREAM_OPERATIONS
 from penstock.broker.access import Role
 from penstock.wire import messages
 from penstock.wire import operating as operators
@@ -360,6 +361,7 @@ OPERATIONS: tuple[Operation, ...] = (
         problems=("bad_field", "shard_not_found"),
         tag="operating",
     ),
+    *STREAM_OPERATIONS,
 )
 
 # By method and what follows the queue in the path.

@@ -260,11 +260,12 @@ async def _send_frame(call: Call, queue: str, raw: bytes) -> Answer:
     if not 1 <= len(frame.bodies) <= MESSAGES_MAX:
         raise bad_field(f"{len(frame.bodies)} messages; a send has 1 to {MESSAGES_MAX}", "messages", MESSAGES_MAX)
     sender = _sender_of_key(call) if frame.sender is None else Sender(*frame.sender)
-    ids = await _send(call, queue, _drafts_of_frame(frame, call.queues.now_ms), sender, is_many=True)
+    ids = await _send(call, queue, drafts_of_frame(frame, call.queues.now_ms), sender, is_many=True)
     return Answer(frames.encode_sent(ids_frame(ids)), status=201, content_type=FRAME_TYPE.encode())
 
 
-def _drafts_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Drafts:
+def drafts_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Drafts:
+    """Return what a frame of the SDK asks to be sent, checked as far as that needs no queue."""
     if frame.attributes is not None:
         _check_attributes(frame.attributes)
     _check_columns(frame)

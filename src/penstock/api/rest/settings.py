@@ -12,7 +12,7 @@ from penstock.api.rest.times import milliseconds, seconds
 from penstock.core.limits import LEASE_MS_MAX, WEIGHT_MAX
 from penstock.core.names import dead_letters_of, is_dead_letters
 from penstock.core.settings import DedupScope, History, QueueSettings
-from penstock.wire.queues import Retry, Settings, Tiers
+from penstock.wire.queues import Retry, Settings, Tenants, Tiers
 
 # REST allows a lease of no length, as others do; ours has one, and ends at once.
 _LEASE_MS_MIN = 1
@@ -37,6 +37,7 @@ def _translate(asked: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {}
     _put(found, "size_max", asked.queue_size)
     _put(found, "deliveries_max", asked.max_deliveries)
+    _put(found, "back_after_deliveries", asked.back_after_deliveries)
     _put(found, "is_fifo", asked.fifo)
     _put(found, "body_bytes_max", asked.message_bytes_max)
     _put(found, "is_paused", asked.paused)
@@ -55,6 +56,10 @@ def _translate(asked: Settings) -> dict[str, Any]:
         _put_ms(found, "backoff_ms_base", asked.retry.base_s)
         _put_ms(found, "backoff_ms_max", asked.retry.cap_s)
         _put(found, "has_jitter", asked.retry.jitter)
+    if not isinstance(asked.tenants, UnsetType):
+        _put(found, "noisy_percent", asked.tenants.noisy_percent)
+        _put(found, "noisy_leased_min", asked.tenants.noisy_in_flight)
+        _put(found, "noisy_time_percent", asked.tenants.noisy_time_percent)
     return found
 
 
@@ -68,6 +73,7 @@ def view_of(settings: QueueSettings, queue: str) -> dict[str, Any]:
         "queue_size": settings.size_max,
         "visibility_timeout": seconds(settings.lease_ms),
         "max_deliveries": settings.deliveries_max,
+        "back_after_deliveries": settings.back_after_deliveries,
         "dead_letter_queue": settings.dead_letters or (None if is_dead_letters(queue) else dead_letters_of(queue)),
         "retention_s": seconds(settings.retention_ms),
         "delay_s": seconds(settings.delay_ms),
@@ -83,6 +89,11 @@ def view_of(settings: QueueSettings, queue: str) -> dict[str, Any]:
             base_s=seconds(settings.backoff_ms_base),
             cap_s=seconds(settings.backoff_ms_max),
             jitter=settings.has_jitter,
+        ),
+        "tenants": Tenants(
+            noisy_percent=settings.noisy_percent,
+            noisy_in_flight=settings.noisy_leased_min,
+            noisy_time_percent=settings.noisy_time_percent,
         ),
         "message_bytes_max": settings.body_bytes_max,
         "history": settings.history.value,

@@ -34,6 +34,10 @@ from penstock.telemetry import SQS_FAILED
 
 _TARGET = b"x-amz-target"
 _OURS = {b"same-origin", b"none"}
+_NO_CREDENTIALS = (
+    "This server has keys, which SDKs of AWS cannot sign with, and no credentials for SQS: "
+    "it has to be told sqs_access_key_id and sqs_secret_access_key."
+)
 
 
 def is_for_sqs(scope: Scope) -> bool:
@@ -113,7 +117,7 @@ class SqsApplication:
         service = self._service
         if service.credentials is None:
             if not service.access.is_open:
-                raise Refused(MISSING_AUTHENTICATION, "This server has keys, and no credentials for SQS.")
+                raise Refused(MISSING_AUTHENTICATION, _NO_CREDENTIALS)
             return
         signed = Signed(
             scope["method"],

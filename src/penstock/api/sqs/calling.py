@@ -69,7 +69,6 @@ class Service:
     request_bytes_max: int
     is_behind_proxy: bool = False
     known: OrderedDict[str, Known] = field(default_factory=OrderedDict)
-    purges: Recent = field(default_factory=lambda: Recent(60_000))
     attempts: Attempts = field(default_factory=Attempts)
     deletions: Recent = field(default_factory=lambda: Recent(60_000))
 

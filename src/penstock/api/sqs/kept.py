@@ -18,6 +18,8 @@ class Kept(msgspec.Struct, omit_defaults=True, frozen=True):
     # As they were set, by their names.
     attributes: dict[str, str] = {}
     modified_at_s: int = 0
+    # A second purge has to wait, whatever happens to the server meanwhile.
+    purged_at_ms: int = 0
 
 
 class _Labels(msgspec.Struct, omit_defaults=True):

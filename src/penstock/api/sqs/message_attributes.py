@@ -47,6 +47,8 @@ _read_beside = msgspec.json.Decoder(Beside).decode
 
 def check(attributes: Attributes) -> int:
     """Return how many bytes of a message these attributes are; refuse what may not be sent."""
+    if not attributes:
+        return 0
     if len(attributes) > ATTRIBUTES_MAX:
         raise _refused(
             f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [{ATTRIBUTES_MAX}]."
@@ -107,7 +109,13 @@ def chosen(attributes: Attributes, names: list[str]) -> Attributes:
 
 def check_text_bytes(text: str) -> bytes | None:
     """Return a text as bytes, None if it has characters that no message may have."""
-    return None if NOT_ALLOWED.search(text) else text.encode()
+    return text.encode() if is_allowed(text) else None
+
+
+def is_allowed(text: str) -> bool:
+    """Whether a text has only characters that a message may have."""
+    # Most texts are plain, which is told sooner.
+    return (text.isascii() and text.isprintable()) or NOT_ALLOWED.search(text) is None
 
 
 def _check_one(name: str, value: MessageAttributeValue) -> int:

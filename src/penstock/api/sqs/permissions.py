@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from penstock.api.sqs.calling import Call
 from penstock.api.sqs.errors import OVER_LIMIT, Refused, invalid, missing
@@ -101,4 +102,4 @@ def _with(kept: Kept, policy: dict[str, Any] | None) -> Kept:
         attributes["Policy"] = msgspec.json.encode(policy).decode()
         if len(attributes["Policy"]) > POLICY_CHARACTERS_MAX:
             raise Refused(OVER_LIMIT, f"The policy would have more than {POLICY_CHARACTERS_MAX} characters.")
-    return Kept(kept.tags, attributes, kept.modified_at_s)
+    return structs.replace(kept, attributes=attributes)

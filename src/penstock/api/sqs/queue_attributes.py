@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.api.sqs.errors import INVALID_ATTRIBUTE_NAME, INVALID_ATTRIBUTE_VALUE, Refused
-from penstock.api.sqs.kept import Kept, kept_of, with_kept
+from penstock.api.sqs.kept import kept_of, with_kept
 from penstock.core.settings import DedupScope, QueueSettings
 from penstock.store.interface import Counts, Description
 
@@ -142,8 +142,8 @@ def apply(attributes: Mapping[str, str], settings: QueueSettings, *, now_s: int)
             _KEPT[name](name, value)
             _put(kept, name, value)
     _check_together(kept, attributes)
-    tags = kept_of(settings).tags
-    return with_kept(replace(settings, **found), Kept(tags, kept, now_s))
+    told = msgspec.structs.replace(kept_of(settings), attributes=kept, modified_at_s=now_s)
+    return with_kept(replace(settings, **found), told)
 
 
 def _put(kept: dict[str, str], name: str, value: str) -> None:

@@ -5,6 +5,8 @@ from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from penstock.api.sqs import queue_attributes, redrive_policy, tags
 from penstock.api.sqs.calling import Call, check_between
 from penstock.api.sqs.errors import (
@@ -16,7 +18,7 @@ from penstock.api.sqs.errors import (
     invalid,
     no_queue,
 )
-from penstock.api.sqs.kept import Kept, kept_of, with_kept
+from penstock.api.sqs.kept import Kept, changing, kept_of, with_kept
 from penstock.api.sqs.queue_attributes import ALLOW, ATTRIBUTES, FIFO, REDRIVE, unknown
 from penstock.api.sqs.shapes import (
     CreateQueueRequest,
@@ -34,6 +36,9 @@ from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description, QueueExists, QueueNotFound
 
 LIST_MAX = 1_000
+PURGE_MS = 60_000
+# Received so often and not deleted, a message of a standard queue is moved to its back.
+BACK_AFTER = 3
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _ALL = "All"
@@ -43,7 +48,8 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
     name, now_ms = asked.queue_name, call.queues.now_ms()
     is_fifo = _check_name(name, asked.attributes)
     tags.check(asked.tags)
-    settings = with_kept(QueueSettings(is_fifo=is_fifo, deliveries_max=0), Kept(asked.tags))
+    settings = QueueSettings(is_fifo=is_fifo, deliveries_max=0, back_after_deliveries=0 if is_fifo else BACK_AFTER)
+    settings = with_kept(settings, Kept(asked.tags))
     settings = queue_attributes.apply(asked.attributes, settings, now_s=now_ms // 1_000)
     try:
         there: Description | None = await call.queues.store.describe(name)
@@ -145,15 +151,18 @@ async def delete_queue(call: Call, asked: QueueRequest) -> Nothing:
 
 
 async def purge_queue(call: Call, asked: QueueRequest) -> Nothing:
-    queue, now_ms = await call.queue(asked.queue_url), call.queues.now_ms()
-    # By its number: a queue that was made again has not been purged.
-    if call.service.purges.has(str(queue.number), now_ms):
-        raise Refused(
-            PURGE_QUEUE_IN_PROGRESS,
-            f"Only one PurgeQueue operation on {queue.name} is allowed every 60 seconds.",
-        )
-    await call.queues.store.purge(queue.name)
-    call.service.purges.note(str(queue.number), now_ms)
+    name, now_ms = call.name(asked.queue_url), call.queues.now_ms()
+
+    def claim(kept: Kept) -> Kept:
+        if kept.purged_at_ms <= now_ms < kept.purged_at_ms + PURGE_MS:
+            raise Refused(
+                PURGE_QUEUE_IN_PROGRESS, f"Only one PurgeQueue operation on {name} is allowed every 60 seconds."
+            )
+        return structs.replace(kept, purged_at_ms=now_ms)
+
+    # Noted first: of two that ask at once, one purges.
+    await call.queues.change(name, changing(claim))
+    await call.queues.store.purge(name)
     return Nothing()
 
 
@@ -191,5 +200,5 @@ def _with_redrive(new: QueueSettings, redriven: QueueSettings, attributes: Mappi
     if ALLOW in attributes:
         kept, said = kept_of(new), kept_of(redriven).attributes.get(ALLOW)
         others = {name: value for name, value in kept.attributes.items() if name != ALLOW}
-        new = with_kept(new, Kept(kept.tags, others | ({ALLOW: said} if said else {}), kept.modified_at_s))
+        new = with_kept(new, structs.replace(kept, attributes=others | ({ALLOW: said} if said else {})))
     return new

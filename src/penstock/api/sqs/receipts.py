@@ -9,7 +9,8 @@ it was for even when its lease has ended, because AWS answers differently for a 
 that is gone and for one that is back in its queue.
 """
 
-from base64 import b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
+from binascii import a2b_base64
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from penstock.core.message import Receipt
 _HANDLE = Struct(">BIQQHIIQ")
 _VERSION = 1
 _HANDLE_CHARACTERS = len(urlsafe_b64encode(bytes(_HANDLE.size)))
+# The two characters that a URL cannot have, and what stands for them; the former are none of a handle.
+_STANDARD = bytes.maketrans(b"-_+/", b"+/  ")
 _SEQUENCE_FIRST = 10**19
 
 
@@ -27,8 +30,13 @@ class Handle(NamedTuple):
     queue: int
     receipt: Receipt
     leased_at_s: int
-    # The id of the message, as the store has it.
-    message: str
+    home: int
+    key: int
+
+    @property
+    def message(self) -> str:
+        """The id of the message, as the store has it. Few who settle need it."""
+        return f"{self.home:x}-{self.key:x}"
 
 
 def handle_text(queue: int, receipt: Receipt, leased_at_s: int, message: str) -> str:
@@ -40,14 +48,15 @@ def handle_text(queue: int, receipt: Receipt, leased_at_s: int, message: str) ->
 def read_handle(text: str) -> Handle | None:
     """Return what a handle says, None for a text that is no handle of ours.
 
-    >>> given = Handle(7, Receipt(3, 255, 9), 1_700_000_000, "1f-2a")
-    >>> read_handle(handle_text(*given)) == given, read_handle("nonsense")
-    (True, None)
+    >>> read_handle(handle_text(7, Receipt(3, 255, 9), 1_700_000_000, "1f-2a"))
+    Handle(queue=7, receipt=Receipt(lease=3, token=255, row=9), leased_at_s=1700000000, home=31, key=42)
+    >>> read_handle("nonsense") is None
+    True
     """
     if len(text) != _HANDLE_CHARACTERS or not text.isascii():
         return None
     try:
-        raw = b64decode(text, altchars=b"-_", validate=True)
+        raw = a2b_base64(text.encode().translate(_STANDARD), strict_mode=True)
     except ValueError:
         return None
     if len(raw) != _HANDLE.size:
@@ -55,7 +64,7 @@ def read_handle(text: str) -> Handle | None:
     version, queue, lease, token, row, leased_at_s, home, key = _HANDLE.unpack(raw)
     if version != _VERSION:
         return None
-    return Handle(queue, Receipt(lease, token, row), leased_at_s, f"{home:x}-{key:x}")
+    return Handle(queue, Receipt(lease, token, row), leased_at_s, home, key)
 
 
 def message_uuid(message: str) -> str:

@@ -12,7 +12,7 @@ from penstock.api.sqs.attempts import Attempt
 from penstock.api.sqs.calling import Call, Known, check_between
 from penstock.api.sqs.errors import OVER_LIMIT, Refused, invalid
 from penstock.api.sqs.kept import kept_of
-from penstock.api.sqs.message_attributes import NOT_ALLOWED, TRACE, Beside
+from penstock.api.sqs.message_attributes import TRACE, Beside
 from penstock.api.sqs.queue_attributes import ATTRIBUTES, WAIT, unknown
 from penstock.api.sqs.receipts import handle_text, message_uuid, sequence_number
 from penstock.api.sqs.shapes import (
@@ -87,8 +87,11 @@ async def _lease(call: Call, queue: Known, asked: ReceiveMessageRequest) -> Deli
     wait_s = asked.wait_time_seconds
     if wait_s is None:
         wait_s = int(kept_of(queue.settings).attributes.get(WAIT, "0"))
-    if not queue.settings.is_fifo:
-        await _check_in_flight(call, queue)
+    if await _has_too_many_in_flight(call, queue):
+        if queue.settings.is_fifo:
+            # As AWS has it: no error, and nothing to work on.
+            return None
+        raise Refused(OVER_LIMIT, f"Too many messages in flight: {IN_FLIGHT_MAX} at most.")
     try:
         return await call.queues.lease(
             queue.name,
@@ -109,13 +112,12 @@ def _lease_ms(asked: ReceiveMessageRequest) -> int | None:
     return None if asked.visibility_timeout is None else 1_000 * asked.visibility_timeout or 1
 
 
-async def _check_in_flight(call: Call, queue: Known) -> None:
-    """Refuse to hand out more than AWS would. What is out is counted only when that many could be."""
+async def _has_too_many_in_flight(call: Call, queue: Known) -> bool:
+    """Whether as much is out as AWS would hand out. It is counted only when that many could be."""
     total = call.queues.totals.get(queue.name)
     if total is None or total.received - total.acked - total.released < IN_FLIGHT_MAX:
-        return
-    if (await call.queues.store.counts(queue.name)).leased >= IN_FLIGHT_MAX:
-        raise Refused(OVER_LIMIT, f"Too many messages in flight: {IN_FLIGHT_MAX} at most.")
+        return False
+    return (await call.queues.store.counts(queue.name)).leased >= IN_FLIGHT_MAX
 
 
 def _system_names(asked: ReceiveMessageRequest) -> set[str]:
@@ -135,9 +137,10 @@ def _messages(
     for row, (message, body) in enumerate(zip(delivery.ids, delivery.bodies, strict=True)):
         kept = b"" if delivery.attributes is None else delivery.attributes[row]
         attributes, beside = message_attributes.recall(kept)
-        text = _text(body)
+        text, raw = _text(body), body
         if text is None:
-            text = b64encode(body).decode()
+            raw = memoryview(b64encode(body))
+            text = str(raw, "ascii")
             attributes |= {ENCODING: MessageAttributeValue(data_type="String", string_value="base64")}
         told = message_attributes.chosen(attributes, attribute_names)
         yield Message(
@@ -145,7 +148,7 @@ def _messages(
             receipt_handle=handle_text(
                 queue.number, Receipt(delivery.lease, delivery.token, row), leased_at_s, message
             ),
-            md5_of_body=md5.of_body(text.encode()),
+            md5_of_body=md5.of_body(raw),
             body=text,
             attributes=_system(call, queue, delivery, row, beside, names) if names else {},
             md5_of_message_attributes=md5.of_attributes(told),
@@ -159,7 +162,7 @@ def _text(body: memoryview) -> str | None:
         text = str(body, "utf-8")
     except UnicodeDecodeError:
         return None
-    return None if not text or NOT_ALLOWED.search(text) else text
+    return text if text and message_attributes.is_allowed(text) else None
 
 
 def _system(call: Call, queue: Known, delivery: Delivery, row: int, beside: Beside, names: set[str]) -> dict[str, str]:

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from penstock.api.sqs.calling import Call
 from penstock.api.sqs.errors import Refused, invalid
-from penstock.api.sqs.kept import Kept, kept_of, with_kept
+from penstock.api.sqs.kept import kept_of, with_kept
 from penstock.api.sqs.queue_attributes import ALLOW, REDRIVE, bad_value
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description, QueueNotFound
@@ -84,7 +85,7 @@ def _allow(said: str, settings: QueueSettings) -> QueueSettings:
     if said:
         _check_allow(said)
         attributes[ALLOW] = said
-    return with_kept(settings, Kept(kept.tags, attributes, kept.modified_at_s))
+    return with_kept(settings, structs.replace(kept, attributes=attributes))
 
 
 def _check_allow(said: str) -> None:

@@ -39,6 +39,7 @@ from penstock.store.interface import QueueNotFound
 from penstock.wire.queues import PRIORITIES
 
 DELAY_S_MAX = 900
+_DELAY_REASON = f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}."
 _NORMAL = PRIORITIES.index("NORMAL")
 _TIERS = {name: tier for tier, name in enumerate(PRIORITIES)} | {str(tier): tier for tier in range(len(PRIORITIES))}
 # Letters, digits and punctuation.
@@ -142,16 +143,9 @@ def _check(entry: SendMessageBatchRequestEntry) -> Checked:
     """Check what does not depend on the queue."""
     if not entry.message_body:
         raise missing("MessageBody")
-    check_between(
-        "DelaySeconds", entry.delay_seconds, 0, DELAY_S_MAX, reason=f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}."
-    )
-    for parameter, name in (
-        ("MessageGroupId", entry.message_group_id),
-        ("MessageDeduplicationId", entry.message_deduplication_id),
-    ):
-        if name and not _NAME.fullmatch(name):
-            reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
-            raise invalid(parameter, name, reason)
+    check_between("DelaySeconds", entry.delay_seconds, 0, DELAY_S_MAX, reason=_DELAY_REASON)
+    _check_name("MessageGroupId", entry.message_group_id)
+    _check_name("MessageDeduplicationId", entry.message_deduplication_id)
     size = message_attributes.check(entry.message_attributes)
     trace = message_attributes.check_system(entry.message_system_attributes)
     body = message_attributes.check_text_bytes(entry.message_body)
@@ -162,6 +156,12 @@ def _check(entry: SendMessageBatchRequestEntry) -> Checked:
             "#xE000 to #xFFFD | #x10000 to #x10FFFF.",
         )
     return Checked(body, len(body) + size, _tier(entry), trace)
+
+
+def _check_name(parameter: str, name: str) -> None:
+    if name and not _NAME.fullmatch(name):
+        reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
+        raise invalid(parameter, name, reason)
 
 
 def _tier(entry: SendMessageBatchRequestEntry) -> int:

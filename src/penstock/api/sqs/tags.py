@@ -1,5 +1,7 @@
 """Tags of a queue: kept and listed, and nothing else."""
 
+from msgspec import structs
+
 from penstock.api.sqs.calling import Call
 from penstock.api.sqs.errors import INVALID_PARAMETER_VALUE, Refused, missing
 from penstock.api.sqs.kept import Kept, changing, kept_of
@@ -30,7 +32,7 @@ async def tag_queue(call: Call, asked: TagQueueRequest) -> Nothing:
     def change(kept: Kept) -> Kept:
         tags = kept.tags | asked.tags
         check(tags)
-        return Kept(tags, kept.attributes, kept.modified_at_s)
+        return structs.replace(kept, tags=tags)
 
     await call.queues.change(name, changing(change))
     return Nothing()
@@ -43,7 +45,7 @@ async def untag_queue(call: Call, asked: UntagQueueRequest) -> Nothing:
 
     def change(kept: Kept) -> Kept:
         tags = {key: value for key, value in kept.tags.items() if key not in asked.tag_keys}
-        return Kept(tags, kept.attributes, kept.modified_at_s)
+        return structs.replace(kept, tags=tags)
 
     await call.queues.change(name, changing(change))
     return Nothing()

@@ -14,6 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.exits import Ending, refuse
+from penstock.cli.pipeline.java_words import JavaWords
 from penstock.cli.printing import console, counted, errors, plain, print_json, remark, say, table
 from penstock.pipeline.outcome import JobFailed, Outcome, Table
 
@@ -80,21 +81,33 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
     from penstock.pipeline.sessions import NoSpark, open_session
 
     settings = dict(_setting(word) for word in running.conf)
+    said = JavaWords()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
     try:
         with Progress(
             *columns, TimeElapsedColumn(), console=errors, transient=True, disable=not errors.is_terminal
         ) as bar:
             shown = Bar(bar)
-            session = open_session(master=running.master, name=f"penstock-{running.name}", settings=settings)
+            with said.begin():
+                session = open_session(master=running.master, name=f"penstock-{running.name}", settings=settings)
             try:
                 outcome = work(session, shown)
             finally:
                 session.stop()
     except NoSpark as error:
+        said.forget()
         refuse(str(error), Ending.UNREACHABLE)
     except JobFailed as error:
+        said.forget()
         refuse(str(error), Ending.BAD_DATA)
+    except KeyboardInterrupt:
+        said.forget()
+        raise
+    except Exception:
+        if said.keep():
+            remark(f"What Spark said is in {said.path}")
+        raise
+    said.forget()
     _show(outcome, is_json=running.is_json)
     if not outcome.is_good:
         raise typer.Exit(Ending.NOTHING)

@@ -7,12 +7,14 @@ being cancelled goes through.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.client.message import Message, release_ms
 from penstock.client.seen import Standing
+from penstock.client.within import Connection
 from penstock.client.worker.middleware import Middleware, compose
 from penstock.client.worker.notes import SEEN_FAILED, THREAD_ABANDONED, note
 from penstock.client.worker.retry import TimeLimitExceeded, describe, judge
@@ -42,15 +44,28 @@ class Ending:
 
     @property
     def is_good(self) -> bool:
-        return self.verb == "ack"
+        return self.verb in {"ack", ""}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing left to be told."""
+        return not self.verb
 
 
 DONE = Ending(Outcome.DONE, "ack")
+# Acked in the transaction of its work.
+COMMITTED = Ending(Outcome.DONE, "")
 SEEN = Ending(Outcome.SEEN, "ack")
 # Nothing was done with it: anybody may have it at once, and the delivery does not count.
 GIVEN_BACK = Ending(Outcome.GIVEN_BACK, "give_back")
 # Its work was cancelled, and may have done something: the delivery counts.
 CANCELLED = Ending(Outcome.GIVEN_BACK, "release", 0, "the work was cancelled, because the worker stopped")
+
+
+class Transaction(Protocol):
+    """Lends a connection in a transaction; `Client.transaction` is one."""
+
+    def __call__(self, *, is_threaded: bool) -> AbstractAsyncContextManager[Connection]: ...
 
 
 class Work:
@@ -74,12 +89,16 @@ class Work:
 class Attempts:
     """Makes attempts as the settings say."""
 
-    def __init__(self, settings: ConsumerSettings, middleware: Sequence[Middleware]) -> None:
+    def __init__(
+        self, settings: ConsumerSettings, middleware: Sequence[Middleware], transaction: Transaction | None = None
+    ) -> None:
         self._settings = settings
+        self._transaction = transaction
         self._threads = (
             None if settings.is_asynchronous else Threads(f"penstock-{settings.queue}", settings.concurrency)
         )
-        self._call = compose(middleware, self._function if self._threads is None else self._thread)
+        plain = self._function if self._threads is None else self._thread
+        self._call = compose(middleware, self._committed if settings.is_transactional else plain)
         # Threads whose work was given up, and runs still.
         self.abandoned = 0
         self.on_thread_ended: Callable[[], None] = lambda: None
@@ -135,7 +154,7 @@ class Attempts:
             return self._failure(message, exceeded, Outcome.TIMED_OUT)
         except Exception as error:
             return self._failure(message, error)
-        return DONE
+        return COMMITTED if self._settings.is_transactional else DONE
 
     def _failure(self, message: Message, error: BaseException, outcome: Outcome = Outcome.FAILED) -> Ending:
         verdict = judge(self._settings.retry, error, message.delivery_count)
@@ -143,12 +162,20 @@ class Attempts:
             return Ending(Outcome.REJECTED, "reject", text=describe(error))
         return Ending(outcome, "release", release_ms(verdict.delay_s), describe(error))
 
-    async def _function(self, message: Message) -> None:
-        await self._settings.function(message)
+    async def _function(self, message: Message, *connections: Connection) -> None:
+        await self._settings.function(message, *connections)
 
-    async def _thread(self, message: Message) -> None:
+    async def _committed(self, message: Message) -> None:
+        """Work, and ack, in one transaction: that is why nothing is told the server after it."""
+        assert self._transaction is not None
+        is_threaded = self._threads is not None
+        async with self._transaction(is_threaded=is_threaded) as connection:
+            await (self._thread if is_threaded else self._function)(message, connection)
+            await message.ack(connection=connection)
+
+    async def _thread(self, message: Message, *connections: Connection) -> None:
         assert self._threads is not None
-        future = self._threads.run(self._settings.function, message)
+        future = self._threads.run(lambda each: self._settings.function(each, *connections), message)
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:

@@ -255,7 +255,7 @@ class Consumer:
             return
         self._held.settle(message)
         try:
-            done = await self._queue.settle(
+            done = ending.is_settled or await self._queue.settle(
                 ending.verb, message.held(), message.facts, time_ms=ending.time_ms, text=ending.text
             )
             if done:

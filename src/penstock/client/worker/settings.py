@@ -19,7 +19,8 @@ class ConsumerSettings:
     """How the messages of one queue are worked on."""
 
     queue: str
-    function: Callable[[Message], Any]
+    # With the message, and if it is transactional with a connection.
+    function: Callable[..., Any]
     concurrency: int
     time_limit_s: float | None = None
     # None asks the queue.
@@ -27,6 +28,8 @@ class ConsumerSettings:
     retry: Retry = field(default_factory=Retry)
     seen: Seen | None = None
     seen_key: Callable[[Message], str] | None = None
+    # Whether the work is done, and the message acked, in one transaction of the database that the queues are in.
+    is_transactional: bool = False
     # Whether work whose lease was lost is cancelled; threads cannot be.
     cancels_lost: bool = True
     wait_s: float = WAIT_S_MAX

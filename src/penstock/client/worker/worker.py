@@ -31,7 +31,7 @@ from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
 DRAIN_S = 30.0
 CONCURRENCY = 10
 
-F = TypeVar("F", bound=Callable[[Message], Any])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Worker:
@@ -66,11 +66,15 @@ class Worker:
         seen: Seen | None = None,
         seen_key: Callable[[Message], str] | None = None,
         cancels_lost: bool = True,
+        transactional: bool = False,
     ) -> Callable[[F], F]:
         """Let a function work on the messages of a queue, ``concurrency`` at once; a plain function runs in threads.
 
         When it returns, the message is acked; when it raises, released, as ``retry`` says. The function itself is not
         changed, so tests may call it.
+
+        One that is ``transactional`` is called with the message and a connection in a transaction of the database that
+        the queues are in. What it writes there and the ack commit together, or not at all.
         """
 
         def register(function: F) -> F:
@@ -86,6 +90,7 @@ class Worker:
                 seen=seen,
                 seen_key=seen_key,
                 cancels_lost=cancels_lost,
+                is_transactional=transactional,
             )
             return function
 
@@ -130,7 +135,9 @@ class Worker:
         return {queue: consumer.stats() for queue, consumer in self._consumers.items()}
 
     async def _consume(self, client: Client, halt: Halt) -> None:
-        attempts = {queue: Attempts(each, self._middleware) for queue, each in self._settings.items()}
+        attempts = {
+            queue: Attempts(each, self._middleware, client.transaction) for queue, each in self._settings.items()
+        }
         self._consumers = {
             queue: Consumer(client.queue(queue), each, attempts[queue], halt) for queue, each in self._settings.items()
         }

@@ -27,9 +27,14 @@ from penstock.pipeline.outcome import JobFailed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # How soon a stop is noticed.
 LOOK_S = 0.5
+# Spark gives the Python that plans a stream ten seconds to start, and no setting changes that. A busy machine
+# may need longer; what it had loaded is then at hand, and the next start is quicker.
+STARTS_MAX = 4
+_LATE = "Python worker failed to connect back"
 _OURS = re.compile(r"^penstock\.[\w.]+: (.+)$", re.MULTILINE)
 
 
@@ -70,9 +75,10 @@ class Stream:
         writer = rows.writeStream.foreachBatch(self._commit)
         writer = writer.option("checkpointLocation", self._files.where(f"{CHECKPOINT}/{self._run}"))
         if every_s is None:
-            query = writer.trigger(availableNow=True).start()
+            writer = writer.trigger(availableNow=True)
         else:
-            query = writer.trigger(processingTime=f"{round(every_s * 1_000)} milliseconds").start()
+            writer = writer.trigger(processingTime=f"{round(every_s * 1_000)} milliseconds")
+        query = _started(writer)
         try:
             self._wait(query, meanwhile)
         finally:
@@ -132,6 +138,18 @@ class Stream:
         log = self._files.read(f"{CHECKPOINT}/{self._run}/offsets/{spark_batch}")
         found = json.loads(log.decode().strip().rpartition("\n")[2])
         return {str(shard): int(offset) for shard, offset in found.items()}
+
+
+def _started(writer: "DataStreamWriter") -> "StreamingQuery":
+    """Start a query; again, if Spark had no patience with its planner: nothing has been read then."""
+    for _ in range(STARTS_MAX - 1):
+        query = writer.start()
+        while query.isActive and not query.recentProgress and query.status["message"].startswith("Initializing"):
+            time.sleep(LOOK_S / 10)
+        failure = query.exception()
+        if failure is None or _LATE not in str(failure):
+            return query
+    return writer.start()
 
 
 def reach_from(beginning: Beginning, *, source: str, queues: "tuple[str, ...]") -> Reach:

@@ -122,7 +122,7 @@ class _Run:
     def _beginning(self, last: Entry | None) -> Beginning:
         """Return where to begin; what is wrong with the server or the folder is said here, not by a stream."""
         from penstock.log.recovery import LogCorrupted  # noqa: PLC0415
-        from penstock.pipeline.source.asking import ServerRefused, ServerUnreachable  # noqa: PLC0415
+        from penstock.pipeline.asking import ServerRefused, ServerUnreachable  # noqa: PLC0415
         from penstock.pipeline.source.folder import NoHistory  # noqa: PLC0415
         from penstock.pipeline.source.opening import open_histories  # noqa: PLC0415
         from penstock.pipeline.source.options import BadOption, read_options  # noqa: PLC0415
@@ -195,7 +195,7 @@ def outcome(committed: Committed, *, root: str, letters: int | None) -> Outcome:
         by_queue.setdefault(queue_of(each.path), []).append(each)
     rows = sum(entry.rows for entry in entries)
     if rows:
-        sentence = f"Archived {rows:,} rows in {len(entries):,} batches."
+        sentence = f"Archived {rows:,} rows in {len(entries):,} batch{'' if len(entries) == 1 else 'es'}."
     else:
         sentence = "Nothing new: the archive has all that was settled."
     figures: dict[str, int | float | str] = {

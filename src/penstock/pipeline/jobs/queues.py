@@ -1,14 +1,13 @@
 """What a job must know of a queue before it sends: that it is there, and what it takes."""
 
-import http.client
 from dataclasses import dataclass
 
 from penstock.core.limits import DURATION_MS_MAX
 from penstock.core.names import BadName, check_name
+from penstock.pipeline.asking import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.jobs.staging import Target
 from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.sink.options import BadOption, check_server
-from penstock.pipeline.sink.sending import get_json
 
 TOPIC = "topic:"
 
@@ -33,14 +32,10 @@ def ask_queue(target: Target, queue: str) -> QueueFacts:
     check_target(queue)
     try:
         check_server(target.url, target.key)
-        status, found = get_json(target.url, f"/api/queues/{queue}", target.key)
-    except BadOption as error:
+        with Asking(target.url, target.key, tries_max=TRIES_BY_HAND) as asking:
+            found = asking.json(f"/api/queues/{queue}")
+    except (BadOption, ServerRefused, ServerUnreachable) as error:
         raise JobFailed(str(error)) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise JobFailed(f"no server answers at {target.url}: {error}") from error
-    if status != 200:
-        said = f"{found.get('code', '')} {found.get('detail', '')}".strip() or "no Penstock server answers so"
-        raise JobFailed(f"queue {queue} at {target.url}: {status} {said}")
     retention_s = float(str(found.get("retention_s") or 0))
     delay_s_max = DURATION_MS_MAX / 1_000
     return QueueFacts(

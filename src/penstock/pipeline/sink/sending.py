@@ -121,19 +121,6 @@ class Sending:
         return response.status, response.headers, response.read()
 
 
-def get_json(url: str, path: str, key: str) -> tuple[int, dict[str, object]]:
-    """Ask a server once, for what a job must know before it begins."""
-    connection = _connect(url)
-    try:
-        prefix = urlsplit(url).path.rstrip("/")
-        connection.request("GET", prefix + path, headers={"authorization": f"Bearer {key}"} if key else {})
-        response = connection.getresponse()
-        answer = response.read()
-        return response.status, _object(answer)
-    finally:
-        connection.close()
-
-
 def _connect(url: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     assert parts.hostname is not None

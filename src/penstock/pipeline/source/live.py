@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import InputPartition
 
-from penstock.pipeline.source.asking import Asking, ServerRefused
+from penstock.pipeline.asking import Asking, ServerRefused
 from penstock.pipeline.source.converting import converted
 from penstock.pipeline.source.options import ReadOptions
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.pipeline.source.asking import Asking, ServerRefused
+from penstock.pipeline.asking import Asking, ServerRefused
 
 PAGE_ROWS = 65_536
 LOOK = (

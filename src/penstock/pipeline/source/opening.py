@@ -15,7 +15,7 @@ def open_histories(options: ReadOptions) -> Iterator[Histories]:
 
         yield FolderHistories(options.path)
         return
-    from penstock.pipeline.source.asking import Asking  # noqa: PLC0415
+    from penstock.pipeline.asking import Asking  # noqa: PLC0415
     from penstock.pipeline.source.server import ServerHistories  # noqa: PLC0415
 
     with Asking(options.url, options.key) as asking:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.pipeline.source.asking import Asking
+from penstock.pipeline.asking import Asking
 from penstock.pipeline.source.converting import asked_of, chosen, converted
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, dropped
 from penstock.pipeline.source.wrapping import Wanted

@@ -45,7 +45,8 @@ async def counts(shard: Shard, queue: str) -> Counts:
         state = present(shard, queue).state
         found = reading.counts(state)
         oldest = tuple(reading.oldest_sent_at_ms(state))
-        return Counts(found.ready, found.leased, found.resting + found.spent + found.moving, oldest)
+        delayed = found.resting + found.spent + found.moving
+        return Counts(found.ready, found.leased, delayed, oldest, *reading.noisy(state))
 
 
 def wakes_at_ms(shard: Shard, queue: str) -> int | None:

@@ -21,6 +21,7 @@ from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
+from penstock.store.interface import StoreUnreachable
 from penstock.store.postgres.columns import DUMPERS
 from penstock.store.postgres.statements import Function, check_schema, function, statement
 
@@ -40,7 +41,7 @@ Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
-class Lost(Exception):
+class Lost(StoreUnreachable):
     """The connection broke, and what it was asked for may be done or not."""
 
 

@@ -1,9 +1,9 @@
 """Asks a server over HTTP: one connection that is kept, and a second try where that may help.
 
 Busy (429), not ready (503) and a connection that broke are tried again, each time after
-a longer while; a server that restarts is back by then. Every question here only reads,
-so to ask twice is to ask once. Any other answer than 200 is an error that says what the
-server said.
+a longer while; a server that restarts is back by then. Every question here reads, or does
+what may be done twice, so to ask twice is to ask once. Any other answer than 200 is an
+error that says what the server said.
 
 Only the standard library: executors run it.
 """
@@ -18,6 +18,8 @@ from urllib.parse import urlencode, urlsplit
 
 ARROW = "application/vnd.apache.arrow.stream"
 TRIES_MAX = 9
+# Of a person who waits for the first word of a job: a wrong address shall not take long to be told.
+TRIES_BY_HAND = 3
 WAIT_S_FIRST = 0.1
 WAIT_S_MAX = 5.0
 ANSWER_S_MAX = 120.0
@@ -49,8 +51,9 @@ class Said(NamedTuple):
 class Asking:
     """A server, by its address. Not shared by threads, and not sent to executors: each makes its own."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, tries_max: int = TRIES_MAX) -> None:
         self._url = url
+        self._tries_max = tries_max
         parts = urlsplit(url)
         self._front = parts.path.rstrip("/")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -58,10 +61,14 @@ class Asking:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def json(self, path: str, **query: object) -> Any:
-        return json.loads(self._get(path, "application/json", query))
+        return json.loads(self._answer("GET", _with(path, query), "application/json"))
 
     def arrow(self, path: str, **query: object) -> bytes:
-        return self._get(path, ARROW, query)
+        return self._answer("GET", _with(path, query), ARROW)
+
+    def post(self, path: str, content: object) -> Any:
+        """Have the server do something that does no harm when it is done twice."""
+        return json.loads(self._answer("POST", path, "application/json", json.dumps(content).encode()))
 
     def __enter__(self) -> Self:
         return self
@@ -71,14 +78,14 @@ class Asking:
     ) -> None:
         self._connection.close()
 
-    def _get(self, path: str, accept: str, query: dict[str, object]) -> bytes:
-        target = f"{self._front}{path}" + (f"?{urlencode(query)}" if query else "")
+    def _answer(self, method: str, path: str, accept: str, content: bytes | None = None) -> bytes:
+        asked = f"{method} {path}"
         trouble, wait_s = "", 0.0
-        for tried in range(TRIES_MAX):
+        for tried in range(self._tries_max):
             time.sleep(wait_s)
             wait_s = min(WAIT_S_FIRST * 2**tried, WAIT_S_MAX) * random.uniform(0.5, 1)
             try:
-                said = self._ask(target, accept)
+                said = self._ask(method, path, accept, content)
             except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
                 self._connection.close()
                 trouble = f"{type(error).__name__}: {error}"
@@ -89,15 +96,22 @@ class Asking:
                 return said.body
             trouble = f"it said {_problem(said)}"
             if said.status not in _AGAIN:
-                raise ServerRefused(f"{self._url} refused GET {target}: {_problem(said)}", said.status)
+                raise ServerRefused(f"{self._url} refused {asked}: {_problem(said)}", said.status)
             wait_s = max(wait_s, min(said.wait_s, WAIT_S_MAX))
-        raise ServerUnreachable(f"{self._url} has not answered GET {target} in {TRIES_MAX} tries; last, {trouble}")
+        raise ServerUnreachable(f"{self._url} has not answered {asked} in {self._tries_max} tries; last, {trouble}")
 
-    def _ask(self, target: str, accept: str) -> Said:
-        self._connection.request("GET", target, headers={**self._headers, "Accept": accept})
+    def _ask(self, method: str, path: str, accept: str, content: bytes | None) -> Said:
+        headers = {**self._headers, "Accept": accept}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        self._connection.request(method, self._front + path, content, headers)
         answer = self._connection.getresponse()
         wait = answer.headers.get("Retry-After", "")
         return Said(answer.status, float(wait) if wait.isdigit() else 0.0, answer.read())
+
+
+def _with(path: str, query: dict[str, object]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 def _problem(said: Said) -> str:

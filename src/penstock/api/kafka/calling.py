@@ -1,0 +1,63 @@
+"""What every request is answered with: the broker's parts, who asks, and from where."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from penstock.api.kafka.errors import GroupNotAllowed, TopicNotAllowed
+from penstock.broker.access import Access, Caller, Role
+from penstock.broker.groups import Groups
+from penstock.broker.topics import Topics
+from penstock.streams.settings import TopicSettings
+
+NODE_ID = 0
+CLUSTER_ID = "penstock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    topics: Topics
+    groups: Groups
+    access: Access
+    # Where clients are told to find this server; None for wherever they have found it.
+    advertised: tuple[str, int] | None = None
+    # Whether a topic that somebody asks for is made.
+    has_auto_create: bool = True
+    # What a topic is like if its maker does not say.
+    topic_defaults: TopicSettings = field(default_factory=TopicSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, read."""
+
+    service: Service
+    caller: Caller
+    version: int
+    client_id: str
+    client_host: str
+    # Where the client has found us.
+    here: tuple[str, int]
+    request: SimpleNamespace
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients are told to find this server."""
+        return self.service.advertised or self.here
+
+    def check_topic(self, role: Role, topic: str) -> None:
+        check_topic(self.caller, role, topic)
+
+    def check_group(self, role: Role, group: str) -> None:
+        if not self.caller.has(role, group):
+            raise GroupNotAllowed(f"the key {self.caller.name!r} does not have the role {role.name.lower()} on {group}")
+
+
+Values = Mapping[str, Any]
+Answer = Callable[[Call], Awaitable[Values]]
+
+
+def check_topic(caller: Caller, role: Role, topic: str) -> None:
+    if not caller.has(role, topic):
+        raise TopicNotAllowed(f"the key {caller.name!r} does not have the role {role.name.lower()} on {topic}")

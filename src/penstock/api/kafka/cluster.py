@@ -1,0 +1,140 @@
+"""ApiVersions, Metadata, DescribeCluster and FindCoordinator: what there is, and where.
+
+There is one broker, so every question of where has one answer: where the client has
+found it, or what the server was told to say.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from penstock.api.kafka.calling import CLUSTER_ID, NODE_ID, Call, Values
+from penstock.api.kafka.errors import REFUSALS, NoTransactions, code_of
+from penstock.api.kafka.wire.versions import OFFERED
+from penstock.broker.access import Role
+from penstock.streams.topic import Topic, TopicExists, TopicNotFound
+
+_NO_ID = bytes(16)
+_TRANSACTION = 1
+
+
+async def api_versions(call: Call) -> Values:  # noqa: ARG001 - everybody is told the same.
+    return offered(error=0)
+
+
+def offered(*, error: int) -> Values:
+    keys = [{"api_key": key, "min_version": least, "max_version": most} for key, (least, most, _) in OFFERED.items()]
+    return {"error_code": error, "api_keys": keys, "throttle_time": 0}
+
+
+async def metadata(call: Call) -> Values:
+    wanted = _wanted(call)
+    if wanted is None:
+        found = [_topic(topic) for topic in call.service.topics.list() if call.caller.has(Role.READ, topic.name)]
+    else:
+        found = [await _found(call, each) for each in wanted]
+    return {"throttle_time": 0, "error_code": 0, **_brokers(call), "cluster_id": CLUSTER_ID, "topics": found}
+
+
+async def describe_cluster(call: Call) -> Values:
+    return {"throttle_time": 0, "error_code": 0, "cluster_id": CLUSTER_ID, **_brokers(call)}
+
+
+def _brokers(call: Call) -> Values:
+    host, port = call.address
+    broker = {"node_id": NODE_ID, "broker_id": NODE_ID, "host": host, "port": port, "rack": None, "is_fenced": False}
+    return {"brokers": [broker], "controller_id": NODE_ID}
+
+
+def _wanted(call: Call) -> list[SimpleNamespace] | None:
+    """Return the topics that are asked for; None for all there are, which the oldest version says by naming none."""
+    wanted: list[SimpleNamespace] | None = call.request.topics
+    return None if call.version == 0 and not wanted else wanted
+
+
+async def _found(call: Call, wanted: SimpleNamespace) -> Values:
+    topic_id = getattr(wanted, "topic_id", _NO_ID)
+    name: str | None = wanted.name
+    try:
+        if name is None:
+            return _by_id(call, topic_id)
+        call.check_topic(Role.READ, name)
+        return _topic(await _find_or_make(call, name))
+    except REFUSALS as error:
+        return _refused(name, topic_id, code_of(error))
+
+
+def _by_id(call: Call, topic_id: bytes) -> Values:
+    try:
+        topic = call.service.topics.find_by_id(topic_id)
+    except TopicNotFound:
+        return _refused(None, topic_id, ErrorCode.unknown_topic_id)
+    call.check_topic(Role.READ, topic.name)
+    return _topic(topic)
+
+
+async def _find_or_make(call: Call, name: str) -> Topic:
+    topics = call.service.topics
+    is_made = (
+        call.service.has_auto_create
+        and getattr(call.request, "allow_auto_topic_creation", True)
+        and call.caller.has(Role.ADMIN, name)
+    )
+    try:
+        return topics.find(name)
+    except TopicNotFound:
+        if not is_made:
+            raise
+    try:
+        return await topics.create(name, call.service.topic_defaults)
+    except TopicExists:
+        # Somebody else was faster; or it differs from another only in dots, and then it is not found.
+        return topics.find(name)
+
+
+def _topic(topic: Topic) -> Values:
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": False,
+        "partitions": [_partition(index) for index in range(len(topic.partitions))],
+    }
+
+
+def _partition(index: int) -> Values:
+    # No epoch is said: there is one leader, and nothing that a client could find out by asking for its epochs.
+    here = [NODE_ID]
+    return {
+        "error_code": 0,
+        "partition_index": index,
+        "leader_id": NODE_ID,
+        "replica_nodes": here,
+        "isr_nodes": here,
+        "offline_replicas": [],
+    }
+
+
+def _refused(name: str | None, topic_id: bytes, error: int) -> Values:
+    return {"error_code": error, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
+
+
+async def find_coordinator(call: Call) -> Values:
+    request: Any = call.request
+    kind: int = getattr(request, "key_type", 0)
+    if hasattr(request, "coordinator_keys"):
+        return {"throttle_time": 0, "coordinators": [_coordinator(call, key, kind) for key in request.coordinator_keys]}
+    return {"throttle_time": 0, **_coordinator(call, request.key, kind)}
+
+
+def _coordinator(call: Call, key: str, kind: int) -> Values:
+    host, port = call.address
+    try:
+        if kind == _TRANSACTION:
+            raise NoTransactions("transactions are not offered by this server")
+        call.check_group(Role.READ, key)
+    except REFUSALS as error:
+        where = {"node_id": -1, "host": "", "port": -1}
+        return {**where, "key": key, "error_code": code_of(error), "error_message": str(error)}
+    return {"key": key, "node_id": NODE_ID, "host": host, "port": port, "error_code": 0, "error_message": None}

@@ -1,0 +1,246 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: Kafka's words for how a topic behaves.
+
+Every setting that means something here is listed, changed or not, with its default.
+Those that Kafka has and that mean nothing here are listed as what they amount to, and
+cannot be set to anything else: a topic that says it does what it does not is worse
+than a refusal.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from penstock.api.kafka.calling import NODE_ID, Call, Values
+from penstock.api.kafka.errors import REFUSALS, BadConfig, BadRequest, code_of
+from penstock.broker.access import NotAllowed, Role
+from penstock.streams.settings import TopicSettings
+
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
+_TOPIC, _BROKER = 2, 4
+_OF_TOPIC, _BY_DEFAULT, _OF_BROKER = 1, 5, 4
+_SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
+_POLICIES = {"compact": "is_compacted", "delete": "is_deleted"}
+
+
+class Config(NamedTuple):
+    """One setting: how it is said, and which of ours it is."""
+
+    kind: int
+    said: Callable[[TopicSettings], str]
+    meant: Callable[[str], Mapping[str, Any]]
+
+
+def _whole(field: str, kind: int) -> Config:
+    return Config(kind, lambda topic: str(getattr(topic, field)), lambda text: {field: int(text)})
+
+
+def _whole_or_none(field: str) -> Config:
+    """A number of which -1, or the greatest there is, means that there is no bound."""
+
+    def said(topic: TopicSettings) -> str:
+        value = getattr(topic, field)
+        return "-1" if value is None else str(value)
+
+    return Config(_LONG, said, lambda text: {field: None if int(text) in (-1, 2**63 - 1) else int(text)})
+
+
+def _policies(text: str) -> Mapping[str, Any]:
+    named = {each.strip() for each in text.split(",")}
+    if not named <= set(_POLICIES):
+        raise ValueError("it must be delete, compact, or both")
+    return {field: name in named for name, field in _POLICIES.items()}
+
+
+def _time_kind(text: str) -> Mapping[str, Any]:
+    if text not in ("CreateTime", "LogAppendTime"):
+        raise ValueError("it must be CreateTime or LogAppendTime")
+    return {"has_append_time": text == "LogAppendTime"}
+
+
+def _percent(text: str) -> Mapping[str, Any]:
+    return {"dirty_percent_max": round(float(text) * 100)}
+
+
+CONFIGS: dict[str, Config] = {
+    "cleanup.policy": Config(
+        _LIST,
+        lambda topic: ",".join(name for name, field in _POLICIES.items() if getattr(topic, field)),
+        _policies,
+    ),
+    "delete.retention.ms": _whole("tombstone_ms", _LONG),
+    "max.message.bytes": _whole("message_bytes_max", _INT),
+    "message.timestamp.after.max.ms": _whole_or_none("ahead_ms_max"),
+    "message.timestamp.type": Config(
+        _STRING, lambda topic: "LogAppendTime" if topic.has_append_time else "CreateTime", _time_kind
+    ),
+    "min.cleanable.dirty.ratio": Config(_DOUBLE, lambda topic: str(topic.dirty_percent_max / 100), _percent),
+    "retention.bytes": _whole_or_none("retention_bytes"),
+    "retention.ms": _whole_or_none("retention_ms"),
+    "segment.bytes": _whole("segment_bytes", _INT),
+    "segment.ms": _whole("segment_ms", _LONG),
+}
+# What cannot be chosen here, and what it amounts to.
+FIXED: dict[str, tuple[int, str]] = {
+    "compression.type": (_STRING, "producer"),
+    "flush.messages": (_LONG, "1"),
+    "flush.ms": (_LONG, "0"),
+    "message.timestamp.before.max.ms": (_LONG, str(2**63 - 1)),
+    "min.compaction.lag.ms": (_LONG, "0"),
+    "min.insync.replicas": (_INT, "1"),
+    "preallocate": (_BOOLEAN, "false"),
+    "unclean.leader.election.enable": (_BOOLEAN, "false"),
+}
+
+
+def settings_of(said: Mapping[str, str | None], start: TopicSettings) -> TopicSettings:
+    """Return settings with what is said changed; raises `BadConfig` that names what is wrong."""
+    changes: dict[str, Any] = {}
+    for name, text in said.items():
+        changes |= _meant(name, text)
+    try:
+        return replace(start, **changes)
+    except ValueError as error:
+        raise BadConfig(str(error)) from error
+
+
+def _meant(name: str, text: str | None) -> Mapping[str, Any]:
+    if name in FIXED:
+        if text != FIXED[name][1]:
+            raise BadConfig(f"{name} is {FIXED[name][1]} here, and cannot be changed")
+        return {}
+    config = CONFIGS.get(name)
+    if config is None or text is None:
+        raise BadConfig(f"{name} is no setting of a topic here; there are {', '.join(CONFIGS)}")
+    try:
+        return config.meant(text)
+    except (ValueError, OverflowError) as error:
+        raise BadConfig(f"{name} is {text[:100]!r}: {error}") from error
+
+
+def described(settings: TopicSettings, defaults: TopicSettings) -> list[Values]:
+    """Return every setting of a topic, as CreateTopics and DescribeConfigs say it."""
+    rows = [_row(name, config.kind, config.said(settings), config.said(defaults)) for name, config in CONFIGS.items()]
+    return rows + [_row(name, kind, value, value, is_fixed=True) for name, (kind, value) in FIXED.items()]
+
+
+def _row(name: str, kind: int, value: str, default: str, *, is_fixed: bool = False) -> Values:
+    source = _BY_DEFAULT if value == default else _OF_TOPIC
+    synonym = {"name": name, "value": default, "source": _BY_DEFAULT}
+    return {
+        "name": name,
+        "value": value,
+        "read_only": is_fixed,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [{"name": name, "value": value, "source": source}, synonym] if value != default else [synonym],
+        "config_type": kind,
+        "documentation": None,
+    }
+
+
+async def describe_configs(call: Call) -> Values:
+    return {"throttle_time": 0, "results": [_described_resource(call, each) for each in call.request.resources]}
+
+
+def _described_resource(call: Call, resource: SimpleNamespace) -> Values:
+    kind, name = resource.resource_type, resource.resource_name
+    error, message, rows = 0, None, []
+    try:
+        rows = _rows_of(call, kind, name)
+    except REFUSALS as problem:
+        error, message = code_of(problem), str(problem)
+    wanted = resource.configuration_keys
+    return {
+        "error_code": error,
+        "error_message": message,
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": [row for row in rows if wanted is None or row["name"] in wanted],
+    }
+
+
+def _rows_of(call: Call, kind: int, name: str) -> list[Values]:
+    service = call.service
+    if kind == _TOPIC:
+        call.check_topic(Role.READ, name)
+        return described(service.topics.find(name).settings, service.topic_defaults)
+    if kind == _BROKER and name in ("", str(NODE_ID)):
+        return _of_broker(call)
+    raise BadRequest(f"there is nothing to be configured of kind {kind} and name {name!r}")
+
+
+def _of_broker(call: Call) -> list[Values]:
+    service = call.service
+    defaults = service.topic_defaults
+    values = {
+        "auto.create.topics.enable": (_BOOLEAN, str(service.has_auto_create).lower()),
+        "default.replication.factor": (_INT, "1"),
+        "log.cleanup.policy": (_LIST, CONFIGS["cleanup.policy"].said(defaults)),
+        "log.retention.bytes": (_LONG, CONFIGS["retention.bytes"].said(defaults)),
+        "log.retention.ms": (_LONG, CONFIGS["retention.ms"].said(defaults)),
+        "log.segment.bytes": (_INT, str(defaults.segment_bytes)),
+        "message.max.bytes": (_INT, str(defaults.message_bytes_max)),
+        "min.insync.replicas": (_INT, "1"),
+        "num.partitions": (_INT, str(defaults.partitions)),
+    }
+    rows = [_row(name, kind, value, value, is_fixed=True) for name, (kind, value) in values.items()]
+    return [{**row, "config_source": _OF_BROKER} for row in rows]
+
+
+async def alter_configs(call: Call) -> Values:
+    """Say all settings of a topic anew: what is not said is as if it never had been."""
+
+    def change(resource: SimpleNamespace, _settings: TopicSettings, defaults: TopicSettings) -> TopicSettings:
+        return settings_of({each.name: each.value for each in resource.configs}, defaults)
+
+    return await _altered(call, change)
+
+
+async def incremental_alter_configs(call: Call) -> Values:
+    def change(resource: SimpleNamespace, settings: TopicSettings, defaults: TopicSettings) -> TopicSettings:
+        for each in resource.configs:
+            settings = settings_of({each.name: _operated(each, settings, defaults)}, settings)
+        return settings
+
+    return await _altered(call, change)
+
+
+def _operated(change: SimpleNamespace, settings: TopicSettings, defaults: TopicSettings) -> str | None:
+    """Return the value that a setting has after an operation on it."""
+    name, operation = change.name, change.config_operation
+    text: str | None = change.value
+    if operation == _SET or name in FIXED or name not in CONFIGS:
+        return FIXED[name][1] if name in FIXED and operation == _DELETE else text
+    if operation == _DELETE:
+        return CONFIGS[name].said(defaults)
+    if operation not in (_APPEND, _SUBTRACT) or CONFIGS[name].kind != _LIST or text is None:
+        raise BadConfig(f"{name} is no list that something could be added to or taken from")
+    said = [each for each in CONFIGS[name].said(settings).split(",") if each not in text.split(",")]
+    return ",".join([*said, text] if operation == _APPEND else said)
+
+
+Change = Callable[[SimpleNamespace, TopicSettings, TopicSettings], TopicSettings]
+
+
+async def _altered(call: Call, change: Change) -> Values:
+    return {"throttle_time": 0, "responses": [await _alter(call, each, change) for each in call.request.resources]}
+
+
+async def _alter(call: Call, resource: SimpleNamespace, change: Change) -> Values:
+    kind, name = resource.resource_type, resource.resource_name
+    error, message = 0, None
+    try:
+        if kind != _TOPIC:
+            raise NotAllowed("only topics are configured this way; the server has its settings in a file")
+        call.check_topic(Role.ADMIN, name)
+        topics = call.service.topics
+        settings = topics.find(name).settings
+        # The number of partitions is no setting for Kafka, and stays what it is.
+        defaults = replace(call.service.topic_defaults, partitions=settings.partitions)
+        changed = change(resource, settings, defaults)
+        if not call.request.validate_only:
+            await topics.change(name, changed)
+    except REFUSALS as problem:
+        error, message = code_of(problem), str(problem)
+    return {"error_code": error, "error_message": message, "resource_type": kind, "resource_name": name}

@@ -1,0 +1,381 @@
+"""One connection of a Kafka client: frames to requests, answers in the order of the requests.
+
+    arrived ──▶ waiting ──begin──▶ running ──▶ answered ──▶ written, in order
+                   │                  │
+        one at a time, but Produce requests that follow each other run together
+
+Laws of this file
+-----------------
+1. Answers leave in the order of their requests. A request begins when those before it
+   are answered; only Produce requests overlap, in their order, so that many share an fsync.
+2. What a client can make us keep is bounded: nothing is read while many requests wait,
+   and nothing begins while the client does not read its answers.
+3. What cannot be understood ends the connection after the answers before it, and
+   nothing else.
+4. A connection has one deadline, a number that a sweep looks at; nobody sets a timer.
+"""
+
+import asyncio
+import traceback
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Protocol, cast
+
+from penstock.api.kafka.limits import Limits
+from penstock.api.kafka.wire.fields import Malformed
+from penstock.api.kafka.wire.frames import BadFrame, Frames
+from penstock.api.kafka.wire.headers import Header, NotOffered, framed, read_header
+from penstock.api.kafka.wire.versions import Api
+from penstock.runtime.interface import NoteWriter
+from penstock.telemetry import KAFKA_FAILED
+
+Parts = list[bytes | memoryview]
+
+# They wait for others, not for us: nothing is lost if they are not answered.
+_CUT_SHORT = frozenset({Api.FETCH, Api.JOIN_GROUP, Api.SYNC_GROUP})
+
+
+class Ended(Exception):
+    """This connection has said something that it must not go on after."""
+
+    def __init__(self, parts: Parts | None = None) -> None:
+        super().__init__("the connection ends here")
+        # What is answered before.
+        self.parts = parts
+
+
+class Conversation(Protocol):
+    """What a connection gives its requests to."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it is needed to be known, and not known yet, who asks."""
+        ...
+
+    async def answer(self, header: Header, frame: memoryview) -> Parts | None:
+        """Return the body of the answer; None if there is to be none. Raises `Malformed` and `Ended`."""
+        ...
+
+
+class Exchange:
+    __slots__ = ("header", "frame", "size", "task", "answer", "is_done", "is_last")
+
+    def __init__(self, header: Header | None, frame: memoryview) -> None:
+        # None for what cannot be understood: the connection ends when it is its turn.
+        self.header = header
+        self.frame: memoryview | None = frame
+        self.size = len(frame)
+        self.task: asyncio.Task[None] | None = None
+        self.answer: Parts | None = None
+        self.is_done = False
+        self.is_last = False
+
+
+class Shared:
+    """What all connections of a listener have in common."""
+
+    def __init__(self, converse: Callable[["Connection"], Conversation], limits: Limits, note: NoteWriter) -> None:
+        self.converse = converse
+        self.limits = limits
+        self.note = note
+        self.connections: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.held_bytes = 0
+        # Those that are not read because too much is held.
+        self.held_up: set[Connection] = set()
+        self.is_stopping = False
+        # Since the start.
+        self.accepted = self.turned_away = self.timed_out = self.requests = 0
+        self.emptied: Callable[[], None] | None = None
+
+    def release(self, size: int) -> None:
+        self.held_bytes -= size
+        if self.held_up and self.held_bytes <= self.limits.held_bytes_max // 2:
+            held_up, self.held_up = self.held_up, set()
+            for connection in held_up:
+                connection.read_on()
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
+        self._shared = shared
+        self._limits = shared.limits
+        self._loop = loop
+        self._frames = Frames(shared.limits.stranger_frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._conversation: Conversation | None = None
+        self._waiting: deque[Exchange] = deque()
+        # How many of those that wait have begun; they are the first.
+        self._begun = 0
+        self._waiting_bytes = 0
+        self._is_read_paused = self._is_write_paused = self._is_closing = False
+        self._unread_bytes = 0
+        self.due_at = inf
+        # When a stranger has to have said who it is.
+        self._known_by = inf
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        shared = self._shared
+        self._transport = cast(asyncio.Transport, transport)
+        shared.connections.add(self)
+        if len(shared.connections) > self._limits.connections_max or shared.is_stopping:
+            shared.turned_away += 1
+            self.abort()
+            return
+        shared.accepted += 1
+        self._conversation = shared.converse(self)
+        self._adjust_frame_limit()
+        self.due_at = self._known_by = self._loop.time() + self._limits.first_request_s
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - it is a hint.
+        return self._frames.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_closing:
+            # Nobody looks at it, and it must have room.
+            self._frames = Frames(self._limits.stranger_frame_bytes_max)
+            return
+        try:
+            frames = self._frames.received(nbytes)
+        except BadFrame:
+            self._end_after_answers()
+            return
+        for frame in frames:
+            self._take(frame)
+        if not self._waiting and not self._is_stranger:
+            self.due_at = self._loop.time() + self._limits.arriving_s
+        self._begin()
+        self._pause_if_full()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a client may go as it likes.
+        shared = self._shared
+        self._is_closing, self.due_at = True, inf
+        for exchange in self._waiting:
+            self._forget(exchange)
+        self._waiting.clear()
+        shared.held_up.discard(self)
+        shared.connections.discard(self)
+        if shared.emptied is not None and not shared.connections:
+            shared.emptied()
+
+    def pause_writing(self) -> None:
+        assert self._transport is not None
+        self._is_write_paused = True
+        self._unread_bytes = self._transport.get_write_buffer_size()
+        self.due_at = self._loop.time() + self._limits.answer_s
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._unread_bytes = 0
+        self._begin()
+        self._arm()
+
+    # What the listener calls.
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], str]:
+        """Where the client reached us, and the host it came from."""
+        assert self._transport is not None
+        here = self._transport.get_extra_info("sockname")
+        there = self._transport.get_extra_info("peername")
+        return (here[0], here[1]), there[0] if there else ""
+
+    def stop(self) -> None:
+        """Close as soon as nothing is on its way to the disk."""
+        for exchange in [*self._waiting][self._begun :]:
+            self._forget(exchange)
+            self._waiting.pop()
+        for exchange in self._waiting:
+            if exchange.header is not None and exchange.header.key in _CUT_SHORT and exchange.task is not None:
+                exchange.is_last = True
+                exchange.task.cancel()
+        if self._waiting:
+            self._waiting[-1].is_last = True
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self.due_at = self._loop.time() + self._limits.farewell_s
+            if self._transport is not None:
+                self._transport.close()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expire(self, now: float) -> None:
+        """The deadline has passed: end what the client left hanging."""
+        if self._is_write_paused and not self._is_closing:
+            self._check_is_reading(now)
+        elif self._is_closing:
+            self.abort()
+        elif self._is_read_paused or self._waiting:
+            self._arm()
+        else:
+            self._shared.timed_out += 1
+            self.close()
+
+    def read_on(self) -> None:
+        if self._is_read_paused and not self._is_closing and not self._is_full():
+            assert self._transport is not None
+            self._is_read_paused = False
+            self._transport.resume_reading()
+
+    # What happens here.
+
+    @property
+    def _is_stranger(self) -> bool:
+        return self._conversation is None or self._conversation.is_stranger
+
+    def _adjust_frame_limit(self) -> None:
+        limits = self._limits
+        self._frames.bytes_max = limits.stranger_frame_bytes_max if self._is_stranger else limits.frame_bytes_max
+
+    def _take(self, frame: memoryview) -> None:
+        """Put a request behind those that wait."""
+        if self._waiting and self._waiting[-1].header is None:
+            return
+        header: Header | None = None
+        try:
+            header = read_header(frame)
+        except (Malformed, NotOffered):
+            pass
+        exchange = Exchange(header, frame)
+        self._waiting.append(exchange)
+        self._waiting_bytes += exchange.size
+        self._shared.held_bytes += exchange.size
+        self.due_at = inf
+
+    def _begin(self) -> None:
+        """Begin whatever may begin now."""
+        waiting = self._waiting
+        while self._begun < len(waiting) and not self._is_write_paused and not self._is_closing:
+            exchange = waiting[self._begun]
+            if self._begun and not self._may_overlap(exchange):
+                return
+            if exchange.header is None:
+                self.close()
+                return
+            self._begun += 1
+            exchange.task = self._loop.create_task(self._run(exchange, exchange.header))
+            self._shared.tasks.add(exchange.task)
+            exchange.task.add_done_callback(self._shared.tasks.discard)
+
+    def _may_overlap(self, exchange: Exchange) -> bool:
+        before = self._waiting[self._begun - 1]
+        return (
+            self._begun < self._limits.overlapping_max
+            and exchange.header is not None
+            and before.header is not None
+            and exchange.header.key == before.header.key == Api.PRODUCE
+        )
+
+    async def _run(self, exchange: Exchange, header: Header) -> None:
+        assert self._conversation is not None
+        assert exchange.frame is not None
+        try:
+            body = await self._conversation.answer(header, exchange.frame)
+            exchange.answer = None if body is None else framed(header, body)
+        except Malformed:
+            exchange.is_last = True
+        except Ended as ended:
+            exchange.is_last = True
+            exchange.answer = None if ended.parts is None else framed(header, ended.parts)
+        except Exception as error:
+            exchange.is_last = True
+            self._shared.note(
+                KAFKA_FAILED, key=header.key, version=header.version, error="".join(traceback.format_exception(error))
+            )
+        finally:
+            exchange.is_done = True
+            exchange.frame = None
+            self._shared.requests += 1
+            self._write_answers()
+
+    def _write_answers(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0].is_done and not self._is_closing:
+            exchange = waiting.popleft()
+            self._begun -= 1
+            self._waiting_bytes -= exchange.size
+            self._shared.release(exchange.size)
+            if exchange.answer is not None:
+                self._write(exchange.answer)
+            if exchange.is_last:
+                self.close()
+        self._adjust_frame_limit()
+        self._begin()
+        if not waiting and not self._is_write_paused:
+            self._arm()
+        self.read_on()
+
+    def _write(self, parts: Parts) -> None:
+        assert self._transport is not None
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        elif sum(map(len, parts)) < _JOINED_BYTES_MAX:
+            self._transport.write(b"".join(parts))
+        else:
+            # The batches go to the kernel from where they are.
+            self._transport.writelines(parts)
+
+    def _arm(self) -> None:
+        """Begin the time for what the connection waits for now."""
+        if self._is_closing:
+            return
+        if self._waiting:
+            self.due_at = inf
+        elif self._is_stranger:
+            # However much it says: this is the time for saying who it is.
+            self.due_at = self._known_by
+        else:
+            limits = self._limits
+            self.due_at = self._loop.time() + (limits.idle_s if self._frames.is_empty else limits.arriving_s)
+
+    def _end_after_answers(self) -> None:
+        if self._waiting:
+            self._take(memoryview(b""))
+        else:
+            self.close()
+
+    def _is_full(self) -> bool:
+        limits = self._limits
+        return len(self._waiting) >= limits.pipelined_max or self._waiting_bytes >= limits.pipelined_bytes_max
+
+    def _pause_if_full(self) -> None:
+        is_too_much_held = self._shared.held_bytes > self._limits.held_bytes_max
+        if is_too_much_held:
+            self._shared.held_up.add(self)
+        if (is_too_much_held or self._is_full()) and not self._is_read_paused and not self._is_closing:
+            assert self._transport is not None
+            self._is_read_paused = True
+            self._transport.pause_reading()
+
+    def _check_is_reading(self, now: float) -> None:
+        assert self._transport is not None
+        left = self._transport.get_write_buffer_size()
+        if self._unread_bytes - left < self._limits.answer_bytes_min:
+            self._shared.timed_out += 1
+            self.abort()
+            return
+        self._unread_bytes = left
+        self.due_at = now + self._limits.answer_s
+
+    def _forget(self, exchange: Exchange) -> None:
+        """Nobody waits for this answer any more. What changes something is finished all the same."""
+        self._waiting_bytes -= exchange.size
+        self._shared.release(exchange.size)
+        if exchange.task is not None and exchange.header is not None and exchange.header.key in _CUT_SHORT:
+            exchange.task.cancel()
+
+
+_JOINED_BYTES_MAX = 16_384

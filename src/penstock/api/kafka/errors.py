@@ -1,0 +1,147 @@
+"""Every error that is answered, in one table: from our exceptions to Kafka's numbers."""
+
+from kio.schema.errors import ErrorCode
+
+from penstock.broker.access import NotAllowed
+from penstock.broker.groups import (
+    BadGroupName,
+    BadSessionTimeout,
+    FencedInstance,
+    GroupFull,
+    GroupNotEmpty,
+    GroupNotFound,
+    GroupsStopping,
+    IllegalGeneration,
+    InconsistentProtocol,
+    MemberIdNeeded,
+    MemberTooLarge,
+    MetadataTooLarge,
+    PartitionUnknown,
+    RebalanceInProgress,
+    TooManyGroups,
+    TooManyOffsets,
+    TopicSubscribed,
+    UnknownMember,
+)
+from penstock.log.interface import LogBusy, LogClosed, LogFull, OffsetOutOfRange
+from penstock.streams.batches import (
+    BadTimestamp,
+    CorruptBatch,
+    InvalidRecord,
+    KeylessRecord,
+    MessageTooLarge,
+    TransactionsUnsupported,
+)
+from penstock.streams.packing import UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.producers import OutOfOrderSequence, ProducerFenced
+from penstock.streams.settings import BadTopicSettings
+from penstock.streams.topic import (
+    BadTopicName,
+    PartitionNotFound,
+    PartitionsCannotShrink,
+    TooManyPartitions,
+    TopicExists,
+    TopicNotFound,
+)
+
+
+class TopicNotAllowed(NotAllowed):
+    """The key does not have the role on this topic."""
+
+
+class GroupNotAllowed(NotAllowed):
+    """The key does not have the role on this group."""
+
+
+class BadRequest(Exception):
+    """What is asked for cannot be; the message says why."""
+
+
+class BadConfig(Exception):
+    """A setting of a topic is not known here, or cannot have this value; the message says which."""
+
+
+class BadReplication(Exception):
+    """A number of replicas that one broker cannot have."""
+
+
+class NoTransactions(Exception):
+    """Transactions are not offered here."""
+
+
+_CODES: dict[type[Exception], ErrorCode] = {
+    TopicNotAllowed: ErrorCode.topic_authorization_failed,
+    GroupNotAllowed: ErrorCode.group_authorization_failed,
+    NotAllowed: ErrorCode.cluster_authorization_failed,
+    NoTransactions: ErrorCode.transactional_id_authorization_failed,
+    BadRequest: ErrorCode.invalid_request,
+    BadConfig: ErrorCode.invalid_config,
+    BadReplication: ErrorCode.invalid_replication_factor,
+    TopicExists: ErrorCode.topic_already_exists,
+    TopicNotFound: ErrorCode.unknown_topic_or_partition,
+    PartitionNotFound: ErrorCode.unknown_topic_or_partition,
+    BadTopicName: ErrorCode.invalid_topic_exception,
+    BadTopicSettings: ErrorCode.invalid_config,
+    TooManyPartitions: ErrorCode.policy_violation,
+    PartitionsCannotShrink: ErrorCode.invalid_partitions,
+    CorruptBatch: ErrorCode.corrupt_message,
+    InvalidRecord: ErrorCode.invalid_record,
+    # Clients take "corrupt" for something that happened on the way, and try again; this does not get better.
+    KeylessRecord: ErrorCode.invalid_record,
+    MessageTooLarge: ErrorCode.message_too_large,
+    UnpackedTooLarge: ErrorCode.message_too_large,
+    UnsupportedCodec: ErrorCode.unsupported_compression_type,
+    BadTimestamp: ErrorCode.invalid_timestamp,
+    TransactionsUnsupported: ErrorCode.transactional_id_authorization_failed,
+    OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
+    ProducerFenced: ErrorCode.invalid_producer_epoch,
+    OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    LogFull: ErrorCode.kafka_storage_error,
+    LogBusy: ErrorCode.request_timed_out,
+    LogClosed: ErrorCode.not_leader_or_follower,
+    BadGroupName: ErrorCode.invalid_group_id,
+    MemberIdNeeded: ErrorCode.member_id_required,
+    UnknownMember: ErrorCode.unknown_member_id,
+    IllegalGeneration: ErrorCode.illegal_generation,
+    RebalanceInProgress: ErrorCode.rebalance_in_progress,
+    FencedInstance: ErrorCode.fenced_instance_id,
+    InconsistentProtocol: ErrorCode.inconsistent_group_protocol,
+    BadSessionTimeout: ErrorCode.invalid_session_timeout,
+    GroupFull: ErrorCode.group_max_size_reached,
+    GroupsStopping: ErrorCode.coordinator_not_available,
+    TooManyGroups: ErrorCode.coordinator_not_available,
+    MemberTooLarge: ErrorCode.invalid_request,
+    GroupNotFound: ErrorCode.group_id_not_found,
+    GroupNotEmpty: ErrorCode.non_empty_group,
+    TopicSubscribed: ErrorCode.group_subscribed_to_topic,
+    MetadataTooLarge: ErrorCode.offset_metadata_too_large,
+    TooManyOffsets: ErrorCode.policy_violation,
+    PartitionUnknown: ErrorCode.unknown_topic_or_partition,
+}
+REFUSALS = tuple(_CODES)
+_BY_KIND: dict[type, ErrorCode] = {**_CODES}
+
+# For members of a group, what a disk cannot take now is a coordinator that cannot be had now: they know what to do.
+_COORDINATOR: dict[type, ErrorCode] = {
+    LogFull: ErrorCode.coordinator_not_available,
+    LogBusy: ErrorCode.coordinator_not_available,
+    LogClosed: ErrorCode.coordinator_not_available,
+}
+
+
+def code_of(error: Exception) -> ErrorCode:
+    """Return Kafka's number for one of `REFUSALS`."""
+    for kind in type(error).__mro__:
+        code = _BY_KIND.get(kind)
+        if code is not None:
+            return code
+    raise AssertionError(f"{type(error).__name__} is no refusal")
+
+
+def group_code_of(error: Exception) -> ErrorCode:
+    return _COORDINATOR.get(type(error)) or code_of(error)
+
+
+def code_of_row(error: Exception | None) -> int:
+    """Return the number for a row of which an error is None if all is well."""
+    return 0 if error is None else group_code_of(error)

@@ -1,0 +1,25 @@
+"""The front end as a whole: what a server that serves Kafka clients needs of it."""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from penstock.api.kafka.calling import Service
+from penstock.api.kafka.connection import Shared
+from penstock.api.kafka.limits import Limits
+from penstock.api.kafka.listener import Listener, listening
+from penstock.api.kafka.session import Session
+from penstock.runtime.interface import NoteWriter
+
+__all__ = ["Limits", "Listener", "Service", "serving"]
+
+
+@asynccontextmanager
+async def serving(
+    service: Service, doors: Sequence[socket.socket], tls: ssl.SSLContext | None, limits: Limits, note: NoteWriter
+) -> AsyncIterator[Listener]:
+    """Serve Kafka clients at these doors until this ends."""
+    shared = Shared(lambda connection: Session(service, connection), limits, note)
+    async with listening(doors, shared, tls) as listener:
+        yield listener

@@ -1,0 +1,39 @@
+"""How patient the server is with a connection of Kafka's, and how much of it it keeps in memory."""
+
+from dataclasses import dataclass
+
+from penstock.core.limits import KIB, MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Deadlines in seconds, and sizes in bytes."""
+
+    # From connecting to the first request, and to the proof of who asks where one is needed.
+    first_request_s: float = 30.0
+    # Without a byte of a request that has begun.
+    arriving_s: float = 30.0
+    # Between two requests. Kafka's own default; clients open another connection when they need one.
+    idle_s: float = 600.0
+    # A client that takes less than `answer_bytes_min` of its answers in this time is dropped.
+    answer_s: float = 30.0
+    answer_bytes_min: int = 64 * KIB
+    # For the client to close its side, too.
+    farewell_s: float = 5.0
+    # The largest request. One with record batches may be so large, all others a tenth of it at the least.
+    frame_bytes_max: int = 16 * MIB
+    # The largest request of somebody who has not said yet who they are.
+    stranger_frame_bytes_max: int = 64 * KIB
+    # Requests of one connection that wait for their answers; then nothing more is read from it.
+    pipelined_max: int = 64
+    pipelined_bytes_max: int = 32 * MIB
+    # Produce requests of one connection that are on their way to the disk at once.
+    overlapping_max: int = 16
+    # Requests of all connections together that are not answered yet; then nothing more is read from anybody.
+    held_bytes_max: int = 256 * MIB
+    connections_max: int = 16_000
+    # How often deadlines are looked at.
+    sweep_s: float = 1.0
+
+
+USUAL = Limits()

@@ -1,0 +1,112 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: how far groups have come.
+
+What a client adds to an offset comes back as it was. A group that nobody has heard of
+has committed nothing, which is no error: clients begin with this question.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from penstock.api.kafka.calling import Call, Values
+from penstock.api.kafka.errors import REFUSALS, TopicNotAllowed, code_of_row, group_code_of
+from penstock.broker.access import Role
+from penstock.broker.groups import Commit, Committed
+
+_FOR_EVER = -1
+
+
+async def offset_commit(call: Call) -> Values:
+    request = call.request
+    rows = [
+        Commit(
+            topic.name,
+            part.partition_index,
+            part.committed_offset,
+            getattr(part, "committed_leader_epoch", -1),
+            part.committed_metadata or "",
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+    errors = await _commit(call, rows)
+    answered = zip(rows, errors, strict=True)
+    topics = _by_topic(({"partition_index": row.partition, "error_code": error}, row.topic) for row, error in answered)
+    return {"throttle_time": 0, "topics": topics}
+
+
+async def _commit(call: Call, rows: Sequence[Commit]) -> list[int]:
+    """Commit what may be, and return a number for each row."""
+    request = call.request
+    generation = getattr(request, "generation_id_or_member_epoch", None)
+    retention_ms = getattr(request, "retention_time", _FOR_EVER)
+    allowed = [row for row in rows if call.caller.has(Role.READ, row.topic)]
+    try:
+        call.check_group(Role.WRITE, request.group_id)
+        done = await call.service.groups.commit(
+            request.group_id,
+            allowed,
+            member_id=getattr(request, "member_id", ""),
+            instance_id=getattr(request, "group_instance_id", None),
+            generation=-1 if generation is None else generation,
+            retention_ms=None if retention_ms == _FOR_EVER else retention_ms,
+        )
+    except REFUSALS as error:
+        return [group_code_of(error)] * len(rows)
+    errors = iter(done)
+    refused = TopicNotAllowed()
+    return [code_of_row(next(errors) if call.caller.has(Role.READ, row.topic) else refused) for row in rows]
+
+
+async def offset_fetch(call: Call) -> Values:
+    request = call.request
+    if hasattr(request, "groups"):
+        return {
+            "throttle_time": 0,
+            "groups": [await _fetch(call, each.group_id, each.topics) for each in request.groups],
+        }
+    return {"throttle_time": 0, **await _fetch(call, request.group_id, request.topics)}
+
+
+async def _fetch(call: Call, group: str, topics: list[SimpleNamespace] | None) -> Values:
+    wanted: Mapping[str, Sequence[int]] | None = None
+    if topics is not None:
+        wanted = {topic.name: topic.partition_indexes for topic in topics}
+    try:
+        call.check_group(Role.READ, group)
+        rows = await call.service.groups.committed(group, wanted)
+    except REFUSALS as error:
+        return {"group_id": group, "error_code": group_code_of(error), "topics": []}
+    allowed = [row for row in rows if call.caller.has(Role.READ, row.topic)]
+    return {"group_id": group, "error_code": 0, "topics": _by_topic((_row(row), row.topic) for row in allowed)}
+
+
+def _row(row: Committed) -> Values:
+    return {
+        "partition_index": row.partition,
+        "committed_offset": row.offset,
+        "committed_leader_epoch": row.leader_epoch,
+        "metadata": row.metadata,
+        "error_code": 0,
+    }
+
+
+async def offset_delete(call: Call) -> Values:
+    request = call.request
+    rows = [(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    try:
+        call.check_group(Role.ADMIN, request.group_id)
+        errors = [code_of_row(each) for each in await call.service.groups.forget_offsets(request.group_id, rows)]
+    except REFUSALS as problem:
+        return {"throttle_time": 0, "error_code": group_code_of(problem), "topics": []}
+    answered = zip(rows, errors, strict=True)
+    topics = _by_topic(({"partition_index": index, "error_code": error}, topic) for (topic, index), error in answered)
+    return {"throttle_time": 0, "error_code": 0, "topics": topics}
+
+
+def _by_topic(rows: Any) -> list[Values]:
+    """Return rows as Kafka has them: one entry for each topic, in the order they came."""
+    topics: dict[str, list[Values]] = {}
+    for row, topic in rows:
+        topics.setdefault(topic, []).append(row)
+    return [{"name": topic, "partitions": of_topic} for topic, of_topic in topics.items()]

@@ -1,0 +1,74 @@
+"""Produce and InitProducerId: records in.
+
+Batches of one request are appended before anything is waited for, and requests of one
+connection in their order: so a producer that numbers its batches finds no gap, and many
+requests share an fsync.
+
+``acks`` of 1 waits for the disk, too: here there is nothing in between. With 0 there is
+no answer, and nobody learns what was refused; Kafka would end the connection, which
+tells a producer that something, somewhere, was wrong.
+"""
+
+import asyncio
+
+from penstock.api.kafka.calling import Call, Service, Values, check_topic
+from penstock.api.kafka.errors import REFUSALS, BadRequest, NoTransactions, code_of
+from penstock.api.kafka.wire.produce import Part, ProduceRequest, Row
+from penstock.broker.access import Caller, Role
+from penstock.log.interface import LogBusy
+from penstock.streams.batches import CorruptBatch
+from penstock.streams.partition import Appended
+
+_ACKS = (-1, 0, 1)
+
+
+async def produce(service: Service, caller: Caller, request: ProduceRequest, turn: asyncio.Lock) -> list[Row] | None:
+    """Return what became of each part; None if nobody wants to know.
+
+    ``turn`` is held while parts are appended: requests of one connection take it in their order.
+    """
+    async with turn:
+        begun = [await _append(service, caller, request, part) for part in request.parts]
+    if request.acks == 0:
+        return None
+    return [each if isinstance(each, Row) else await _settle(service, *each) for each in begun]
+
+
+async def _append(service: Service, caller: Caller, request: ProduceRequest, part: Part) -> Row | tuple[Part, Appended]:
+    try:
+        if request.transactional_id is not None:
+            raise NoTransactions("transactions are not offered by this server")
+        if request.acks not in _ACKS:
+            raise BadRequest(f"acks is {request.acks}; it must be -1, 0 or 1")
+        check_topic(caller, Role.WRITE, part.topic)
+        if part.batches is None:
+            raise CorruptBatch("there is no record batch")
+        while True:
+            try:
+                return part, service.topics.append(part.topic, part.partition, part.batches)
+            except LogBusy:
+                await service.topics.room(part.topic, part.partition)
+    except REFUSALS as error:
+        return _refused(part, error)
+
+
+async def _settle(service: Service, part: Part, appended: Appended) -> Row:
+    try:
+        done = await service.topics.settled(part.topic, part.partition, appended)
+    except REFUSALS as error:
+        return _refused(part, error)
+    return Row(part.topic, part.partition, 0, done.base_offset, done.appended_at_ms, done.start_offset)
+
+
+def _refused(part: Part, error: Exception) -> Row:
+    return Row(part.topic, part.partition, code_of(error), message=str(error))
+
+
+async def init_producer_id(call: Call) -> Values:
+    try:
+        if call.request.transactional_id is not None:
+            raise NoTransactions("transactions are not offered by this server")
+        producer_id, epoch = await call.service.topics.new_producer()
+    except REFUSALS as error:
+        return {"throttle_time": 0, "error_code": code_of(error), "producer_id": -1, "producer_epoch": -1}
+    return {"throttle_time": 0, "error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}

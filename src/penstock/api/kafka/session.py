@@ -1,0 +1,121 @@
+"""One client's side of a conversation: who it is, and each of its requests to the function that answers it.
+
+    open server     every request is from everybody
+    server with keys  ApiVersions, SaslHandshake, SaslAuthenticate ──▶ known ──▶ all others
+
+A key may be revoked, and a server may get its first key, while clients are connected:
+whoever is not known any more is cut off at its next request.
+"""
+
+import asyncio
+
+from kio.schema.errors import ErrorCode
+
+from penstock.api.kafka.calling import Answer, Call, Service
+from penstock.api.kafka.cluster import api_versions, describe_cluster, find_coordinator, metadata, offered
+from penstock.api.kafka.configs import alter_configs, describe_configs, incremental_alter_configs
+from penstock.api.kafka.connection import Connection, Ended, Parts
+from penstock.api.kafka.fetching import fetch, list_offsets, offset_for_leader_epoch
+from penstock.api.kafka.groups import delete_groups, describe_groups, list_groups
+from penstock.api.kafka.membership import heartbeat, join_group, leave_group, sync_group
+from penstock.api.kafka.offsets import offset_commit, offset_delete, offset_fetch
+from penstock.api.kafka.producing import init_producer_id, produce
+from penstock.api.kafka.sasl import Login
+from penstock.api.kafka.topics import create_partitions, create_topics, delete_records, delete_topics
+from penstock.api.kafka.wire.fetch import read_fetch, write_fetched
+from penstock.api.kafka.wire.headers import Header
+from penstock.api.kafka.wire.produce import read_produce, write_produced
+from penstock.api.kafka.wire.schema import read_request, write_response
+from penstock.api.kafka.wire.versions import OFFERED, Api
+from penstock.broker.access import Caller
+
+ANSWERS: dict[int, Answer] = {
+    Api.LIST_OFFSETS: list_offsets,
+    Api.METADATA: metadata,
+    Api.OFFSET_COMMIT: offset_commit,
+    Api.OFFSET_FETCH: offset_fetch,
+    Api.FIND_COORDINATOR: find_coordinator,
+    Api.JOIN_GROUP: join_group,
+    Api.HEARTBEAT: heartbeat,
+    Api.LEAVE_GROUP: leave_group,
+    Api.SYNC_GROUP: sync_group,
+    Api.DESCRIBE_GROUPS: describe_groups,
+    Api.LIST_GROUPS: list_groups,
+    Api.API_VERSIONS: api_versions,
+    Api.CREATE_TOPICS: create_topics,
+    Api.DELETE_TOPICS: delete_topics,
+    Api.DELETE_RECORDS: delete_records,
+    Api.INIT_PRODUCER_ID: init_producer_id,
+    Api.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+    Api.DESCRIBE_CONFIGS: describe_configs,
+    Api.ALTER_CONFIGS: alter_configs,
+    Api.CREATE_PARTITIONS: create_partitions,
+    Api.DELETE_GROUPS: delete_groups,
+    Api.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    Api.OFFSET_DELETE: offset_delete,
+    Api.DESCRIBE_CLUSTER: describe_cluster,
+}
+
+
+class Session:
+    def __init__(self, service: Service, connection: Connection) -> None:
+        self._service = service
+        self._here, self._client_host = connection.addresses
+        self._login = Login(service.access)
+        # Held while batches are appended: see `producing`.
+        self._turn = asyncio.Lock()
+
+    @property
+    def is_stranger(self) -> bool:
+        return self._login.caller is None
+
+    async def answer(self, header: Header, frame: memoryview) -> Parts | None:
+        if header.key == Api.API_VERSIONS and header.version > OFFERED[Api.API_VERSIONS].most:
+            return [write_response(header.key, 0, offered(error=ErrorCode.unsupported_version))]
+        if header.key in (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE):
+            return self._log_in(header, frame)
+        caller = self._login.caller
+        if caller is None and header.key != Api.API_VERSIONS:
+            raise Ended
+        if header.key == Api.PRODUCE and caller is not None:
+            return await self._produce(caller, header, frame)
+        if header.key == Api.FETCH and caller is not None:
+            return await self._fetch(caller, header, frame)
+        return await self._others(caller, header, frame)
+
+    async def _produce(self, caller: Caller, header: Header, frame: memoryview) -> Parts | None:
+        request = read_produce(header.version, frame, header.body)
+        rows = await produce(self._service, caller, request, self._turn)
+        return None if rows is None else [write_produced(header.version, rows)]
+
+    async def _fetch(self, caller: Caller, header: Header, frame: memoryview) -> Parts:
+        request = read_fetch(header.version, frame, header.body)
+        if request.session_id:
+            return write_fetched(header.version, [], error=ErrorCode.fetch_session_id_not_found)
+        return write_fetched(header.version, await fetch(self._service, caller, request))
+
+    async def _others(self, caller: Caller | None, header: Header, frame: memoryview) -> Parts:
+        call = Call(
+            self._service,
+            caller or NOBODY,
+            header.version,
+            header.client_id or "",
+            self._client_host,
+            self._here,
+            read_request(header.key, header.version, frame, header.body),
+        )
+        return [write_response(header.key, header.version, await ANSWERS[header.key](call))]
+
+    def _log_in(self, header: Header, frame: memoryview) -> Parts:
+        request = read_request(header.key, header.version, frame, header.body)
+        if header.key == Api.SASL_HANDSHAKE:
+            return [write_response(header.key, header.version, self._login.begin(request.mechanism))]
+        values = self._login.go_on(bytes(request.auth_bytes))
+        parts: Parts = [write_response(header.key, header.version, values)]
+        if self._login.has_failed:
+            raise Ended(parts)
+        return parts
+
+
+# Whoever only asks what is offered.
+NOBODY = Caller("nobody", ())

@@ -1,0 +1,103 @@
+"""Frames out of a stream of bytes: a length of four bytes, then so many.
+
+    room() ──▶ the socket writes into it ──▶ received(count) ──▶ whole frames
+
+Laws of this file
+-----------------
+1. A length is checked before memory is spent on it, and memory grows with what has
+   arrived, not with what was announced: a stranger who says 16 MB and sends nothing
+   costs a few kilobytes.
+2. A large frame is received where it stays: what it holds is never copied again. It
+   grows by doubling, so what moves meanwhile is no more than it.
+3. Small frames share what is received into, and are copied out of it.
+"""
+
+from struct import Struct
+
+_LENGTH = Struct(">i")
+# What is read from a socket at once, and the first piece of a frame that does not fit.
+ROOM_BYTES = 64 * 1024
+_FIRST_BYTES = 1024 * 1024
+
+
+class BadFrame(Exception):
+    """What arrived is no frame that is taken here; nothing after it can be understood."""
+
+
+class Frames:
+    """What has arrived of one connection and is not a whole frame yet."""
+
+    __slots__ = ("bytes_max", "_shared", "_start", "_end", "_large", "_filled", "_size")
+
+    def __init__(self, bytes_max: int) -> None:
+        # The largest frame; may be raised when it is known who sends.
+        self.bytes_max = bytes_max
+        self._shared = bytearray(ROOM_BYTES)
+        # What of the shared buffer has arrived and was not taken yet.
+        self._start = self._end = 0
+        # The large frame that is arriving, how much of it is there, and its size.
+        self._large: bytearray | None = None
+        self._filled = self._size = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no frame has begun."""
+        return self._large is None and self._start == self._end
+
+    def room(self) -> memoryview:
+        """Return where the next bytes belong; never empty."""
+        if self._large is None:
+            return memoryview(self._shared)[self._end :]
+        if self._filled == len(self._large):
+            self._large = _grown(self._large, self._size)
+        return memoryview(self._large)[self._filled :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """Return the frames that are whole now that ``count`` bytes were written into the room."""
+        if self._large is None:
+            self._end += count
+            return self._take_small()
+        self._filled += count
+        if self._filled < self._size:
+            return []
+        frame, self._large = memoryview(self._large), None
+        return [frame]
+
+    def _take_small(self) -> list[memoryview]:
+        frames: list[memoryview] = []
+        start, end = self._start, self._end
+        while end - start >= _LENGTH.size:
+            size = _LENGTH.unpack_from(self._shared, start)[0]
+            if not 0 <= size <= self.bytes_max:
+                raise BadFrame(f"a frame of {size} bytes; {self.bytes_max} are the most")
+            after = start + _LENGTH.size + size
+            if after > end:
+                if size + _LENGTH.size > ROOM_BYTES // 2:
+                    self._begin_large(start + _LENGTH.size, end, size)
+                    start = end
+                break
+            frames.append(memoryview(bytes(self._shared[start + _LENGTH.size : after])))
+            start = after
+        self._keep(start, end)
+        return frames
+
+    def _begin_large(self, start: int, end: int, size: int) -> None:
+        self._size, self._filled = size, end - start
+        self._large = bytearray(min(size, _FIRST_BYTES if end - start >= ROOM_BYTES // 4 else ROOM_BYTES))
+        self._large[: end - start] = self._shared[start:end]
+
+    def _keep(self, start: int, end: int) -> None:
+        """Move what is left of a small frame to the beginning, so that there is room for the rest of it."""
+        if start == end:
+            start = end = 0
+        elif start:
+            self._shared[: end - start] = self._shared[start:end]
+            start, end = 0, end - start
+        self._start, self._end = start, end
+
+
+def _grown(buffer: bytearray, size: int) -> bytearray:
+    # A new one, because views of the old one may still be held by whoever reads into it.
+    larger = bytearray(min(size, max(2 * len(buffer), _FIRST_BYTES)))
+    larger[: len(buffer)] = buffer
+    return larger

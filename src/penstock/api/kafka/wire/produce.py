@@ -1,0 +1,88 @@
+"""The bodies of Produce, by hand: record batches stay where they were received.
+
+Versions 3 to 12 (KIP-98 to KIP-951): 5 answers with the first offset that is kept, 8
+with errors in words, 9 is flexible, 10 may say where the leader is.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.api.kafka.wire.fields import Reader, array_size, string
+
+_ROW = Struct(">ihqq")
+_INT64 = Struct(">q")
+_FLEXIBLE_FROM = 9
+_NO_THROTTLE = bytes(4)
+
+
+class Part(NamedTuple):
+    """What is produced to one partition."""
+
+    topic: str
+    partition: int
+    batches: memoryview | None
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    parts: list[Part]
+
+
+class Row(NamedTuple):
+    """What became of one part."""
+
+    topic: str
+    partition: int
+    error: int = 0
+    base_offset: int = -1
+    appended_at_ms: int = -1
+    start_offset: int = -1
+    message: str | None = None
+
+
+def read_produce(version: int, frame: memoryview, place: int) -> ProduceRequest:
+    reader = Reader(frame, place, is_flexible=version >= _FLEXIBLE_FROM)
+    transactional_id, acks = reader.nullable_string(), reader.int16()
+    reader.int32()
+    parts = []
+    for _ in range(reader.array()):
+        topic = reader.string()
+        for _ in range(reader.array()):
+            parts.append(Part(topic, reader.int32(), reader.nullable_bytes()))
+            reader.skip_tags()
+        reader.skip_tags()
+    reader.skip_tags()
+    return ProduceRequest(transactional_id, acks, parts)
+
+
+def write_produced(version: int, rows: Sequence[Row]) -> bytes:
+    is_flexible = version >= _FLEXIBLE_FROM
+    topics = _by_topic(rows)
+    out = [array_size(len(topics), is_flexible=is_flexible)]
+    for topic, of_topic in topics:
+        out += [string(topic, is_flexible=is_flexible), array_size(len(of_topic), is_flexible=is_flexible)]
+        for row in of_topic:
+            out.append(_ROW.pack(row.partition, row.error, row.base_offset, row.appended_at_ms))
+            if version >= 5:
+                out.append(_INT64.pack(row.start_offset))
+            if version >= 8:
+                out.append(array_size(0, is_flexible=is_flexible))
+                out.append(string(row.message, is_flexible=is_flexible))
+            if is_flexible:
+                out.append(b"\0")
+        if is_flexible:
+            out.append(b"\0")
+    out.append(_NO_THROTTLE)
+    if is_flexible:
+        out.append(b"\0")
+    return b"".join(out)
+
+
+def _by_topic(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Return rows by topic, in the order they came."""
+    topics: dict[str, list[Row]] = {}
+    for row in rows:
+        topics.setdefault(row.topic, []).append(row)
+    return list(topics.items())

@@ -1,0 +1,216 @@
+"""Messages by kio's tables of them: which fields each version of each message has, and of which kind.
+
+A message is read into an object with an attribute for each field that its version has,
+and written from a dictionary, of which fields are taken that the version has: one
+answer fits every version. Times and durations are milliseconds, errors numbers, ids of
+topics sixteen bytes.
+
+A table is made when a version is first asked for: most versions never are.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, NamedTuple, get_args, get_origin
+from uuid import UUID
+
+from kio.index import load_request_schema, load_response_schema
+
+from penstock.api.kafka.wire.fields import Malformed, Reader, array_size, binary, pack_fields, string, varint
+
+Values = Mapping[str, Any]
+NO_ID = bytes(16)
+
+
+class Field(NamedTuple):
+    name: str
+    read: Callable[[Reader], Any]
+    write: Callable[[Any], bytes]
+    tag: int | None
+    default: Any
+
+
+class Plan(NamedTuple):
+    """How one structure of one version is read and written."""
+
+    fields: tuple[Field, ...]
+    tagged: Mapping[int, Field]
+    is_flexible: bool
+
+    def read(self, reader: Reader) -> SimpleNamespace:
+        found = {name: read(reader) for name, read, *_ in self.fields}
+        if self.is_flexible:
+            for tag, field in self.tagged.items():
+                found[field.name] = field.default
+                assert tag >= 0
+            for tag, inner in reader.tags():
+                if tag in self.tagged:
+                    found[self.tagged[tag].name] = self.tagged[tag].read(inner)
+        return SimpleNamespace(**found)
+
+    def write(self, values: Values) -> bytes:
+        parts = [field.write(_value(values, field)) for field in self.fields]
+        if self.is_flexible:
+            parts.append(self._tags(values))
+        return b"".join(parts)
+
+    def _tags(self, values: Values) -> bytes:
+        said = [(tag, field) for tag, field in sorted(self.tagged.items()) if _is_said(values, field)]
+        parts = [varint(len(said))]
+        for tag, field in said:
+            data = field.write(values[field.name])
+            parts += [varint(tag), varint(len(data)), data]
+        return b"".join(parts)
+
+
+def request_plan(key: int, version: int) -> Plan:
+    return _plan_of(_request(key, version))
+
+
+def response_plan(key: int, version: int) -> Plan:
+    return _plan_of(_response(key, version))
+
+
+@cache
+def _request(key: int, version: int) -> Any:
+    return load_request_schema(key, version)
+
+
+@cache
+def _response(key: int, version: int) -> Any:
+    return load_response_schema(key, version)
+
+
+def read_request(key: int, version: int, view: memoryview, place: int) -> SimpleNamespace:
+    """Return the body of a request; raises `Malformed`."""
+    plan = request_plan(key, version)
+    reader = Reader(view, place, is_flexible=plan.is_flexible)
+    return plan.read(reader)
+
+
+def write_response(key: int, version: int, values: Values) -> bytes:
+    return response_plan(key, version).write(values)
+
+
+def _value(values: Values, field: Field) -> Any:
+    if field.name in values:
+        return values[field.name]
+    if field.default is dataclasses.MISSING:
+        raise KeyError(field.name)
+    return field.default
+
+
+def _is_said(values: Values, field: Field) -> bool:
+    return field.name in values and values[field.name] != field.default
+
+
+@cache
+def _plan_of(entity: Any) -> Plan:
+    is_flexible: bool = entity.__flexible__
+    fields = [_field(each, is_flexible=is_flexible) for each in dataclasses.fields(entity)]
+    tagged = {field.tag: field for field in fields if field.tag is not None}
+    return Plan(tuple(field for field in fields if field.tag is None), tagged, is_flexible)
+
+
+def _field(field: "dataclasses.Field[Any]", *, is_flexible: bool) -> Field:
+    kind, is_nullable = _stripped(field.type)
+    tag = field.metadata.get("tag")
+    # A tagged field that is null is left out, so where it stands it is none.
+    is_nullable = is_nullable and tag is None
+    if get_origin(kind) is tuple:
+        inner, _ = _stripped(get_args(kind)[0])
+        read, write = _array(*_single(inner, field, is_flexible=is_flexible), is_nullable, is_flexible)
+    else:
+        read, write = _single(kind, field, is_flexible=is_flexible, is_nullable=is_nullable)
+    return Field(field.name, read, write, tag, _plain(field.default))
+
+
+def _stripped(kind: Any) -> tuple[Any, bool]:
+    """Return a type without its `| None`, and whether it had one."""
+    if get_origin(kind) is not UnionType:
+        return kind, False
+    return next(each for each in get_args(kind) if each is not NoneType), True
+
+
+def _single(
+    kind: Any, field: "dataclasses.Field[Any]", *, is_flexible: bool, is_nullable: bool = False
+) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
+    if dataclasses.is_dataclass(kind):
+        plan: Plan = _plan_of(kind)  # type: ignore[arg-type]
+        return _nullable_structure(plan) if is_nullable else (plan.read, plan.write)
+    name: str = field.metadata["kafka_type"]
+    if name == "string":
+        read: Callable[[Reader], Any] = Reader.nullable_string if is_nullable else Reader.string
+        return read, lambda value: string(value, is_flexible=is_flexible)
+    if name in {"bytes", "records"}:
+        read = Reader.nullable_bytes if is_nullable else _some_bytes
+        return read, lambda value: binary(value, is_flexible=is_flexible)
+    return _NUMBERS[name]
+
+
+def _array(
+    read: Callable[[Reader], Any], write: Callable[[Any], bytes], is_nullable: bool, is_flexible: bool
+) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
+    def read_all(reader: Reader) -> list[Any] | None:
+        count = reader.nullable_array() if is_nullable else reader.array()
+        return None if count is None else [read(reader) for _ in range(count)]
+
+    def write_all(values: Any) -> bytes:
+        if values is None:
+            return array_size(None, is_flexible=is_flexible)
+        return array_size(len(values), is_flexible=is_flexible) + b"".join(map(write, values))
+
+    return read_all, write_all
+
+
+def _nullable_structure(plan: Plan) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
+    """A structure that may be null has a byte before it (KIP-893)."""
+    return (
+        lambda reader: plan.read(reader) if reader.int8() >= 0 else None,
+        lambda values: b"\xff" if values is None else b"\x01" + plan.write(values),
+    )
+
+
+def _some_bytes(reader: Reader) -> memoryview:
+    found = reader.nullable_bytes()
+    if found is None:
+        raise Malformed("bytes are null that may not be")
+    return found
+
+
+def _number(form: str, read: Callable[[Reader], Any]) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
+    return read, lambda value: pack_fields(form, value)
+
+
+_NUMBERS = {
+    "int8": _number(">b", Reader.int8),
+    "int16": _number(">h", Reader.int16),
+    "int32": _number(">i", Reader.int32),
+    "int64": _number(">q", Reader.int64),
+    "uint16": _number(">H", Reader.uint16),
+    "uint32": _number(">I", Reader.uint32),
+    "float64": _number(">d", Reader.float64),
+    "bool": _number(">?", Reader.boolean),
+    "error_code": _number(">h", Reader.int16),
+    "timedelta_i32": _number(">i", Reader.int32),
+    "timedelta_i64": _number(">q", Reader.int64),
+    "datetime_i64": _number(">q", Reader.int64),
+    "uuid": (Reader.uuid, bytes),
+}
+
+
+def _plain(default: Any) -> Any:
+    """Return a default of kio's in our words."""
+    if default is dataclasses.MISSING or default is None or isinstance(default, str | bytes | bool):
+        return default
+    if isinstance(default, timedelta):
+        return round(default.total_seconds() * 1_000)
+    if isinstance(default, datetime):
+        return round(default.timestamp() * 1_000)
+    if isinstance(default, UUID):
+        return default.bytes
+    if isinstance(default, int):
+        return int(default)
+    return default

@@ -1,0 +1,108 @@
+"""Consumer groups as a resource: who is in them, and how far behind they are."""
+
+import struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from penstock.api.rest.calling import Answer, Call
+from penstock.broker.access import Role
+from penstock.broker.groups import GroupNotFound, Lag
+from penstock.core.limits import PAGE_MAX
+from penstock.wire import topics as wire
+
+_COUNT, _SIZE = struct.Struct(">i"), struct.Struct(">h")
+_VERSION_BYTES = 2
+
+
+class GroupsQuery(Struct, forbid_unknown_fields=True):
+    prefix: Annotated[str, Meta(max_length=255)] = ""
+    cursor: Annotated[str, Meta(max_length=255)] = ""
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+
+
+async def list_groups(call: Call) -> Answer:
+    asked: GroupsQuery = call.query(GroupsQuery)
+    names = [
+        each.group
+        for each in await call.streams.groups.listed()
+        if each.group.startswith(asked.prefix) and each.group > asked.cursor and call.caller.may_list(each.group)
+    ]
+    page = names[: asked.limit]
+    rows = [row for name in page if (row := await _row(call, name)) is not None]
+    return Answer(wire.GroupList(rows, page[-1] if len(names) > len(page) else None))
+
+
+async def describe(call: Call) -> Answer:
+    name = call.group(Role.READ)
+    group = await call.streams.groups.describe(name)
+    lags = await call.streams.groups.lag(name)
+    members = [
+        wire.MemberView(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            [wire.Assigned(*place) for place in assigned(each.assignment)],
+        )
+        for each in group.members
+    ]
+    holders = {(place.topic_name, place.partition): member.member_id for member in members for place in member.assigned}
+    return Answer(
+        wire.GroupView(
+            group_name=name,
+            state=group.state.value,
+            protocol=group.protocol,
+            generation=group.generation,
+            lag=sum(each.lag or 0 for each in lags),
+            members=members,
+            partitions=[_lag(each, holders.get((each.topic, each.partition))) for each in lags],
+        )
+    )
+
+
+async def delete(call: Call) -> Answer:
+    name = call.group(Role.ADMIN)
+    await call.streams.groups.delete(name)
+    return Answer(wire.GroupDeleted(name))
+
+
+async def _row(call: Call, name: str) -> wire.GroupRow | None:
+    try:
+        group = await call.streams.groups.describe(name)
+        lags = await call.streams.groups.lag(name)
+    except GroupNotFound:
+        # It went between two looks.
+        return None
+    return wire.GroupRow(name, group.state.value, len(group.members), sum(each.lag or 0 for each in lags))
+
+
+def _lag(each: Lag, member_id: str | None) -> wire.LagRow:
+    return wire.LagRow(
+        each.topic, each.partition, each.committed, each.start_offset, each.high_watermark, each.lag, member_id
+    )
+
+
+def assigned(data: bytes) -> list[tuple[str, int]]:
+    """Return the partitions of an assignment, if it is one of a consumer's; none for what only its makers understand.
+
+    >>> assigned(bytes.fromhex("0000 00000001 0001 61 00000002 00000000 00000003"))
+    [('a', 0), ('a', 3)]
+    """
+    found: list[tuple[str, int]] = []
+    try:
+        at = _VERSION_BYTES
+        (topics,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        for _ in range(min(topics, len(data))):
+            (size,) = _SIZE.unpack_from(data, at)
+            name = data[at + _SIZE.size : at + _SIZE.size + size].decode()
+            at += _SIZE.size + size
+            (partitions,) = _COUNT.unpack_from(data, at)
+            at += _COUNT.size
+            for _ in range(min(partitions, len(data))):
+                found.append((name, _COUNT.unpack_from(data, at)[0]))
+                at += _COUNT.size
+    except (struct.error, UnicodeDecodeError):
+        return []
+    return found

@@ -1,0 +1,152 @@
+"""Records of topics: a few produced, a page looked at. Nothing is committed, and whoever looks takes nothing."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from itertools import count
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.errors import bad_field
+from penstock.api.rest.formats import Decoder
+from penstock.api.rest.times import instant, read_instant
+from penstock.broker.access import Role
+from penstock.broker.records import PlainRecord, batch_of, partition_of, records_of
+from penstock.broker.topics import FetchOne
+from penstock.core.limits import MIB
+from penstock.log.record import header
+from penstock.wire import topics as wire
+
+# What is read for one page; at least one batch comes, however large it is.
+_PAGE_BYTES_MAX = MIB
+
+_read_records = Decoder(wire.NewRecords)
+# Records without a key go to one partition after the other.
+_turns = count()
+
+
+class RecordsQuery(Struct, forbid_unknown_fields=True):
+    partition: wire.Partition = 0
+    offset: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType = UNSET
+    since: str | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=wire.RECORDS_MAX)] = 100
+
+
+async def produce(call: Call) -> Answer:
+    name = call.topic(Role.WRITE)
+    topic = call.streams.topics.find(name)
+    asked: wire.NewRecords = await call.body(_read_records)
+    by_partition: dict[int, list[tuple[int, PlainRecord]]] = {}
+    for place, record in enumerate(asked.records):
+        made = _record(place, record)
+        partition = _partition(record, made, len(topic.partitions))
+        by_partition.setdefault(partition, []).append((place, made))
+    offsets: dict[int, wire.ProducedRecord] = {}
+    for partition, placed in by_partition.items():
+        batch = batch_of([made for _, made in placed], at_ms=call.queues.now_ms())
+        done = await call.streams.topics.produce(topic.name, partition, batch)
+        for delta, (place, _) in enumerate(placed):
+            offsets[place] = wire.ProducedRecord(partition, done.base_offset + delta)
+    return Answer(wire.Produced([offsets[place] for place in range(len(asked.records))]), status=201)
+
+
+def _record(place: int, asked: wire.NewRecord) -> PlainRecord:
+    return PlainRecord(
+        _bytes(f"records[{place}].key", asked.key, asked.key_base64),
+        _bytes(f"records[{place}].value", asked.value, asked.value_base64),
+        tuple((name, text.encode()) for name, text in (asked.headers or {}).items()),
+    )
+
+
+def _bytes(field: str, text: str | UnsetType | None, coded: str | UnsetType) -> bytes | None:
+    if coded is UNSET:
+        return text.encode() if isinstance(text, str) else None
+    if text is not UNSET:
+        raise bad_field(f"{field} is said twice, as text and as base64", field)
+    try:
+        return base64.b64decode(coded, validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_field(f"{field}_base64 is not base64", f"{field}_base64") from None
+
+
+def _partition(asked: wire.NewRecord, made: PlainRecord, partitions: int) -> int:
+    if asked.partition is not UNSET:
+        return asked.partition
+    return next(_turns) % partitions if made.key is None else partition_of(made.key, partitions)
+
+
+async def browse(call: Call) -> Answer:
+    name = call.topic(Role.READ)
+    topics = call.streams.topics
+    topic = topics.find(name)
+    asked: RecordsQuery = call.query(RecordsQuery)
+    first = await _first(call, topic.name, asked)
+    wanted = [FetchOne(topic.name, asked.partition, first, _PAGE_BYTES_MAX)]
+    (fetched,) = await topics.fetch(wanted, bytes_max=_PAGE_BYTES_MAX, bytes_min=0)
+    if fetched.error is not None:
+        raise fetched.error
+    found, after = _page(fetched.batches, first, asked.limit, topic.settings.unpacked_bytes_max)
+    rows = [_view(asked.partition, record) for record in found]
+    return Answer(wire.RecordPage(rows, after, fetched.start_offset, fetched.high_watermark))
+
+
+async def _first(call: Call, topic: str, asked: RecordsQuery) -> int:
+    topics = call.streams.topics
+    if asked.since is UNSET:
+        return topics.earliest(topic, asked.partition) if asked.offset is UNSET else asked.offset
+    if asked.offset is not UNSET:
+        raise bad_field("since and offset are two ways to say where to begin", "since")
+    found = await topics.offset_at(topic, asked.partition, read_instant(_number_or_text(asked.since), "since"))
+    return topics.latest(topic, asked.partition) if found is None else found[0]
+
+
+def _number_or_text(said: str) -> str | float:
+    try:
+        return float(said)
+    except ValueError:
+        return said
+
+
+def _page(
+    batches: Sequence[memoryview], first: int, limit: int, unpacked_bytes_max: int
+) -> tuple[list[PlainRecord], int]:
+    """Return records from an offset on, and the offset to go on from."""
+    found: list[PlainRecord] = []
+    after = first
+    for batch in batches:
+        for record in records_of(batch, unpacked_bytes_max=unpacked_bytes_max):
+            if record.offset < first:
+                continue
+            if len(found) == limit:
+                return found, after
+            found.append(record)
+            after = record.offset + 1
+        after = max(after, header(batch).next_offset)
+    return found, after
+
+
+def _view(partition: int, record: PlainRecord) -> wire.RecordView:
+    value, value_base64 = _text(record.value)
+    key, key_base64 = _text(record.key)
+    return wire.RecordView(
+        partition=partition,
+        offset=record.offset,
+        timestamp=instant(max(0, record.at_ms)),
+        value=value,
+        value_base64=value_base64,
+        key=key,
+        key_base64=key_base64,
+        headers={name: (text or b"").decode("utf-8", "replace") for name, text in record.headers},
+    )
+
+
+def _text(data: bytes | None) -> tuple[str | None, str | None]:
+    """Return bytes as text if they are one, and else in base64."""
+    if data is None:
+        return None, None
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return None, base64.b64encode(data).decode()

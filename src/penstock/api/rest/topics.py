@@ -1,0 +1,129 @@
+"""Topics as a resource: made, listed, described, changed, deleted; for people, the console and the command line.
+
+Programs that produce and consume speak Kafka. What is here shows the same topics.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Any
+from uuid import UUID
+
+from msgspec import UNSET, Meta, Struct
+
+from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.errors import Refused
+from penstock.api.rest.formats import Decoder
+from penstock.api.rest.times import milliseconds, seconds
+from penstock.broker.access import Role
+from penstock.core.limits import PAGE_MAX
+from penstock.streams.partition import Partition
+from penstock.streams.settings import TopicSettings
+from penstock.streams.topic import Topic, TopicExists
+from penstock.wire import topics as wire
+
+_read_create = Decoder(wire.CreateTopic)
+_read_change = Decoder(wire.TopicSettings)
+
+
+class TopicsQuery(Struct, forbid_unknown_fields=True):
+    prefix: Annotated[str, Meta(max_length=249)] = ""
+    cursor: Annotated[str, Meta(max_length=249)] = ""
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+
+
+async def create(call: Call) -> Answer:
+    asked: wire.CreateTopic = await call.body(_read_create)
+    call.caller.check(Role.ADMIN, asked.topic_name)
+    settings = _settings_of(asked, TopicSettings())
+    try:
+        topic = await call.streams.topics.create(asked.topic_name, settings)
+    except TopicExists:
+        topic = call.streams.topics.find(asked.topic_name)
+        if topic.settings != settings:
+            raise Refused("topic_exists", f"there is a topic {asked.topic_name} with other settings") from None
+        return Answer(_view(call, topic))
+    return Answer(_view(call, topic), status=201)
+
+
+async def list_topics(call: Call) -> Answer:
+    asked: TopicsQuery = call.query(TopicsQuery)
+    found = [
+        topic
+        for topic in call.streams.topics.list()
+        if topic.name.startswith(asked.prefix) and topic.name > asked.cursor and call.caller.may_list(topic.name)
+    ]
+    page = found[: asked.limit]
+    return Answer(wire.TopicList([_row(topic) for topic in page], page[-1].name if len(found) > len(page) else None))
+
+
+async def describe(call: Call) -> Answer:
+    name = call.topic(Role.READ)
+    return Answer(_view(call, call.streams.topics.find(name)))
+
+
+async def change(call: Call) -> Answer:
+    name = call.topic(Role.ADMIN)
+    asked: wire.TopicSettings = await call.body(_read_change)
+    topics = call.streams.topics
+    there = topics.find(name).settings
+    settings = _settings_of(asked, there)
+    if settings.partitions != there.partitions:
+        await topics.grow(name, settings.partitions)
+    if settings != topics.find(name).settings:
+        await topics.change(name, settings)
+    return Answer(_view(call, topics.find(name)))
+
+
+async def delete(call: Call) -> Answer:
+    name = call.topic(Role.ADMIN)
+    await call.streams.topics.delete(name)
+    await call.streams.groups.forget_topic(name)
+    return Answer(wire.TopicDeleted(name))
+
+
+def _settings_of(asked: wire.TopicSettings, start: TopicSettings) -> TopicSettings:
+    """Return settings with what was asked for changed; names and units are REST's."""
+    changes: dict[str, Any] = {}
+    for theirs, ours in (("partitions", "partitions"), ("retention_bytes", "retention_bytes")):
+        changes |= _said(ours, getattr(asked, theirs))
+    changes |= _said("segment_bytes", asked.segment_bytes)
+    changes |= _said("message_bytes_max", asked.max_message_bytes)
+    if asked.retention_s is not UNSET:
+        changes["retention_ms"] = None if asked.retention_s is None else milliseconds(asked.retention_s)
+    if asked.cleanup is not UNSET:
+        changes |= {"is_compacted": "compact" in asked.cleanup, "is_deleted": "delete" in asked.cleanup}
+    return replace(start, **changes)
+
+
+def _said(name: str, value: Any) -> dict[str, Any]:
+    return {} if value is UNSET else {name: value}
+
+
+def _view(call: Call, topic: Topic) -> wire.TopicView:
+    settings = topic.settings
+    policies = ("compact", settings.is_compacted), ("delete", settings.is_deleted)
+    rows = [_partition(index, each) for index, each in enumerate(topic.partitions)]
+    return wire.TopicView(
+        topic_name=topic.name,
+        topic_id=str(UUID(bytes=topic.id)),
+        partition_count=len(rows),
+        retention_s=None if settings.retention_ms is None else seconds(settings.retention_ms),
+        retention_bytes=settings.retention_bytes,
+        segment_bytes=settings.segment_bytes,
+        max_message_bytes=settings.message_bytes_max,
+        cleanup=",".join(name for name, is_so in policies if is_so),
+        record_count=sum(row.high_watermark - row.start_offset for row in rows),
+        size_bytes=sum(row.size_bytes for row in rows),
+        kafka=call.streams.kafka,
+        partitions=rows,
+    )
+
+
+def _row(topic: Topic) -> wire.TopicRow:
+    rows = [_partition(index, each) for index, each in enumerate(topic.partitions)]
+    count = sum(row.high_watermark - row.start_offset for row in rows)
+    return wire.TopicRow(topic.name, len(rows), count, sum(row.size_bytes for row in rows))
+
+
+def _partition(index: int, found: Partition) -> wire.PartitionView:
+    size_bytes = sum(segment.size_bytes for segment in found.log.segments)
+    return wire.PartitionView(index, found.start_offset, found.high_watermark, size_bytes)

@@ -1,0 +1,325 @@
+"""Consumer groups, as front ends see them: members, generations, committed offsets and lag.
+
+A front end translates and calls one of these; nothing here knows a protocol. What is
+refused is raised as a `GroupRefusal` that names the fact, or, where a call has many
+rows, returned in the row. `LogBusy`, `LogFull` and `LogClosed` pass through: nothing
+was done, and the caller may try again.
+
+A join and a sync wait until the group answers. Whoever cancels them, because its
+client has gone, takes the wait back: nobody is held up by a consumer that is not there.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from penstock.core.group_calls import (
+    NO_GENERATION,
+    BadGroupName,
+    BadSessionTimeout,
+    FencedInstance,
+    GroupDescription,
+    GroupFull,
+    GroupNotEmpty,
+    GroupNotFound,
+    GroupRefusal,
+    GroupsStopping,
+    GroupState,
+    IllegalGeneration,
+    InconsistentProtocol,
+    Joined,
+    JoinedMember,
+    JoinRequest,
+    Leaver,
+    MemberDescription,
+    MemberIdNeeded,
+    MemberTooLarge,
+    MetadataTooLarge,
+    PartitionUnknown,
+    RebalanceInProgress,
+    Synced,
+    SyncRequest,
+    TooManyGroups,
+    TooManyOffsets,
+    TopicSubscribed,
+    UnknownMember,
+)
+from penstock.core.group_members import assigned_partitions
+from penstock.core.limits import OFFSET_METADATA_BYTES_MAX
+from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.runtime.interface import Runtime
+from penstock.streams.groups import Coordinator, CoordinatorSettings
+from penstock.streams.offset_records import Kept, Place
+from penstock.streams.offsets import Offsets, OffsetsSettings
+
+TIDY_MS = 1_000
+# Old offsets are looked for once in so many seconds: it takes a look at all of them.
+_FORGET_EVERY = 60
+
+DEFAULTS = CoordinatorSettings()
+OFFSETS = OffsetsSettings()
+
+__all__ = [
+    "BadGroupName",
+    "BadSessionTimeout",
+    "Commit",
+    "Committed",
+    "FencedInstance",
+    "GroupDescription",
+    "GroupFull",
+    "GroupNotEmpty",
+    "GroupNotFound",
+    "GroupRefusal",
+    "GroupState",
+    "Groups",
+    "GroupsStopping",
+    "IllegalGeneration",
+    "InconsistentProtocol",
+    "JoinRequest",
+    "Joined",
+    "JoinedMember",
+    "Lag",
+    "Leaver",
+    "Listed",
+    "MemberDescription",
+    "MemberIdNeeded",
+    "MemberTooLarge",
+    "MetadataTooLarge",
+    "PartitionUnknown",
+    "Partitions",
+    "RebalanceInProgress",
+    "SyncRequest",
+    "Synced",
+    "TooManyGroups",
+    "TooManyOffsets",
+    "TopicSubscribed",
+    "UnknownMember",
+    "assigned_partitions",
+    "open_groups",
+]
+
+
+class Partitions(Protocol):
+    """What groups need to know of topics."""
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return the first offset and the high watermark; None if there is no such partition."""
+        ...
+
+
+class Commit(NamedTuple):
+    """How far a group has come in one partition: the offset it reads next."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Committed(NamedTuple):
+    """What is kept for a partition; an offset of -1 where there is nothing."""
+
+    topic: str
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in one partition; None where it has committed nothing."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    start_offset: int
+    high_watermark: int
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    group: str
+    protocol_type: str
+    state: GroupState
+    kind: str = "classic"
+    member_count: int = 0
+
+
+class Groups:
+    def __init__(self, runtime: Runtime, coordinator: Coordinator, partitions: Partitions) -> None:
+        self._clock = runtime.clock
+        self._coordinator = coordinator
+        self._partitions = partitions
+
+    def stop(self) -> None:
+        """Send away whoever waits, with `GroupsStopping`, and let nobody wait any more."""
+        self._coordinator.stop()
+
+    async def join(self, group: str, request: JoinRequest) -> Joined:
+        """Be a member of the next generation; returns when all others have joined it, or had their time."""
+        return await self._coordinator.join(group, request)
+
+    async def sync(self, group: str, request: SyncRequest) -> Synced:
+        """Learn what is assigned; returns when the leader has brought it and it is durable."""
+        return await self._coordinator.sync(group, request)
+
+    async def heartbeat(self, group: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        self._coordinator.heartbeat(group, member_id, instance_id, generation)
+
+    async def leave(self, group: str, leavers: Sequence[Leaver]) -> list[GroupRefusal | None]:
+        """Let members go; one answer for each."""
+        return await self._coordinator.leave(group, leavers)
+
+    async def commit(
+        self,
+        group: str,
+        commits: Sequence[Commit],
+        *,
+        member_id: str = "",
+        instance_id: str | None = None,
+        generation: int = NO_GENERATION,
+        retention_ms: int | None = None,
+    ) -> list[GroupRefusal | None]:
+        """Keep offsets; durable on return, one answer for each row. Raises where the member may not commit."""
+        self._coordinator.check_commit(group, member_id, instance_id, generation)
+        now_ms = self._clock.now_ms()
+        expires_at_ms = None if retention_ms is None else now_ms + retention_ms
+        refusals = [self._refusal(commit) for commit in commits]
+        rows = {
+            (commit.topic, commit.partition): Kept(
+                commit.offset, commit.leader_epoch, commit.metadata, now_ms, expires_at_ms
+            )
+            for commit, refusal in zip(commits, refusals, strict=True)
+            if refusal is None
+        }
+        if rows:
+            await self._coordinator.commit(
+                group, rows, member_id=member_id, instance_id=instance_id, generation=generation
+            )
+        return refusals
+
+    async def committed(self, group: str, wanted: Mapping[str, Sequence[int]] | None) -> list[Committed]:
+        """Return what is kept: for every wanted partition of a topic in its order, or, with None, all there is.
+
+        A group nobody has heard of has committed nothing: that is no error.
+        """
+        kept = await self._coordinator.committed(group)
+        if wanted is None:
+            places = sorted(kept)
+        else:
+            places = [(topic, partition) for topic, partitions in wanted.items() for partition in partitions]
+        return [_committed(place, kept.get(place)) for place in places]
+
+    async def describe(self, group: str) -> GroupDescription:
+        """Return a group with its members. Raises `GroupNotFound`."""
+        return self._coordinator.find(group).describe()
+
+    async def listed(self, states: Collection[GroupState] = ()) -> list[Listed]:
+        """Return the groups in these states, or all, by name."""
+        found = [self._coordinator.find(name) for name in self._coordinator.names()]
+        return [
+            Listed(each.name, each.protocol_type, each.state, member_count=len(each.roster.members))
+            for each in found
+            if not states or each.state in states
+        ]
+
+    async def delete(self, group: str) -> None:
+        """Forget a group and its offsets. Raises `GroupNotFound` or `GroupNotEmpty`; durable on return."""
+        await self._coordinator.delete(group)
+
+    async def forget_offsets(self, group: str, rows: Sequence[tuple[str, int]]) -> list[GroupRefusal | None]:
+        """Forget offsets of topics that no member reads; one answer for each row. Raises `GroupNotFound`."""
+        found = self._coordinator.find(group)
+        read = {topic for topic in {topic for topic, _ in rows} if found.reads(topic)}
+        await self._coordinator.forget_offsets(group, [row for row in rows if row[0] not in read])
+        return [TopicSubscribed(f"members read {topic!r}") if topic in read else None for topic, _ in rows]
+
+    async def forget_topic(self, topic: str) -> None:
+        """Forget what all groups have committed for a topic that is gone."""
+        for group in self._coordinator.names():
+            kept = await self._coordinator.committed(group)
+            places = [place for place in kept if place[0] == topic]
+            if places:
+                await self._coordinator.forget_offsets(group, places)
+
+    async def forget_gone_topics(self) -> None:
+        """Forget offsets of partitions that are not there: a crash may have come between a topic's end and theirs."""
+        for group in self._coordinator.names():
+            kept = await self._coordinator.committed(group)
+            gone = [place for place in kept if self._partitions.ends(*place) is None]
+            if gone:
+                await self._coordinator.forget_offsets(group, gone)
+
+    async def lag(self, group: str) -> list[Lag]:
+        """Return how far behind a group is in every partition of the topics it reads. Raises `GroupNotFound`."""
+        topics = self._coordinator.find(group).topics()
+        kept = await self._coordinator.committed(group)
+        lags = []
+        for topic in sorted({topic for topic, _ in kept} | topics):
+            for partition in itertools.count():
+                ends = self._partitions.ends(topic, partition)
+                if ends is None:
+                    break
+                lags.append(_lag((topic, partition), kept.get((topic, partition)), *ends))
+        return lags
+
+    def _refusal(self, commit: Commit) -> GroupRefusal | None:
+        if len(commit.metadata.encode()) > OFFSET_METADATA_BYTES_MAX:
+            return MetadataTooLarge(f"metadata has up to OFFSET_METADATA_BYTES_MAX ({OFFSET_METADATA_BYTES_MAX}) bytes")
+        if self._partitions.ends(commit.topic, commit.partition) is None:
+            return PartitionUnknown(f"there is no partition {commit.partition} of a topic {commit.topic!r}")
+        return None
+
+    async def _tidy(self) -> None:
+        try:
+            # If there is no room for it, there may be at the next start.
+            with suppress(LogBusy, LogFull):
+                await self.forget_gone_topics()
+            while True:
+                for _ in range(_FORGET_EVERY):
+                    await asyncio.sleep(TIDY_MS / 1_000)
+                    await self._coordinator.tidy()
+                await self._coordinator.forget_old()
+        except LogClosed:
+            return
+
+
+@asynccontextmanager
+async def open_groups(
+    runtime: Runtime,
+    folder: str,
+    partitions: Partitions,
+    *,
+    settings: CoordinatorSettings = DEFAULTS,
+    offsets: OffsetsSettings = OFFSETS,
+) -> AsyncIterator[Groups]:
+    """Read what groups have committed from a folder of their own, and look after them until this ends."""
+    kept = await Offsets.open(runtime, folder, offsets)
+    try:
+        groups = Groups(runtime, Coordinator(runtime, kept, settings), partitions)
+        async with asyncio.TaskGroup() as tasks:
+            tidying = tasks.create_task(groups._tidy())
+            try:
+                yield groups
+            finally:
+                groups.stop()
+                tidying.cancel()
+    finally:
+        await kept.close()
+
+
+def _committed(place: Place, kept: Kept | None) -> Committed:
+    return Committed(*place) if kept is None else Committed(*place, kept.offset, kept.leader_epoch, kept.metadata)
+
+
+def _lag(place: Place, kept: Kept | None, start_offset: int, high_watermark: int) -> Lag:
+    if kept is None:
+        return Lag(*place, None, start_offset, high_watermark, None)
+    # What retention took before the group read it is not ahead of it any more.
+    behind = max(0, high_watermark - max(kept.offset, start_offset))
+    return Lag(*place, kept.offset, start_offset, high_watermark, behind)

@@ -1,0 +1,302 @@
+"""Topics, as front ends see them: the verbs of streams by name, with waiting for what is not there yet.
+
+A front end translates and calls one of these; nothing here knows a protocol. What
+streams and logs raise passes through:
+
+| raised by          | what                                                                           |
+|--------------------|--------------------------------------------------------------------------------|
+| streams.topic      | TopicExists TopicNotFound PartitionNotFound BadTopicName TooManyPartitions     |
+|                    | PartitionsCannotShrink                                                         |
+| streams.settings   | BadTopicSettings                                                               |
+| streams.batches    | CorruptBatch InvalidRecord KeylessRecord MessageTooLarge BadTimestamp          |
+|                    | TransactionsUnsupported                                                        |
+| streams.packing    | UnsupportedCodec UnpackedTooLarge                                              |
+| streams.producers  | OutOfOrderSequence ProducerFenced                                              |
+| log.interface      | LogFull LogBusy LogClosed OffsetOutOfRange                                     |
+| log.recovery       | LogCorrupted: what is read is not what was written                             |
+
+Laws of this file
+-----------------
+1. `append` never waits, so batches have the order in which it was called.
+2. Nothing is told of a batch, not even that it is a duplicate, before it is durable.
+3. A fetch that waits is woken by data, by the end of a topic, and by the end of its time; nothing polls.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple, Self, TypeAlias
+
+from penstock.core.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX
+from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
+from penstock.log.recovery import LogCorrupted
+from penstock.runtime.interface import Buffer, Runtime
+from penstock.streams.partition import Appended, Partition, Waiter
+from penstock.streams.settings import TopicSettings
+from penstock.streams.streams import Streams, StreamsSettings
+from penstock.streams.topic import PartitionNotFound, Topic, TopicNotFound
+
+DEFAULTS = StreamsSettings()
+
+
+class Produced(NamedTuple):
+    base_offset: int
+    # The time all records of the batch got, or -1 if they kept their own.
+    appended_at_ms: int
+    # Of the partition, at the time of the answer.
+    start_offset: int
+    # Whether the batch had been there before: a producer sent it again, and the offset is that of the first time.
+    is_duplicate: bool
+
+
+class FetchOne(NamedTuple):
+    """What is wanted of one partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    bytes_max: int
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What there was in one partition. The bytes are views of what was read; they stay what they are."""
+
+    # TopicNotFound, PartitionNotFound, OffsetOutOfRange or LogCorrupted; then there are no batches.
+    error: Exception | None = None
+    batches: list[memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    high_watermark: int = -1
+    start_offset: int = -1
+
+
+# In the class below, `list` is a verb.
+Answers: TypeAlias = list[Fetched]
+
+
+class TooManyFetches(Exception):
+    """As many fetches are waiting as may."""
+
+
+class Topics:
+    def __init__(self, runtime: Runtime, streams: Streams, *, waiting_max: int = FETCHES_WAITING_MAX) -> None:
+        self._clock = runtime.clock
+        self._streams = streams
+        self._waiting_max = waiting_max
+        self._waiting: set[Waiter] = set()
+        self._is_stopping = False
+
+    @classmethod
+    async def open(cls, runtime: Runtime, folder: str, settings: StreamsSettings = DEFAULTS) -> "Topics":
+        """Open all topics in a folder, or begin with none. Raises what `DiskLog.open` does.
+
+        ``runtime`` may have workers of its own, so that many partitions do not hold up the queues.
+        """
+        return cls(runtime, await Streams.open(runtime, folder, settings))
+
+    def stop(self) -> None:
+        """Answer every fetch that waits, and let none wait any more."""
+        self._is_stopping = True
+        for waiter in tuple(self._waiting):
+            waiter.wake()
+
+    async def close(self) -> None:
+        self.stop()
+        await self._streams.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Topics.
+
+    async def create(self, name: str, settings: TopicSettings | None = None) -> Topic:
+        """Make a topic, durably. A call that is cancelled may still have made it, wholly."""
+        return await self._streams.create(name, settings or TopicSettings())
+
+    def check_create(self, name: str, settings: TopicSettings | None = None) -> None:
+        """Raise what `create` would raise, and do nothing."""
+        self._streams.check_create(name, settings or TopicSettings())
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic, durably; its records go from the disk a little later."""
+        await self._streams.delete(name)
+
+    async def change(self, name: str, settings: TopicSettings) -> Topic:
+        """Give a topic other settings; the number of its partitions must be the same."""
+        return await self._streams.change(name, settings)
+
+    async def grow(self, name: str, partitions: int) -> Topic:
+        """Give a topic more partitions, so that it has so many."""
+        return await self._streams.grow(name, partitions)
+
+    def list(self) -> list[Topic]:
+        """Return all topics, by name."""
+        return [topic for _, topic in sorted(self._streams.topics.items())]
+
+    def find(self, name: str) -> Topic:
+        return self._streams.find(name)
+
+    def find_by_id(self, topic_id: bytes) -> Topic:
+        return self._streams.find_by_id(topic_id)
+
+    # Records in.
+
+    def append(self, topic: str, partition: int, batch: Buffer) -> Appended:
+        """Take one record batch, at once or not at all; it is durable only after `settled`.
+
+        The bytes are kept, not copied: they must not change any more. `LogBusy` says
+        that too much waits for the disk: wait for `room`, and try again before anything
+        that came later on the same connection.
+        """
+        return self._partition(topic, partition).append(batch, self._clock.now_ms())
+
+    async def settled(self, topic: str, partition: int, appended: Appended) -> Produced:
+        """Return when a batch is durable, or the one that it repeats; raises if its topic is deleted meanwhile."""
+        # Not looked up by its name: there may be another topic of that name by now.
+        found = appended.partition
+        try:
+            await found.log.wait_durable(appended.next_offset)
+        except LogClosed:
+            self._partition(topic, partition)
+            raise
+        return _produced(found, appended)
+
+    async def room(self, topic: str, partition: int) -> None:
+        """Return when some of what waits for the disk of a partition has been written."""
+        await self._partition(topic, partition).room()
+
+    async def produce(self, topic: str, partition: int, batches: Buffer, *, waits: bool = True) -> Produced:
+        """Append one record batch and, if ``waits``, return when it is durable."""
+        while True:
+            try:
+                appended = self.append(topic, partition, batches)
+                break
+            except LogBusy:
+                await self.room(topic, partition)
+        return await self.settled(topic, partition, appended) if waits else _produced(appended.partition, appended)
+
+    async def new_producer(self) -> tuple[int, int]:
+        """Return a producer id that nobody ever had, and its first epoch."""
+        return await self._streams.new_producer(), 0
+
+    # Records out.
+
+    async def fetch(
+        self, wanted: Sequence[FetchOne], *, bytes_max: int, bytes_min: int = 1, wait_ms: int = 0
+    ) -> Answers:
+        """Return whole batches of each partition, from the one holding the wanted offset on.
+
+        All together are at most ``bytes_max``, and those of one partition at most its
+        own, but for the very first batch, which comes however large it is: else nobody
+        could ever read on. If there are fewer than ``bytes_min`` bytes, and nothing is
+        wrong with any partition, waits for more, up to ``wait_ms``.
+        """
+        ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
+        while True:
+            fetched = await self._read(wanted, min(bytes_max, FETCH_BYTES_MAX))
+            missing = bytes_min - sum(one.size_bytes for one in fetched)
+            is_wrong = any(one.error is not None for one in fetched)
+            if missing <= 0 or is_wrong or self._is_over(ends_at):
+                return fetched
+            await self._wait(wanted, fetched, missing, ends_at)
+
+    def _is_over(self, ends_at: float) -> bool:
+        return self._is_stopping or asyncio.get_running_loop().time() >= ends_at
+
+    async def _read(self, wanted: Sequence[FetchOne], bytes_max: int) -> Answers:
+        fetched: Answers = []
+        left = bytes_max
+        has_any = False
+        for one in wanted:
+            try:
+                found = self._partition(one.topic, one.partition)
+                answer = await _read_one(found, one, min(left, one.bytes_max), is_first=not has_any)
+            except (TopicNotFound, PartitionNotFound) as error:
+                answer = Fetched(error)
+            has_any |= bool(answer.batches)
+            left -= answer.size_bytes
+            fetched.append(answer)
+        return fetched
+
+    async def _wait(
+        self, wanted: Sequence[FetchOne], fetched: Sequence[Fetched], missing_bytes: int, ends_at: float
+    ) -> None:
+        """Return when there may be more: nothing can come between the look at each partition and the wait."""
+        if len(self._waiting) >= self._waiting_max:
+            raise TooManyFetches(f"{self._waiting_max} fetches are waiting already")
+        try:
+            partitions = [self._partition(one.topic, one.partition) for one in wanted]
+        except (TopicNotFound, PartitionNotFound):
+            # Gone just now: the next look tells.
+            return
+        if any(found.high_watermark != one.high_watermark for found, one in zip(partitions, fetched, strict=True)):
+            return
+        waiter = Waiter(missing_bytes)
+        self._waiting.add(waiter)
+        for partition in partitions:
+            partition.waiting.add(waiter)
+        try:
+            await waiter.wait(ends_at)
+        finally:
+            self._waiting.discard(waiter)
+            for partition in partitions:
+                partition.waiting.discard(waiter)
+
+    # Offsets.
+
+    def earliest(self, topic: str, partition: int) -> int:
+        return self._partition(topic, partition).start_offset
+
+    def latest(self, topic: str, partition: int) -> int:
+        """Return the high watermark: the offset of the next record that can be read."""
+        return self._partition(topic, partition).high_watermark
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> tuple[int, int] | None:
+        """Return offset and time of the first record of this time or later; None if there is none."""
+        return await self._partition(topic, partition).offset_at(time_ms)
+
+    async def max_timestamp(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return offset and time of the record with the latest time; None if there is none."""
+        return await self._partition(topic, partition).newest()
+
+    async def trim(self, topic: str, partition: int, before_offset: int) -> int:
+        """Let go of everything before an offset, durably, and return where the partition starts now.
+
+        -1 means the high watermark. Raises `OffsetOutOfRange` beyond it.
+        """
+        return await self._streams.trim(topic, partition, before_offset)
+
+    def epoch_end(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        """Return the latest epoch not after ``epoch``, and the offset where it ends; (-1, -1) if that is unknown."""
+        return self._partition(topic, partition).epoch_end(epoch)
+
+    def _partition(self, topic: str, partition: int) -> Partition:
+        return self._streams.find(topic).partition(partition)
+
+
+def _produced(partition: Partition, appended: Appended) -> Produced:
+    return Produced(appended.base_offset, appended.appended_at_ms, partition.start_offset, appended.is_duplicate)
+
+
+async def _read_one(found: Partition, one: FetchOne, bytes_max: int, *, is_first: bool) -> Fetched:
+    answer = Fetched(high_watermark=found.high_watermark, start_offset=found.start_offset)
+    if not is_first and bytes_max <= 0:
+        return answer
+    try:
+        batches = await found.read(one.offset, bytes_max=max(bytes_max, 1))
+    except (OffsetOutOfRange, LogCorrupted) as error:
+        answer.error = error
+        return answer
+    except LogClosed as error:
+        answer.error = TopicNotFound(str(error))
+        return answer
+    if batches and (is_first or len(batches[0]) <= bytes_max):
+        answer.batches = batches
+        answer.size_bytes = sum(map(len, batches))
+    return answer

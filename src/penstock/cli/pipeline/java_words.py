@@ -1,0 +1,50 @@
+"""What Java says while Spark runs: kept in a file, so that the terminal shows the job and nothing else.
+
+Spark's Java inherits the error stream of whoever starts it, and says dozens of lines there that no
+user of a job can use. So it is started with that stream turned to a file. The file is gone when
+the job ends well; when it does not, the user is told where it is.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_STDERR = 2
+
+
+class JavaWords:
+    """The file, from the start of Java to the end of the job."""
+
+    def __init__(self) -> None:
+        handle, path = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
+        self._handle = handle
+        self.path = Path(path)
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Let whatever is started meanwhile write to the file, and our own words still reach the terminal."""
+        terminal = os.dup(_STDERR)
+        before = sys.stderr
+        sys.stderr.flush()
+        with os.fdopen(terminal, "w", buffering=1, closefd=False) as ours:
+            sys.stderr = ours
+            os.dup2(self._handle, _STDERR)
+            try:
+                yield
+            finally:
+                ours.flush()
+                os.dup2(terminal, _STDERR)
+                sys.stderr = before
+                os.close(terminal)
+
+    def forget(self) -> None:
+        os.close(self._handle)
+        self.path.unlink(missing_ok=True)
+
+    def keep(self) -> bool:
+        """Leave the file where it is; say whether there is anything in it."""
+        os.close(self._handle)
+        return self.path.stat().st_size > 0

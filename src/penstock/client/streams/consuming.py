@@ -1,0 +1,181 @@
+"""A consumer in a group, as a loop: records one by one, commits behind them, dead letters for what always fails.
+
+    getmany ──► hand out ──► done ──────────────► commit, now and then
+                  ▲  │
+       rest, then │  └─ failed ──► attempts spent ──► dead letter ──► done
+       once more  └───────┘
+
+Laws of this file
+-----------------
+1. An offset is committed only when every record below it was processed, or is a durable
+   dead letter. So a record comes at least once, and one that always fails holds nobody up.
+2. Commits come behind: at the latest after `COMMIT_S`, after every batch, when
+   partitions go to another member, and in the end.
+3. What was fetched before partitions went away is not handed out afterwards, and
+   its offsets are not committed: another member has them, or they are fetched again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.client.errors import PenstockError
+from penstock.client.streams.kafka import kafka_errors, start
+from penstock.client.streams.record import Record
+
+COMMIT_S = 1.0
+# Fetched ahead; what is not processed when the process dies comes again.
+RECORDS_MAX = 500
+
+TopicPartition = Any
+
+
+class Source(Protocol):
+    """What a loop needs of a consumer: aiokafka's has it."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> dict[TopicPartition, list[Any]]: ...
+
+    async def commit(self, offsets: dict[TopicPartition, int]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How often a record is tried, and how long it rests in between."""
+
+    attempts: int = 5
+    rest_s: float = 0.2
+    rest_s_max: float = 10.0
+
+    def rest_after(self, attempt: int) -> float:
+        return float(min(self.rest_s_max, self.rest_s * 2 ** (attempt - 1)))
+
+
+class Loop:
+    """Ask it for one record after the other; close it in the end."""
+
+    def __init__(self, source: Source, patience: Patience, bury: Callable[[Record], Awaitable[None]]) -> None:
+        self._source = source
+        self._patience = patience
+        self._bury = bury
+        self._fetched: deque[tuple[TopicPartition, Any]] = deque()
+        # What was handed out last, with what the library calls it.
+        self._at_hand: tuple[TopicPartition, Any, Record] | None = None
+        # The offset to go on from, of partitions of which something was processed and not committed.
+        self._processed: dict[TopicPartition, int] = {}
+        self._committed_at_s = 0.0
+        self._has_begun = self._is_closed = False
+
+    async def next(self) -> Record | None:
+        """Settle the record that was handed out last, and return the next; None when the loop was closed."""
+        if not self._has_begun and not self._is_closed:
+            await start(self._source)
+            self._has_begun = True
+            self._committed_at_s = _now_s()
+        again = await self._settle()
+        if again is not None or self._is_closed:
+            return again
+        while not self._fetched:
+            await self._commit()
+            if not await self._fetch():
+                return None
+        return self._hand_out(*self._fetched.popleft(), attempt=1)
+
+    async def aclose(self) -> None:
+        """Commit what was processed, and leave the group."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._at_hand is not None and self._at_hand[2].is_done:
+            self._done()
+        try:
+            await self._commit()
+        finally:
+            if self._has_begun:
+                await self._source.stop()
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Partitions go to other members: they are to begin where we have ended."""
+        lost = set(revoked)
+        if self._at_hand is not None and self._at_hand[2].is_done:
+            self._done()
+        await self._commit(lost)
+        self._fetched = deque(each for each in self._fetched if each[0] not in lost)
+        if self._at_hand is not None and self._at_hand[0] in lost:
+            self._at_hand = None
+
+    async def _settle(self) -> Record | None:
+        """Do what follows from the record at hand; return it once more if it is to be tried again."""
+        if self._at_hand is None:
+            return None
+        partition, row, record = self._at_hand
+        if record.error is not None:
+            if record.attempt < self._patience.attempts:
+                await asyncio.sleep(self._patience.rest_after(record.attempt))
+                # It may have gone to another member meanwhile.
+                return self._hand_out(partition, row, attempt=record.attempt + 1) if self._has(record) else None
+            await self._bury(record)
+        self._done()
+        if _now_s() - self._committed_at_s >= COMMIT_S:
+            await self._commit()
+        return None
+
+    def _hand_out(self, partition: TopicPartition, row: Any, *, attempt: int) -> Record:
+        record = _record(row, attempt)
+        self._at_hand = (partition, row, record)
+        return record
+
+    async def _fetch(self) -> bool:
+        """Fetch some, if there are; return whether there may ever be more."""
+        try:
+            with kafka_errors():
+                batches = await self._source.getmany(timeout_ms=int(COMMIT_S * 1_000), max_records=RECORDS_MAX)
+        except Exception:
+            # A source that was stopped says so to whoever waits for it, in words of its own.
+            if self._is_closed:
+                return False
+            raise
+        self._fetched.extend((partition, row) for partition, rows in batches.items() for row in rows)
+        return not self._is_closed
+
+    def _has(self, record: Record) -> bool:
+        return self._at_hand is not None and self._at_hand[2] is record
+
+    def _done(self) -> None:
+        if self._at_hand is not None:
+            partition, _, record = self._at_hand
+            self._processed[partition] = record.offset + 1
+            self._at_hand = None
+
+    async def _commit(self, among: set[TopicPartition] | None = None) -> None:
+        offsets = {each: offset for each, offset in self._processed.items() if among is None or each in among}
+        self._committed_at_s = _now_s()
+        if not offsets:
+            return
+        for partition in offsets:
+            del self._processed[partition]
+        try:
+            with kafka_errors():
+                await self._source.commit(offsets)
+        except PenstockError as error:
+            if type(error.__cause__).__name__ not in _NOT_OURS:
+                raise
+            # The group has gone on without us: whoever has the partitions now begins before these records.
+
+
+# What aiokafka raises when a commit is of a generation that has ended, or of a partition that we have no more.
+_NOT_OURS = {"CommitFailedError", "IllegalStateError", "IllegalGenerationError", "UnknownMemberIdError"}
+
+
+def _record(row: Any, attempt: int) -> Record:
+    headers = tuple((name, bytes(value or b"")) for name, value in row.headers)
+    return Record(row.topic, row.partition, row.offset, row.key, row.value, headers, row.timestamp, attempt)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,59 @@
+"""Numbers of topics and consumer groups, under the names of kafka_exporter, which dashboards for Kafka ask for."""
+
+import asyncio
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily
+
+from penstock import telemetry
+from penstock.broker.groups import GroupNotFound, Groups
+from penstock.broker.topics import Topics
+from penstock.telemetry import Metric
+
+# Partitions, and rows of groups, that have numbers of their own.
+ROWS_MAX = 10_000
+_TURN_GROUPS = 10
+
+Rows = dict[Metric, Any]
+
+
+async def families_of_streams(topics: Topics, groups: Groups) -> list[Any]:
+    families = {metric: _family(metric) for metric in telemetry.STREAM_METRICS}
+    _of_topics(families, topics)
+    left = ROWS_MAX
+    for place, each in enumerate(await groups.listed()):
+        left -= await _of_group(families, groups, each.group) if left > 0 else 0
+        if place % _TURN_GROUPS == 0:
+            await asyncio.sleep(0)
+    return list(families.values())
+
+
+def _of_topics(families: Rows, topics: Topics) -> None:
+    left = ROWS_MAX
+    for topic in topics.list():
+        families[telemetry.TOPIC_PARTITIONS].add_metric((topic.name,), len(topic.partitions))
+        for index, partition in enumerate(topic.partitions[: max(0, left)]):
+            labels = topic.name, str(index)
+            families[telemetry.PARTITION_CURRENT].add_metric(labels, partition.high_watermark)
+            families[telemetry.PARTITION_OLDEST].add_metric(labels, partition.start_offset)
+        left -= len(topic.partitions)
+
+
+async def _of_group(families: Rows, groups: Groups, name: str) -> int:
+    """Add the numbers of a group; return how many rows they are."""
+    try:
+        described, lags = await groups.describe(name), await groups.lag(name)
+    except GroupNotFound:
+        # It went between two looks.
+        return 0
+    families[telemetry.GROUP_MEMBERS].add_metric((name,), len(described.members))
+    for each in lags:
+        if each.committed is not None and each.lag is not None:
+            labels = name, each.topic, str(each.partition)
+            families[telemetry.GROUP_CURRENT].add_metric(labels, each.committed)
+            families[telemetry.GROUP_LAG].add_metric(labels, each.lag)
+    return len(lags)
+
+
+def _family(metric: Metric) -> Any:
+    return GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)

@@ -1,0 +1,84 @@
+"""How the database is, seen from outside the store: dead rows, and who keeps them from being cleared away.
+
+A snapshot that stays open for long, of a forgotten `BEGIN` or a slow report, keeps VACUUM from removing rows that
+everybody else has done with, in every table of the database, and the disk fills. So the
+oldest snapshot and its process are shown, for whoever is to end it.
+
+The connection is one of its own: it must answer when all of the store's are busy.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from penstock.store.postgres.statements import statement
+
+EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """What was found the last time."""
+
+    # By table; those of one schema, as the statistics of PostgreSQL have them.
+    live_rows: dict[str, int] = field(default_factory=dict)
+    dead_rows: dict[str, int] = field(default_factory=dict)
+    # How many transactions ago the oldest snapshot was taken, and by whom; None if there is none.
+    oldest_snapshot_transactions: int | None = None
+    oldest_snapshot_s: float | None = None
+    holder_pid: int | None = None
+    # The state of the backend, or which slot or prepared transaction it is.
+    holder: str = ""
+    is_answering: bool = True
+
+
+async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> Vitals:
+    row = await (await connection.execute(statement("vitals", schema), {"schema": schema})).fetchone()
+    assert row is not None
+    tables, live, dead, transactions, pid, holder, held_s = row
+    return Vitals(
+        live_rows=dict(zip(tables, live, strict=True)),
+        dead_rows=dict(zip(tables, dead, strict=True)),
+        oldest_snapshot_transactions=transactions,
+        oldest_snapshot_s=held_s,
+        holder_pid=pid,
+        holder=holder or "",
+    )
+
+
+class Watch:
+    """Looks every few seconds, over a connection that is made anew when it breaks; `seen` is what it saw last."""
+
+    def __init__(self, dsn: str, schema: str) -> None:
+        self.seen = Vitals()
+        self._dsn = dsn
+        self._schema = schema
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    self._dsn, autocommit=True, connect_timeout=5, prepare_threshold=None
+                ) as connection:
+                    while True:
+                        self.seen = await asyncio.wait_for(read_vitals(connection, self._schema), EVERY_S)
+                        await asyncio.sleep(EVERY_S)
+            except (psycopg.Error, TimeoutError):
+                self.seen = Vitals(is_answering=False)
+                await asyncio.sleep(1)
+
+
+@asynccontextmanager
+async def watching(dsn: str, schema: str) -> AsyncIterator[Callable[[], Vitals]]:
+    """Watch a database for as long as this lasts, and lend what was seen last."""
+    watch = Watch(dsn, schema)
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch.run())
+        try:
+            yield lambda: watch.seen
+        finally:
+            watching.cancel()

@@ -1,0 +1,167 @@
+"""Unpacks and packs the records of a batch: Kafka's four codecs, none of which may take more memory than allowed.
+
+What a sender says about the unpacked size is never believed. The output has a fixed
+size, the allowed one at most, and a codec that wants to write beyond it fails.
+
+Snappy has two forms: bare, and in the frame of its Java library, which is what
+Kafka's clients send:
+
+    82 'SNAPPY' 00 · i32 version · i32 compatible · n × (i32 length · block)
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import cramjam
+
+from penstock.core.limits import KIB, MIB
+from penstock.runtime.interface import Buffer
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+
+_JAVA_SNAPPY = b"\x82SNAPPY\0"
+_JAVA_SNAPPY_HEAD = _JAVA_SNAPPY + struct.pack(">ii", 1, 1)
+_JAVA_SNAPPY_BLOCK_BYTES = 32 * KIB
+_LENGTH = struct.Struct(">i")
+
+# Magic number; version 1, independent blocks, no checksums; at most 64 KiB in a block; the checksum of those two bytes.
+_LZ4_HEAD = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_BLOCK_BYTES = 64 * KIB
+_LZ4_LENGTH = struct.Struct("<I")
+_LZ4_IS_PLAIN = 0x8000_0000
+
+# A decoder of zstandard keeps this much of what it wrote, before it has written anything.
+_WINDOW_BYTES_MAX = 8 * MIB
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class UnsupportedCodec(Exception):
+    """The batch is packed in a way that is not known here."""
+
+
+class UnpackedTooLarge(Exception):
+    """The batch becomes larger than allowed when it is unpacked. It was not."""
+
+
+class BadlyPacked(Exception):
+    """The batch cannot be unpacked."""
+
+
+def unpack(codec: int, packed: Buffer, *, bytes_max: int) -> memoryview:
+    """Return what was packed; raises the three above."""
+    if codec == SNAPPY:
+        return _unpack_snappy(memoryview(packed), bytes_max)
+    decode = _DECODERS.get(codec)
+    if decode is None:
+        raise UnsupportedCodec(f"codec {codec}; there are 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
+    if codec == ZSTD:
+        _check_window(bytes(packed[:18]), bytes_max)
+    size = min(bytes_max, max(64 * KIB, 8 * len(packed)))
+    while True:
+        room = bytearray(size)
+        try:
+            return memoryview(room)[: decode(packed, room)]
+        except cramjam.DecompressionError as error:
+            # What a full output says; everything else is about what came in.
+            if "whole buffer" not in str(error):
+                raise BadlyPacked(str(error)) from None
+        if size == bytes_max:
+            raise UnpackedTooLarge(f"it becomes larger than {bytes_max} bytes")
+        size = bytes_max
+
+
+_DECODERS: dict[int, Callable[[Any, Any], int]] = {
+    GZIP: cramjam.gzip.decompress_into,
+    LZ4: cramjam.lz4.decompress_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+def pack(codec: int, records: Buffer) -> bytes:
+    """Pack records again as they were packed, so that every client can read them."""
+    match codec:
+        case 0:
+            return bytes(records)
+        case 1:
+            return bytes(cramjam.gzip.compress(records))
+        case 2:
+            return _pack_snappy(memoryview(records))
+        case 3:
+            return _pack_lz4(memoryview(records))
+        case 4:
+            return bytes(cramjam.zstd.compress(records))
+    raise UnsupportedCodec(f"codec {codec}")
+
+
+def _pack_snappy(records: memoryview) -> bytes:
+    parts = [_JAVA_SNAPPY_HEAD]
+    for at in range(0, len(records), _JAVA_SNAPPY_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(records[at : at + _JAVA_SNAPPY_BLOCK_BYTES]))
+        parts += (_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _pack_lz4(records: memoryview) -> bytes:
+    """Make a frame of blocks that do not depend on each other: the library's own do, and Kafka's Java client refuses
+    them."""
+    parts = [_LZ4_HEAD]
+    for at in range(0, len(records), _LZ4_BLOCK_BYTES):
+        plain = records[at : at + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            parts += (_LZ4_LENGTH.pack(len(block)), block)
+        else:
+            parts += (_LZ4_LENGTH.pack(len(plain) | _LZ4_IS_PLAIN), bytes(plain))
+    return b"".join((*parts, bytes(4)))
+
+
+def _unpack_snappy(packed: memoryview, bytes_max: int) -> memoryview:
+    if packed[: len(_JAVA_SNAPPY)] != _JAVA_SNAPPY:
+        return _unpack_blocks([packed], bytes_max)
+    blocks: list[memoryview] = []
+    at = len(_JAVA_SNAPPY_HEAD)
+    while at < len(packed):
+        if at + _LENGTH.size > len(packed):
+            raise BadlyPacked("a block of snappy without its length")
+        (length,) = _LENGTH.unpack_from(packed, at)
+        at += _LENGTH.size
+        if not 0 < length <= len(packed) - at:
+            raise BadlyPacked(f"a block of snappy of {length} bytes")
+        blocks.append(packed[at : at + length])
+        at += length
+    return _unpack_blocks(blocks, bytes_max)
+
+
+def _unpack_blocks(blocks: list[memoryview], bytes_max: int) -> memoryview:
+    try:
+        # Each block says its size, and its decoder holds it to that.
+        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        total = sum(sizes)
+        if total > bytes_max:
+            raise UnpackedTooLarge(f"it becomes {total} bytes; {bytes_max} are allowed")
+        room = memoryview(bytearray(total))
+        at = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            at += cramjam.snappy.decompress_raw_into(block, room[at : at + size])
+    except cramjam.DecompressionError as error:
+        raise BadlyPacked(str(error)) from None
+    return room[:at]
+
+
+def _check_window(front: bytes, bytes_max: int) -> None:
+    """Refuse a frame of zstandard whose decoder would take much memory at once (RFC 8878, 3.1.1.1)."""
+    if front[:4] != _ZSTD_MAGIC or len(front) < 6:
+        raise BadlyPacked("it does not begin as zstandard does")
+    descriptor = front[4]
+    if not descriptor & 0x20:
+        exponent, mantissa = front[5] >> 3, front[5] & 7
+        base = 1 << (10 + exponent)
+        window = base + base // 8 * mantissa
+    else:
+        # A single segment: the window is all of the content.
+        at = 5 + (0, 1, 2, 4)[descriptor & 3]
+        width = (1, 2, 4, 8)[descriptor >> 6]
+        window = int.from_bytes(front[at : at + width], "little")
+    if window > max(_WINDOW_BYTES_MAX, bytes_max):
+        raise UnpackedTooLarge(f"zstandard with a window of {window} bytes")

@@ -1,0 +1,212 @@
+"""One partition of a topic: a log, what its producers sent last, and who waits for more.
+
+    append:  check ──▶ judge the sequence ──▶ (stamp) ──▶ reserve, append ──▶ note the sequence
+             └──────────────────── no await: nobody else comes between ───────────────────────┘
+
+Offsets: `start_offset` ≤ `high_watermark` ≤ `end_offset`. What is below the high
+watermark is durable, and only that is read.
+"""
+
+import asyncio
+from bisect import bisect_right
+from dataclasses import replace
+from typing import NamedTuple
+
+from penstock.log.disk_log import DiskLog
+from penstock.log.interface import OffsetOutOfRange
+from penstock.log.settings import LogSettings
+from penstock.runtime.interface import Buffer, Runtime
+from penstock.streams.batches import check_batch, stamped
+from penstock.streams.lookup import first_at
+from penstock.streams.producers import Producers
+from penstock.streams.remembering import recall, remember
+from penstock.streams.settings import TopicSettings
+
+_READ_BYTES = 1 << 20
+_MOMENT_S = 0.001
+# What opening reads of the active segment, if the last stop was clean. It is a segment of its own if it is more.
+_REREAD_BYTES_MAX = 16 << 20
+
+
+class Appended(NamedTuple):
+    """A batch that has its offsets and is not yet durable, or the earlier one that it repeats."""
+
+    base_offset: int
+    next_offset: int
+    # The time all its records got, or -1 if they kept their own.
+    appended_at_ms: int
+    is_duplicate: bool
+    partition: "Partition"
+
+
+class Waiter:
+    """A fetch that waits for so many bytes, in any of its partitions."""
+
+    __slots__ = ("_missing_bytes", "_future")
+
+    def __init__(self, missing_bytes: int) -> None:
+        self._missing_bytes = missing_bytes
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def feed(self, size_bytes: int) -> None:
+        self._missing_bytes -= size_bytes
+        if self._missing_bytes <= 0:
+            self.wake()
+
+    def wake(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, ends_at: float) -> None:
+        """Return when there may be enough, or at the end of the time."""
+        timer = asyncio.get_running_loop().call_at(ends_at, self.wake)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+
+
+class Partition:
+    def __init__(self, runtime: Runtime, folder: str, log: DiskLog, settings: TopicSettings) -> None:
+        self._runtime = runtime
+        self.folder = folder
+        self.log = log
+        self.settings = settings
+        self.producers = Producers()
+        # The offset of the newest snapshot of the producers that is on the disk; -1 for none.
+        self.remembered_offset = -1
+        # Records below were let go of on purpose, although their segment may still be there.
+        self.trimmed_offset = 0
+        self.waiting: set[Waiter] = set()
+        # Dropping and replacing segments, and closing the log, take turns. Nothing is done to a log that is closed:
+        # its folder may be gone.
+        self.upkeep_lock = asyncio.Lock()
+        self.is_closed = False
+        log.advanced = self._advanced
+
+    @classmethod
+    async def open(
+        cls, runtime: Runtime, folder: str, settings: TopicSettings, log_settings: LogSettings
+    ) -> "Partition":
+        """Open a partition, or make it. Its producers are remembered: only what came since the snapshot is read."""
+        log = await DiskLog.open(runtime, folder, sized(log_settings, settings))
+        partition = cls(runtime, folder, log, settings)
+        try:
+            partition.producers, partition.remembered_offset = await recall(runtime, folder, log)
+        except BaseException:
+            await log.close()
+            raise
+        return partition
+
+    async def close(self) -> None:
+        """Write what is waiting, and what is known of producers; then let the folder go."""
+        for waiter in tuple(self.waiting):
+            waiter.wake()
+        async with self.upkeep_lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            await self.log.wait_durable(self.log.end_offset)
+            if self.log.segments[-1].size_bytes > _REREAD_BYTES_MAX:
+                await self.log.roll()
+            await self.remember()
+            await self.log.close()
+
+    @property
+    def start_offset(self) -> int:
+        return max(self.log.start_offset, self.trimmed_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.durable_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.end_offset
+
+    def change(self, settings: TopicSettings) -> None:
+        self.settings = settings
+        self.log.resize_segments(bytes_max=settings.segment_bytes, age_ms_max=settings.segment_ms)
+
+    def append(self, batch: Buffer, now_ms: int) -> Appended:
+        """Take one produced batch. Raises what `check_batch`, `Producers.judge` and `Log.reserve` do, and then
+        nothing has changed."""
+        settings, log = self.settings, self.log
+        header = check_batch(batch, settings, now_ms)
+        if header.producer_id >= 0 and (sent := self.producers.judge(header)) is not None:
+            return Appended(sent.base_offset, sent.next_offset, sent.appended_at_ms, is_duplicate=True, partition=self)
+        appended_at_ms = -1
+        if settings.has_append_time:
+            batch, appended_at_ms = stamped(batch, now_ms), now_ms
+        with log.reserve(len(batch)) as space:
+            base_offset = log.append(batch, space)
+        if header.producer_id >= 0:
+            self.producers.add(header, base_offset, appended_at_ms=appended_at_ms, now_ms=now_ms)
+        return Appended(base_offset, log.end_offset, appended_at_ms, is_duplicate=False, partition=self)
+
+    async def room(self) -> None:
+        """Return when some of what waits for the disk has been written."""
+        log = self.log
+        if log.end_offset > log.durable_offset:
+            await log.wait_durable(log.durable_offset + 1)
+        else:
+            # A segment is being closed although nothing is written: that takes a moment.
+            await asyncio.sleep(_MOMENT_S)
+
+    def _advanced(self, size_bytes: int) -> None:
+        for waiter in tuple(self.waiting):
+            waiter.feed(size_bytes)
+
+    async def read(self, offset: int, *, bytes_max: int) -> list[memoryview]:
+        """Return whole batches from the one holding ``offset`` on; none if there is nothing yet."""
+        if not self.start_offset <= offset <= self.log.end_offset:
+            known = f"from {self.start_offset} to {self.high_watermark - 1}"
+            raise OffsetOutOfRange(f"there is no offset {offset}: there are offsets {known}")
+        if offset >= self.log.durable_offset:
+            return []
+        return await self.log.read(offset, bytes_max=bytes_max)
+
+    async def offset_at(self, time_ms: int) -> tuple[int, int] | None:
+        """Return offset and time of the first record of this time or later; None if there is none."""
+        offset = max(await self.log.offset_at(time_ms), self.start_offset)
+        while offset < self.high_watermark:
+            for batch in await self.log.read(offset, bytes_max=_READ_BYTES):
+                found, offset = first_at(batch, time_ms, offset, bytes_max=self.settings.unpacked_bytes_max)
+                if found is not None:
+                    return found
+        return None
+
+    async def newest(self) -> tuple[int, int] | None:
+        """Return offset and time of the record with the latest time; None if there is none."""
+        latest_ms = max(segment.max_timestamp_ms for segment in self.log.segments)
+        return await self.offset_at(latest_ms)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """Return the latest epoch not after ``epoch``, and where it ends; (-1, -1) if that is unknown."""
+        epochs = self.log.epochs or ((0, 0),)
+        found = bisect_right(epochs, epoch, key=lambda entry: entry[0]) - 1
+        if found < 0 or epoch > epochs[-1][0]:
+            return -1, -1
+        is_last = found == len(epochs) - 1
+        return epochs[found][0], self.log.end_offset if is_last else epochs[found + 1][1]
+
+    async def remember_closed(self) -> None:
+        """Remember if a segment was closed since the last time: opening then reads little more than the active one."""
+        if self.remembered_offset < self.log.segments[-1].base_offset:
+            await self.remember()
+
+    async def remember(self) -> None:
+        """Write down what is known of producers, so that opening need not read the whole log."""
+        offset = self.log.end_offset
+        if offset == self.remembered_offset:
+            return
+        snapshot = self.producers.to_bytes(offset)
+        # A snapshot must not know more than the log after a crash.
+        await self.log.wait_durable(offset)
+        if await remember(self._runtime, self.folder, snapshot):
+            self.remembered_offset = offset
+
+
+def sized(log_settings: LogSettings, settings: TopicSettings) -> LogSettings:
+    """Return how the log of a partition behaves that has these settings."""
+    return replace(log_settings, segment_bytes_max=settings.segment_bytes, segment_age_ms_max=settings.segment_ms)

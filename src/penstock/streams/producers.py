@@ -1,0 +1,146 @@
+"""What one partition knows of its idempotent producers: who sent which batch last.
+
+A producer numbers its records; what it sends again, because no answer came, is known
+by its numbers and written only once. Kafka's rules:
+
+    epoch lower than the known one          refused: another has taken over the id
+    epoch higher                            begins anew, at sequence 0
+    the numbers of one of the last five     a duplicate: answered as the first time
+    the number after the last               taken
+    any other                               refused: something between was lost
+    a producer not known (any more)         taken, whatever its number
+
+The last rule is Kafka's too: a producer that was silent for long, or whose records
+are gone, could not go on otherwise.
+
+Laws of this file
+-----------------
+1. What is known is a function of the batches in the log, and of the time they came.
+2. A snapshot holds what follows from everything below its offset, and only that.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from penstock.core.limits import PRODUCER_BATCHES_MAX, PRODUCER_MS, PRODUCERS_MAX
+from penstock.log.record import Header
+
+SEQUENCES = 2**31
+
+_FORMAT = 1
+
+
+class OutOfOrderSequence(Exception):
+    """A producer's batch does not follow its last one: something between was lost."""
+
+
+class ProducerFenced(Exception):
+    """Another producer has taken over this id, with a higher epoch."""
+
+
+class SnapshotDamaged(Exception):
+    """These bytes are no snapshot of producers."""
+
+
+class Sent(NamedTuple):
+    """A batch of a producer that is in the log."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    next_offset: int
+    appended_at_ms: int
+
+
+class Known:
+    __slots__ = ("epoch", "last_at_ms", "sent")
+
+    def __init__(self, epoch: int, last_at_ms: int) -> None:
+        self.epoch = epoch
+        self.last_at_ms = last_at_ms
+        self.sent: deque[Sent] = deque(maxlen=PRODUCER_BATCHES_MAX)
+
+
+class Producers:
+    def __init__(self) -> None:
+        # In the order in which they were last heard of.
+        self._known: dict[int, Known] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def judge(self, header: Header) -> Sent | None:
+        """Return the batch that this one repeats, or None if it may be appended. Raises if it may not."""
+        known = self._known.get(header.producer_id)
+        if known is None:
+            return None
+        epoch, first = header.producer_epoch, header.base_sequence
+        if epoch < known.epoch:
+            raise ProducerFenced(f"producer {header.producer_id} has epoch {known.epoch}; this one has {epoch}")
+        if epoch > known.epoch:
+            if first != 0:
+                raise OutOfOrderSequence(f"sequence {first} in the new epoch {epoch}, which begins with 0")
+            return None
+        last = last_sequence(header)
+        for sent in known.sent:
+            if sent.first_sequence == first and sent.last_sequence == last:
+                return sent
+        expected = (known.sent[-1].last_sequence + 1) % SEQUENCES
+        if first != expected:
+            raise OutOfOrderSequence(f"sequence {first} of producer {header.producer_id}, where {expected} belongs")
+        return None
+
+    def add(self, header: Header, base_offset: int, *, appended_at_ms: int, now_ms: int) -> None:
+        """Take note of a batch that has been appended."""
+        producer, epoch = header.producer_id, header.producer_epoch
+        known = self._known.pop(producer, None)
+        if known is None or known.epoch != epoch:
+            known = Known(epoch, now_ms)
+        # Popped and put back, it is the last of all.
+        self._known[producer] = known
+        known.last_at_ms = max(known.last_at_ms, now_ms)
+        next_offset = base_offset + header.last_offset_delta + 1
+        known.sent.append(
+            Sent(header.base_sequence, last_sequence(header), base_offset, next_offset, appended_at_ms),
+        )
+        if len(self._known) > PRODUCERS_MAX:
+            del self._known[next(iter(self._known))]
+
+    def forget_silent(self, now_ms: int) -> None:
+        """Forget those who were not heard of for long."""
+        while self._known:
+            producer, known = next(iter(self._known.items()))
+            if known.last_at_ms > now_ms - PRODUCER_MS:
+                return
+            del self._known[producer]
+
+    def to_bytes(self, offset: int) -> bytes:
+        """Return a snapshot of what follows from everything below ``offset``."""
+        rows = [
+            (producer, known.epoch, known.last_at_ms, list(map(tuple, known.sent)))
+            for producer, known in self._known.items()
+        ]
+        body = msgspec.msgpack.encode((_FORMAT, offset, rows))
+        return crc32c(body).to_bytes(4, "big") + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "tuple[int, Producers]":
+        """Return the offset of a snapshot, and what was known there."""
+        body = data[4:]
+        if len(data) < 5 or crc32c(body) != int.from_bytes(data[:4], "big"):
+            raise SnapshotDamaged("the CRC-32C does not match")
+        form, offset, rows = msgspec.msgpack.decode(body)
+        if form != _FORMAT:
+            raise SnapshotDamaged(f"a snapshot of format {form}")
+        producers = cls()
+        for producer, epoch, last_at_ms, sent in rows:
+            known = producers._known[producer] = Known(epoch, last_at_ms)
+            known.sent.extend(Sent(*each) for each in sent)
+        return offset, producers
+
+
+def last_sequence(header: Header) -> int:
+    return (header.base_sequence + header.last_offset_delta) % SEQUENCES

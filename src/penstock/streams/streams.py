@@ -1,0 +1,383 @@
+"""All topics of a folder: made, changed, deleted, and looked after.
+
+    <folder>/lock                   one process for all of it
+    <folder>/catalog/               which topics there are (`catalog.py`)
+    <folder>/partitions/17-0/       partition 0 of topic number 17: a log, and `producers`
+
+Laws of this file
+-----------------
+1. Changes of topics are made one after the other, and go on to their end although
+   whoever asked has gone: nothing is ever half made.
+2. A topic is found only when the catalog says durably that it is there, and not any
+   more before the catalog says that it is gone.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from penstock.core.limits import MIB, PARTITIONS_MAX
+from penstock.log.interface import LogFull, OffsetOutOfRange
+from penstock.log.jobs import off_loop
+from penstock.log.recovery import LogCorrupted
+from penstock.log.settings import LogSettings
+from penstock.runtime.interface import NO_SPACE, Disk, FolderLock, Runtime
+from penstock.streams import catalog as catalogs
+from penstock.streams.catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
+from penstock.streams.partition import Partition
+from penstock.streams.settings import BadTopicSettings, TopicSettings
+from penstock.streams.topic import (
+    PartitionsCannotShrink,
+    TooManyPartitions,
+    Topic,
+    TopicExists,
+    TopicNotFound,
+    check_topic_name,
+)
+from penstock.streams.upkeep import Upkeep
+from penstock.telemetry import STREAMS_UPKEEP_FAILED
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+# A partition keeps nothing in reserve: nothing that frees space is written to it.
+PARTITION_LOG = LogSettings(allocate_bytes=16 * MIB, allocate_grows=True, spare_bytes=0, open_segments_max=4)
+
+_OPENING_MAX = 16
+_PRODUCER_IDS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsSettings:
+    """How the logs behave, and how often they are looked after."""
+
+    partition_log: LogSettings = PARTITION_LOG
+    catalog_log: LogSettings = catalogs.LOG_SETTINGS
+    # How often closed segments are taken note of, and how often everything is looked at.
+    upkeep_ms: int = 1_000
+    retention_check_ms: int = 30_000
+
+
+class Streams:
+    def __init__(self, runtime: Runtime, folder: str, settings: StreamsSettings, lock: FolderLock) -> None:
+        self._runtime = runtime
+        self._folder = folder
+        self._settings = settings
+        self._lock = lock
+        self._catalog: Catalog
+        self._upkeep: Upkeep
+        self.topics: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._turn = asyncio.Lock()
+        # Changes under way. `close` awaits them.
+        self._changes: set[asyncio.Task[Any]] = set()
+        self._next_producer = self._producers_upto = 0
+
+    @classmethod
+    async def open(cls, runtime: Runtime, folder: str, settings: StreamsSettings) -> "Streams":
+        def take() -> FolderLock:
+            runtime.disk.make_folder(f"{folder}/partitions")
+            return runtime.disk.lock(folder)
+
+        streams = cls(runtime, folder, settings, await off_loop(runtime.workers, take))
+        try:
+            await streams._open()
+        except BaseException:
+            streams._lock.release()
+            raise
+        return streams
+
+    async def _open(self) -> None:
+        self._catalog = await Catalog.open(self._runtime, f"{self._folder}/catalog", self._settings.catalog_log)
+        try:
+            self._next_producer = self._producers_upto = self._catalog.facts.next_producer
+            await off_loop(self._runtime.workers, self._remove_strangers)
+            await self._open_topics()
+        except BaseException:
+            await self._close_partitions()
+            await self._catalog.close()
+            raise
+        every_ms, all_every_ms = self._settings.upkeep_ms, self._settings.retention_check_ms
+        self._upkeep = Upkeep(self._runtime, self, every_ms=every_ms, all_every_ms=all_every_ms)
+        self._upkeep.start()
+
+    async def close(self) -> None:
+        await self._upkeep.stop()
+        while self._changes:
+            await asyncio.wait(self._changes)
+        await self._close_partitions()
+        await self._catalog.close()
+        self._lock.release()
+
+    def find(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"there is no topic {name!r}")
+        return topic
+
+    def find_by_id(self, topic_id: bytes) -> Topic:
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise TopicNotFound(f"there is no topic of id {topic_id.hex()}")
+        return topic
+
+    # Changes.
+
+    def check_create(self, name: str, settings: TopicSettings) -> None:
+        check_topic_name(name)
+        alike = name.replace(".", "_")
+        # Where names become those of metrics, dots and underscores are one.
+        if any(alike == other.replace(".", "_") for other in self.topics):
+            raise TopicExists(f"there is a topic {name!r}, or one that differs only in dots and underscores")
+        self._check_count(settings.partitions)
+
+    async def create(self, name: str, settings: TopicSettings) -> Topic:
+        async def change() -> Topic:
+            self.check_create(name, settings)
+            facts = self._catalog.facts
+            # Spent in any case: what a failed try leaves on the disk must not be taken for another topic's.
+            number, facts.next_number = facts.next_number, facts.next_number + 1
+            topic = Topic(name, _new_id(self._runtime), number, settings)
+            topic.partitions = await self._make_new(number, settings, range(settings.partitions))
+            fact = {"number": number, "id": topic.id.hex(), "name": name}
+            await self._settle(topic.partitions, "created", settings=settings, **fact)
+            self._publish(topic)
+            return topic
+
+        return await self._in_turn(change)
+
+    async def change(self, name: str, settings: TopicSettings) -> Topic:
+        async def change() -> Topic:
+            topic = self.find(name)
+            if settings.partitions != topic.settings.partitions:
+                raise BadTopicSettings("partitions", "is changed by adding some")
+            if settings != topic.settings:
+                await self._settle([], "changed", number=topic.number, settings=settings)
+                topic.settings = settings
+                for partition in topic.partitions:
+                    partition.change(settings)
+            return topic
+
+        return await self._in_turn(change)
+
+    async def grow(self, name: str, partitions: int) -> Topic:
+        async def change() -> Topic:
+            topic = self.find(name)
+            before = topic.settings.partitions
+            if partitions <= before:
+                raise PartitionsCannotShrink(f"topic {name!r} has {before} partitions; {partitions} are not more")
+            settings = replace(topic.settings, partitions=partitions)
+            self._check_count(partitions - before)
+            made = await self._make_new(topic.number, settings, range(before, partitions))
+            await self._settle(made, "changed", number=topic.number, settings=settings)
+            topic.settings = settings
+            topic.partitions += made
+            return topic
+
+        return await self._in_turn(change)
+
+    async def delete(self, name: str) -> None:
+        async def change() -> None:
+            topic = self.find(name)
+            await self._catalog.write("deleted", number=topic.number)
+            del self.topics[name]
+            del self._by_id[topic.id]
+            for partition in topic.partitions:
+                await self._upkeep.let_go(partition)
+            await self._discard(topic.partitions)
+
+        await self._in_turn(change)
+
+    async def trim(self, name: str, index: int, before_offset: int) -> int:
+        async def change() -> int:
+            topic = self.find(name)
+            partition = topic.partition(index)
+            upto = partition.high_watermark if before_offset == -1 else before_offset
+            if not 0 <= upto <= partition.high_watermark:
+                raise OffsetOutOfRange(f"there is no offset {upto} to trim to; the end is {partition.high_watermark}")
+            if upto > partition.start_offset:
+                await self._catalog.write("trimmed", number=topic.number, partition=index, offset=upto)
+                partition.trimmed_offset = upto
+                self._upkeep.wake(partition)
+            return partition.start_offset
+
+        return await self._in_turn(change)
+
+    async def cleaned(self, topic: Topic, index: int, offset: int, at_ms: int) -> None:
+        """Take note that a cleaning of a compacted partition has looked at everything below an offset."""
+
+        async def change() -> None:
+            if self.topics.get(topic.name) is topic:
+                known = self.partition_facts(topic, index).cleanings
+                cleanings = with_cleaning(known, offset, at_ms, topic.settings.tombstone_ms)
+                await self._catalog.write("cleaned", number=topic.number, partition=index, cleanings=cleanings)
+
+        await self._in_turn(change)
+
+    async def new_producer(self) -> int:
+        async def change() -> None:
+            if self._next_producer == self._producers_upto:
+                upto = self._next_producer + _PRODUCER_IDS
+                await self._catalog.write("producers", upto=upto)
+                self._producers_upto = upto
+
+        while self._next_producer == self._producers_upto:
+            await self._in_turn(change)
+        self._next_producer += 1
+        return self._next_producer - 1
+
+    def partition_facts(self, topic: Topic, index: int) -> PartitionFacts:
+        facts = self._catalog.facts.topics.get(topic.number)
+        return PartitionFacts() if facts is None else facts.partition(index)
+
+    async def _in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def run() -> T:
+            async with self._turn:
+                return await change()
+
+        # Not a TaskGroup's: it outlives whoever asked for it, and `close` awaits it.
+        task = asyncio.create_task(run())  # noqa: TID251
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    # Partitions.
+
+    def _check_count(self, more: int) -> None:
+        count = sum(len(topic.partitions) for topic in self.topics.values())
+        if count + more > PARTITIONS_MAX:
+            raise TooManyPartitions(f"there are {count} partitions; PARTITIONS_MAX is {PARTITIONS_MAX}")
+
+    def _path(self, number: int, index: int) -> str:
+        return f"{self._folder}/partitions/{number}-{index}"
+
+    async def _make_new(self, number: int, settings: TopicSettings, indexes: range) -> list[Partition]:
+        """Make partitions, all of them or none."""
+        try:
+            return await self._make(number, settings, indexes)
+        except BaseException as error:
+            for index in indexes:
+                await self._remove(self._path(number, index))
+            if isinstance(error, OSError):
+                _refuse(error)
+            raise
+
+    async def _make(self, number: int, settings: TopicSettings, indexes: range) -> list[Partition]:
+        """Open or make partitions. If one cannot be, none is left open."""
+        made: list[Partition] = []
+
+        async def make(index: int) -> Partition:
+            path, log_settings = self._path(number, index), self._settings.partition_log
+            made.append(await Partition.open(self._runtime, path, settings, log_settings))
+            return made[-1]
+
+        try:
+            return await _all(make, indexes)
+        except BaseException:
+            for partition in made:
+                await partition.close()
+            raise
+
+    async def _settle(self, made: list[Partition], kind: str, *, settings: TopicSettings, **fact: Any) -> None:
+        """Write a fact about a topic, and if that fails throw away the partitions that were made for it."""
+        try:
+            await self._catalog.write(kind, settings=catalogs.written(settings), **fact)
+        except BaseException:
+            await self._discard(made)
+            raise
+
+    def _publish(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self._by_id[topic.id] = topic
+
+    async def _discard(self, partitions: list[Partition]) -> None:
+        """Close partitions that are no topic's any more, and remove them from the disk."""
+
+        async def discard(partition: Partition) -> None:
+            await partition.close()
+            await self._remove(partition.folder)
+
+        await _all(discard, partitions)
+
+    async def _remove(self, folder: str) -> None:
+        try:
+            await off_loop(self._runtime.workers, lambda: remove_folder(self._runtime.disk, folder))
+        except OSError as error:
+            # It is nobody's any more, and goes when the topics are opened the next time.
+            self._runtime.note(STREAMS_UPKEEP_FAILED, folder=folder, error=str(error))
+
+    def _remove_strangers(self) -> None:
+        """Remove what was half made or half deleted when the last process ended."""
+        disk = self._runtime.disk
+        known = {
+            f"{number}-{index}"
+            for number, topic in self._catalog.facts.topics.items()
+            for index in range(topic.settings.partitions)
+        }
+        for name in disk.names(f"{self._folder}/partitions"):
+            if name not in known:
+                remove_folder(disk, f"{self._folder}/partitions/{name}")
+        for name in sorted(known):
+            if not disk.exists(f"{self._folder}/partitions/{name}/manifest"):
+                raise LogCorrupted(f"{self._folder}/partitions/{name}/manifest", "it is missing")
+
+    async def _open_topics(self) -> None:
+        for facts in self._catalog.facts.topics.values():
+            topic = Topic(facts.name, bytes.fromhex(facts.id), facts.number, facts.settings)
+            # Known at once, so that whatever is open is closed if the next cannot be.
+            self._publish(topic)
+        await _all(self._open_topic, self._catalog.facts.topics.values())
+
+    async def _open_topic(self, facts: TopicFacts) -> None:
+        topic = self.topics[facts.name]
+        topic.partitions = await self._make(topic.number, topic.settings, range(topic.settings.partitions))
+        for index, known in facts.partitions.items():
+            topic.partitions[index].trimmed_offset = known.trimmed_offset
+
+    async def _close_partitions(self) -> None:
+        partitions = [partition for topic in self.topics.values() for partition in topic.partitions]
+        await _all(Partition.close, partitions)
+
+
+async def _all(act: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]) -> list[T]:
+    """Do it with all of them, a few at a time; if one goes wrong the others still come to their end."""
+    turns = asyncio.Semaphore(_OPENING_MAX)
+
+    async def in_turn(item: U) -> T:
+        async with turns:
+            return await act(item)
+
+    done = await asyncio.gather(*map(in_turn, items), return_exceptions=True)
+    results: list[T] = []
+    for each in done:
+        if isinstance(each, BaseException):
+            raise each
+        results.append(each)
+    return results
+
+
+def _refuse(error: OSError) -> None:
+    """Say in our words why there can be no more partitions, if that is why."""
+    if error.errno in NO_SPACE:
+        raise LogFull("the disk is full: no topic was made or changed") from error
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        raise TooManyPartitions("the system lets this process have no more files") from error
+
+
+def remove_folder(disk: Disk, folder: str) -> None:
+    """Remove a folder and the files in it, if it is there. May be interrupted and done again."""
+    if not disk.exists(folder):
+        return
+    for name in disk.names(folder):
+        disk.remove(f"{folder}/{name}")
+    disk.remove_folder(folder)
+
+
+def _new_id(runtime: Runtime) -> bytes:
+    """Sixteen random bytes in the form of a random UUID (RFC 9562, version 4): never all zero, which means none."""
+    drawn = bytearray(((runtime.dice.token() << 64 | runtime.dice.token()) & (2**128 - 1)).to_bytes(16, "big"))
+    drawn[6] = drawn[6] & 0x0F | 0x40
+    drawn[8] = drawn[8] & 0x3F | 0x80
+    return bytes(drawn)

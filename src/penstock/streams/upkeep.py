@@ -1,0 +1,218 @@
+"""Looks after partitions: what is too old or too much goes, compacted ones are cleaned, producers are written down.
+
+A partition is looked at when one of its segments has been closed, when somebody has
+trimmed it, and all are from time to time. Whatever goes wrong is tried again.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.log.retention import first_kept_offset
+from penstock.log.segment import Segment
+from penstock.runtime.interface import AsideFailed, Runtime
+from penstock.streams import cleaning
+from penstock.streams.catalog import PartitionFacts
+from penstock.streams.cleaning import ClosedSegment, Order
+from penstock.streams.partition import Partition
+from penstock.streams.topic import Topic
+from penstock.telemetry import STREAMS_CLEANED, STREAMS_UPKEEP_FAILED
+
+
+class Books(Protocol):
+    """What upkeep needs of whoever has the topics."""
+
+    topics: dict[str, Topic]
+
+    def partition_facts(self, topic: Topic, index: int) -> PartitionFacts: ...
+
+    async def cleaned(self, topic: Topic, index: int, offset: int, at_ms: int) -> None:
+        """Take note, durably, that a cleaning has looked at everything below an offset."""
+        ...
+
+
+class Upkeep:
+    def __init__(self, runtime: Runtime, books: Books, *, every_ms: int, all_every_ms: int) -> None:
+        self._runtime = runtime
+        self._books = books
+        self._every_ms = every_ms
+        self._all_every_ms = all_every_ms
+        self._woken: set[Partition] = set()
+        # Compacted partitions that may have to be cleaned, each once, in the order of their coming.
+        self._to_clean: dict[Partition, tuple[Topic, int]] = {}
+        self._has_to_clean = asyncio.Event()
+        self._cleaned_now: tuple[Partition, asyncio.Task[None]] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        for work in (self._look_after_all(), self._clean_all()):
+            # Not a TaskGroup's: they live until `stop`, which awaits them.
+            self._tasks.append(asyncio.create_task(work))  # noqa: TID251
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._cleaned_now is not None:
+            await self.let_go(self._cleaned_now[0])
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def wake(self, partition: Partition) -> None:
+        """Have a partition looked at soon."""
+        self._woken.add(partition)
+
+    async def let_go(self, partition: Partition) -> None:
+        """Stop cleaning a partition that is about to go."""
+        self._to_clean.pop(partition, None)
+        self._woken.discard(partition)
+        if self._cleaned_now is not None and self._cleaned_now[0] is partition:
+            _, task = self._cleaned_now
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _look_after_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        all_at = loop.time() + self._all_every_ms / 1_000
+        while True:
+            await asyncio.sleep(self._every_ms / 1_000)
+            is_time_for_all = loop.time() >= all_at
+            if is_time_for_all:
+                all_at = loop.time() + self._all_every_ms / 1_000
+            for topic, index in list(self._partitions()):
+                partition = topic.partitions[index]
+                if is_time_for_all or partition.log.rolled.is_set() or partition in self._woken:
+                    self._woken.discard(partition)
+                    partition.log.rolled.clear()
+                    await self._cares(topic, index, self.look_after(topic, index))
+                    # Most of them need nothing, and there may be thousands: others have their turn between.
+                    await asyncio.sleep(0)
+
+    def _partitions(self) -> Iterator[tuple[Topic, int]]:
+        for topic in self._books.topics.values():
+            for index in range(len(topic.partitions)):
+                yield topic, index
+
+    async def _cares(self, topic: Topic, index: int, work: Awaitable[None]) -> None:
+        """Do something that may go wrong without harm, because it is tried again."""
+        try:
+            await work
+        except (LogBusy, LogFull, LogClosed):
+            # There is no room now, or the topic has just been deleted.
+            pass
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            self._runtime.note(STREAMS_UPKEEP_FAILED, topic=topic.name, partition=index, error=text)
+
+    async def look_after(self, topic: Topic, index: int) -> None:
+        """Let go of what is not to be kept any more, and write down what is known of producers."""
+        partition = topic.partitions[index]
+        now_ms = self._runtime.clock.now_ms()
+        async with partition.upkeep_lock:
+            if partition.is_closed:
+                return
+            partition.producers.forget_silent(now_ms)
+            await retain(partition, now_ms)
+            await partition.remember_closed()
+        if topic.settings.is_compacted:
+            self._to_clean[partition] = topic, index
+            self._has_to_clean.set()
+
+    async def _clean_all(self) -> None:
+        """Clean one partition after the other: one process for that is enough."""
+        while True:
+            await self._has_to_clean.wait()
+            while self._to_clean:
+                partition, (topic, index) = next(iter(self._to_clean.items()))
+                del self._to_clean[partition]
+                # Not a TaskGroup's: `let_go` may end it, and it is awaited right here.
+                task = asyncio.create_task(self._cares(topic, index, self.clean(topic, index)))  # noqa: TID251
+                self._cleaned_now = partition, task
+                await asyncio.wait([task])
+                self._cleaned_now = None
+            self._has_to_clean.clear()
+
+    async def clean(self, topic: Topic, index: int) -> None:
+        """Clean a compacted partition if enough of it has not been looked at."""
+        partition = topic.partitions[index]
+        facts, now_ms = self._books.partition_facts(topic, index), self._runtime.clock.now_ms()
+        closed = partition.log.segments[:-1]
+        if self._books.topics.get(topic.name) is not topic:
+            return
+        if not is_dirty(closed, facts.cleaned_offset, topic.settings.dirty_percent_max):
+            return
+        order = Order(
+            folder=partition.folder,
+            log_id=partition.log.log_id,
+            segments=[ClosedSegment(each.base_offset, each.next_offset, each.size_bytes) for each in closed],
+            cleaned_offset=facts.cleaned_offset,
+            tombstones_before=facts.cleaned_before(now_ms - topic.settings.tombstone_ms),
+            segment_bytes_max=topic.settings.segment_bytes,
+        )
+        done = await self._run_aside(order)
+        async with partition.upkeep_lock:
+            if partition.is_closed:
+                return
+            for each in done.rewritten:
+                await _put_in_place(partition, closed[each.first : each.first + each.count], each)
+        await self._books.cleaned(topic, index, done.cleaned_offset, now_ms)
+        self._note_cleaned(topic, index, closed, partition)
+
+    async def _run_aside(self, order: Order) -> cleaning.Cleaning:
+        try:
+            answer = await self._runtime.aside.run(cleaning.clean, msgspec.msgpack.encode(order))
+        except AsideFailed as error:
+            if error.is_disk_failure:
+                self._runtime.halt(str(error))
+            raise
+        return msgspec.msgpack.decode(answer, type=cleaning.Cleaning)
+
+    def _note_cleaned(self, topic: Topic, index: int, before: Sequence[Segment], partition: Partition) -> None:
+        after = [each for each in partition.log.segments[:-1] if each.base_offset < before[-1].next_offset]
+        self._runtime.note(
+            STREAMS_CLEANED,
+            topic=topic.name,
+            partition=index,
+            bytes_before=sum(each.size_bytes for each in before),
+            bytes_after=sum(each.size_bytes for each in after),
+        )
+
+
+def is_dirty(closed: Sequence[Segment], cleaned_offset: int, percent_max: int) -> bool:
+    """Whether so much of the closed segments was not looked at by a cleaning that it is worth another."""
+    dirty_bytes = sum(each.size_bytes for each in closed if each.next_offset > cleaned_offset)
+    return dirty_bytes > 0 and dirty_bytes * 100 >= percent_max * sum(each.size_bytes for each in closed)
+
+
+async def _put_in_place(partition: Partition, old: Sequence[Segment], each: cleaning.Rewritten) -> None:
+    log = partition.log
+    known = log.segments
+    if any(segment not in known for segment in old):
+        # Dropped meanwhile. The file goes with the next cleaning.
+        return
+    new = Segment(old[0].base_offset, old[-1].next_offset, each.size_bytes, each.max_timestamp_ms)
+    await log.replace_closed(old, new, each.name)
+
+
+async def retain(partition: Partition, now_ms: int) -> None:
+    """Let go of whole segments: what was trimmed and, unless the topic is only compacted, what is old or too much."""
+    log, settings = partition.log, partition.settings
+    active = log.segments[-1]
+    has_records = active.next_offset > active.base_offset
+    age_ms = settings.retention_ms if settings.is_deleted else None
+    is_old = age_ms is not None and active.max_timestamp_ms < now_ms - age_ms
+    if has_records and (is_old or partition.trimmed_offset >= active.next_offset):
+        # Only a closed segment can go, and nothing may come any more that would close this one.
+        await log.roll()
+    kept = partition.trimmed_offset
+    if settings.is_deleted:
+        kept = max(
+            kept,
+            first_kept_offset(
+                log.segments, now_ms=now_ms, age_ms_max=settings.retention_ms, bytes_max=settings.retention_bytes
+            ),
+        )
+    await log.drop_before(kept)

@@ -1,0 +1,198 @@
+"""What is said about topics and consumer groups over REST: for people, the console and the command line.
+
+    POST   /api/topics                       CreateTopic     → TopicView
+    GET    /api/topics                       ?prefix cursor limit → TopicList
+    GET    /api/topics/{topic}                               → TopicView
+    PATCH  /api/topics/{topic}               TopicSettings   → TopicView
+    DELETE /api/topics/{topic}                               → TopicDeleted
+    POST   /api/topics/{topic}/records       NewRecords      → Produced
+    GET    /api/topics/{topic}/records       ?partition offset since limit → RecordPage
+    GET    /api/groups                       ?prefix cursor limit → GroupList
+    GET    /api/groups/{group}                               → GroupView
+    DELETE /api/groups/{group}                               → GroupDeleted
+
+Programs that produce and consume speak Kafka; `TopicView.kafka` says where. A key or a
+value is text; bytes that are not UTF-8 are `…_base64`, as in `messages.py`.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.wire.messages import Base64
+from penstock.wire.queues import Seconds
+
+RECORDS_MAX = 1_000
+PARTITIONS_MAX = 1_000
+
+TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
+GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
+Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+
+
+class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """What can be set for a topic. What is left out keeps its value, or has its default in a new topic."""
+
+    partitions: Annotated[
+        Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | UnsetType,
+        Meta(description="How many parts it has; there can be more later, never fewer. Default 1."),
+    ] = UNSET
+    retention_s: Annotated[
+        Seconds | UnsetType | None, Meta(description="How long a record is kept; null for ever. Default 7 days.")
+    ] = UNSET
+    retention_bytes: Annotated[
+        Annotated[int, Meta(ge=1)] | UnsetType | None, Meta(description="What a partition may take; null is no bound.")
+    ] = UNSET
+    segment_bytes: Annotated[
+        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="A partition is let go of in parts of this size.")
+    ] = UNSET
+    max_message_bytes: Annotated[
+        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="The largest batch of records that is taken.")
+    ] = UNSET
+    cleanup: Annotated[
+        Literal["delete", "compact", "compact,delete"] | UnsetType,
+        Meta(description="Whether old records go, or of each key all but the last, or both."),
+    ] = UNSET
+
+
+class CreateTopic(TopicSettings, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """A topic to be made."""
+
+    topic_name: TopicName
+
+
+class PartitionView(Struct):
+    partition: int
+    start_offset: int
+    high_watermark: Annotated[int, Meta(description="The offset that the next record to be read will have.")]
+    size_bytes: int
+
+
+class TopicView(Struct, kw_only=True):
+    """A topic as it is now."""
+
+    topic_name: str
+    topic_id: str
+    partition_count: int
+    retention_s: float | None
+    retention_bytes: int | None
+    segment_bytes: int
+    max_message_bytes: int
+    cleanup: str
+    record_count: Annotated[int, Meta(description="From the first offset to the last; compaction leaves fewer.")]
+    size_bytes: int
+    kafka: Annotated[str | None, Meta(description="Where Kafka's clients connect to, host:port; null if nowhere.")]
+    partitions: list[PartitionView]
+
+
+class TopicRow(Struct):
+    topic_name: str
+    partition_count: int
+    record_count: int
+    size_bytes: int
+
+
+class TopicList(Struct):
+    topics: list[TopicRow]
+    next: str | None = None
+
+
+class TopicDeleted(Struct):
+    topic_name: str
+
+
+class NewRecord(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """A record to be produced. Without a partition its key chooses one, as Kafka's clients do, or chance."""
+
+    value: str | UnsetType | None = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+    key: str | UnsetType | None = UNSET
+    key_base64: Base64 | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    partition: Partition | UnsetType = UNSET
+
+
+class NewRecords(Struct, forbid_unknown_fields=True):
+    records: Annotated[list[NewRecord], Meta(min_length=1, max_length=RECORDS_MAX)]
+
+
+class ProducedRecord(Struct):
+    partition: int
+    offset: int
+
+
+class Produced(Struct):
+    """Where the records are, in the order in which they were given."""
+
+    records: list[ProducedRecord]
+
+
+class RecordView(Struct, omit_defaults=True, kw_only=True):
+    partition: int
+    offset: int
+    timestamp: str
+    value: str | None = None
+    value_base64: str | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    headers: dict[str, str] = {}
+
+
+class RecordPage(Struct):
+    """Records of one partition; `next` is the offset to go on from."""
+
+    records: list[RecordView]
+    next: int
+    start_offset: int
+    high_watermark: int
+
+
+class Assigned(Struct):
+    topic_name: str
+    partition: int
+
+
+class MemberView(Struct):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assigned: list[Assigned]
+
+
+class LagRow(Struct):
+    """How far a group has come in one partition; null where it has committed nothing."""
+
+    topic_name: str
+    partition: int
+    committed: int | None
+    start_offset: int
+    high_watermark: int
+    lag: int | None
+    member_id: str | None = None
+
+
+class GroupView(Struct, kw_only=True):
+    group_name: str
+    state: str
+    protocol: str
+    generation: int
+    lag: Annotated[int, Meta(description="Records that are still to be read, in all partitions.")]
+    members: list[MemberView]
+    partitions: list[LagRow]
+
+
+class GroupRow(Struct):
+    group_name: str
+    state: str
+    member_count: int
+    lag: int
+
+
+class GroupList(Struct):
+    groups: list[GroupRow]
+    next: str | None = None
+
+
+class GroupDeleted(Struct):
+    group_name: str

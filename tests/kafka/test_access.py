@@ -1,0 +1,160 @@
+"""Keys, roles and TLS for Kafka clients: the same keys as for REST, by SASL."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.api.kafka.wire.versions import Api
+from penstock.broker.access import Grant, Role
+from penstock.broker.keys import create_key, revoke_key
+from tests.kafka.brokers import Broker, RawClient, request
+from tests.kafka.librdkafka import WAIT_S, admin, create, produce_all, producer, read_topic
+
+OPENSSL = shutil.which("openssl")
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """Return the files of a certificate for this machine, which vouches for itself, and of its key."""
+    if OPENSSL is None:
+        pytest.skip("certificates are made by openssl")
+    made = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    names = str(folder / "cert.pem"), str(folder / "key.pem")
+    here = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", names[0], "-keyout", names[1]]
+    subprocess.run([OPENSSL, "req", "-x509", *made, *here], check=True, capture_output=True)
+    return names
+
+
+class Locked:
+    """A server with TLS and three keys."""
+
+    def __init__(self, broker: Broker, keys: Path, authority: str) -> None:
+        self.broker = broker
+        self.path = keys
+        self._authority = authority
+        self.made = {
+            name: create_key(keys, name, grants, queues_max=None, created_at="2026-01-01T00:00:00Z")
+            for name, grants in GRANTS.items()
+        }
+
+    def login(self, name: str, **more: Any) -> dict[str, Any]:
+        _, text = self.made[name]
+        usual = {"sasl_mechanism": "PLAIN", "sasl_username": name, "sasl_password": text}
+        return {"security_protocol": "SASL_SSL", "ssl_ca_location": self._authority, **usual, **more}
+
+
+GRANTS = {
+    "boss": [Grant(Role.ADMIN, "*")],
+    "writer": [Grant(Role.WRITE, "open-*")],
+    "reader": [Grant(Role.READ, "*")],
+}
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+    folder = tmp_path_factory.mktemp("locked")
+    made = certificate(folder)
+    (folder / "data").mkdir()
+    broker = Broker(folder / "data", "--tls-cert", made[0], "--tls-key", made[1])
+    found = Locked(broker, folder / "data" / "keys.json", made[0])
+    with broker:
+        yield found
+
+
+def error_of(call: Any) -> int:
+    with pytest.raises(KafkaException) as caught:
+        call()
+    return int(caught.value.args[0].code())
+
+
+def test_a_client_with_a_key_may_do_what_its_role_allows(locked: Locked, topic: str) -> None:
+    servers = locked.broker.servers
+    create(servers, f"open-{topic}", login=locked.login("boss"))
+    assert produce_all(producer(servers, **locked.login("writer")), f"open-{topic}", [b"mine"]) == [0]
+    assert [each.value() for each in read_topic(servers, f"open-{topic}", 1, **locked.login("reader"))] == [b"mine"]
+
+
+@pytest.mark.parametrize("user", ["name", "id"])
+def test_a_client_proves_its_key_without_saying_it(locked: Locked, user: str) -> None:
+    name = "reader" if user == "name" else locked.made["reader"][0].id
+    settings = locked.login("reader", sasl_mechanism="SCRAM-SHA-256", sasl_username=name)
+    made = admin(locked.broker.servers, **settings)
+    assert made.list_topics(timeout=WAIT_S).cluster_id == "penstock"
+
+
+def test_a_client_may_not_do_what_its_role_does_not_allow(locked: Locked, topic: str) -> None:
+    servers = locked.broker.servers
+    create(servers, topic, login=locked.login("boss"))
+    errors: list[Any] = []
+    made = producer(servers, **locked.login("reader"))
+    made.produce(topic, b"no", on_delivery=lambda error, _: errors.append(error and error.code()))
+    assert made.flush(WAIT_S) == 0
+    assert errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    assert error_of(lambda: create(servers, "other", login=locked.login("writer"))) == 29
+    assert topic not in admin(servers, **locked.login("writer")).list_topics(timeout=WAIT_S).topics
+
+
+def ask_for_ever(client: Any) -> None:
+    while True:
+        client.list_topics(timeout=0.5)
+
+
+def test_a_wrong_key_or_user_is_refused_and_told_so(locked: Locked) -> None:
+    wrong = {"sasl_password": "pk_000000000000_" + "x" * 43}
+    for more in (wrong, {"sasl_username": "somebody"}, {**wrong, "sasl_mechanism": "SCRAM-SHA-256"}):
+        errors: list[int] = []
+        settings = locked.login("boss", log_connection_close=False, **more)
+        made = admin(locked.broker.servers, error_cb=lambda error, seen=errors: seen.append(error.code()), **settings)
+        with pytest.raises(KafkaException):
+            made.list_topics(timeout=1)
+        made.poll(0)
+        assert KafkaError._AUTHENTICATION in errors
+
+
+def test_a_revoked_key_is_cut_off_at_its_next_request(locked: Locked) -> None:
+    key, _ = create_key(
+        locked.path, "guest", [Grant(Role.READ, "*")], queues_max=None, created_at="2026-01-01T00:00:00Z"
+    )
+    locked.made["guest"] = (key, _)
+    settings = locked.login("guest", log_connection_close=False, sasl_username=key.id)
+    made = None
+    for _attempt in range(5):
+        # The server looks at its keys every second.
+        made = admin(locked.broker.servers, **settings)
+        try:
+            made.list_topics(timeout=1.5)
+            break
+        except KafkaException:
+            made = None
+    assert made is not None
+    revoke_key(locked.path, key.id)
+    with pytest.raises(KafkaException):
+        ask_for_ever(made)
+
+
+def test_a_stranger_is_told_versions_and_nothing_else(tmp_path: Path) -> None:
+    keys = tmp_path / "data" / "keys.json"
+    create_key(keys, "only", GRANTS["boss"], queues_max=None, created_at="2026-01-01T00:00:00Z")
+    with Broker(tmp_path / "data") as broker:
+        with RawClient((broker.host, broker.port)) as client:
+            assert client.ask(request(Api.API_VERSIONS, 0)).error_code == 0
+            assert client.ask(request(Api.SASL_HANDSHAKE, 1, mechanism="GSSAPI")).error_code == 33
+            client.send(request(Api.METADATA, 1, topics=None))
+            assert client.is_closed()
+        with RawClient((broker.host, broker.port)) as client:
+            client.socket.sendall((1_000_000).to_bytes(4, "big"))
+            assert client.is_closed()

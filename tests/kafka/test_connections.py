@@ -1,0 +1,260 @@
+"""One connection: the order of answers, what overlaps, deadlines, limits, and the end of the server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from penstock.api.kafka.connection import Connection, Parts, Shared
+from penstock.api.kafka.limits import Limits
+from penstock.api.kafka.listener import Listener, listening
+from penstock.api.kafka.wire.fields import Malformed
+from penstock.api.kafka.wire.headers import Header
+from penstock.api.kafka.wire.versions import Api
+from penstock.listening.sockets import bind
+from penstock.telemetry import Note
+
+pytestmark = pytest.mark.real_time
+WAIT_S = 10.0
+
+
+class Talk:
+    """Answers each request with its body, when it is let."""
+
+    def __init__(self, stage: "Stage") -> None:
+        self._stage = stage
+
+    @property
+    def is_stranger(self) -> bool:
+        return self._stage.is_stranger
+
+    async def answer(self, header: Header, frame: memoryview) -> Parts | None:
+        body = bytes(frame[header.body :])
+        self._stage.begun.append(body)
+        self._stage.changed.set()
+        if body == b"bad":
+            raise Malformed("bad")
+        if body == b"mistake":
+            raise KeyError("ours")
+        if body == b"silent":
+            return None
+        if body.startswith(b"wait"):
+            await self._stage.gate.wait()
+        return [bytes(2_000_000)] if body == b"large" else [b"<", body, b">"]
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.begun: list[bytes] = []
+        self.changed = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.notes: list[tuple[Note, dict[str, object]]] = []
+        self.is_stranger = False
+        self.listener: Listener
+        self.address: tuple[str, int]
+
+    def note(self, note: Note, /, **fields: object) -> None:
+        self.notes.append((note, fields))
+
+    async def until_begun(self, count: int) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while len(self.begun) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, body: bytes, key: int = Api.HEARTBEAT, correlation: int = 1) -> None:
+        frame = key.to_bytes(2, "big") + b"\0\3" + correlation.to_bytes(4, "big") + b"\xff\xff" + body
+        self.writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    async def answer(self) -> bytes:
+        """Return the body of the next answer."""
+        async with asyncio.timeout(WAIT_S):
+            size = int.from_bytes(await self.reader.readexactly(4), "big")
+            return (await self.reader.readexactly(size))[4:]
+
+    async def is_closed(self) -> bool:
+        async with asyncio.timeout(WAIT_S):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+
+@asynccontextmanager
+async def staged(**limits: Any) -> AsyncIterator[Stage]:
+    stage = Stage()
+
+    def converse(_connection: Connection) -> Talk:
+        return Talk(stage)
+
+    shared = Shared(converse, Limits(**{"sweep_s": 0.02, "farewell_s": 0.2, **limits}), stage.note)
+    doors = bind("127.0.0.1", 0)
+    stage.address = doors[0].getsockname()[:2]
+    async with listening(doors, shared, None) as stage.listener:
+        yield stage
+
+
+@asynccontextmanager
+async def connected(stage: Stage) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection(*stage.address)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+
+
+async def test_a_request_begins_when_the_one_before_it_is_answered() -> None:
+    async with staged() as stage, connected(stage) as client:
+        for body in (b"wait 1", b"2", b"3"):
+            client.send(body)
+        await stage.until_begun(1)
+        await asyncio.sleep(0.02)
+        assert stage.begun == [b"wait 1"]
+        stage.gate.set()
+        assert [await client.answer() for _ in range(3)] == [b"<wait 1>", b"<2>", b"<3>"]
+
+
+async def test_produce_requests_overlap_and_are_answered_in_order() -> None:
+    async with staged() as stage, connected(stage) as client:
+        for body in (b"wait 1", b"2", b"silent", b"4"):
+            client.send(body, Api.PRODUCE)
+        client.send(b"after")
+        await stage.until_begun(4)
+        assert stage.begun == [b"wait 1", b"2", b"silent", b"4"]
+        stage.gate.set()
+        assert [await client.answer() for _ in range(4)] == [b"<wait 1>", b"<2>", b"<4>", b"<after>"]
+
+
+async def test_no_more_produce_requests_overlap_than_may() -> None:
+    async with staged(overlapping_max=2) as stage, connected(stage) as client:
+        for number in range(5):
+            client.send(b"wait %d" % number, Api.PRODUCE)
+        await stage.until_begun(2)
+        await asyncio.sleep(0.02)
+        assert len(stage.begun) == 2
+        stage.gate.set()
+        assert [await client.answer() for _ in range(5)] == [b"<wait %d>" % number for number in range(5)]
+
+
+async def test_what_cannot_be_understood_ends_a_connection_after_the_answers_before_it() -> None:
+    async with staged() as stage, connected(stage) as client:
+        client.send(b"wait 1")
+        client.writer.write(b"\0\0\0\2\xff\xff")
+        client.send(b"never")
+        await stage.until_begun(1)
+        stage.gate.set()
+        assert await client.answer() == b"<wait 1>"
+        assert await client.is_closed()
+        assert stage.begun == [b"wait 1"]
+
+
+@pytest.mark.parametrize("body", [b"bad", b"mistake"])
+async def test_a_request_that_fails_ends_its_connection_and_a_mistake_is_noted(body: bytes) -> None:
+    async with staged() as stage, connected(stage) as client, connected(stage) as other:
+        client.send(body)
+        assert await client.is_closed()
+        other.send(b"fine")
+        assert await other.answer() == b"<fine>"
+        assert [note.name for note, _ in stage.notes] == (["kafka.failed"] if body == b"mistake" else [])
+
+
+async def test_nothing_is_read_while_many_requests_wait() -> None:
+    async with staged(pipelined_max=3) as stage, connected(stage) as client:
+        client.send(b"wait 1")
+        for _ in range(200):
+            client.send(bytes(60_000))
+        await stage.until_begun(1)
+        await asyncio.sleep(0.05)
+        (connection,) = stage.listener.shared.connections
+        # The last one arrived with what was read before it was known that it is too many.
+        assert len(connection._waiting) <= 4
+        stage.gate.set()
+        for _ in range(201):
+            await client.answer()
+
+
+async def test_what_all_connections_hold_together_is_bounded() -> None:
+    async with staged(held_bytes_max=100_000) as stage, connected(stage) as first, connected(stage) as second:
+        for client in (first, second):
+            for _ in range(30):
+                client.send(b"wait" + bytes(60_000))
+        await stage.until_begun(1)
+        await asyncio.sleep(0.05)
+        assert stage.listener.shared.held_bytes < 500_000
+        stage.gate.set()
+        for client in (first, second):
+            for _ in range(30):
+                await client.answer()
+        assert stage.listener.shared.held_bytes == 0
+
+
+@pytest.mark.parametrize("limit", ["first_request_s", "idle_s", "arriving_s"])
+async def test_a_connection_that_keeps_the_server_waiting_is_closed(limit: str) -> None:
+    async with staged(**{limit: 0.05}) as stage, connected(stage) as client:
+        if limit != "first_request_s":
+            client.send(b"one")
+            assert await client.answer() == b"<one>"
+        if limit == "arriving_s":
+            client.writer.write(b"\0\0\0\x40half of it")
+        assert await client.is_closed()
+
+
+async def test_a_stranger_has_to_say_in_time_who_it_is() -> None:
+    async with staged(first_request_s=0.1) as stage:
+        stage.is_stranger = True
+        async with connected(stage) as client:
+            client.send(b"one")
+            assert await client.answer() == b"<one>"
+            assert await client.is_closed()
+
+
+async def test_a_client_that_does_not_read_its_answers_is_dropped() -> None:
+    async with staged(answer_s=0.05) as stage, connected(stage) as client:
+        for _ in range(20):
+            client.send(b"large")
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        gone = asyncio.Event()
+        stage.listener.shared.emptied = gone.set
+        await asyncio.wait_for(gone.wait(), WAIT_S)
+        assert len(stage.begun) < 20
+        assert stage.listener.shared.timed_out == 1
+
+
+async def test_connections_beyond_the_limit_are_turned_away() -> None:
+    async with staged(connections_max=1) as stage, connected(stage) as client:
+        client.send(b"one")
+        await client.answer()
+        async with connected(stage) as other:
+            assert await other.is_closed()
+        client.send(b"two")
+        assert await client.answer() == b"<two>"
+        assert stage.listener.shared.turned_away == 1
+
+
+async def test_a_server_that_stops_finishes_what_changes_something_and_cuts_waits_short() -> None:
+    async with staged() as stage, connected(stage) as producer, connected(stage) as fetcher, connected(stage) as idle:
+        producer.send(b"wait 1", Api.PRODUCE)
+        fetcher.writer.write(b"\0\0\0\x0e\0\1\0\4\0\0\0\1\xff\xffwait")
+        await stage.until_begun(2)
+        draining = asyncio.gather(stage.listener.drain(WAIT_S), return_exceptions=False)
+        assert await fetcher.is_closed()
+        assert await idle.is_closed()
+        stage.gate.set()
+        assert await producer.answer() == b"<wait 1>"
+        assert await producer.is_closed()
+        assert [*await draining] == [0]
+
+
+async def test_a_server_in_a_hurry_says_how_many_requests_it_cut_off() -> None:
+    async with staged() as stage, connected(stage) as producer:
+        producer.send(b"wait 1", Api.PRODUCE)
+        await stage.until_begun(1)
+        assert await stage.listener.drain(0.05) == 1
+        assert await producer.is_closed()

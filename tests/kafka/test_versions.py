@@ -1,0 +1,63 @@
+"""Every version that ApiVersions names is answered, whatever is in the request; every other one ends the connection."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock.api.kafka.wire.versions import OFFERED, Api
+from tests.kafka.brokers import Broker, RawClient, request
+from tests.kafka.messages import decoded, request_type, response_type, some_messages
+
+
+def some_requests(key: int, version: int) -> list[Any]:
+    """Return requests with anything in them, but none that waits for minutes, or for which there is no answer."""
+    found = some_messages(request_type(key, version), 3)
+    if key == Api.PRODUCE:
+        found = [replace(each, acks=-1) for each in found]
+    if key == Api.FETCH:
+        found = [replace(each, max_wait=timedelta(0)) for each in found]
+    if key == Api.JOIN_GROUP:
+        found = [replace(each, member_id="nobody") for each in found]
+    return found
+
+
+@pytest.mark.parametrize("key", OFFERED)
+def test_every_version_that_is_offered_is_answered(broker: Broker, key: int) -> None:
+    for version in range(OFFERED[key].least, OFFERED[key].most + 1):
+        with RawClient((broker.host, broker.port)) as client:
+            for each in some_requests(key, version):
+                client.ask(each)
+                if key == Api.SASL_AUTHENTICATE:
+                    break
+
+
+def test_the_versions_that_are_offered_are_those_of_the_table(raw: RawClient) -> None:
+    found = raw.ask(request(Api.API_VERSIONS, 3, client_software_name="test", client_software_version="1"))
+    said = {each.api_key: (each.min_version, each.max_version) for each in found.api_keys}
+    assert said == {key: (offer.least, offer.most) for key, offer in OFFERED.items()}
+    transactions = {24, 25, 26, 27, 28}
+    assert not transactions & set(said)
+
+
+def test_a_client_of_the_future_learns_which_versions_there_are(raw: RawClient) -> None:
+    correlation = raw.send(
+        request(Api.API_VERSIONS, 4, client_software_name="a", client_software_version="b"), version=77
+    )
+    frame = raw.frame()
+    assert int.from_bytes(frame[:4], "big") == correlation
+    found = decoded(response_type(Api.API_VERSIONS, 0), frame[4:])
+    assert found.error_code == 35
+    assert len(found.api_keys) == len(OFFERED)
+    # And it goes on, on the same connection.
+    assert raw.ask(request(Api.API_VERSIONS, 0)).error_code == 0
+
+
+@pytest.mark.parametrize(("key", "version"), [(Api.PRODUCE, 2), (Api.METADATA, 99), (26, 0), (-1, 0), (999, 0)])
+def test_what_is_not_offered_ends_the_connection_and_nothing_else(broker: Broker, key: int, version: int) -> None:
+    with RawClient((broker.host, broker.port)) as client, RawClient((broker.host, broker.port)) as other:
+        head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big")
+        client.send_frame(head + b"\0\0\0\1\0\1x" + bytes(20))
+        assert client.is_closed()
+        assert other.ask(request(Api.API_VERSIONS, 0)).error_code == 0

@@ -1,0 +1,1 @@
+"""Topics and partitions: what is promised to producers and consumers."""

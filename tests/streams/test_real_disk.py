@@ -1,0 +1,63 @@
+"""The same on the machine's own disk, clock, threads and processes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.topics import FetchOne, Topics
+from penstock.runtime.system import halt, system_runtime
+from penstock.runtime.workers import ThreadWorkers
+from penstock.streams.settings import TopicSettings
+from penstock.streams.streams import StreamsSettings
+from tests.streams.small import CODECS, NEVER_MS, batch, look_after, read_all, values
+
+COMPACTED = TopicSettings(segment_bytes=20_000, is_compacted=True, is_deleted=False, dirty_percent_max=1)
+CALM = StreamsSettings(upkeep_ms=NEVER_MS, retention_check_ms=NEVER_MS)
+
+
+@pytest.mark.real_time
+async def test_a_compacted_topic_is_cleaned_by_a_process_of_its_own(tmp_path: Path) -> None:
+    async with ThreadWorkers(2, halt) as workers:
+        runtime = system_runtime(tmp_path, workers)
+        async with await Topics.open(runtime, "streams", CALM) as topics:
+            await topics.create("events", COMPACTED)
+            now_ms = runtime.clock.now_ms()
+            for number in range(200):
+                codec = sorted(CODECS)[number % len(CODECS)]
+                records = [(b"%d" % (each % 7), b"%d %d" % (number, each) * 20) for each in range(20)]
+                await topics.produce("events", 0, batch(*records, at_ms=now_ms, codec=codec))
+            partition = topics.find("events").partitions[0]
+            await partition.log.roll()
+            await look_after(topics)
+            assert sum(segment.size_bytes for segment in partition.log.segments) < 5_000
+            found = await read_all(topics)
+            assert {entry.key: entry.value for entry in found} == {
+                b"%d" % (each % 7): b"199 %d" % each * 20 for each in range(13, 20)
+            }
+            assert found[-1].offset == 3_999
+        async with await Topics.open(runtime, "streams", CALM) as topics:
+            assert await read_all(topics) == found
+
+
+@pytest.mark.real_time
+async def test_many_partitions_take_little_of_the_disk_and_few_files(tmp_path: Path) -> None:
+    async with ThreadWorkers(4, halt) as workers:
+        runtime = system_runtime(tmp_path, workers)
+        async with await Topics.open(runtime, "streams") as topics:
+            before = len(open_files())
+            await topics.create("events", TopicSettings(partitions=64))
+            sent = values(b"x", at_ms=runtime.clock.now_ms())
+            await asyncio.gather(*(topics.produce("events", each, sent) for each in range(64)))
+            wanted = [FetchOne("events", each, 0, 1_000) for each in range(64)]
+            assert all(one.batches for one in await topics.fetch(wanted, bytes_max=1 << 20))
+            assert len(open_files()) - before <= 2 * 64
+            assert taken_bytes(tmp_path) < 64 * 300_000
+
+
+def open_files() -> list[Path]:
+    return list(Path("/proc/self/fd").glob("*"))
+
+
+def taken_bytes(folder: Path) -> int:
+    return 512 * sum(path.stat().st_blocks for path in folder.rglob("*") if path.is_file())

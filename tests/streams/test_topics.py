@@ -1,0 +1,262 @@
+"""Topics are made, changed and deleted wholly, and what is told of them stays true."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.topics import Topics
+from penstock.log.interface import LogFull
+from penstock.log.recovery import LogCorrupted
+from penstock.runtime.interface import FolderTaken, Runtime
+from penstock.streams.settings import BadTopicSettings, TopicSettings
+from penstock.streams.topic import (
+    BadTopicName,
+    PartitionNotFound,
+    PartitionsCannotShrink,
+    TooManyPartitions,
+    TopicExists,
+    TopicNotFound,
+    check_topic_name,
+)
+from tests.simulation.disk import SimDisk
+from tests.simulation.world import Died, Machine
+from tests.streams.small import FOLDER, SMALL, TINY, bodies, running, values
+
+
+async def test_a_topic_is_found_by_its_name_and_by_its_id_after_a_restart(machine: Machine) -> None:
+    settings = TopicSettings(partitions=3, retention_ms=None, is_compacted=True, message_bytes_max=500)
+    async with running(machine) as topics:
+        made = await topics.create("events", settings)
+        assert len(made.id) == 16
+
+    async with running(machine) as topics:
+        found = topics.find("events")
+        assert (found.name, found.id, found.settings) == ("events", made.id, settings)
+        assert len(found.partitions) == 3
+        assert topics.find_by_id(made.id) is found
+        assert topics.list() == [found]
+
+
+async def test_a_topic_that_is_not_there_is_not_found(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", TINY)
+        with pytest.raises(TopicNotFound):
+            topics.find("other")
+        with pytest.raises(TopicNotFound):
+            topics.find_by_id(bytes(16))
+        with pytest.raises(PartitionNotFound):
+            await topics.produce("events", 1, values(b"x"))
+        with pytest.raises(PartitionNotFound):
+            topics.latest("events", -1)
+
+
+async def test_two_topics_cannot_have_names_that_metrics_cannot_tell_apart(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("my.events", TINY)
+        with pytest.raises(TopicExists):
+            await topics.create("my.events", TINY)
+        with pytest.raises(TopicExists):
+            topics.check_create("my_events")
+        topics.check_create("myevents")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "a\0", "x" * 250, "../../etc"])
+async def test_a_name_that_could_be_a_path_is_no_topic_name(name: str, machine: Machine) -> None:
+    async with running(machine) as topics:
+        with pytest.raises(BadTopicName):
+            await topics.create(name, TINY)
+
+
+@given(st.text(alphabet="abZ09._-/\\ \0\né", max_size=300))
+def test_no_allowed_name_can_leave_its_folder(name: str) -> None:
+    try:
+        check_topic_name(name)
+    except BadTopicName:
+        return
+    assert name.isascii()
+    assert not set(name) & set("/\\\0 \n")
+    assert name.strip(".")
+
+
+async def test_the_id_of_a_deleted_topic_is_never_used_again(machine: Machine) -> None:
+    seen: set[bytes] = set()
+    numbers: set[int] = set()
+    for _ in range(3):
+        async with running(machine) as topics:
+            for _ in range(3):
+                made = await topics.create("events", TINY)
+                await topics.produce("events", 0, values(b"old"))
+                seen.add(made.id)
+                numbers.add(made.number)
+                await topics.delete("events")
+    assert (len(seen), len(numbers)) == (9, 9)
+
+
+async def test_a_topic_made_again_has_none_of_the_records_of_the_first(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", TINY)
+        await topics.produce("events", 0, values(b"old"))
+        await topics.delete("events")
+        with pytest.raises(TopicNotFound):
+            await topics.produce("events", 0, values(b"lost"))
+        await topics.create("events", TINY)
+        assert await bodies(topics) == []
+        assert len(machine.disk.names(f"{FOLDER}/partitions")) == 1
+
+
+async def test_partitions_can_be_added_and_not_taken_away(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", replace(TINY, partitions=2))
+        await topics.produce("events", 1, values(b"kept"))
+        await topics.grow("events", 4)
+        await topics.produce("events", 3, values(b"new"))
+        for fewer in (4, 1):
+            with pytest.raises(PartitionsCannotShrink):
+                await topics.grow("events", fewer)
+        with pytest.raises(BadTopicSettings):
+            await topics.grow("events", 1_001)
+
+    async with running(machine) as topics:
+        assert topics.find("events").settings.partitions == 4
+        assert await bodies(topics, partition=1) == [b"kept"]
+        assert await bodies(topics, partition=3) == [b"new"]
+
+
+async def test_there_is_a_limit_to_all_partitions_together(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.streams.streams.PARTITIONS_MAX", 3)
+    async with running(machine) as topics:
+        await topics.create("events", replace(TINY, partitions=2))
+        with pytest.raises(TooManyPartitions):
+            await topics.create("other", replace(TINY, partitions=2))
+        with pytest.raises(TooManyPartitions):
+            await topics.grow("events", 4)
+        assert [topic.name for topic in topics.list()] == ["events"]
+
+
+async def test_changed_settings_are_there_after_a_restart_and_count_at_once(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", TopicSettings())
+        await topics.change("events", replace(TINY, message_bytes_max=200))
+        for number in range(20):
+            await topics.produce("events", 0, values(b"%d" % number + bytes(60)))
+        assert len(topics.find("events").partitions[0].log.segments) > 1
+        with pytest.raises(BadTopicSettings):
+            await topics.change("events", TopicSettings(partitions=2))
+        with pytest.raises(TopicNotFound):
+            await topics.change("other", TINY)
+    async with running(machine) as topics:
+        assert topics.find("events").settings.message_bytes_max == 200
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partitions": 0},
+        {"partitions": 1_001},
+        {"segment_bytes": 10},
+        {"message_bytes_max": 17 * 1024 * 1024},
+        {"retention_ms": -1},
+        {"unpacked_bytes_max": 1 << 40},
+        {"is_deleted": False},
+    ],
+    ids=str,
+)
+def test_settings_out_of_bounds_are_refused_and_named(wrong: dict[str, int]) -> None:
+    with pytest.raises(BadTopicSettings) as refused:
+        TopicSettings(**wrong)  # type: ignore[arg-type]
+    assert refused.value.field == next(iter(wrong))
+
+
+async def test_a_folder_belongs_to_one_process_at_a_time(machine: Machine) -> None:
+    async with running(machine):
+        assert machine.runtime is not None
+        with pytest.raises(FolderTaken):
+            await Topics.open(machine.runtime, FOLDER, SMALL)
+
+
+async def test_a_partition_that_is_gone_from_the_disk_is_damage_and_no_empty_topic(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", TINY)
+        await topics.produce("events", 0, values(b"kept"))
+    folder = f"{FOLDER}/partitions/1-0"
+    for name in machine.disk.names(folder):
+        machine.disk.remove(f"{folder}/{name}")
+    with pytest.raises(LogCorrupted, match="1-0"):
+        async with running(machine):
+            pass
+    machine.kill()
+
+
+async def test_the_catalog_stays_short_however_often_topics_change(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("kept", TINY)
+        for number in range(60):
+            await topics.create(f"passing-{number}", TINY)
+            await topics.delete(f"passing-{number}")
+        names = machine.disk.names(f"{FOLDER}/catalog")
+        assert sum(name.endswith(".log") for name in names) <= 3
+    async with running(machine) as topics:
+        assert [topic.name for topic in topics.list()] == ["kept"]
+        assert (await topics.create("next", TINY)).number == 62
+
+
+async def test_no_producer_id_is_given_twice_whatever_happens(machine: Machine) -> None:
+    seen: list[int] = []
+    for _ in range(3):
+        async with running(machine) as topics:
+            seen += [(await topics.new_producer())[0] for _ in range(1_100)]
+    assert len(set(seen)) == 3_300
+    assert min(seen) > 0
+
+
+async def test_a_full_disk_refuses_a_topic_and_leaves_nothing_of_it() -> None:
+    machine = Machine(disk=SimDisk(capacity_bytes=1_500_000))
+    async with running(machine) as topics:
+        await topics.create("events", TINY)
+        with pytest.raises(LogFull):
+            await topics.create("large", replace(TINY, partitions=100))
+        with pytest.raises(LogFull):
+            await topics.grow("events", 100)
+        assert [topic.name for topic in topics.list()] == ["events"]
+        assert len(topics.find("events").partitions) == 1
+        assert machine.disk.names(f"{FOLDER}/partitions") == ["1-0"]
+        await topics.produce("events", 0, values(b"still"))
+        await topics.delete("events")
+
+
+async def test_a_disk_that_fails_stops_the_process_before_anyone_is_told(machine: Machine) -> None:
+    told: list[bytes] = []
+
+    async def live(runtime: Runtime) -> None:
+        topics = await Topics.open(runtime, FOLDER, SMALL)
+        await topics.create("events", TINY)
+        await topics.produce("events", 0, values(b"good"))
+        told.append(b"good")
+        machine.disk.fail_sync_after = 0
+        await topics.produce("events", 0, values(b"bad"))
+        told.append(b"bad")
+
+    with pytest.raises(Died):
+        await machine.run(live(machine.start()))
+    machine.power_cut(lambda _path, _page: False)
+    assert told == [b"good"]
+    async with running(machine) as topics:
+        assert await bodies(topics) == told
+
+
+async def test_whoever_asks_for_a_topic_and_goes_gets_it_wholly_or_not(machine: Machine) -> None:
+    async with running(machine) as topics:
+        for turn in range(12):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(topics.create(f"t{turn}", replace(TINY, partitions=2)), turn / 1_000)
+        await topics.create("last", TINY)
+        there = topics.list()
+        assert all(len(topic.partitions) == topic.settings.partitions for topic in there)
+        folders = machine.disk.names(f"{FOLDER}/partitions")
+        assert len(folders) == sum(len(topic.partitions) for topic in there)
+    async with running(machine) as topics:
+        assert [topic.name for topic in topics.list()] == [topic.name for topic in there]
