@@ -197,8 +197,7 @@ async def run(
     keys = Keys(settings.keys_path)
     check_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
-    doors = bind(settings.host, settings.port)
-    kafka_doors = _bind_kafka(settings)
+    doors, kafka_doors = _bind(settings)
     address = address_of(doors[0], has_tls=settings.has_tls)
     kafka = address_of(kafka_doors[0], has_tls=False).removeprefix("http://") if kafka_doors else None
     health = Health()
@@ -221,17 +220,21 @@ async def run(
         write_note(SERVER_STOPPED)
 
 
-def _bind_kafka(settings: ServerSettings) -> list[socket.socket]:
+def _bind(settings: ServerSettings) -> tuple[list[socket.socket], list[socket.socket]]:
+    """Bind the doors for HTTP, and those for Kafka; both, or neither."""
+    doors = bind(settings.host, settings.port)
     if not settings.kafka:
-        return []
+        return doors, []
     try:
-        return bind(settings.host, settings.kafka_port)
+        return doors, bind(settings.host, settings.kafka_port)
     except CannotListen as error:
         # Nobody has asked for this very port, and queues are served all the same.
-        if settings.kafka_port != KAFKA_PORT:
-            raise
-        write_note(SERVER_WITHOUT_KAFKA, reason=error)
-        return []
+        if settings.kafka_port == KAFKA_PORT:
+            write_note(SERVER_WITHOUT_KAFKA, reason=error)
+            return doors, []
+        for door in doors:
+            door.close()
+        raise
 
 
 @asynccontextmanager

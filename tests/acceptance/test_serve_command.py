@@ -118,7 +118,7 @@ def test_damaged_keys_keep_a_server_from_starting(tmp_path: Path) -> None:
     assert "keys.json is not a file of keys" in refused.stderr
 
 
-@pytest.mark.parametrize("words", [("--store", "postgresql://localhost/x"), ("--shards", "0"), ("--tls-cert", "x")])
+@pytest.mark.parametrize("words", [("--store", "mysql://localhost/x"), ("--shards", "0"), ("--tls-cert", "x")])
 def test_a_setting_that_cannot_be_keeps_a_server_from_starting(tmp_path: Path, words: tuple[str, ...]) -> None:
     refused = refused_start("--data", tmp_path / "data", *words)
     assert refused.returncode == 78

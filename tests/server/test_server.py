@@ -97,6 +97,21 @@ def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(tmp_path: Path) -
     assert not (tmp_path / "data").exists()
 
 
+def test_a_default_port_for_kafka_that_is_taken_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        settings = on_any_port(tmp_path, kafka_port=port)
+        with pytest.raises(CannotListen, match=f"port {port}"), server(settings, has_kafka=True):
+            pass
+        monkeypatch.setattr("penstock.server.KAFKA_PORT", port)
+        with server(settings, has_kafka=True) as running, running.client() as client:
+            assert client.ask("GET", "/health/ready").status == 200
+            assert client.ask("GET", "/api/topics").status == 200
+    assert "server.without_kafka" in caplog.text
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may listen on any port")
 def test_a_port_that_is_not_permitted_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(CannotListen, match=r"not permitted.*--port 8080"):
