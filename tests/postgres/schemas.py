@@ -45,6 +45,8 @@ def empty_schema() -> PostgresSettings:
         for (lane,) in lanes:
             connection.execute(f"DROP SEQUENCE {lane}".encode())
         connection.execute("DELETE FROM penstock.queue")
+        # Numbers begin anew, so that ids can be foretold.
+        connection.execute("ALTER SEQUENCE penstock.queue_number RESTART")
         connection.execute("UPDATE penstock.moment SET at_ms = 0, period_began_at_ms = 0")
     return settings
 

@@ -70,9 +70,9 @@ class Burying:
                 "advance", known.number, now_ms, from_ms, settings.deliveries_max, known.aging_ms, settings.is_fifo,
                 ADVANCE_MOST,
             )  # fmt: skip
-            known.asked(now_ms, next_ms)
+            known.asked(now_ms, next_ms, has_spent=has_spent)
             if next_ms is None or next_ms > now_ms:
-                return bool(has_spent)
+                return known.has_spent
 
     async def bury(self, known: KnownQueue) -> int:
         """Move some spent messages to the dead letters, and return how many went."""

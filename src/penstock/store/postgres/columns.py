@@ -116,7 +116,8 @@ def texts(values: Sequence[str]) -> Texts:
 
 
 def _or_null(make: Callable[[Any], object]) -> Callable[[Any], object]:
-    return lambda value: None if value is None else make(value)
+    """Send None as NULL, and as it is what was made before: a column that does not change is made once."""
+    return lambda value: value if value is None or isinstance(value, Column) else make(value)
 
 
 # How a value is sent, by the type that a function of ours declares.

@@ -12,8 +12,7 @@ Laws of this file
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -68,10 +67,20 @@ class PostgresSettings:
             raise ValueError(f"connections_max is {self.connections_max}; it is at least 1")
 
 
+class Session:
+    """A connection, with the one cursor that all its statements use."""
+
+    __slots__ = ("connection", "cursor")
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+        self.cursor = connection.cursor(binary=True)
+
+
 class Database:
     def __init__(self, settings: PostgresSettings) -> None:
         self.settings = settings
-        self._free: list[AsyncConnection] = []
+        self._free: list[Session] = []
         self._places = asyncio.Semaphore(settings.connections_max)
         self._is_closed = False
 
@@ -90,24 +99,29 @@ class Database:
     async def close(self) -> None:
         self._is_closed = True
         while self._free:
-            await self._free.pop().close()
+            await self._free.pop().connection.close()
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection]:
-        """Lend a connection, which is free again afterwards."""
-        async with self._places:
-            connection = self._free.pop() if self._free else await self.connect()
-            try:
-                yield connection
-            finally:
-                await self._give_back(connection)
+    # Two methods rather than a context manager: they are on the way of every verb.
 
-    async def _give_back(self, connection: AsyncConnection) -> None:
-        is_idle = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
-        if is_idle and not self._is_closed:
-            self._free.append(connection)
-        else:
-            await connection.close()
+    async def borrow(self) -> Session:
+        """Return a connection that is nobody else's until it is given back."""
+        await self._places.acquire()
+        try:
+            return self._free.pop() if self._free else Session(await self.connect())
+        except BaseException:
+            self._places.release()
+            raise
+
+    async def give_back(self, session: Session) -> None:
+        connection = session.connection
+        try:
+            is_idle = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+            if is_idle and not self._is_closed:
+                self._free.append(session)
+            else:
+                await connection.close()
+        finally:
+            self._places.release()
 
     async def call(self, name: str, *values: Any) -> Any:
         """Call one of our functions and return the one row it answers with."""
@@ -153,32 +167,36 @@ class Database:
 
     async def _run(self, text: bytes, values: Arguments) -> list[Any]:
         for _ in range(_RETRIES_MAX):
+            session = await self.borrow()
             try:
-                async with self.connection() as connection:
-                    if self.settings.is_pooled:
-                        return await _execute_pooled(connection, text, values)
-                    return await _execute(connection, text, values)
+                if self.settings.is_pooled:
+                    return await _execute_pooled(session, text, values)
+                return await _execute(session, text, values)
             except _AGAIN as error:
                 again = error
+            finally:
+                await self.give_back(session)
         raise again
 
 
-async def _execute(connection: AsyncConnection, text: bytes, values: Arguments) -> list[Any]:
+async def _execute(session: Session, text: bytes, values: Arguments) -> list[Any]:
+    cursor = session.cursor
     try:
-        cursor = await connection.execute(text, values, binary=True)
+        await cursor.execute(text, values)
         return await cursor.fetchall()
     except psycopg.OperationalError as error:
-        if connection.closed:
+        if session.connection.closed:
             raise Lost(str(error)) from error
         raise
 
 
-async def _execute_pooled(connection: AsyncConnection, text: bytes, values: Arguments) -> list[Any]:
+async def _execute_pooled(session: Session, text: bytes, values: Arguments) -> list[Any]:
     """As `_execute`, on a connection that is somebody else's after the transaction."""
+    connection = session.connection
     try:
         async with connection.transaction():
             await connection.execute(_PLANS_HERE)
-            return await _execute(connection, text, values)
+            return await _execute(session, text, values)
     except psycopg.OperationalError as error:
         if connection.closed:
             raise Lost(str(error)) from error

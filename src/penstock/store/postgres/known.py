@@ -20,10 +20,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.core.fairness import Shares
+from penstock.core.limits import BODY_BYTES_MAX
 from penstock.core.meter import Meter
 from penstock.core.names import dead_letters_of
 from penstock.core.retry import backoff_ms
 from penstock.core.settings import TIERS, History, QueueSettings
+from penstock.store.postgres.columns import SENT_AS
 
 # How long what others do may go unseen.
 ASK_MS = 1_000
@@ -108,6 +110,9 @@ class KnownQueue:
         self.active: Sequence[int] = ()
         self.due_ms = 0
         self.asked_at_ms = 0
+        self.has_spent = False
+        # How large a message was at the last lease; until one is known, as large as may be.
+        self.mean_bytes = BODY_BYTES_MAX
         self.read(row)
 
     def read(self, row: QueueRow) -> None:
@@ -116,6 +121,7 @@ class KnownQueue:
         self.created_at_ms = row.created_at_ms
         self.settings = settings = QueueSettings.from_json(row.settings)
         self.aging_ms = list(settings.aging_ms)
+        self.aging_column = SENT_AS["bigint[]"](self.aging_ms)
         # How long a message rests at most after so many deliveries; beyond the last, as after the last.
         certain = replace(settings, has_jitter=False)
         self.rests_ms = [backoff_ms(certain, attempt, roll=0.0) for attempt in range(1, _ATTEMPTS + 1)]
@@ -143,8 +149,10 @@ class KnownQueue:
         """Something timed happens at this instant."""
         self.due_ms = min(self.due_ms, at_ms)
 
-    def asked(self, now_ms: int, next_ms: int | None) -> None:
+    def asked(self, now_ms: int, next_ms: int | None, *, has_spent: bool) -> None:
+        """Note what the database said about the time, and whether something waits to be buried."""
         self.asked_at_ms = now_ms
+        self.has_spent = has_spent
         self.due_ms = 2**62 if next_ms is None else next_ms
 
     def lapsed_from_ms(self, now_ms: int) -> int:
@@ -185,18 +193,18 @@ class Gate:
         self._is_shut = False
         self._changed = asyncio.Condition()
 
-    @asynccontextmanager
-    async def shared(self) -> AsyncIterator[None]:
+    # On the way of every verb, so no context manager.
+
+    async def enter(self) -> None:
         if self._is_shut:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._is_shut)
         self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if self._is_shut and not self._inside:
-                await self._tell()
+
+    async def leave(self) -> None:
+        self._inside -= 1
+        if self._is_shut and not self._inside:
+            await self._tell()
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:

@@ -14,6 +14,9 @@ from penstock.store.postgres.known import KnownQueue, rank
 # How many messages one call moves because of the time.
 ADVANCE_MOST = 2_000
 
+# A lease that is expected to be smaller than this takes a shorter way.
+_SMALL_BYTES = LEASE_BYTES_MAX // 4
+
 # From the number of a queue to its name, None if it is deleted.
 NameOf = Callable[[int], str | None]
 
@@ -70,9 +73,10 @@ async def lease(database: Database, known: KnownQueue, *, want: int, lease_ms: i
     known.are_groups_last = not known.are_groups_last
     try:
         row = await database.call(
-            "lease", known.number, known.version, now_ms, lease_ms, token, want, LEASE_BYTES_MAX, quotas,
+            "lease", known.number, known.version, now_ms, lease_ms, token, want, LEASE_BYTES_MAX,
+            want * known.mean_bytes <= _SMALL_BYTES, quotas,
             rank(shares), known.bounds.lowest, known.turns, not known.are_groups_last, settings.is_fifo,
-            known.is_due(now_ms), from_ms, settings.deliveries_max, known.aging_ms, ADVANCE_MOST,
+            known.is_due(now_ms), from_ms, settings.deliveries_max, known.aging_column, ADVANCE_MOST,
         )  # fmt: skip
     except BaseException:
         # What it had taken is back, below where the next one would begin to look.
@@ -89,11 +93,12 @@ def _learn(known: KnownQueue, found: Leased, now_ms: int) -> None:
     known.active = found.active
     known.turns = found.plain_turns
     if found.has_spent is not None:
-        known.asked(now_ms, found.next_ms)
+        known.asked(now_ms, found.next_ms, has_spent=found.has_spent)
     if not found.length:
         known.bounds.forget(now_ms)
         return
     known.started.add(found.length, now_ms)
+    known.mean_bytes = (len(found.bodies) + len(found.attributes or b"")) // found.length
     served = sorted(set(found.tiers))
     assert known.shares is not None
     known.shares.served_together(served, [found.tiers.count(tier) for tier in served])

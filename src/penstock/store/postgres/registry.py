@@ -89,8 +89,14 @@ class Registry:
         known = await self.get(name)
         while True:
             try:
-                async with known.gate.alone() if is_alone else known.gate.shared():
+                if is_alone:
+                    async with known.gate.alone():
+                        return await verb(known)
+                await known.gate.enter()
+                try:
                     return await verb(known)
+                finally:
+                    await known.gate.leave()
             except psycopg.Error as error:
                 if error.sqlstate != CHANGED:
                     raise

@@ -93,10 +93,11 @@ async def _send_any(  # noqa: PLR0913, PLR0917 - what a send consists of.
         _or_nulls(drafts.attributes, rows), _or_nulls(drafts.groups, rows),
         None if visible is None else [visible[row] for row in rows], _or_nulls(drafts.dedup_ids, rows),
         None if drafts.deliveries_max is None else [drafts.deliveries_max[row] for row in rows],
+        None if answers is None else [row + 1 for row in answers],
         settings.is_fifo, None if is_live else now_ms + settings.dedup_window_ms, room,
         *signed, SENDER_SENDS_MAX, operation=operation,
     )  # fmt: skip
-    return keys if answers is None else b"".join(keys[8 * row : 8 * row + 8] for row in answers)
+    return keys
 
 
 def _visible(known: KnownQueue, drafts: Drafts, now_ms: int) -> Sequence[int] | None:

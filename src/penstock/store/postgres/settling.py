@@ -91,7 +91,8 @@ async def release(  # noqa: PLR0913 - as `ack`, and what is said of it.
     good = await database.call_once(
         "release", known.number, known.version, now_ms, columns.leases, columns.tokens, columns.rows, kind,
         delay_ms, known.rests_ms, _rolls(columns, dice, has_jitter=settings.has_jitter),
-        text(error, ERROR_CHARACTERS_MAX), settings.deliveries_max, settings.is_fifo, operation=operation,
+        text(error, ERROR_CHARACTERS_MAX), settings.deliveries_max, known.aging_ms, settings.is_fifo,
+        operation=operation,
     )  # fmt: skip
     if good:
         # When the first of them wakes, only the database knows.

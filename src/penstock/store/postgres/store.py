@@ -261,16 +261,18 @@ class PostgresStore:
             await self._give_back(known, token)
             found = await leasing.lease(self._database, known, **asked)
         if not found.length:
-            return None, bool(found.has_spent)
+            return None, known.has_spent
         if found.homes is not None:
             await self._names.learn({home for home in found.homes if home is not None})
         delivery = leasing.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.of)
-        return delivery, bool(found.has_spent)
+        return delivery, known.has_spent
 
     async def _bury_all(self, known: KnownQueue) -> int:
         went = 0
         while count := await self._burying.bury(known):
             went += count
+        # What has no room there is tried again when the clock is looked at next.
+        known.has_spent = False
         return went
 
     async def _give_back(self, known: KnownQueue, token: int) -> None:

@@ -63,6 +63,7 @@ CREATE TABLE penstock.marked (
     ordinal bigint NOT NULL,
     -- On a standard queue, the turn of its group in which it is served; NULL without a group, and on a FIFO queue.
     turn bigint,
+    -- When it wakes, if it rests; of a spent one, its place in the order of burial.
     visible_at_ms bigint NOT NULL,
     sent_at_ms bigint NOT NULL,
     deliveries integer NOT NULL,
@@ -97,7 +98,7 @@ CREATE INDEX marked_last_turn ON penstock.marked (queue, grp, tier, turn) WHERE 
 CREATE INDEX marked_line ON penstock.marked (queue, grp, ordinal) WHERE grp IS NOT NULL AND turn IS NULL;
 CREATE INDEX marked_aging ON penstock.marked (queue, tier, since_ms) WHERE state = 1;
 CREATE INDEX marked_resting ON penstock.marked (queue, visible_at_ms) WHERE state = 2;
-CREATE INDEX marked_spent ON penstock.marked (queue, since_ms, ordinal) WHERE state = 4;
+CREATE INDEX marked_spent ON penstock.marked (queue, visible_at_ms) WHERE state = 4;
 CREATE INDEX marked_revert ON penstock.marked (queue, escalated_until_ms) WHERE escalated_until_ms > 0;
 CREATE INDEX marked_home ON penstock.marked (home, home_key) WHERE home IS NOT NULL;
 CREATE INDEX marked_late ON penstock.marked (lease, lease_row) WHERE lease IS NOT NULL;

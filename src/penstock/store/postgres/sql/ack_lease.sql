@@ -6,16 +6,17 @@ CREATE OR REPLACE FUNCTION penstock.ack_lease(
 ) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_lease penstock.lease;
+    v_leased_at_ms bigint;
     v_front bigint := pg_current_xact_id()::text::bigint << 24;
     v_count integer;
     v_ids bytea[];
 BEGIN
     PERFORM penstock.enter(p_queue, p_version);
-    SELECT * INTO v_lease FROM penstock.lease WHERE number = p_lease FOR UPDATE;
-    IF NOT FOUND OR v_lease.queue <> p_queue OR v_lease.token <> p_token OR v_lease.until_ms <= p_now
-        OR v_lease.has_own_ends OR v_lease.held <> p_count
-    THEN
+    DELETE FROM penstock.lease
+    WHERE number = p_lease AND queue = p_queue AND token = p_token AND until_ms > p_now AND held = p_count
+        AND NOT has_own_ends
+    RETURNING leased_at_ms INTO v_leased_at_ms;
+    IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     WITH gone AS (
@@ -27,13 +28,12 @@ BEGIN
         )
         SELECT
             p_period, v_front | nextval('penstock.told'), p_queue, key, home, home_key,
-            coalesce(home_sent_at_ms, sent_at_ms), coalesce(first_leased_ms, v_lease.leased_at_ms), v_lease.leased_at_ms,
+            coalesce(home_sent_at_ms, sent_at_ms), coalesce(first_leased_ms, v_leased_at_ms), v_leased_at_ms,
             p_now, deliveries + coalesce(home_deliveries, 0), served_tier, 1, grp, error,
             CASE WHEN p_history = 2 THEN body END, CASE WHEN p_history = 2 THEN attributes END
         FROM gone WHERE p_history > 0
     )
     SELECT count(*), array_agg(dedup_id) FILTER (WHERE dedup_id IS NOT NULL) INTO v_count, v_ids FROM gone;
-    DELETE FROM penstock.lease WHERE number = p_lease;
     IF v_ids IS NOT NULL THEN
         DELETE FROM penstock.dedup WHERE queue = p_queue AND id = ANY (v_ids) AND until_ms IS NULL;
     END IF;

@@ -38,7 +38,9 @@ BEGIN
     WHERE coalesce(l.until_ms, due.until_ms) <= p_now;
     v_is_more := v_is_more OR v_count = p_most;
     IF v_leases IS NOT NULL THEN
-        PERFORM penstock.unlease(p_queue, p_now, v_leases, v_rows, 0::smallint, NULL, '', p_deliveries_max, p_is_fifo);
+        PERFORM penstock.unlease(
+            p_queue, p_now, v_leases, v_rows, 0::smallint, NULL, '', p_deliveries_max, p_aging_ms, p_is_fifo
+        );
     END IF;
 
     WITH due AS (

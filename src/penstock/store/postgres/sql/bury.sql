@@ -17,17 +17,17 @@ BEGIN
     END IF;
     IF p_is_fifo THEN
         PERFORM penstock.lock_lines(p_queue, ARRAY(
-            SELECT grp FROM penstock.marked WHERE queue = p_queue AND state = 4 ORDER BY since_ms, ordinal LIMIT v_most
+            SELECT grp FROM penstock.marked WHERE queue = p_queue AND state = 4 ORDER BY visible_at_ms LIMIT v_most
         ));
     END IF;
     SELECT array_agg(key) INTO v_keys FROM (
         SELECT key FROM penstock.marked WHERE queue = p_queue AND state = 4
-        ORDER BY since_ms, ordinal LIMIT v_most FOR UPDATE SKIP LOCKED
+        ORDER BY visible_at_ms LIMIT v_most FOR UPDATE SKIP LOCKED
     ) AS spent;
     IF v_keys IS NULL THEN
         RETURN 0;
     END IF;
-    SELECT array_agg(gone::penstock.marked ORDER BY gone.since_ms, gone.ordinal) INTO v_rows
+    SELECT array_agg(gone::penstock.marked ORDER BY gone.visible_at_ms) INTO v_rows
     FROM penstock.settle_marked(p_queue, p_now, v_keys, 2::smallint, p_is_fifo, p_history, p_period) AS gone;
     PERFORM penstock.arrive(p_into, p_now, p_into_is_fifo, v_rows);
     RETURN cardinality(v_rows);

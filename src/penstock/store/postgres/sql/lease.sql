@@ -2,7 +2,7 @@
 -- Quotas, order and turns are decided by the caller. Bounds are numbers below which nothing waits any more.
 CREATE OR REPLACE FUNCTION penstock.lease(
     p_queue integer, p_version bigint, p_now bigint, p_lease_ms bigint, p_token bigint, p_want integer,
-    p_bytes_max bigint, p_quotas integer[], p_order smallint[], p_bounds bigint[], p_turns bigint[],
+    p_bytes_max bigint, p_is_small boolean, p_quotas integer[], p_order smallint[], p_bounds bigint[], p_turns bigint[],
     p_are_groups_last boolean, p_is_fifo boolean, p_is_due boolean, p_from bigint, p_deliveries_max integer,
     p_aging_ms bigint[], p_most integer
 ) RETURNS TABLE (
@@ -16,6 +16,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_lease bigint := nextval('penstock.lease_number');
     v_is_due boolean := p_is_due;
+    v_are_marked boolean;
     v_given record;
     v_more record;
 BEGIN
@@ -29,7 +30,8 @@ BEGIN
             next_ms := v_more.next_ms;
             has_spent := v_more.has_spent;
         END IF;
-        IF p_is_fifo OR EXISTS (SELECT 1 FROM penstock.marked WHERE queue = p_queue AND state = 1) THEN
+        v_are_marked := EXISTS (SELECT 1 FROM penstock.marked WHERE queue = p_queue AND state = 1);
+        IF p_is_fifo OR v_are_marked THEN
             SELECT * INTO v_given FROM penstock.lease_marked(
                 p_queue, v_lease, p_now, p_want, p_bytes_max, p_quotas, p_order, p_bounds, p_turns, p_are_groups_last,
                 p_is_fifo
@@ -40,7 +42,7 @@ BEGIN
             plain_turns := v_given.plain_turns; firsts := v_given.firsts;
         ELSE
             SELECT * INTO v_given FROM penstock.lease_plain(
-                p_queue, v_lease, p_want, p_bytes_max, p_quotas, p_order, p_bounds
+                p_queue, v_lease, p_want, p_bytes_max, p_quotas, p_order, p_bounds, p_is_small
             );
             count := v_given.count;
         END IF;
@@ -53,7 +55,9 @@ BEGIN
         WHERE EXISTS (
             SELECT 1 FROM penstock.ready AS r
             WHERE r.queue = p_queue AND r.tier = tier.tier AND r.number >= p_bounds[tier.tier + 1]
-        ) OR EXISTS (SELECT 1 FROM penstock.marked AS m WHERE m.queue = p_queue AND m.tier = tier.tier AND m.state = 1)
+        ) OR v_are_marked AND EXISTS (
+            SELECT 1 FROM penstock.marked AS m WHERE m.queue = p_queue AND m.tier = tier.tier AND m.state = 1
+        )
     );
     xmin := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
     xmax := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;

@@ -1,20 +1,35 @@
 -- The way of a healthy lease: every message that waits is one nothing has happened to.
 CREATE OR REPLACE FUNCTION penstock.lease_plain(
     p_queue integer, p_lease bigint, p_want integer, p_bytes_max bigint, p_quotas integer[], p_order smallint[],
-    p_bounds bigint[],
+    p_bounds bigint[], p_is_small boolean,
     OUT count integer, OUT keys bytea, OUT tiers bytea, OUT deliveries bytea, OUT sent_at_ms bytea, OUT sizes bytea,
     OUT bodies bytea, OUT attribute_sizes bytea, OUT attributes bytea
 )
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    -- The tier that gives all, if one does.
+    v_tier smallint := array_position(p_quotas, p_want) - 1;
+    v_is_done boolean := false;
     v_more record;
     v_size bigint;
 BEGIN
-    SELECT * INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
-    FROM penstock.hand_out_plain(
-        p_queue, p_lease, 0, p_want, p_bytes_max, ARRAY[0, 1, 2, 3, 4]::smallint[], p_quotas, p_bounds
-    );
+    IF v_tier IS NOT NULL AND p_is_small THEN
+        BEGIN
+            SELECT * INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
+            FROM penstock.hand_out_run(p_queue, p_lease, p_want, p_bytes_max, v_tier, p_bounds[v_tier + 1]);
+            v_is_done := true;
+        EXCEPTION WHEN SQLSTATE 'PS005' THEN
+            -- They were small the last time.
+            v_is_done := false;
+        END;
+    END IF;
+    IF NOT v_is_done THEN
+        SELECT * INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
+        FROM penstock.hand_out_plain(
+            p_queue, p_lease, 0, p_want, p_bytes_max, ARRAY[0, 1, 2, 3, 4]::smallint[], p_quotas, p_bounds
+        );
+    END IF;
     v_size := coalesce(octet_length(bodies), 0) + coalesce(octet_length(attributes), 0);
     IF count = p_want OR v_size > p_bytes_max / 2 THEN
         RETURN;

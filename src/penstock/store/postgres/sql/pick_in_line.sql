@@ -7,6 +7,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_left integer := p_quota;
     v_plain integer;
+    v_first bigint;
     v_group bytea;
     v_row record;
 BEGIN
@@ -16,6 +17,7 @@ BEGIN
         is_marked := v_row.is_marked; place := v_row.place; size := v_row.size; is_plain := true;
         key := v_row.key;
         v_left := v_left - 1;
+        v_first := key;
         RETURN NEXT;
     END LOOP;
     v_plain := p_quota - v_left;
@@ -38,10 +40,13 @@ BEGIN
         END LOOP;
     END LOOP;
     IF v_left > 0 THEN
-        -- Those taken at the beginning come again, and are passed over.
-        FOR v_row IN SELECT * FROM penstock.pick(p_queue, p_tier, v_left + v_plain, p_bound, 0) OFFSET v_plain LOOP
+        FOR v_row IN SELECT * FROM penstock.pick(p_queue, p_tier, v_left + v_plain, p_bound, 0) LOOP
+            -- The one taken at the beginning comes again.
+            CONTINUE WHEN v_row.key = v_first;
+            EXIT WHEN v_left = 0;
+            v_left := v_left - 1;
             is_marked := v_row.is_marked; place := v_row.place; size := v_row.size; is_plain := true;
-        key := v_row.key;
+            key := v_row.key;
             RETURN NEXT;
         END LOOP;
     END IF;

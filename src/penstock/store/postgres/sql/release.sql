@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION penstock.release(
     p_queue integer, p_version bigint, p_now bigint, p_leases bigint[], p_tokens bigint[], p_rows integer[],
     p_kind smallint, p_delay_ms bigint, p_rests bigint[], p_rolls float8[], p_error text, p_deliveries_max integer,
-    p_is_fifo boolean, p_operation bigint
+    p_aging_ms bigint[], p_is_fifo boolean, p_operation bigint
 ) RETURNS bytea
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,7 +20,8 @@ BEGIN
         ) ORDER BY n) INTO v_times
         FROM unnest(v_good.deliveries, v_good.nths) WITH ORDINALITY AS w (deliveries, nth, n) WHERE p_kind = 1;
         PERFORM penstock.unlease(
-            p_queue, p_now, v_good.leases, v_good.rows, p_kind, v_times, p_error, p_deliveries_max, p_is_fifo
+            p_queue, p_now, v_good.leases, v_good.rows, p_kind, v_times, p_error, p_deliveries_max, p_aging_ms,
+            p_is_fifo
         );
     END IF;
     SELECT coalesce(string_agg(int4send(n::integer), ''), '') INTO v_answer FROM unnest(v_good.nths) AS n;

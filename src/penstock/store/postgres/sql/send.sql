@@ -1,7 +1,8 @@
--- Messages of any kind. A column that is NULL has nothing in any row. Answers with a key for each draft, 8 bytes each.
+-- Messages of any kind. A column that is NULL has nothing in any row. Answers with a key for each draft, 8 bytes each:
+-- those of p_answers, counted from 1, where a batch repeats itself and the repeats were left out.
 CREATE OR REPLACE FUNCTION penstock.send(
     p_queue integer, p_version bigint, p_now bigint, p_tiers smallint[], p_bodies bytea[], p_attributes bytea[],
-    p_groups bytea[], p_visible_at_ms bigint[], p_dedup_ids bytea[], p_deliveries_max integer[],
+    p_groups bytea[], p_visible_at_ms bigint[], p_dedup_ids bytea[], p_deliveries_max integer[], p_answers integer[],
     p_is_fifo boolean, p_dedup_until_ms bigint, p_room bigint,
     p_sender bigint, p_epoch bigint, p_sequence bigint, p_sends_max integer, p_operation bigint
 ) RETURNS bytea
@@ -91,7 +92,10 @@ BEGIN
     IF p_is_fifo AND p_groups IS NOT NULL THEN
         PERFORM penstock.refresh_lines(p_queue, p_groups);
     END IF;
-    SELECT string_agg(int8send(key), '' ORDER BY n) INTO v_answer FROM unnest(v_keys) WITH ORDINALITY AS k (key, n);
+    SELECT string_agg(int8send(key), '' ORDER BY n) INTO v_answer
+    FROM unnest(CASE WHEN p_answers IS NULL THEN v_keys ELSE ARRAY(
+        SELECT v_keys[row] FROM unnest(p_answers) WITH ORDINALITY AS a (row, n) ORDER BY n
+    ) END) WITH ORDINALITY AS k (key, n);
     IF p_sender IS NOT NULL THEN
         PERFORM penstock.remember_sent(p_queue, p_sender, p_sequence, v_answer, p_sends_max);
     END IF;

@@ -2,7 +2,7 @@
 -- p_kind: 0 the lease lapsed, 1 released, 2 given back untouched, 3 rejected. NULL times are now.
 CREATE OR REPLACE FUNCTION penstock.unlease(
     p_queue integer, p_now bigint, p_leases bigint[], p_rows integer[], p_kind smallint, p_visible_at_ms bigint[],
-    p_error text, p_deliveries_max integer, p_is_fifo boolean
+    p_error text, p_deliveries_max integer, p_aging_ms bigint[], p_is_fifo boolean
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -24,7 +24,7 @@ BEGIN
         WHERE line.queue = p_queue AND line.grp = given.grp;
     END IF;
     WITH wanted AS MATERIALIZED (
-        SELECT w.*, e.token, e.leased_at_ms
+        SELECT w.*, e.token, e.leased_at_ms, e.until_ms
         FROM unnest(p_leases, p_rows, p_visible_at_ms) AS w (lease, row, visible_at_ms)
         JOIN penstock.lease AS e ON e.number = w.lease
     ), gone AS (
@@ -32,7 +32,8 @@ BEGIN
         WHERE l.lease = w.lease AND l.row = w.row
         RETURNING l.*, w.token, w.leased_at_ms, w.visible_at_ms,
             l.deliveries - CASE WHEN p_kind = 2 THEN 1 ELSE 0 END AS counted,
-            CASE WHEN p_kind = 3 THEN l.deliveries ELSE coalesce(l.deliveries_max, 0) END AS own_max
+            CASE WHEN p_kind = 3 THEN l.deliveries ELSE coalesce(l.deliveries_max, 0) END AS own_max,
+            CASE WHEN p_kind = 0 THEN coalesce(l.until_ms, w.until_ms) - 1 ELSE p_now END AS left_at_ms
     ), judged AS (
         SELECT g.*, p_deliveries_max > 0 AND g.counted >= coalesce(nullif(g.own_max, 0), p_deliveries_max) AS is_spent
         FROM gone AS g
@@ -43,13 +44,16 @@ BEGIN
         home, home_key, home_sent_at_ms, home_deliveries, lease, token, lease_row, body, attributes
     )
     SELECT
-        p_queue, key, tier,
+        p_queue, key,
+        -- What has lapsed and waits ages with the others.
+        CASE WHEN is_spent OR p_kind > 0
+            THEN penstock.aged_tier(tier, coalesce(since_ms, sent_at_ms), left_at_ms, p_aging_ms) ELSE tier END,
         CASE WHEN is_spent THEN 4 WHEN visible_at_ms > p_now THEN 2 ELSE 1 END,
         CASE WHEN is_spent OR p_kind > 0 THEN p_now ELSE coalesce(since_ms, sent_at_ms) END,
         coalesce(ordinal, nextval('penstock.ordinal')), turn,
-        coalesce(visible_at_ms, 0), sent_at_ms, counted, own_max,
+        CASE WHEN is_spent THEN nextval('penstock.ordinal') ELSE coalesce(visible_at_ms, 0) END, sent_at_ms, counted, own_max,
         coalesce(first_leased_ms, leased_at_ms), leased_at_ms, served_tier, grp,
-        CASE WHEN p_error = '' THEN error ELSE p_error END, dedup_id, own_tier, escalated_until_ms,
+        CASE WHEN p_error = '' OR p_kind = 2 THEN error ELSE p_error END, dedup_id, own_tier, escalated_until_ms,
         home, home_key, home_sent_at_ms, home_deliveries,
         CASE WHEN p_kind = 0 THEN lease END, CASE WHEN p_kind = 0 THEN token END, CASE WHEN p_kind = 0 THEN row END,
         body, attributes
