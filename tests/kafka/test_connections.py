@@ -155,6 +155,18 @@ async def test_what_cannot_be_understood_ends_a_connection_after_the_answers_bef
         assert stage.begun == [b"wait 1"]
 
 
+async def test_a_flood_after_a_frame_that_is_none_is_not_read() -> None:
+    async with staged() as stage, connected(stage) as client:
+        client.send(b"wait 1")
+        client.writer.write(b"\xff\xff\xff\xff" + bytes(300_000))
+        await stage.until_begun(1)
+        await asyncio.sleep(0.05)
+        stage.gate.set()
+        assert await client.answer() == b"<wait 1>"
+        assert await client.is_closed()
+        assert stage.notes == []
+
+
 @pytest.mark.parametrize("body", [b"bad", b"mistake"])
 async def test_a_request_that_fails_ends_its_connection_and_a_mistake_is_noted(body: bytes) -> None:
     async with staged() as stage, connected(stage) as client, connected(stage) as other:

@@ -25,7 +25,7 @@ from typing import Protocol, cast
 
 from penstock.api.kafka.limits import Limits
 from penstock.api.kafka.wire.fields import Malformed
-from penstock.api.kafka.wire.frames import BadFrame, Frames
+from penstock.api.kafka.wire.frames import Frames
 from penstock.api.kafka.wire.headers import Header, NotOffered, framed, read_header
 from penstock.api.kafka.wire.versions import Api
 from penstock.runtime.interface import NoteWriter
@@ -113,6 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self._begun = 0
         self._waiting_bytes = 0
         self._is_read_paused = self._is_write_paused = self._is_closing = False
+        # Whether something came that nothing can be read after.
+        self._is_read_over = False
         self._unread_bytes = 0
         self.due_at = inf
         # When a stranger has to have said who it is.
@@ -141,14 +143,11 @@ class Connection(asyncio.BufferedProtocol):
             # Nobody looks at it, and it must have room.
             self._frames = Frames(self._limits.stranger_frame_bytes_max)
             return
-        try:
-            frames = self._frames.received(nbytes)
-        except BadFrame:
-            self._end_after_answers()
-            return
-        for frame in frames:
+        for frame in self._frames.received(nbytes):
             self._take(frame)
-        if not self._waiting and not self._is_stranger:
+        if self._frames.is_broken:
+            self._end_after_answers()
+        if not self._waiting and not self._is_stranger and not self._is_closing:
             self.due_at = self._loop.time() + self._limits.arriving_s
         self._begin()
         self._pause_if_full()
@@ -249,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def read_on(self) -> None:
-        if self._is_read_paused and not self._is_closing and not self._is_full():
+        if self._is_read_paused and not self._is_read_over and not self._is_closing and not self._is_full():
             assert self._transport is not None
             self._is_read_paused = False
             self._transport.resume_reading()
@@ -366,10 +365,13 @@ class Connection(asyncio.BufferedProtocol):
             self.due_at = self._loop.time() + (limits.idle_s if self._frames.is_empty else limits.arriving_s)
 
     def _end_after_answers(self) -> None:
-        if self._waiting:
-            self._take(memoryview(b""))
-        else:
+        """What comes now is of no use any more."""
+        if not self._waiting:
             self.close()
+            return
+        self._take(memoryview(b""))
+        self._is_read_over = True
+        self._pause_reading()
 
     def _is_full(self) -> bool:
         limits = self._limits
@@ -379,7 +381,11 @@ class Connection(asyncio.BufferedProtocol):
         is_too_much_held = self._shared.held_bytes > self._limits.held_bytes_max
         if is_too_much_held:
             self._shared.held_up.add(self)
-        if (is_too_much_held or self._is_full()) and not self._is_read_paused and not self._is_closing:
+        if is_too_much_held or self._is_full():
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._is_read_paused and not self._is_closing:
             assert self._transport is not None
             self._is_read_paused = True
             self._transport.pause_reading()

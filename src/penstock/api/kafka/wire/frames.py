@@ -10,6 +10,8 @@ Laws of this file
 2. A large frame is received where it stays: what it holds is never copied again. It
    grows by doubling, so what moves meanwhile is no more than it.
 3. Small frames share what is received into, and are copied out of it.
+4. What is no frame that is taken here ends the stream, not the frames before it: they
+   come out, and nothing after them can be understood.
 """
 
 from struct import Struct
@@ -20,18 +22,16 @@ ROOM_BYTES = 64 * 1024
 _FIRST_BYTES = 2 * 1024 * 1024
 
 
-class BadFrame(Exception):
-    """What arrived is no frame that is taken here; nothing after it can be understood."""
-
-
 class Frames:
     """What has arrived of one connection and is not a whole frame yet."""
 
-    __slots__ = ("bytes_max", "_shared", "_start", "_end", "_large", "_filled", "_size")
+    __slots__ = ("bytes_max", "is_broken", "_shared", "_start", "_end", "_large", "_filled", "_size")
 
     def __init__(self, bytes_max: int) -> None:
         # The largest frame; may be raised when it is known who sends.
         self.bytes_max = bytes_max
+        # Whether something came that is no frame; what comes then is thrown away.
+        self.is_broken = False
         self._shared = bytearray(ROOM_BYTES)
         # What of the shared buffer has arrived and was not taken yet.
         self._start = self._end = 0
@@ -54,6 +54,8 @@ class Frames:
 
     def received(self, count: int) -> list[memoryview]:
         """Return the frames that are whole now that ``count`` bytes were written into the room."""
+        if self.is_broken:
+            return []
         if self._large is None:
             self._end += count
             return self._take_small()
@@ -69,7 +71,9 @@ class Frames:
         while end - start >= _LENGTH.size:
             size = _LENGTH.unpack_from(self._shared, start)[0]
             if not 0 <= size <= self.bytes_max:
-                raise BadFrame(f"a frame of {size} bytes; {self.bytes_max} are the most")
+                self.is_broken = True
+                start = end
+                break
             after = start + _LENGTH.size + size
             if after > end:
                 if size + _LENGTH.size > ROOM_BYTES // 2:
