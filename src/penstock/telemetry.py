@@ -105,6 +105,12 @@ STORE_DOUBTFUL = Note(
     "The database is configured so that a crash may lose what it has confirmed; says by which setting. `--may-lose` "
     "says that you know.",
 )
+SERVER_WITHOUT_KAFKA = Note(
+    "server.without_kafka",
+    "warning",
+    "The port for Kafka clients is taken, and nobody has chosen another: they are not served. Say `--kafka-port`, or "
+    "`--no-kafka` where that is meant.",
+)
 SERVER_FILES_LIMITED = Note(
     "server.files_limited",
     "warning",
@@ -140,6 +146,7 @@ NOTES: tuple[Note, ...] = (
     SERVER_STOPPED,
     STORE_DOUBTFUL,
     SERVER_FILES_LIMITED,
+    SERVER_WITHOUT_KAFKA,
 )
 
 
@@ -263,6 +270,21 @@ GROUP_LAG = Metric(
     ("consumergroup", "topic", "partition"),
     "Records that are kept and that a group has still to read.",
 )
+KAFKA_CONNECTIONS = Metric("penstock_kafka_connections", "gauge", (), "Connections of Kafka clients that are open.")
+KAFKA_REQUESTS = Metric("penstock_kafka_requests_total", "counter", (), "Requests of Kafka clients that were answered.")
+KAFKA_REFUSED = Metric(
+    "penstock_kafka_connections_refused_total",
+    "counter",
+    (),
+    "Connections of Kafka clients turned away, because too many were open.",
+)
+KAFKA_TIMED_OUT = Metric(
+    "penstock_kafka_connections_timed_out_total",
+    "counter",
+    (),
+    "Connections of Kafka clients ended because they did not ask, say who they are, or read an answer, in time.",
+)
+KAFKA_METRICS = (KAFKA_CONNECTIONS, KAFKA_REQUESTS, KAFKA_REFUSED, KAFKA_TIMED_OUT)
 STREAM_METRICS = (
     TOPIC_PARTITIONS,
     PARTITION_CURRENT,
@@ -300,4 +322,5 @@ METRICS: tuple[Metric, ...] = (
     POSTGRES_OLDEST_SNAPSHOT_AGE,
     READY,
     *STREAM_METRICS,
+    *KAFKA_METRICS,
 )

@@ -83,6 +83,9 @@ def _mend_query(path: str, query: dict[str, Any]) -> None:
         query.pop("columns", None)
     if path.endswith("/history/offset"):
         _mend_offset(query)
+    if path.endswith("/records") and len(str(query.get("since", "x" * 65))) <= 64:
+        # Two ways to say where to begin.
+        query.pop("offset", None)
     if path.endswith("/peek") and len(str(query.get("cursor", ""))) <= 128:
         query.pop("cursor", None)
 

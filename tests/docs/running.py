@@ -9,7 +9,7 @@ command must succeed, unless the next one asks `echo $?`. A block that opens wit
 page's own folder. A command that ends in `\` goes on in the next line. `...` and `…`
 stand for any text.
 
-A page that speaks to `127.0.0.1:8080`, or calls `penstock.connect()`, has a server of
+A page that speaks to `127.0.0.1:8080`, or to Kafka at `127.0.0.1:9092`, or calls `penstock.connect()`, has a server of
 its own: one is started for it, with an empty folder, and its address is put in the
 place of the other, in what is run and in what is to be printed. One that speaks to
 `postgresql://localhost/shop` has an empty database of its own in the same way.
@@ -28,14 +28,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.docs.pages import KINDS, ROOT, Block, Page
-from tests.docs.serving import SAID, server
+from tests.docs.serving import KAFKA_SAID, SAID, kafka_server, server
 from tests.postgres.servers import shared_server
 
 DATABASE = "postgresql://localhost/shop"
 COMMAND_SECONDS_MAX = 300
 _END = "--end-of-command--"
 _ASKS_FOR_A_SERVER = re.compile(
-    rf"{re.escape(SAID)}|\bconnect\(\)|^\$ penstock (queue|send|receive|peek|top|dlq|escalate|explain)\b", re.MULTILINE
+    rf"{re.escape(SAID)}|{re.escape(KAFKA_SAID)}|\bconnect\(\)"
+    r"|^\$ penstock (queue|send|receive|peek|top|dlq|escalate|explain)\b",
+    re.MULTILINE,
 )
 _RUNNABLE = {"python", "console"}
 
@@ -46,8 +48,8 @@ class PageWrong(AssertionError):
 
 def run(page: Page, folder: Path) -> int:
     """Run all blocks of ``page`` with ``folder`` as the working folder; return how many ran."""
-    with contextlib.chdir(folder), _server_for(page) as address:
-        return _Run(page, {SAID: address, **_database_for(page)}).all()
+    with contextlib.chdir(folder), _server_for(page) as addresses:
+        return _Run(page, {**addresses, **_database_for(page)}).all()
 
 
 def _database_for(page: Page) -> dict[str, str]:
@@ -58,16 +60,22 @@ def _database_for(page: Page) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _server_for(page: Page) -> Iterator[str]:
-    """Give the address of the page's own server; of none, if the page needs none."""
-    if not any(_ASKS_FOR_A_SERVER.search(block.text) for block in page.blocks if block.kind in _RUNNABLE):
-        yield SAID
+def _server_for(page: Page) -> Iterator[dict[str, str]]:
+    """Give the addresses of the page's own server, by what stands for them in the page; none, if it needs none."""
+    text = "\n".join(block.text for block in page.blocks if block.kind in _RUNNABLE)
+    if not _ASKS_FOR_A_SERVER.search(text):
+        yield {}
         return
-    with tempfile.TemporaryDirectory(prefix="page-") as data, server(Path(data)) as address:
+    with tempfile.TemporaryDirectory(prefix="page-") as data, contextlib.ExitStack() as stack:
+        addresses = {}
+        if KAFKA_SAID in text:
+            addresses[SAID], addresses[KAFKA_SAID] = stack.enter_context(kafka_server(Path(data)))
+        else:
+            addresses[SAID] = stack.enter_context(server(Path(data)))
         before = os.environ.get("PENSTOCK_URL")
-        os.environ["PENSTOCK_URL"] = f"http://{address}"
+        os.environ["PENSTOCK_URL"] = f"http://{addresses[SAID]}"
         try:
-            yield address
+            yield addresses
         finally:
             os.environ.pop("PENSTOCK_URL")
             if before is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 # The address a server has unless it is told another.
 SAID = "127.0.0.1:8080"
+KAFKA_SAID = "127.0.0.1:9092"
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 30
 
@@ -24,17 +25,34 @@ from pathlib import Path
 from penstock.server import serve
 from penstock.settings import LogLevel, ServerSettings
 
-settings = ServerSettings(port=0, data=Path(sys.argv[1]), sqs=True, log_level=LogLevel.WARNING)
-serve(settings, announce=lambda address: print(address, flush=True))
+has_kafka = len(sys.argv) > 2
+settings = ServerSettings(
+    port=0, data=Path(sys.argv[1]), sqs=True, kafka=has_kafka, kafka_port=0, log_level=LogLevel.WARNING
+)
+kafka = []
+serve(settings, announce=lambda address: print(address, *kafka, flush=True), announce_kafka=kafka.append)
 """
 
 
 @contextmanager
 def server(data: Path) -> Iterator[str]:
     """Run a server with its messages in ``data``; give its address, such as `127.0.0.1:49152`."""
+    with _started(data) as (address, *_):
+        yield address
+
+
+@contextmanager
+def kafka_server(data: Path) -> Iterator[tuple[str, str]]:
+    """Run a server that speaks Kafka, too; give both of its addresses."""
+    with _started(data, "kafka") as (address, kafka):
+        yield address, kafka
+
+
+@contextmanager
+def _started(data: Path, *more: str) -> Iterator[list[str]]:
     # Its environment is bare of settings: those of whoever runs the tests are not the page's.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-    command = [sys.executable, "-c", _SERVE, str(data)]
+    command = [sys.executable, "-c", _SERVE, str(data), *more]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -46,7 +64,7 @@ def server(data: Path) -> Iterator[str]:
             address = process.stdout.readline().strip()
             alarm.cancel()
             assert address, f"the server did not start; it ended with {process.wait()}"
-            yield address.removeprefix("http://")
+            yield address.removeprefix("http://").split()
         finally:
             alarm.cancel()
             stop(process)

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -94,6 +95,15 @@ def test_a_client_proves_its_key_without_saying_it(locked: Locked, user: str) ->
     settings = locked.login("reader", sasl_mechanism="SCRAM-SHA-256", sasl_username=name)
     made = admin(locked.broker.servers, **settings)
     assert made.list_topics(timeout=WAIT_S).cluster_id == "penstock"
+
+
+def test_megabytes_come_through_tls_as_they_were(locked: Locked, topic: str) -> None:
+    servers, login = locked.broker.servers, locked.login("boss")
+    create(servers, topic, login=login)
+    dice = Random(1)
+    values = [dice.randbytes(dice.choice([10, 1_000, 200_000])) for _ in range(150)]
+    assert produce_all(producer(servers, linger_ms=50, **login), topic, values) == list(range(150))
+    assert [each.value() for each in read_topic(servers, topic, 150, **login)] == values
 
 
 def test_a_client_may_not_do_what_its_role_does_not_allow(locked: Locked, topic: str) -> None:

@@ -227,6 +227,25 @@ async def test_a_client_that_does_not_read_its_answers_is_dropped() -> None:
         assert stage.listener.shared.timed_out == 1
 
 
+async def test_answers_get_small_while_much_is_unread() -> None:
+    async with staged(unread_bytes_max=1_000_000) as stage, connected(stage) as client, connected(stage) as other:
+        other.send(b"one")
+        await other.answer()
+        shared = stage.listener.shared
+        assert {each.fetched_bytes_max for each in shared.connections} == {1_000_000}
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(20):
+            client.send(b"large")
+        async with asyncio.timeout(WAIT_S):
+            while not shared.unread_bytes:  # noqa: ASYNC110 - nobody says so.
+                await asyncio.sleep(0.01)
+        assert {each.fetched_bytes_max for each in shared.connections} == {max(0, 1_000_000 - shared.unread_bytes)}
+        client.writer.transport.abort()
+        async with asyncio.timeout(WAIT_S):
+            while shared.unread_bytes:  # noqa: ASYNC110 - nobody says so.
+                await asyncio.sleep(0.01)
+
+
 async def test_connections_beyond_the_limit_are_turned_away() -> None:
     async with staged(connections_max=1) as stage, connected(stage) as client:
         client.send(b"one")
@@ -243,7 +262,7 @@ async def test_a_server_that_stops_finishes_what_changes_something_and_cuts_wait
         producer.send(b"wait 1", Api.PRODUCE)
         fetcher.writer.write(b"\0\0\0\x0e\0\1\0\4\0\0\0\1\xff\xffwait")
         await stage.until_begun(2)
-        draining = asyncio.gather(stage.listener.drain(WAIT_S), return_exceptions=False)
+        draining = asyncio.gather(stage.listener.drain(WAIT_S, asyncio.Event()), return_exceptions=False)
         assert await fetcher.is_closed()
         assert await idle.is_closed()
         stage.gate.set()
@@ -256,5 +275,17 @@ async def test_a_server_in_a_hurry_says_how_many_requests_it_cut_off() -> None:
     async with staged() as stage, connected(stage) as producer:
         producer.send(b"wait 1", Api.PRODUCE)
         await stage.until_begun(1)
-        assert await stage.listener.drain(0.05) == 1
+        assert await stage.listener.drain(0.05, asyncio.Event()) == 1
+        assert await producer.is_closed()
+
+
+async def test_a_server_told_twice_to_stop_does_not_wait() -> None:
+    async with staged() as stage, connected(stage) as producer:
+        producer.send(b"wait 1", Api.PRODUCE)
+        await stage.until_begun(1)
+        hurry = asyncio.Event()
+        draining = asyncio.gather(stage.listener.drain(3_600, hurry))
+        await asyncio.sleep(0.01)
+        hurry.set()
+        assert [*await asyncio.wait_for(draining, WAIT_S)] == [1]
         assert await producer.is_closed()

@@ -1,5 +1,6 @@
 """Every version that ApiVersions names is answered, whatever is in the request; every other one ends the connection."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.api.kafka.wire.versions import OFFERED, Api
+from tests.acceptance.processes import ROOT
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.messages import decoded, request_type, response_type, some_messages
 
@@ -52,6 +54,12 @@ def test_a_client_of_the_future_learns_which_versions_there_are(raw: RawClient) 
     assert len(found.api_keys) == len(OFFERED)
     # And it goes on, on the same connection.
     assert raw.ask(request(Api.API_VERSIONS, 0)).error_code == 0
+
+
+def test_the_reference_says_which_versions_are_offered() -> None:
+    page = (ROOT / "docs" / "reference" / "kafka.md").read_text()
+    said = dict(re.findall(r"^\| (\d+) \| \w+ \| (\d+–\d+) \|", page, re.MULTILINE))
+    assert said == {str(int(key)): f"{offer.least}–{offer.most}" for key, offer in OFFERED.items()}
 
 
 @pytest.mark.parametrize(("key", "version"), [(Api.PRODUCE, 2), (Api.METADATA, 99), (26, 0), (-1, 0), (999, 0)])

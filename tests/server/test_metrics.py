@@ -20,7 +20,7 @@ from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests
 from penstock.server import Application, open_application, operation_of
 from penstock.settings import ServerSettings
-from penstock.telemetry import METRICS, STREAM_METRICS
+from penstock.telemetry import KAFKA_METRICS, METRICS, STREAM_METRICS
 from tests.server.serving import server
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -96,9 +96,10 @@ async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
         metrics._requests.count({"method": "GET", "path": "/x"}, 404, 0.1)
         text = (await metrics.text(is_openmetrics=False)).decode()
     families = {family.name for family in parse_plain(text) if family.name.startswith("penstock_")}
-    # Those of a database are shown with a store in one, those of streams where there are any.
-    of_queues = [metric for metric in METRICS if metric not in STREAM_METRICS and "_postgres_" not in metric.name]
-    declared = {metric.name.removesuffix("_total") for metric in of_queues}
+    # Those of a database are shown with a store in one, those of topics where Kafka clients are served.
+    elsewhere = {metric.name for metric in (*STREAM_METRICS, *KAFKA_METRICS)}
+    here = {metric.name for metric in METRICS if "_postgres_" not in metric.name} - elsewhere
+    declared = {name.removesuffix("_total") for name in here}
     # A wait in seconds is known when there was a rate for a while.
     assert families | {"penstock_queue_worst_wait_seconds"} == declared
 

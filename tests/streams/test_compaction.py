@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from penstock.broker.topics import FetchOne, Topics
 from penstock.log import record
 from penstock.log.record import header as read_header
+from penstock.runtime.interface import AsideFailed
 from penstock.streams import cleaning
 from penstock.streams.catalog import with_cleaning
 from penstock.streams.settings import TopicSettings
 from tests.simulation.clock import EPOCH_MS
+from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.small import CODECS, FOLDER, HOUR_MS, SMALL, Pair, Read, batch, look_after, read_all, running
@@ -261,3 +263,21 @@ def test_of_many_cleanings_only_those_that_matter_are_known() -> None:
     assert len(known) == 64
     assert known[-1] == (289, 9 * HOUR_MS + 199_000)
     assert known == sorted(known)
+
+
+async def test_a_cleaning_without_room_changes_nothing_and_is_tried_again() -> None:
+    machine = Machine(disk=SimDisk(capacity_bytes=10_000_000))
+    history: list[Pair] = [(b"%d" % (number % 40), b"%d" % number + bytes(200)) for number in range(400)]
+    async with running(machine) as topics:
+        await topics.create("events", replace(COMPACTED, segment_bytes=50_000))
+        await send(topics, history)
+        await close_segment(topics)
+        before = await read_all(topics)
+        machine.disk.capacity_bytes = machine.disk.used_bytes()
+        with pytest.raises(AsideFailed):
+            await look_after(topics)
+        assert await read_all(topics) == before
+        machine.disk.capacity_bytes = None
+        await look_after(topics)
+        assert left(await read_all(topics)) == newest(history)
+        assert not [name for name in machine.disk.names(f"{FOLDER}/partitions/1-0") if name.endswith(".cleaned")]

@@ -7,9 +7,10 @@ import pytest
 
 from penstock.broker.topics import FetchOne, TooManyFetches, Topics
 from penstock.log.interface import OffsetOutOfRange
+from penstock.log.recovery import LogCorrupted
 from penstock.streams.topic import PartitionNotFound, TopicNotFound
 from tests.simulation.world import Machine
-from tests.streams.small import TINY, bodies, look_after, records_of, running, values
+from tests.streams.small import FOLDER, TINY, bodies, look_after, records_of, running, values
 
 LARGE = 1 << 20
 
@@ -127,18 +128,18 @@ async def test_a_fetch_waits_until_there_is_enough_or_its_time_is_up(machine: Ma
 
 
 async def test_nothing_is_missed_between_looking_and_waiting(machine: Machine) -> None:
-    """A record that becomes durable while a fetch is under way wakes it too."""
+    """A record that comes to one partition while another is being read wakes the fetch, too."""
     async with running(machine) as topics:
-        await filled(topics, each=1)
+        await filled(topics, partitions=2, each=1)
         machine.disk.cold = True
-        for number in range(20):
-            offset = topics.latest("events", 0)
-            async with asyncio.TaskGroup() as tasks:
-                waiting = tasks.create_task(topics.fetch([one(offset)], bytes_max=LARGE, wait_ms=60_000))
-                await asyncio.sleep(number / 10_000)
-                await topics.produce("events", 0, values(b"x"))
-                (answer,) = await asyncio.wait_for(waiting, 1)
-                assert len(answer.batches) == 1
+        (read,) = await topics.fetch([one(0, partition=1)], bytes_max=LARGE)
+        enough = read.size_bytes + len(values(b"x"))
+        for number in range(40):
+            wanted = [one(topics.latest("events", 0)), one(0, partition=1)]
+            topics.append("events", 0, values(b"x"))
+            await asyncio.sleep(number / 10_000)
+            fetch = topics.fetch(wanted, bytes_max=LARGE, bytes_min=enough, wait_ms=60_000)
+            assert all(answer.batches for answer in await asyncio.wait_for(fetch, 1))
 
 
 async def test_a_fetch_that_waits_learns_that_its_topic_is_gone(machine: Machine) -> None:
@@ -196,3 +197,14 @@ async def test_a_reader_goes_on_while_what_it_reads_is_dropped(machine: Machine)
         (answer,) = await topics.fetch([one(0)], bytes_max=LARGE)
         assert isinstance(answer.error, OffsetOutOfRange)
         assert answer.start_offset == 60
+
+
+async def test_a_damaged_segment_is_told_of_and_the_other_partitions_are_read(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await filled(topics, partitions=2, each=30)
+        machine.disk.flip_bit(f"{FOLDER}/partitions/1-0/{0:020}.log", 8 * 70)
+        damaged, whole = await topics.fetch([one(0), one(0, partition=1)], bytes_max=LARGE)
+        assert isinstance(damaged.error, LogCorrupted)
+        assert damaged.batches == []
+        assert records_of(whole.batches)[0].value == b"0"
+        assert len(await bodies(topics, partition=1)) == 60

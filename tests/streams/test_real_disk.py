@@ -38,6 +38,8 @@ async def test_a_compacted_topic_is_cleaned_by_a_process_of_its_own(tmp_path: Pa
             assert found[-1].offset == 3_999
         async with await Topics.open(runtime, "streams", CALM) as topics:
             assert await read_all(topics) == found
+            await topics.delete("events")
+        assert files_below(tmp_path / "streams" / "partitions") == []
 
 
 @pytest.mark.real_time
@@ -57,6 +59,10 @@ async def test_many_partitions_take_little_of_the_disk_and_few_files(tmp_path: P
 
 def open_files() -> list[Path]:
     return list(Path("/proc/self/fd").glob("*"))
+
+
+def files_below(folder: Path) -> list[Path]:
+    return list(folder.rglob("*"))
 
 
 def taken_bytes(folder: Path) -> int:

@@ -272,6 +272,14 @@ class Topics:
         """
         return await self._streams.trim(topic, partition, before_offset)
 
+    def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return the first offset and the high watermark; None if there is no such partition."""
+        try:
+            found = self._partition(topic, partition)
+        except (TopicNotFound, PartitionNotFound):
+            return None
+        return found.start_offset, found.high_watermark
+
     def epoch_end(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         """Return the latest epoch not after ``epoch``, and the offset where it ends; (-1, -1) if that is unknown."""
         return self._partition(topic, partition).epoch_end(epoch)

@@ -1,9 +1,10 @@
 """Numbers of topics and consumer groups, under the names of kafka_exporter, which dashboards for Kafka ask for."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from penstock import telemetry
 from penstock.broker.groups import GroupNotFound, Groups
@@ -15,6 +16,24 @@ ROWS_MAX = 10_000
 _TURN_GROUPS = 10
 
 Rows = dict[Metric, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """What the listener for Kafka clients has counted."""
+
+    connections: int
+    requests: int
+    refused: int
+    timed_out: int
+
+
+def families_of_clients(found: Clients) -> list[Any]:
+    counts = (found.connections, found.requests, found.refused, found.timed_out)
+    families = [_family(metric) for metric in telemetry.KAFKA_METRICS]
+    for family, count in zip(families, counts, strict=True):
+        family.add_metric((), count)
+    return families
 
 
 async def families_of_streams(topics: Topics, groups: Groups) -> list[Any]:
@@ -56,4 +75,5 @@ async def _of_group(families: Rows, groups: Groups, name: str) -> int:
 
 
 def _family(metric: Metric) -> Any:
-    return GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+    kind = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+    return kind(metric.name, metric.meaning, labels=metric.labels)

@@ -60,6 +60,7 @@ CODES: dict[str, Code] = {
         Code("queue_not_found", 404, "There is no such queue", False, "Create it, or mend the name."),
         Code("no_topics", 404, "This server keeps no topics", False, "Start it with `kafka`."),
         Code("topic_not_found", 404, "There is no such topic", False, "Create it, or mend the name."),
+        Code("partition_not_found", 404, "The topic has no such partition", False, "They are numbered from 0 on."),
         Code("group_not_found", 404, "There is no such group", False, "A group is made by its first member or commit."),
         Code("message_not_found", 404, "There is no such message", False, "It was settled, or is in another queue."),
         Code("task_not_found", 404, "There is no such task", False, "Tasks are kept until the server stops."),
@@ -72,6 +73,10 @@ CODES: dict[str, Code] = {
         ),
         Code(
             "topic_exists", 409, "The topic has other settings", False, "Change it with PATCH, or choose another name."
+        ),
+        Code("partitions_fewer", 409, "A topic never has fewer partitions", False, "Make another topic."),
+        Code(
+            "record_refused", 409, "The topic takes no such records", False, "Give each a key: the topic is compacted."
         ),
         Code("group_not_empty", 409, "The group has members", False, "Stop its consumers first."),
         Code("not_leased", 409, "Nobody has the message", False, "Receive it first, or purge the queue."),

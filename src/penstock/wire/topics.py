@@ -25,7 +25,7 @@ from penstock.wire.queues import Seconds
 RECORDS_MAX = 1_000
 PARTITIONS_MAX = 1_000
 
-TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
+TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$")]
 GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
 Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
 
@@ -41,13 +41,16 @@ class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_o
         Seconds | UnsetType | None, Meta(description="How long a record is kept; null for ever. Default 7 days.")
     ] = UNSET
     retention_bytes: Annotated[
-        Annotated[int, Meta(ge=1)] | UnsetType | None, Meta(description="What a partition may take; null is no bound.")
+        Annotated[int, Meta(ge=1, le=2**62)] | UnsetType | None,
+        Meta(description="What a partition may take; null is no bound."),
     ] = UNSET
     segment_bytes: Annotated[
-        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="A partition is let go of in parts of this size.")
+        Annotated[int, Meta(ge=1_024, le=2**30)] | UnsetType,
+        Meta(description="A partition is let go of in parts of this size."),
     ] = UNSET
     max_message_bytes: Annotated[
-        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="The largest batch of records that is taken.")
+        Annotated[int, Meta(ge=1, le=2**24)] | UnsetType,
+        Meta(description="The largest batch of records that is taken."),
     ] = UNSET
     cleanup: Annotated[
         Literal["delete", "compact", "compact,delete"] | UnsetType,

@@ -16,6 +16,7 @@ Laws of this file
 """
 
 import asyncio
+import ipaddress
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -82,6 +83,8 @@ class Shared:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.held_bytes = 0
+        # Of answers that were written to clients that do not read them.
+        self.unread_bytes = 0
         # Those that are not read because too much is held.
         self.held_up: set[Connection] = set()
         self.is_stopping = False
@@ -159,6 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         for exchange in self._waiting:
             self._forget(exchange)
         self._waiting.clear()
+        self._note_unread(0)
         shared.held_up.discard(self)
         shared.connections.discard(self)
         if shared.emptied is not None and not shared.connections:
@@ -167,16 +171,22 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         assert self._transport is not None
         self._is_write_paused = True
-        self._unread_bytes = self._transport.get_write_buffer_size()
+        self._note_unread(self._transport.get_write_buffer_size())
         self.due_at = self._loop.time() + self._limits.answer_s
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        self._unread_bytes = 0
+        self._note_unread(0)
         self._begin()
         self._arm()
 
-    # What the listener calls.
+    # What a session asks.
+
+    @property
+    def fetched_bytes_max(self) -> int:
+        """How large the batches of an answer may be now; 0 for the first one only."""
+        left = self._limits.unread_bytes_max - self._shared.unread_bytes
+        return max(0, min(left, self._limits.fetched_bytes_max))
 
     @property
     def addresses(self) -> tuple[tuple[str, int], str]:
@@ -185,6 +195,20 @@ class Connection(asyncio.BufferedProtocol):
         here = self._transport.get_extra_info("sockname")
         there = self._transport.get_extra_info("peername")
         return (here[0], here[1]), there[0] if there else ""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read what the client says: by TLS, or because there is no way."""
+        assert self._transport is not None
+        if self._transport.get_extra_info("ssl_object") is not None:
+            return True
+        _, client_host = self.addresses
+        try:
+            return ipaddress.ip_address(client_host).is_loopback
+        except ValueError:
+            return False
+
+    # What the listener calls.
 
     def stop(self) -> None:
         """Close as soon as nothing is on its way to the disk."""
@@ -367,8 +391,12 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.timed_out += 1
             self.abort()
             return
-        self._unread_bytes = left
+        self._note_unread(left)
         self.due_at = now + self._limits.answer_s
+
+    def _note_unread(self, size: int) -> None:
+        self._shared.unread_bytes += size - self._unread_bytes
+        self._unread_bytes = size
 
     def _forget(self, exchange: Exchange) -> None:
         """Nobody waits for this answer any more. What changes something is finished all the same."""

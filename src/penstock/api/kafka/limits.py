@@ -20,7 +20,7 @@ class Limits:
     answer_bytes_min: int = 64 * KIB
     # For the client to close its side, too.
     farewell_s: float = 5.0
-    # The largest request. One with record batches may be so large, all others a tenth of it at the least.
+    # The largest request.
     frame_bytes_max: int = 16 * MIB
     # The largest request of somebody who has not said yet who they are.
     stranger_frame_bytes_max: int = 64 * KIB
@@ -31,6 +31,10 @@ class Limits:
     overlapping_max: int = 16
     # Requests of all connections together that are not answered yet; then nothing more is read from anybody.
     held_bytes_max: int = 256 * MIB
+    # The batches of one answer; the first comes however large it is.
+    fetched_bytes_max: int = 16 * MIB
+    # Answers that clients have not read yet, of all connections together; then fetches get one batch at a time.
+    unread_bytes_max: int = 256 * MIB
     connections_max: int = 16_000
     # How often deadlines are looked at.
     sweep_s: float = 1.0

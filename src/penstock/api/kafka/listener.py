@@ -39,8 +39,8 @@ class Listener:
             for connection in [each for each in shared.connections if each.due_at <= now]:
                 connection.expire(now)
 
-    async def drain(self, timeout_s: float) -> int:
-        """Take no new work and finish what changes something; return how many requests were cut off.
+    async def drain(self, timeout_s: float, hurry: asyncio.Event) -> int:
+        """Take no new work and finish what changes something, unless in a hurry; return how many were cut off.
 
         Long fetches, and members that wait for their group, are let go at once: their clients ask again elsewhere.
         """
@@ -51,15 +51,23 @@ class Listener:
             server.close()
         for connection in [*shared.connections]:
             connection.stop()
-        if shared.tasks:
-            await asyncio.wait(shared.tasks, timeout=max(0.0, timeout_s))
+        await self._finish_work(ends_at, hurry)
         cut_off = set(shared.tasks)
         for task in cut_off:
             task.cancel()
         if cut_off:
             await asyncio.wait(cut_off, timeout=1.0)
-        await self._let_go(ends_at)
+        await self._let_go(loop.time() if hurry.is_set() else ends_at)
         return len(cut_off)
+
+    async def _finish_work(self, ends_at: float, hurry: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        hurried = loop.create_task(hurry.wait())
+        try:
+            while (tasks := self.shared.tasks) and not hurry.is_set() and (left_s := ends_at - loop.time()) > 0:
+                await asyncio.wait([*tasks, hurried], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurried.cancel()
 
     async def _let_go(self, ends_at: float) -> None:
         """Let the last answers reach their clients."""
@@ -88,6 +96,6 @@ async def listening(
         await listener._listen(doors, tls)
         yield listener
     finally:
-        await listener.drain(0)
+        await listener.drain(0, asyncio.Event())
         sweeping.cancel()
         await asyncio.wait([sweeping])

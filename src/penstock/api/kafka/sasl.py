@@ -2,9 +2,9 @@
 
 The user is the id or the name of a key, the password the whole key, `pk_…`.
 
-PLAIN (RFC 4616) says the key itself. A server that others can reach has TLS, so it is
-not read on the way. SCRAM-SHA-256 proves it without saying it; keys from before it was
-spoken here know only PLAIN.
+PLAIN (RFC 4616) says the key itself, so it is offered only where nobody on the way can
+read it: over TLS, or on the machine itself. SCRAM-SHA-256 proves the key without saying
+it; keys from before it was spoken here know only PLAIN.
 
 Who somebody is is looked up for each request: a key may be revoked at any time.
 """
@@ -19,7 +19,6 @@ from penstock.api.kafka.scram import BadScram, Exchange
 from penstock.broker.access import EVERYBODY, Access, Caller, KeyNeeded, KeyUnknown, Scram
 
 PLAIN, SCRAM = "PLAIN", "SCRAM-SHA-256"
-MECHANISMS = (PLAIN, SCRAM)
 _NONCE_BYTES = 18
 _FAILED = (
     "the user or the key is not one of this server's; the user is the id or the name of a key, the password the key"
@@ -27,8 +26,9 @@ _FAILED = (
 
 
 class Login:
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, is_private: bool) -> None:
         self._access = access
+        self._mechanisms = [PLAIN, SCRAM] if is_private else [SCRAM]
         self._mechanism: str | None = None
         self._exchange: tuple[Exchange, str, Scram] | None = None
         # Finds who has shown a key, as long as it is good.
@@ -48,11 +48,11 @@ class Login:
             return None
 
     def begin(self, mechanism: str) -> Values:
-        is_known = mechanism in MECHANISMS
+        is_known = mechanism in self._mechanisms
         self._mechanism = mechanism if is_known else None
         self._exchange = None
         error = 0 if is_known else ErrorCode.unsupported_sasl_mechanism
-        return {"error_code": error, "mechanisms": list(MECHANISMS)}
+        return {"error_code": error, "mechanisms": self._mechanisms}
 
     def go_on(self, said: bytes) -> Values:
         if self._mechanism is None:

@@ -60,8 +60,9 @@ ANSWERS: dict[int, Answer] = {
 class Session:
     def __init__(self, service: Service, connection: Connection) -> None:
         self._service = service
+        self._connection = connection
         self._here, self._client_host = connection.addresses
-        self._login = Login(service.access)
+        self._login = Login(service.access, is_private=connection.is_private)
         # Held while batches are appended: see `producing`.
         self._turn = asyncio.Lock()
 
@@ -92,6 +93,7 @@ class Session:
         request = read_fetch(header.version, frame, header.body)
         if request.session_id:
             return write_fetched(header.version, [], error=ErrorCode.fetch_session_id_not_found)
+        request = request._replace(bytes_max=min(request.bytes_max, self._connection.fetched_bytes_max))
         return write_fetched(header.version, await fetch(self._service, caller, request))
 
     async def _others(self, caller: Caller | None, header: Header, frame: memoryview) -> Parts:

@@ -42,7 +42,7 @@ PATH_PARAMETERS: dict[str, Schema] = {
         "type": "string",
         "minLength": 1,
         "maxLength": 249,
-        "pattern": "^[A-Za-z0-9._-]+$",
+        "pattern": r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$",
     },
     "group": {
         "description": "The name of a consumer group; one with a slash in it cannot be had here.",
@@ -133,6 +133,7 @@ TYPES: dict[str, Schema] = {
         "not": {"required": ["delay_s", "scheduled_at"]},
     },
     "Escalate": {"oneOf": [{"required": ["message_ids"]}, {"required": ["filter"]}]},
+    "NewRecord": {"not": {"anyOf": [{"required": ["key", "key_base64"]}, {"required": ["value", "value_base64"]}]}},
     "Redrive": {"not": {"required": ["message_ids", "filter"]}},
     "Nothing": {"required": ["message"], "additionalProperties": False},
 }

@@ -18,7 +18,7 @@ from penstock.core.queue import QueueFull
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
 from penstock.core.settings import BadSettings
 from penstock.frame import BadFrame
-from penstock.log.interface import LogBusy, LogClosed, LogFull, OffsetOutOfRange
+from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.history import NotWrittenYet, ShardNotFound
 from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound, StoreUnreachable
 from penstock.streams.batches import InvalidRecord, MessageTooLarge
@@ -205,12 +205,11 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     TopicExists: _plain("topic_exists"),
     BadTopicName: _named("bad_field", "topic_name"),
     BadTopicSettings: _plain("bad_field"),
-    PartitionNotFound: _named("bad_field", "partition"),
-    PartitionsCannotShrink: _named("bad_field", "partitions"),
+    PartitionNotFound: _named("partition_not_found", "partition"),
+    PartitionsCannotShrink: _named("partitions_fewer", "partitions"),
     TooManyPartitions: _named("bad_field", "partitions"),
     MessageTooLarge: _named("message_too_large", "records"),
-    InvalidRecord: _named("bad_field", "records"),
-    OffsetOutOfRange: _named("bad_field", "offset"),
+    InvalidRecord: _named("record_refused", "records"),
     GroupNotFound: _plain("group_not_found"),
     GroupNotEmpty: _plain("group_not_empty"),
     BadGroupName: _named("bad_field", "group"),

@@ -53,7 +53,7 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
         run=topics.change,
         body=wire.TopicSettings,
         answers={200: wire.TopicView},
-        problems=("bad_field", "no_topics", "topic_not_found"),
+        problems=("bad_field", "no_topics", "topic_not_found", "partitions_fewer"),
         tag="topics",
     ),
     Operation(
@@ -76,7 +76,15 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
         run=records.produce,
         body=wire.NewRecords,
         answers={201: wire.Produced},
-        problems=("bad_field", "no_topics", "topic_not_found", "message_too_large", "body_too_large"),
+        problems=(
+            "bad_field",
+            "no_topics",
+            "topic_not_found",
+            "partition_not_found",
+            "record_refused",
+            "message_too_large",
+            "body_too_large",
+        ),
         tag="topics",
     ),
     Operation(
@@ -88,7 +96,7 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
         run=records.browse,
         query=records.RecordsQuery,
         answers={200: wire.RecordPage},
-        problems=("bad_field", "no_topics", "topic_not_found"),
+        problems=("bad_field", "no_topics", "topic_not_found", "partition_not_found"),
         tag="topics",
     ),
     Operation(

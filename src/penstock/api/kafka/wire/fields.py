@@ -7,7 +7,7 @@ of each structure (KIP-482).
 Laws of this file
 -----------------
 1. Nothing is believed: a length is compared with what is left before anything is
-   made, and all arrays of a message together have `ELEMENTS_MAX` elements at most.
+   made, and all arrays of a message together have `REQUEST_ELEMENTS_MAX` elements at most.
 2. `Malformed` is the only thing that a reader raises.
 3. What a reader returns for bytes is a view of the frame, not a copy.
 4. What is left over at the end is nobody's mistake: brokers have never looked at it,
@@ -20,7 +20,8 @@ it has: six bytes of a stranger end the process. Hence these.
 from struct import Struct, error
 from struct import pack as pack_fields
 
-ELEMENTS_MAX = 65_536
+from penstock.core.limits import REQUEST_ELEMENTS_MAX
+
 _VARINT_BYTES_MAX = 5
 
 _INT8, _INT16, _INT32, _INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
@@ -40,7 +41,7 @@ class Reader:
         self.view = view
         self.place = place
         self.is_flexible = is_flexible
-        self._elements_left = ELEMENTS_MAX
+        self._elements_left = REQUEST_ELEMENTS_MAX
 
     def _number(self, form: Struct) -> int:
         try:

@@ -17,7 +17,7 @@ from struct import Struct
 _LENGTH = Struct(">i")
 # What is read from a socket at once, and the first piece of a frame that does not fit.
 ROOM_BYTES = 64 * 1024
-_FIRST_BYTES = 1024 * 1024
+_FIRST_BYTES = 2 * 1024 * 1024
 
 
 class BadFrame(Exception):
