@@ -17,7 +17,7 @@ _ALONE_S = 0.002
 
 
 @cache
-def _settings() -> PostgresSettings:
+def shared_settings() -> PostgresSettings:
     """Make a database with our schema, once for all tests of this process."""
     # Nothing is waited for that only a crash of PostgreSQL could lose: no story has one, and there are thousands of
     # commits. What is promised about crashes is tested where there are some.
@@ -37,7 +37,7 @@ def _settings() -> PostgresSettings:
 
 def empty_schema() -> PostgresSettings:
     """Return where to find a schema that has nothing in it."""
-    settings = _settings()
+    settings = shared_settings()
     with psycopg.connect(settings.url) as connection:
         lanes = connection.execute("SELECT unnest(lanes)::regclass::text FROM penstock.queue").fetchall()
         for name in _TABLES:

@@ -1,11 +1,13 @@
 """A connection that breaks leaves in doubt what was done; the store finds out, and nothing is done twice."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from penstock.core.message import Drafts, Sender
@@ -13,7 +15,7 @@ from penstock.core.settings import QueueSettings
 from penstock.store.interface import Outcome
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.cutting import Wire, wire
-from tests.postgres.schemas import empty_schema
+from tests.postgres.schemas import empty_schema, shared_settings
 from tests.simulation.clock import SimClock, SimDice
 
 pytestmark = pytest.mark.real_time
@@ -91,3 +93,20 @@ async def test_a_lease_that_nobody_heard_of_is_given_back_and_not_counted() -> N
         assert laid.cuts == 1
         assert list(delivery.deliveries) == [1, 1]
         assert (await store.counts("orders")).leased == 2
+
+
+async def test_a_store_goes_on_when_all_its_connections_were_ended() -> None:
+    async with store_on_a_wire() as (store, _):
+        await asyncio.gather(*[store.send("orders", Drafts(bodies=[b"a"])) for _ in range(5)])
+        for _ in range(2):
+            with psycopg.connect(shared_settings().url, autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            delivery = await store.lease("orders", want=2)
+            assert delivery is not None
+            assert len(delivery) == 2
+            assert await store.ack("orders", delivery.receipts()) == [Outcome.DONE] * 2
+        await store.send("orders", Drafts(bodies=[b"b"]))
+        assert (await store.counts("orders")).live == 2

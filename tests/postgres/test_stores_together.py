@@ -9,6 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from penstock.core.limits import LEASE_BYTES_MAX
 from penstock.core.message import Drafts
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import Outcome, QueueNotFound
@@ -231,3 +232,18 @@ async def test_of_all_stores_one_is_the_leader_and_there_is_soon_another() -> No
             # The database notices by itself that the first one has gone.
             while not await second._presence._leads():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+async def test_messages_that_have_grown_still_fit_into_an_answer() -> None:
+    """A lease takes the shortest way where messages were small the last time."""
+    async with together() as here:
+        store = await here.store()
+        await store.create("orders", QueueSettings())
+        await store.send("orders", Drafts(bodies=[b"small"] * 20))
+        for _ in range(2):
+            assert await store.lease("orders", want=10) is not None
+        for _ in range(3):
+            await store.send("orders", Drafts(bodies=[bytes(900_000)] * 10))
+        delivery = await store.lease("orders", want=1_000)
+        assert delivery is not None
+        assert 15 * 900_000 < sum(map(len, delivery.bodies)) <= LEASE_BYTES_MAX

@@ -98,6 +98,9 @@ class Database:
 
     async def close(self) -> None:
         self._is_closed = True
+        await self._close_free()
+
+    async def _close_free(self) -> None:
         while self._free:
             await self._free.pop().connection.close()
 
@@ -174,6 +177,10 @@ class Database:
                 return await _execute(session, text, values)
             except _AGAIN as error:
                 again = error
+            except Lost:
+                # Whatever broke it has broken those that are idle, too: the next call begins with a new one.
+                await self._close_free()
+                raise
             finally:
                 await self.give_back(session)
         raise again

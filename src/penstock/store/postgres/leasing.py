@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.core.limits import LEASE_BYTES_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
+import psycopg
+
+from penstock.core.limits import BODY_BYTES_MAX, LEASE_BYTES_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
 from penstock.core.settings import TIERS
 from penstock.store.ids import MessageIds, message_id, queue_id
 from penstock.store.interface import Delivery, Past
@@ -15,6 +17,8 @@ from penstock.store.postgres.known import KnownQueue, rank
 ADVANCE_MOST = 2_000
 
 # A lease that is expected to be smaller than this takes a shorter way.
+# Too large for an answer, or even for the database to put together.
+_TOO_LARGE = frozenset({"PS005", "54000"})
 _SMALL_BYTES = LEASE_BYTES_MAX // 4
 
 # From the number of a queue to its name, None if it is deleted.
@@ -78,9 +82,12 @@ async def lease(database: Database, known: KnownQueue, *, want: int, lease_ms: i
             rank(shares), known.bounds.lowest, known.turns, not known.are_groups_last, settings.is_fifo,
             known.is_due(now_ms), from_ms, settings.deliveries_max, known.aging_column, ADVANCE_MOST,
         )  # fmt: skip
-    except BaseException:
+    except BaseException as error:
         # What it had taken is back, below where the next one would begin to look.
         known.bounds.step_back(now_ms)
+        if isinstance(error, psycopg.Error) and error.sqlstate in _TOO_LARGE:
+            known.mean_bytes = BODY_BYTES_MAX
+            return await lease(database, known, want=want, lease_ms=lease_ms, token=token, now_ms=now_ms)
         raise
     found = Leased(*row)
     _learn(known, found, now_ms)

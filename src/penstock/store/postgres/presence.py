@@ -122,7 +122,8 @@ class Presence:
                 beats += 1
                 if beats % TIDY_BEATS == 0 and await self._leads():
                     await self._tidy()
-            except (Lost, psycopg.OperationalError):
+            except (Lost, psycopg.Error):
+                # Whatever it was, to look after the queues is tried again.
                 await self._return()
 
     async def _listen(self) -> None:
@@ -155,7 +156,7 @@ class Presence:
         await asyncio.sleep(BEAT_S)
         if self._connection is None:
             return
-        with suppress(Lost, psycopg.OperationalError):
+        with suppress(Lost, psycopg.Error):
             await self._connection.close()
             self._connection = await self._database.connect()
             schema = self._database.settings.schema
@@ -170,7 +171,7 @@ class Presence:
             self._has_untold.clear()
             names, self._untold = self._untold, set()
             told = ",".join(sorted(names)) if len(names) <= _NAMES_MAX else _EVERYBODY
-            with suppress(Lost, psycopg.OperationalError):
+            with suppress(Lost, psycopg.Error):
                 pid = 0 if self._connection is None else self._connection.info.backend_pid
                 channel = self._database.settings.schema
                 await self._database.read(b"SELECT pg_notify(%s, %s)", (channel, f"{pid}:{told}"))

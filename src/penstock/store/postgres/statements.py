@@ -17,7 +17,7 @@ from penstock.store.postgres.columns import SENT_AS
 FUNCTIONS = (
     "ack", "ack_lease", "advance", "age", "aged_tier", "arrive", "bury", "change_queue", "check_room",
     "create_queue", "delete_queue", "enter", "escalate", "expire", "extend", "find_sent", "hand_out",
-    "hand_out_plain", "hand_out_run", "held", "lease", "lease_marked", "lease_plain", "live", "lock_leases",
+    "hand_out_plain", "held", "lease", "lease_marked", "lease_plain", "live", "lock_leases",
     "lock_lines", "meet", "next_ms", "next_numbers", "next_turn", "pick", "pick_in_line", "purge", "rearm",
     "redrive", "refresh_lines", "release", "remember_sent", "send", "send_plain", "settle_all", "settle_marked",
     "shrink_leases", "tidy", "trim_history", "turn_history", "unlease", "wakes_at_ms",

@@ -1,4 +1,5 @@
--- The way of a healthy lease: every message that waits is one nothing has happened to.
+-- The way of a healthy lease: every message that waits is one nothing has happened to. Raises PS005 if what was taken
+-- to be small is too large.
 CREATE OR REPLACE FUNCTION penstock.lease_plain(
     p_queue integer, p_lease bigint, p_want integer, p_bytes_max bigint, p_quotas integer[], p_order smallint[],
     p_bounds bigint[], p_is_small boolean,
@@ -10,21 +11,44 @@ LANGUAGE plpgsql AS $$
 DECLARE
     -- The tier that gives all, if one does.
     v_tier smallint := array_position(p_quotas, p_want) - 1;
-    v_is_done boolean := false;
     v_more record;
     v_size bigint;
 BEGIN
     IF v_tier IS NOT NULL AND p_is_small THEN
-        BEGIN
-            SELECT * INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
-            FROM penstock.hand_out_run(p_queue, p_lease, p_want, p_bytes_max, v_tier, p_bounds[v_tier + 1]);
-            v_is_done := true;
-        EXCEPTION WHEN SQLSTATE 'PS005' THEN
-            -- They were small the last time.
-            v_is_done := false;
-        END;
-    END IF;
-    IF NOT v_is_done THEN
+        -- So many of one tier: the shortest way. That they are too large for one answer is found out afterwards.
+        WITH gone AS (
+            DELETE FROM penstock.ready WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM penstock.ready
+                WHERE queue = p_queue AND tier = v_tier AND number >= p_bounds[v_tier + 1]
+                ORDER BY number LIMIT p_want FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING number, tier AS served_tier, sent_at_ms, body, attributes
+        ), given AS MATERIALIZED (
+            SELECT row_number() OVER (ORDER BY number) - 1 AS row, number << 3 | served_tier AS key, served_tier,
+                1 AS deliveries, sent_at_ms, body, attributes
+            FROM gone
+        ), handed AS (
+            INSERT INTO penstock.leased (
+                lease, row, queue, key, tier, served_tier, sent_at_ms, deliveries, body, attributes
+            )
+            SELECT p_lease, row, p_queue, key, served_tier, served_tier, sent_at_ms, 1, body, attributes FROM given
+        )
+        SELECT count(*)::integer AS count,
+            string_agg(int8send(key), '') AS keys,
+            string_agg(set_byte('\x00', 0, served_tier), '') AS tiers,
+            string_agg(int4send(deliveries), '') AS deliveries,
+            string_agg(int8send(sent_at_ms), '') AS sent_at_ms,
+            string_agg(int4send(octet_length(body)), '') AS sizes,
+            string_agg(body, '') AS bodies,
+            CASE WHEN bool_or(attributes IS NOT NULL)
+                THEN string_agg(int4send(coalesce(octet_length(attributes), 0)), '') END AS attribute_sizes,
+            string_agg(attributes, '') AS attributes
+        INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
+        FROM given;
+        IF count > 1 AND octet_length(bodies) + coalesce(octet_length(attributes), 0) > p_bytes_max THEN
+            RAISE EXCEPTION 'too large' USING ERRCODE = 'PS005';
+        END IF;
+    ELSE
         SELECT * INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
         FROM penstock.hand_out_plain(
             p_queue, p_lease, 0, p_want, p_bytes_max, ARRAY[0, 1, 2, 3, 4]::smallint[], p_quotas, p_bounds
