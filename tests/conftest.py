@@ -18,6 +18,9 @@ from tests.simulation.world import Machine
 # A JVM of the tests lives for seconds: what its better compiler would gain, it never earns back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m")
 
+# Servers of tests run side by side, and there is one default port. Those that Kafka clients talk to say so.
+os.environ["PENSTOCK_KAFKA"] = "false"
+
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -84,10 +84,10 @@ def _settings(url: str) -> ServerSettings:
         folder = url.removeprefix("file:").removeprefix("//")
         if not folder:
             raise ValueError(f"url is {url!r}; it must name a folder, such as file:./data")
-        return ServerSettings(data=Path(folder))
+        return ServerSettings(data=Path(folder), kafka=False)
     # Of a database more can be said than fits into its URL, and in the words that a server has for it.
     said = {name: value for name, value in os.environ.items() if name.startswith(_OF_POSTGRES)}
-    return load(ServerSettings, options={"store": url}, environment=said, file=None).settings
+    return load(ServerSettings, options={"store": url, "kafka": False}, environment=said, file=None).settings
 
 
 @asynccontextmanager

@@ -16,12 +16,10 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvloop
 from starlette.routing import Route
@@ -37,29 +35,19 @@ from penstock.api.sqs.calling import Service as SqsService
 from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
-from penstock.broker.groups import open_groups
 from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
-from penstock.broker.topics import Topics
-from penstock.core.limits import BODY_BYTES_MAX, KIB
+from penstock.keeping import Kept, open_store, open_streams
 from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
 from penstock.listening.listener import Listener, listening
-from penstock.listening.sockets import address_of, allow_connections, bind, tls_context
-from penstock.log.disk_log import DiskLog
-from penstock.log.interface import LogBusy, LogClosed, LogFull
-from penstock.metrics.health import Health, Journal, starting
+from penstock.listening.sockets import CannotListen, address_of, allow_connections, bind, tls_context
+from penstock.metrics.health import Health, starting
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
-from penstock.runtime.interface import Runtime
-from penstock.runtime.memory import memory_runtime
-from penstock.runtime.system import halt, system_runtime, write_note
-from penstock.runtime.workers import ThreadWorkers
-from penstock.settings import BadSetting, ServerSettings, check_is_secured, without_password
-from penstock.store.embedded.shard import Shard
-from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import QueueStore
+from penstock.runtime.system import write_note
+from penstock.settings import KAFKA_PORT, ServerSettings, check_is_secured, without_password
 from penstock.streams.settings import TopicSettings
 from penstock.telemetry import (
     SERVER_CUT_OFF,
@@ -67,28 +55,14 @@ from penstock.telemetry import (
     SERVER_STARTED,
     SERVER_STOPPED,
     SERVER_STOPPING,
-    STORE_DOUBTFUL,
+    SERVER_WITHOUT_KAFKA,
 )
 
-if TYPE_CHECKING:
-    from penstock.store.postgres.borrowing import Transactions
-    from penstock.store.postgres.vitals import Vitals
-
-DISK_THREADS = 4
-# Partitions have their own, so that the journals of queues do not wait behind them.
-STREAM_THREADS = 4
-DRIVER = "pip install 'penstock[postgres]'"
 # Requests leave no cycles behind, so there is little to collect, and each look at thousands of long polls costs. With
 # Python's own thresholds 10,000 idle ones took twice as much CPU.
 GC_THRESHOLDS = (20_000, 20, 100)
 # How often it is looked at how far the journals have come.
 LOOK_S = 1.0
-# What the largest message needs: a journal without room for it is full.
-_PROBE_BYTES = BODY_BYTES_MAX + 64 * KIB
-
-
-class NoFolder(OSError):
-    """There is no folder for the data, and none can be made; the message says why."""
 
 
 class Told:
@@ -107,7 +81,7 @@ class Told:
 class Application:
     """Everything behind the port."""
 
-    def __init__(self, kept: "Kept", queues: Queues, service: Service, streams: Streams | None) -> None:
+    def __init__(self, kept: Kept, queues: Queues, service: Service, streams: Streams | None) -> None:
         self.streams = streams
         # What is counted of Kafka clients, once they are served.
         self.kafka_clients: Callable[[], Clients] | None = None
@@ -165,105 +139,14 @@ async def open_application(
     and metrics.
     """
     async with (
-        _open_store(settings, is_watched=is_watched) as kept,
+        open_store(settings, is_watched=is_watched) as kept,
         open_queues(
             kept.store, kept.runtime, waiting_max=settings.waiting_max, is_tidied=settings.is_on_postgres
         ) as queues,
-        _open_streams(settings, kept.runtime, kafka) as streams,
+        open_streams(settings, kept.runtime, kafka) as streams,
     ):
         service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
         yield Application(kept, queues, service, streams)
-
-
-@asynccontextmanager
-async def _open_streams(settings: ServerSettings, runtime: Runtime, kafka: str | None) -> AsyncIterator[Streams | None]:
-    """Open topics and groups, in a folder of their own within that of the store; None if nobody could reach them."""
-    if not settings.kafka:
-        yield None
-        return
-    async with AsyncExitStack() as stack:
-        folder = "streams"
-        # Topics are in a folder also where queues are in a database.
-        parent = settings.data if settings.is_on_postgres else settings.store_folder
-        if parent is not None:
-            parent = _make_folder(parent)
-            folder = f"{parent.name}/{folder}"
-            workers = await stack.enter_async_context(ThreadWorkers(STREAM_THREADS, halt))
-            runtime = system_runtime(parent.parent, workers)
-        topics = await stack.enter_async_context(await Topics.open(runtime, folder))
-        groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
-        yield Streams(topics, groups, settings.kafka_advertised or kafka)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A store that is open, and what can be seen of where it keeps things."""
-
-    store: QueueStore
-    runtime: Runtime
-    journals: Callable[[], Sequence[Journal]] = tuple
-    # Of a store in a database.
-    vitals: Callable[[], "Vitals"] | None = None
-    transactions: "Transactions | None" = None
-
-
-@asynccontextmanager
-async def _open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
-    if settings.is_on_postgres:
-        async with _open_postgres(settings, is_watched=is_watched) as kept:
-            yield kept
-        return
-    if settings.store_folder is None:
-        runtime = memory_runtime()
-        async with await EmbeddedStore.in_memory(runtime) as store:
-            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
-        return
-    folder = _make_folder(settings.store_folder)
-    async with ThreadWorkers(DISK_THREADS, halt) as workers:
-        runtime = system_runtime(folder.parent, workers)
-        async with await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store:
-            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
-
-
-@asynccontextmanager
-async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
-    try:
-        # The driver is an extra: who keeps messages in a folder needs none.
-        from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
-        from penstock.store.postgres.database import PostgresSettings  # noqa: PLC0415
-        from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
-        from penstock.store.postgres.vitals import watching  # noqa: PLC0415
-    except ImportError as error:
-        raise BadSetting(f"store is in PostgreSQL, and its driver is not installed: {DRIVER}") from error
-    # Nothing of it is on a disk of ours.
-    runtime = memory_runtime()
-    database = PostgresSettings(
-        url=settings.store,
-        schema=settings.postgres_schema,
-        connections_max=settings.postgres_connections_max,
-        is_pooled=settings.postgres_is_pooled,
-        may_lose=settings.postgres_may_lose,
-    )
-    async with (
-        await PostgresStore.open(
-            database, clock=runtime.clock, dice=runtime.dice, may_migrate=settings.postgres_migrates
-        ) as store,
-        watching(settings.store, settings.postgres_schema) if is_watched else nullcontext() as vitals,
-        transactions(store, database, asyncio.to_thread) as within,
-    ):
-        for doubt in store.doubts:
-            runtime.note(STORE_DOUBTFUL, reason=doubt)
-        yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
-
-
-def _make_folder(folder: Path) -> Path:
-    # A path such as `.` has no name of its own.
-    folder = folder.resolve()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NoFolder(f"cannot make the folder {folder}: {error.strerror}. Choose another with --data.") from error
-    return folder
 
 
 def _say_nothing(_address: str) -> None:
@@ -315,7 +198,7 @@ async def run(
     check_is_secured(settings, has_keys=not keys.access.is_open)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors = bind(settings.host, settings.port)
-    kafka_doors = bind(settings.host, settings.kafka_port) if settings.kafka else []
+    kafka_doors = _bind_kafka(settings)
     address = address_of(doors[0], has_tls=settings.has_tls)
     kafka = address_of(kafka_doors[0], has_tls=False).removeprefix("http://") if kafka_doors else None
     health = Health()
@@ -336,6 +219,19 @@ async def run(
                     # At once, not in a task: the answers to long polls are to be the last of their connections.
                     await _drain(listener, settings, told)
         write_note(SERVER_STOPPED)
+
+
+def _bind_kafka(settings: ServerSettings) -> list[socket.socket]:
+    if not settings.kafka:
+        return []
+    try:
+        return bind(settings.host, settings.kafka_port)
+    except CannotListen as error:
+        # Nobody has asked for this very port, and queues are served all the same.
+        if settings.kafka_port != KAFKA_PORT:
+            raise
+        write_note(SERVER_WITHOUT_KAFKA, reason=error)
+        return []
 
 
 @asynccontextmanager
@@ -441,30 +337,6 @@ def _connections(shared: Shared) -> Connections:
         accepted=shared.accepted,
         refused=shared.turned_away,
         timed_out=shared.timed_out,
-    )
-
-
-def _journals(store: EmbeddedStore) -> list[Journal]:
-    return [_journal(place, shard) for place, shard in enumerate(store.shards)]
-
-
-def _journal(place: int, shard: Shard) -> Journal:
-    log = shard.log
-    assert isinstance(log, DiskLog)
-    is_full = False
-    try:
-        log.reserve(_PROBE_BYTES).__exit__(None, None, None)
-    except LogFull:
-        is_full = True
-    except (LogBusy, LogClosed):
-        pass
-    return Journal(
-        name=str(place),
-        size_bytes=sum(segment.size_bytes for segment in log.segments),
-        end_offset=log.end_offset,
-        durable_offset=log.durable_offset,
-        is_full=is_full,
-        is_history_behind=shard.history is not None and shard.history.is_behind,
     )
 
 

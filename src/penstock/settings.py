@@ -32,6 +32,10 @@ _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 _OF_KUBERNETES = "tcp://"
 
 
+# Where Kafka clients look by themselves.
+KAFKA_PORT = 9092
+
+
 class BadSetting(ValueError):
     """A setting is unknown, of another type or out of bounds; the message says where and what is allowed."""
 
@@ -59,9 +63,10 @@ class ServerSettings:
     # The port for HTTP: REST, metrics and documentation. 0 takes any that is free.
     port: int = 8080
     # Whether programs that speak Kafka's protocol are served, at a port of their own.
-    kafka: bool = False
-    # The port for Kafka's protocol. 0 takes any that is free.
-    kafka_port: int = 9092
+    kafka: bool = True
+    # The port for Kafka's protocol. 0 takes any that is free. If the default is taken, the server does without and
+    # says so; if one that was chosen is, it does not start.
+    kafka_port: int = KAFKA_PORT
     # Where Kafka clients are told to find this server, as HOST:PORT; empty for the address they have found it at.
     # Needed where that is another one, behind a proxy or in a container, or not the name in the certificate.
     kafka_advertised: str = ""

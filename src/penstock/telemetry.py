@@ -105,6 +105,12 @@ STORE_DOUBTFUL = Note(
     "The database is configured so that a crash may lose what it has confirmed; says by which setting. `--may-lose` "
     "says that you know.",
 )
+SERVER_WITHOUT_KAFKA = Note(
+    "server.without_kafka",
+    "warning",
+    "The port for Kafka clients is taken, and nobody has chosen another: they are not served. Say `--kafka-port`, or "
+    "`--no-kafka` where that is meant.",
+)
 SERVER_FILES_LIMITED = Note(
     "server.files_limited",
     "warning",
@@ -140,6 +146,7 @@ NOTES: tuple[Note, ...] = (
     SERVER_STOPPED,
     STORE_DOUBTFUL,
     SERVER_FILES_LIMITED,
+    SERVER_WITHOUT_KAFKA,
 )
 
 

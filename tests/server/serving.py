@@ -187,8 +187,9 @@ def listener(application: Any, patience: Patience = HASTY, *, connections_max: i
 
 
 @contextmanager
-def server(settings: ServerSettings, patience: Patience = HASTY) -> Iterator[Running]:
-    """A whole server."""
+def server(settings: ServerSettings, patience: Patience = HASTY, *, has_kafka: bool = False) -> Iterator[Running]:
+    """A whole server. Kafka clients have servers of their own, in `tests/kafka`."""
+    settings = replace(settings, kafka=has_kafka)
 
     async def main(running: Running) -> None:
         def announce(url: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from penstock.broker.access import Grant, Role
 from penstock.broker.keys import create_key, revoke_key
+from penstock.keeping import NoFolder
 from penstock.listening.sockets import BadCertificate, CannotListen, allow_connections, bind
 from penstock.runtime.interface import FolderTaken
-from penstock.server import NoFolder
 from penstock.settings import NotSecured, ServerSettings
 from penstock.store.embedded.shards import TooFewShards
 from tests.server.serving import Client, Running, server

@@ -53,7 +53,9 @@ def serve(
     *,
     host: Annotated[str | None, typer.Option(help="The address to listen on. Default: this machine only.")] = None,
     port: Annotated[int | None, typer.Option(help="The port for HTTP; 0 takes any that is free.")] = None,
-    kafka: Annotated[bool | None, typer.Option("--kafka", help="Serve programs that speak Kafka, too.")] = None,
+    kafka: Annotated[
+        bool | None, typer.Option("--kafka/--no-kafka", help="Serve programs that speak Kafka, too.")
+    ] = None,
     kafka_port: Annotated[int | None, typer.Option(help="The port for Kafka; 0 takes any that is free.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder for messages and keys.", file_okay=False)] = None,
     store: StoreOption = None,
@@ -84,7 +86,7 @@ def serve(
 
     penstock serve
     penstock serve --port 9000 --data /var/lib/penstock
-    penstock serve --kafka
+    penstock serve --kafka-port 19092
     penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     penstock serve --store postgresql://penstock@db.example.com/shop
     """

@@ -1,0 +1,159 @@
+"""Opens what everything is kept in: a folder, memory or a database for queues, and a folder for topics.
+
+Only `server.py` uses it; both together know every class.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.api.rest.calling import Streams
+from penstock.broker.groups import open_groups
+from penstock.broker.topics import Topics
+from penstock.core.limits import BODY_BYTES_MAX, KIB
+from penstock.log.disk_log import DiskLog
+from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.metrics.health import Journal
+from penstock.runtime.interface import Runtime
+from penstock.runtime.memory import memory_runtime
+from penstock.runtime.system import halt, system_runtime
+from penstock.runtime.workers import ThreadWorkers
+from penstock.settings import BadSetting, ServerSettings
+from penstock.store.embedded.shard import Shard
+from penstock.store.embedded.store import EmbeddedStore
+from penstock.store.interface import QueueStore
+from penstock.telemetry import STORE_DOUBTFUL
+
+if TYPE_CHECKING:
+    from penstock.store.postgres.borrowing import Transactions
+    from penstock.store.postgres.vitals import Vitals
+
+DISK_THREADS = 4
+# Partitions have their own, so that the journals of queues do not wait behind them.
+STREAM_THREADS = 4
+DRIVER = "pip install 'penstock[postgres]'"
+# What the largest message needs: a journal without room for it is full.
+_PROBE_BYTES = BODY_BYTES_MAX + 64 * KIB
+
+
+class NoFolder(OSError):
+    """There is no folder for the data, and none can be made; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A store that is open, and what can be seen of where it keeps things."""
+
+    store: QueueStore
+    runtime: Runtime
+    journals: Callable[[], Sequence[Journal]] = tuple
+    # Of a store in a database.
+    vitals: Callable[[], "Vitals"] | None = None
+    transactions: "Transactions | None" = None
+
+
+@asynccontextmanager
+async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
+    if settings.is_on_postgres:
+        async with _open_postgres(settings, is_watched=is_watched) as kept:
+            yield kept
+        return
+    if settings.store_folder is None:
+        runtime = memory_runtime()
+        async with await EmbeddedStore.in_memory(runtime) as store:
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
+        return
+    folder = _make_folder(settings.store_folder)
+    async with ThreadWorkers(DISK_THREADS, halt) as workers:
+        runtime = system_runtime(folder.parent, workers)
+        async with await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store:
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
+
+
+@asynccontextmanager
+async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
+    try:
+        # The driver is an extra: who keeps messages in a folder needs none.
+        from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
+        from penstock.store.postgres.database import PostgresSettings  # noqa: PLC0415
+        from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
+        from penstock.store.postgres.vitals import watching  # noqa: PLC0415
+    except ImportError as error:
+        raise BadSetting(f"store is in PostgreSQL, and its driver is not installed: {DRIVER}") from error
+    # Nothing of it is on a disk of ours.
+    runtime = memory_runtime()
+    database = PostgresSettings(
+        url=settings.store,
+        schema=settings.postgres_schema,
+        connections_max=settings.postgres_connections_max,
+        is_pooled=settings.postgres_is_pooled,
+        may_lose=settings.postgres_may_lose,
+    )
+    async with (
+        await PostgresStore.open(
+            database, clock=runtime.clock, dice=runtime.dice, may_migrate=settings.postgres_migrates
+        ) as store,
+        watching(settings.store, settings.postgres_schema) if is_watched else nullcontext() as vitals,
+        transactions(store, database, asyncio.to_thread) as within,
+    ):
+        for doubt in store.doubts:
+            runtime.note(STORE_DOUBTFUL, reason=doubt)
+        yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
+
+
+@asynccontextmanager
+async def open_streams(settings: ServerSettings, runtime: Runtime, kafka: str | None) -> AsyncIterator[Streams | None]:
+    """Open topics and groups, in a folder of their own within that of the store; None if nobody could reach them."""
+    if not settings.kafka:
+        yield None
+        return
+    async with AsyncExitStack() as stack:
+        folder = "streams"
+        # Topics are in a folder also where queues are in a database.
+        parent = settings.data if settings.is_on_postgres else settings.store_folder
+        if parent is not None:
+            parent = _make_folder(parent)
+            folder = f"{parent.name}/{folder}"
+            workers = await stack.enter_async_context(ThreadWorkers(STREAM_THREADS, halt))
+            runtime = system_runtime(parent.parent, workers)
+        topics = await stack.enter_async_context(await Topics.open(runtime, folder))
+        groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
+        yield Streams(topics, groups, settings.kafka_advertised or kafka)
+
+
+def _make_folder(folder: Path) -> Path:
+    # A path such as `.` has no name of its own.
+    folder = folder.resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoFolder(f"cannot make the folder {folder}: {error.strerror}. Choose another with --data.") from error
+    return folder
+
+
+def _journals(store: EmbeddedStore) -> list[Journal]:
+    return [_journal(place, shard) for place, shard in enumerate(store.shards)]
+
+
+def _journal(place: int, shard: Shard) -> Journal:
+    log = shard.log
+    assert isinstance(log, DiskLog)
+    is_full = False
+    try:
+        log.reserve(_PROBE_BYTES).__exit__(None, None, None)
+    except LogFull:
+        is_full = True
+    except (LogBusy, LogClosed):
+        pass
+    return Journal(
+        name=str(place),
+        size_bytes=sum(segment.size_bytes for segment in log.segments),
+        end_offset=log.end_offset,
+        durable_offset=log.durable_offset,
+        is_full=is_full,
+        is_history_behind=shard.history is not None and shard.history.is_behind,
+    )
