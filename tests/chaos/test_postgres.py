@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 import penstock
+from tests.postgres.crowds import leased_by_all, left_in
 from tests.postgres.servers import Server
 
 pytestmark = pytest.mark.real_time
@@ -116,3 +117,11 @@ def test_no_kill_loses_a_message_or_doubles_an_effect(version: int | None) -> No
         assert len(confirmed) > 1_000
         assert confirmed - counted.keys() == set()
         assert {number: count for number, count in counted.items() if count > 1} == {}
+
+
+def test_eight_processes_lease_eighty_thousand_messages_once_each() -> None:
+    with Server() as server:
+        url = server.new_database()
+        found = leased_by_all(url, processes=8, each=10_000)
+        assert found == {b"%d/%d" % (number, nth): 1 for number in range(8) for nth in range(10_000)}
+        assert asyncio.run(left_in(url)) == 0

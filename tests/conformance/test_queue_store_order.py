@@ -84,6 +84,64 @@ async def test_a_noisy_group_of_a_standard_queue_waits_behind_quiet_ones(stage: 
 
 
 @every_store
+async def test_a_group_that_holds_much_is_served_after_quiet_ones(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_time_percent=100))
+    await send_groups(stage, *[(b"loud", b"%d" % number) for number in range(100)])
+    held = await lease(stage, 40)
+    await send_groups(stage, *[(b"quiet", b"quiet")] * 3, (b"", b"plain"))
+    counts = await stage.store.counts("orders")
+    assert (counts.noisy_groups, counts.noisy_ready, counts.noisy_leased) == (1, 60, 40)
+    found = bodies(await lease(stage, 6))
+    assert sorted(found[:4]) == [b"plain", b"quiet", b"quiet", b"quiet"]
+    assert found[4:] == [b"40", b"41"], "what quiet ones leave is the noisy one's"
+    assert bodies(await lease(stage, 2)) == [b"42", b"43"], "nobody waits for quiet messages that are not there"
+
+    await stage.store.ack("orders", held.receipts())
+    assert (await stage.store.counts("orders")).noisy_groups == 0
+    await send_groups(stage, (b"quiet", b"quiet"))
+    assert sorted(bodies(await lease(stage, 2))) == [b"44", b"quiet"]
+
+
+@every_store
+async def test_of_noisy_groups_the_one_that_holds_least_is_served_first(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_time_percent=100, noisy_leased_min=3))
+    for group, count in ((b"louder", 9), (b"loud", 5)):
+        await send_groups(stage, *[(group, b"first")] * count)
+        assert len(await lease(stage, count)) == count
+    await send_groups(stage, *[(b"louder", b"louder")] * 9, *[(b"loud", b"loud")] * 9)
+    assert bodies(await lease(stage, 4)) == [b"loud"] * 4
+    assert sorted(bodies(await lease(stage, 4))) == [b"loud"] * 2 + [b"louder"] * 2
+
+
+@every_store
+async def test_quiet_groups_are_found_behind_very_many_messages_of_a_noisy_one(stage: Stage) -> None:
+    settings = QueueSettings(noisy_time_percent=100, noisy_leased_min=3, noisy_percent=50)
+    await stage.store.change("orders", settings)
+    await send_groups(stage, *[(b"loud", b"loud")] * 3_000)
+    assert len(await lease(stage, 10)) == 10
+    await send_groups(stage, *[(b"a", b"quiet")] * 1_400, *[(b"b", b"quiet")] * 1_400)
+    for _ in range(14):
+        held = await lease(stage, 200)
+        assert set(bodies(held)) == {b"quiet"}
+        assert set(await stage.store.ack("orders", held.receipts())) == {DONE}
+    assert set(bodies(await lease(stage, 5))) == {b"loud"}
+
+
+@every_store
+async def test_a_message_that_lapsed_often_enough_goes_behind_the_others(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(back_after_deliveries=2, deliveries_max=0))
+    for group in (b"", b"g"):
+        for name in (b"bad", b"good", b"better"):
+            await send_groups(stage, (group, name))
+            await stage.advance(1)
+        assert bodies(await lease(stage, 1, lease_ms=1_000)) == [b"bad"]
+        await stage.advance(1_000)
+        assert bodies(await lease(stage, 1, lease_ms=1_000)) == [b"bad"], "once is not often"
+        await stage.advance(1_000)
+        assert await drain(stage, want=1) == [b"good", b"better", b"bad"]
+
+
+@every_store
 async def test_a_group_is_in_order_and_leased_to_one_worker_at_a_time(stage: Stage) -> None:
     await fifo(stage)
     await send_groups(stage, (b"g", b"1"), (b"g", b"2"), (b"g", b"3"))

@@ -196,6 +196,7 @@ def settings_of(dice: random.Random) -> QueueSettings:
         delay_ms=dice.choice((0, 0, 300)),
         retention_ms=dice.choice((0, 30_000)),
         deliveries_max=dice.choice((0, 2, 3)),
+        back_after_deliveries=dice.choice((0, 1, 2)),
         backoff_ms_base=200,
         backoff_ms_max=1_000,
         has_jitter=False,

@@ -36,8 +36,8 @@ class QueueNames:
 
 
 async def counts(database: Database, known: KnownQueue) -> Counts:
-    ((ready, leased, delayed, oldest),) = await database.ask("counts", queue=known.number)
-    return Counts(tuple(ready), leased, delayed, tuple(oldest))
+    ((ready, leased, delayed, oldest, *noisy),) = await database.ask("counts", queue=known.number)
+    return Counts(tuple(ready), leased, delayed, tuple(oldest), *noisy)
 
 
 async def describe(database: Database, known: KnownQueue, grave: KnownQueue | None, now_ms: int) -> Description:

@@ -18,11 +18,12 @@ FUNCTIONS = (
     "ack", "ack_lease", "advance", "age", "aged_tier", "arrive", "bury", "change_queue", "check_room",
     "create_queue", "delete_queue", "enter", "escalate", "expire", "extend", "find_sent", "hand_out",
     "hand_out_plain", "held", "lease", "lease_marked", "lease_plain", "live", "lock_leases",
-    "lock_lines", "meet", "next_ms", "next_numbers", "next_turn", "pick", "pick_in_line", "purge", "rearm",
-    "redrive", "refresh_lines", "release", "remember_sent", "send", "send_plain", "settle_all", "settle_marked",
+    "lock_lines", "meet", "next_ms", "next_numbers", "next_turn", "noisy", "pick", "pick_in_line", "pick_quiet_first",
+    "purge", "quiet_spans", "rearm", "redrive", "refresh_lines",
+    "release", "remember_sent", "send", "send_plain", "settle_all", "settle_marked",
     "shrink_leases", "tidy", "trim_history", "turn_history", "unlease", "wakes_at_ms",
 )  # fmt: skip
-MIGRATIONS = ("0001_tables",)
+MIGRATIONS = ("0001_tables", "0002_tenants")
 
 _PACKAGE = "penstock.store.postgres"
 _SCHEMA = "penstock."

@@ -1,3 +1,4 @@
+WITH noisy AS MATERIALIZED (SELECT * FROM penstock.noisy(%(queue)s))
 SELECT
     ARRAY(
         SELECT (SELECT count(*) FROM penstock.ready AS r WHERE r.queue = %(queue)s AND r.tier = tier.tier)
@@ -15,4 +16,8 @@ SELECT
              WHERE m.queue = %(queue)s AND m.tier = tier.tier AND m.state = 1 ORDER BY m.since_ms LIMIT 1)
         )
         FROM generate_series(0, 4) AS tier (tier) ORDER BY tier.tier
-    ) AS oldest
+    ) AS oldest,
+    (SELECT count(*) FROM noisy) AS noisy_groups,
+    (SELECT count(*) FROM noisy JOIN penstock.marked AS m
+        ON m.queue = %(queue)s AND m.grp = noisy.grp AND m.turn IS NOT NULL AND m.state = 1) AS noisy_ready,
+    (SELECT coalesce(sum(held), 0)::bigint FROM noisy) AS noisy_leased

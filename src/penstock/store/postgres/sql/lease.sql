@@ -55,8 +55,10 @@ BEGIN
         WHERE EXISTS (
             SELECT 1 FROM penstock.ready AS r
             WHERE r.queue = p_queue AND r.tier = tier.tier AND r.number >= p_bounds[tier.tier + 1]
-        ) OR v_are_marked AND EXISTS (
-            SELECT 1 FROM penstock.marked AS m WHERE m.queue = p_queue AND m.tier = tier.tier AND m.state = 1
+        ) OR v_are_marked AND (
+            -- Not EXISTS, which is answered by a hash table of everything that waits.
+            SELECT true FROM penstock.marked AS m
+            WHERE m.queue = p_queue AND m.tier = tier.tier AND m.state = 1 LIMIT 1
         )
     );
     xmin := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;

@@ -20,7 +20,12 @@ DECLARE
     v_passed integer;
     v_is_full boolean := false;
     v_row record;
+    v_noisy bytea[];
+    v_held bigint[];
 BEGIN
+    IF NOT p_is_fifo THEN
+        SELECT array_agg(n.grp), array_agg(n.held) INTO v_noisy, v_held FROM penstock.noisy(p_queue) AS n;
+    END IF;
     plain_turns := p_turns;
     firsts := ARRAY[NULL, NULL, NULL, NULL, NULL]::bigint[];
     FOR v_pass IN 1 .. 2 LOOP
@@ -32,7 +37,11 @@ BEGIN
             FOR v_row IN
                 SELECT * FROM penstock.pick(
                     p_queue, v_tier, v_quota + v_passed, p_bounds[v_tier + 1], p_turns[v_tier + 1]
-                ) WHERE NOT p_is_fifo
+                ) WHERE NOT p_is_fifo AND v_noisy IS NULL
+                UNION ALL
+                SELECT * FROM penstock.pick_quiet_first(
+                    p_queue, v_tier, v_quota + v_passed, p_bounds[v_tier + 1], p_turns[v_tier + 1], v_noisy, v_held
+                ) WHERE v_noisy IS NOT NULL
                 UNION ALL
                 SELECT * FROM penstock.pick_in_line(
                     p_queue, v_tier, v_quota + v_passed, p_bounds[v_tier + 1], p_are_groups_last

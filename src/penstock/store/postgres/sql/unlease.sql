@@ -7,7 +7,13 @@ CREATE OR REPLACE FUNCTION penstock.unlease(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_groups bytea[];
+    -- From which delivery on what lapses goes behind the others of its tier.
+    v_back_after integer;
 BEGIN
+    IF p_kind = 0 AND NOT p_is_fifo THEN
+        SELECT nullif((settings::json ->> 'back_after_deliveries')::integer, 0) INTO v_back_after
+        FROM penstock.queue WHERE number = p_queue;
+    END IF;
     IF p_is_fifo THEN
         SELECT array_agg(DISTINCT l.grp) INTO v_groups
         FROM unnest(p_leases, p_rows) AS w (lease, row)
@@ -35,7 +41,8 @@ BEGIN
             CASE WHEN p_kind = 3 THEN l.deliveries ELSE coalesce(l.deliveries_max, 0) END AS own_max,
             CASE WHEN p_kind = 0 THEN coalesce(l.until_ms, w.until_ms) - 1 ELSE p_now END AS left_at_ms
     ), judged AS (
-        SELECT g.*, p_deliveries_max > 0 AND g.counted >= coalesce(nullif(g.own_max, 0), p_deliveries_max) AS is_spent
+        SELECT g.*, p_deliveries_max > 0 AND g.counted >= coalesce(nullif(g.own_max, 0), p_deliveries_max) AS is_spent,
+            p_kind > 0 OR coalesce(g.counted >= v_back_after, false) AS is_anew
         FROM gone AS g
     )
     INSERT INTO penstock.marked (
@@ -45,12 +52,16 @@ BEGIN
     )
     SELECT
         p_queue, key,
-        -- What has lapsed and waits ages with the others.
-        CASE WHEN is_spent OR p_kind > 0
+        -- What has lapsed and keeps its place ages with the others.
+        CASE WHEN is_spent OR is_anew
             THEN penstock.aged_tier(tier, coalesce(since_ms, sent_at_ms), left_at_ms, p_aging_ms) ELSE tier END,
         CASE WHEN is_spent THEN 4 WHEN visible_at_ms > p_now THEN 2 ELSE 1 END,
-        CASE WHEN is_spent OR p_kind > 0 THEN p_now ELSE coalesce(since_ms, sent_at_ms) END,
-        coalesce(ordinal, nextval('penstock.ordinal')), turn,
+        CASE WHEN is_spent OR p_kind > 0 THEN p_now WHEN is_anew THEN left_at_ms + 1
+            ELSE coalesce(since_ms, sent_at_ms) END,
+        CASE WHEN p_kind = 0 AND is_anew THEN nextval('penstock.ordinal')
+            ELSE coalesce(ordinal, nextval('penstock.ordinal')) END,
+        CASE WHEN p_kind = 0 AND is_anew AND turn IS NOT NULL
+            THEN penstock.next_turn(p_queue, tier, grp, p_now) ELSE turn END,
         CASE WHEN is_spent THEN nextval('penstock.ordinal') ELSE coalesce(visible_at_ms, 0) END, sent_at_ms, counted, own_max,
         coalesce(first_leased_ms, leased_at_ms), leased_at_ms, served_tier, grp,
         CASE WHEN p_error = '' OR p_kind = 2 THEN error ELSE p_error END, dedup_id, own_tier, escalated_until_ms,
