@@ -10,6 +10,7 @@ they come. It registers itself where `penstock[spark]` is installed, or where th
 ```text
 rows = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("queue", "orders,mail").load()
 rows = spark.read.format("penstock").option("columns", "queue,outcome,settled_at").load("/var/lib/penstock")
+rows = spark.read.format("penstock").option("url", "postgresql://reader@db/shop").load()
 live = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("read", "live").load()
 
 stream = spark.readStream.format("penstock").option("url", url).option("maxRowsPerTrigger", "1000000").load()
@@ -17,9 +18,10 @@ stream.writeStream.option("checkpointLocation", "./checkpoint").trigger(availabl
 ```"""
 
 _PLACES = """\
-## From a server or from its data folder
+## From a server, or directly from what it keeps
 
-Both give the same rows with the same offsets, so a stream may change from one to the other.
+A server and its data folder, or its database, give the same rows with the same offsets, so a stream may change from one
+to the other.
 
 - **A server** (`url`) is asked over HTTP, by several tasks at once. Executors need pyarrow and nothing else of a
   server. The API key must be good for all queues, deleted ones included. A server that is busy or restarts is asked
@@ -28,6 +30,12 @@ Both give the same rows with the same offsets, so a stream may change from one t
   every CRC is checked. Executors need `crc32c`, and to see the folder. Of a running server, the last commit to the
   history is seen when the next one is written, because only that proves it durable; after a clean stop all of it is
   seen.
+- **A database** (`url` with `postgresql://…`) is asked by ADBC, by several tasks at once, while servers use it or
+  not. Executors need the extra `spark-postgres`, and to reach the database; the user needs `SELECT` on `history`,
+  `moment` and `queue`. A page is read in a short transaction of its own that only reads, so a slow job holds nothing
+  up. What a transaction has settled is told of when no older one runs any more: one that is left open holds up the
+  history, and is never skipped. A password belongs into the file that `passfile` in the address names, on every
+  executor, or else is in the address, which is not shown. There is one shard, 0.
 
 Whoever reads few columns should say which: Spark does not tell a source in Python, and what is not asked for is
 neither fetched nor converted. The same holds for times and queues: filters in Spark are right, options are faster. A
@@ -43,8 +51,9 @@ The offset of a stream is that of the next row, by shard: `{"0": 393216}`. The s
 rows, so a batch that is tried again after a crash is the same batch, and a sink that knows its batches has every row
 once. Nothing is committed to the server: it keeps its history for seven days or 10 GiB, whoever has read it.
 
-`maxRowsPerTrigger` takes whole frames, one at least, and counts rows of all queues. A frame has at most 65,536 rows.
-It is shared equally by the shards that have something. `AvailableNow` ends at what was there when it began."""
+`maxRowsPerTrigger` takes whole frames, one at least, and counts rows of all queues. A frame has at most 65,536 rows. Of
+a database it takes just so many rows. It is shared equally by the shards that have something. `AvailableNow` ends at
+what was there when it began."""
 
 _ERRORS = (
     ("BadOption", "An option is unknown, or its value is not allowed.", "The message says what is."),
@@ -67,6 +76,11 @@ _ERRORS = (
         "LogCorrupted",
         "A file is damaged; the message has file, byte and offset.",
         "Run `penstock repair` on a stopped server, or read around it with offsets.",
+    ),
+    (
+        "DatabaseRefused",
+        "The database said no or could not be reached; the message has its words.",
+        "As they say. A task is tried again by Spark.",
     ),
     ("ServerRefused", "The server said no; the message has its [code](errors.md) and its words.", "As the code says."),
     ("ServerUnreachable", "The server did not answer, or stayed busy, nine times.", "Look after the server."),

@@ -15,6 +15,12 @@ def open_histories(options: ReadOptions) -> Iterator[Histories]:
 
         yield FolderHistories(options.path)
         return
+    if options.is_database:
+        from penstock.pipeline.source.database import open_database  # noqa: PLC0415
+
+        with open_database(options.url, options.schema) as histories:
+            yield histories
+        return
     from penstock.pipeline.asking import Asking  # noqa: PLC0415
     from penstock.pipeline.source.server import ServerHistories  # noqa: PLC0415
 

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from penstock.pipeline.databases import SCHEMA, is_database, is_schema, without_password
 from penstock.pipeline.schemas import HISTORY, LIVE, Column
 
 T = TypeVar("T")
@@ -41,9 +42,15 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("url", "an address such as http://127.0.0.1:8080", "", "The server to read from; this or `path`."),
+    Option(
+        "url",
+        "an address such as http://127.0.0.1:8080, or postgresql://penstock@db/shop",
+        "",
+        "The server to read from, or the database of its store; this or `path`.",
+    ),
     Option("path", "a folder", "", "The data folder to read from, while a server uses it or not; this or `url`."),
     Option("key", "an API key", KEY_VARIABLE + " of the driver", "The key for the server; it must see all queues."),
+    Option("schema", "a name of a-z 0-9 _", SCHEMA, "Of a database: the schema that the store is in."),
     Option("queue", "names of queues, with commas between them", "all", "Only messages of these queues."),
     Option("read", "history or live", "history", "Messages that left a queue, or those that are in one now."),
     Option("columns", "names of columns, with commas between them", "all", "Only these, in this order."),
@@ -72,10 +79,11 @@ class BadOption(ValueError):
 class ReadOptions:
     """The options of one read."""
 
-    # One of the two is empty.
-    url: str
+    # One of the two is empty. The address of a database may have a password in it.
+    url: str = field(repr=False)
     path: str
     key: str = field(repr=False)
+    schema: str
     # Empty for all.
     queues: tuple[str, ...]
     is_live: bool
@@ -90,6 +98,10 @@ class ReadOptions:
     has_bodies: bool
     fails_on_data_loss: bool
 
+    @property
+    def is_database(self) -> bool:
+        return is_database(self.url)
+
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Return what the options of a read say; raises `BadOption`."""
@@ -102,6 +114,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         url=_read(said, "url", _url, ""),
         path=_read(said, "path", _path, ""),
         key=said.get("key") or os.environ.get(KEY_VARIABLE, ""),
+        schema=_read(said, "schema", _schema, SCHEMA),
         queues=_read(said, "queue", _list, ()),
         is_live=is_live,
         columns=_columns(said, LIVE if is_live else HISTORY),
@@ -122,10 +135,13 @@ def _check_together(options: ReadOptions, said: Mapping[str, str]) -> None:
     if bool(options.url) == bool(options.path):
         found = "both url and path are given" if options.url else "neither url nor path is given"
         raise BadOption(f"{found}; say one: url for a server (http://127.0.0.1:8080), path for the data folder of one")
+    if "schema" in said and not options.is_database:
+        raise BadOption("schema is for a database: url must be one, such as postgresql://penstock@db/shop")
     if not options.is_live:
         return
-    if options.path:
-        raise BadOption("read is live, and path is a folder: only a server knows what is in its queues now; say url")
+    if options.path or options.is_database:
+        found = "path is a folder" if options.path else "url is a database"
+        raise BadOption(f"read is live, and {found}: only a server knows what is in its queues now; say url")
     for name in ("startingTime", "endingTime", "startingOffsets", "endingOffsets", "maxRowsPerTrigger"):
         if name.lower() in said:
             raise BadOption(f"{name} is for history; live messages are not settled and have no offset")
@@ -146,7 +162,9 @@ def _read(said: Mapping[str, str], name: str, read: Callable[[str], T], default:
         return read(text.strip())
     except ValueError as error:
         reason = f" ({error})" if isinstance(error, _Reason) else ""
-        raise BadOption(f"{name} is {text!r}; it must be {_BY_NAME[name.lower()].allowed}{reason}") from None
+        raise BadOption(
+            f"{name} is {without_password(text)!r}; it must be {_BY_NAME[name.lower()].allowed}{reason}"
+        ) from None
 
 
 class _Reason(ValueError):
@@ -169,18 +187,26 @@ def _columns(said: Mapping[str, str], known: tuple[Column, ...]) -> tuple[Column
 
 
 def _url(text: str) -> str:
+    if is_database(text):
+        return text
     if not text.startswith(("http://", "https://")):
         raise ValueError
     return text.rstrip("/")
 
 
 def _path(text: str) -> str:
-    if not text or text.startswith(("http://", "https://")):
+    if not text or is_database(text) or text.startswith(("http://", "https://")):
         raise _Reason("the option for a server is url")
     # Whoever passes a path through Hadoop's own class gets a scheme before it.
     plain = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
     # Executors work elsewhere.
     return str(Path(plain).absolute())
+
+
+def _schema(text: str) -> str:
+    if not is_schema(text):
+        raise ValueError
+    return text
 
 
 def _list(text: str) -> tuple[str, ...]:
