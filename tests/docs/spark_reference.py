@@ -1,16 +1,18 @@
 """What the reference says of the source for Spark: its options, columns and errors, as the code has them."""
 
-from penstock.pipeline.schemas import HISTORY, LIVE, Column
+from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column
 from penstock.pipeline.source.options import OPTIONS, Option
 
 OPENING = """\
-`spark.read.format("penstock")` gives settled and live messages as DataFrames; `spark.readStream` gives settled ones as
-they come. It registers itself where `penstock[spark]` is installed, or where the package is shipped with `--py-files`.
+`spark.read.format("penstock")` gives settled and live messages, and records of topics, as DataFrames;
+`spark.readStream` gives settled messages and records as they come. It registers itself where `penstock[spark]` is
+installed, or where the package is shipped with `--py-files`.
 
 ```text
 rows = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("queue", "orders,mail").load()
 rows = spark.read.format("penstock").option("columns", "queue,outcome,settled_at").load("/var/lib/penstock")
 rows = spark.read.format("penstock").option("url", "postgresql://reader@db/shop").load()
+events = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("topic", "events").load()
 live = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("read", "live").load()
 
 stream = spark.readStream.format("penstock").option("url", url).option("maxRowsPerTrigger", "1000000").load()
@@ -43,6 +45,19 @@ read is planned once, so `load()` again to see what came since.
 
 Times without a zone are in UTC. `startingTime` and `endingTime` go by `settled_at`; «from this one on» and «before
 that one» are exact. A stream with `startingTime` leaves out rows that were settled earlier for as long as it runs."""
+
+_TOPICS = """\
+## Topics
+
+With `topic` set, the records of a topic are read: from a server that keeps topics, over HTTP, or from its
+data folder. What is said here of shards holds for partitions; offsets are those of Kafka's clients.
+
+- `startingOffsets` and `endingOffsets` name partitions, `{"0": 100, "1": 250}`; one that is not named has no limit.
+- `startingTime` and `endingTime` go by `timestamp`, and are exact, whatever order producers stamp their records in.
+- `maxRowsPerTrigger` and `rowsPerPartition` count offsets; a compacted topic has fewer records than that.
+- The API key must be good for the topic. Nothing is committed, and no consumer group is involved.
+- Batches that are packed (gzip, snappy, lz4, zstd) are unpacked on the executors, by pyarrow.
+- Of the data folder of a running server, the last commit to a partition is seen when the next one is written."""
 
 _STREAMS = """\
 ## Streams
@@ -78,6 +93,11 @@ _ERRORS = (
         "Run `penstock repair` on a stopped server, or read around it with offsets.",
     ),
     (
+        "BadRecords",
+        "Records of a topic are not what their batch says; the server took them from a producer unread.",
+        "Read around them with offsets.",
+    ),
+    (
         "DatabaseRefused",
         "The database said no or could not be reached; the message has its words.",
         "As they say. A task is tried again by Spark.",
@@ -99,6 +119,8 @@ def spark_lines() -> list[str]:
         "",
         _PLACES,
         "",
+        _TOPICS,
+        "",
         _STREAMS,
         "",
         "## Columns of history",
@@ -112,6 +134,12 @@ def spark_lines() -> list[str]:
         "With `read` set to `live`: one row for each message that is in a queue when the server looks, page by page.",
         "",
         *_columns(LIVE),
+        "",
+        "## Columns of a topic",
+        "",
+        "With `topic`: one row for each record.",
+        "",
+        *_columns(TOPIC),
         "",
         "## Errors",
         "",

@@ -38,6 +38,11 @@ FOLDER = {"path": "/data"}
         ({"url": "postgresql://h/shop", "schema": "Shop"}, "schema is 'Shop'; it must be a name of a-z 0-9 _"),
         ({"url": "http://h", "schema": "shop"}, "schema is for a database"),
         ({"path": "postgresql://u:sesame@h/shop"}, "path is 'postgresql://u:…@h/shop'; it must be a folder"),
+        ({**FOLDER, "partitions": "0"}, "partitions is for a topic, and no topic is named"),
+        ({**FOLDER, "topic": "events", "partitions": "0,-1"}, "partitions is '0,-1'; it must be numbers, with commas"),
+        ({**FOLDER, "topic": "events", "queue": "a"}, "queue is for queues, and topic is given: say one or the other"),
+        ({**FOLDER, "topic": "events", "columns": "outcome"}, "there is no column 'outcome'; there are: key, value"),
+        ({"url": "postgresql://h/shop", "topic": "events"}, "topics are kept by a server in its data folder"),
         ({"url": "http://h", "read": "live", "endingTime": "0"}, "endingTime is for history; live messages are not"),
     ],
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from penstock.pipeline.databases import SCHEMA, is_database, is_schema, without_password
-from penstock.pipeline.schemas import HISTORY, LIVE, Column
+from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _WORDS: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "lat
 KEY_VARIABLE = "PENSTOCK_KEY"
 ROWS_PER_PARTITION = 500_000
 
-_OFFSETS_ALLOWED = 'earliest, latest, or an offset for each shard as JSON: {"0": 131072}'
+_OFFSETS_ALLOWED = 'earliest, latest, or an offset for each shard or partition as JSON: {"0": 131072}'
 _TIME_ALLOWED = "a time as RFC 3339, such as 2026-03-01T12:00:00Z, or milliseconds since 1970"
 _MS = 1_000
 
@@ -52,10 +52,12 @@ OPTIONS = (
     Option("key", "an API key", KEY_VARIABLE + " of the driver", "The key for the server; it must see all queues."),
     Option("schema", "a name of a-z 0-9 _", SCHEMA, "Of a database: the schema that the store is in."),
     Option("queue", "names of queues, with commas between them", "all", "Only messages of these queues."),
+    Option("topic", "the name of a topic", "", "Read the records of this topic, and not messages of queues."),
+    Option("partitions", "numbers, with commas between them", "all", "Of a topic: only these partitions."),
     Option("read", "history or live", "history", "Messages that left a queue, or those that are in one now."),
     Option("columns", "names of columns, with commas between them", "all", "Only these, in this order."),
-    Option("startingTime", _TIME_ALLOWED, "", "Only messages settled at this time or later."),
-    Option("endingTime", _TIME_ALLOWED, "", "Only messages settled before this time."),
+    Option("startingTime", _TIME_ALLOWED, "", "Only messages settled, or records made, at this time or later."),
+    Option("endingTime", _TIME_ALLOWED, "", "Only messages settled, or records made, before this time."),
     Option("startingOffsets", _OFFSETS_ALLOWED, "earliest", "Where to begin: rows at this offset or above."),
     Option("endingOffsets", _OFFSETS_ALLOWED, "latest", "Where to end: rows below this offset. Not for streams."),
     Option("maxRowsPerTrigger", "a number from 1 on", "", "Of a stream: about how many rows a batch has at most."),
@@ -87,8 +89,11 @@ class ReadOptions:
     # Empty for all.
     queues: tuple[str, ...]
     is_live: bool
+    # Empty unless records of a topic are read; and which of its partitions, empty for all.
+    topic: str
+    partitions: tuple[int, ...]
     columns: tuple[Column, ...]
-    # By the time a message was settled.
+    # By the time a message was settled, or a record made.
     from_ms: int | None
     until_ms: int | None
     starting: Offsets
@@ -117,7 +122,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         schema=_read(said, "schema", _schema, SCHEMA),
         queues=_read(said, "queue", _list, ()),
         is_live=is_live,
-        columns=_columns(said, LIVE if is_live else HISTORY),
+        topic=_read(said, "topic", _name, ""),
+        partitions=_read(said, "partitions", _numbers, ()),
+        columns=_columns(said, known_columns(is_live=is_live, is_topic="topic" in said)),
         from_ms=_read(said, "startingTime", _time_ms, None),
         until_ms=_read(said, "endingTime", _time_ms, None),
         starting=_read(said, "startingOffsets", _offsets, "earliest"),
@@ -131,14 +138,35 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     return options
 
 
+def known_columns(*, is_live: bool, is_topic: bool) -> tuple[Column, ...]:
+    if is_topic:
+        return TOPIC
+    return LIVE if is_live else HISTORY
+
+
 def _check_together(options: ReadOptions, said: Mapping[str, str]) -> None:
     if bool(options.url) == bool(options.path):
         found = "both url and path are given" if options.url else "neither url nor path is given"
         raise BadOption(f"{found}; say one: url for a server (http://127.0.0.1:8080), path for the data folder of one")
     if "schema" in said and not options.is_database:
         raise BadOption("schema is for a database: url must be one, such as postgresql://penstock@db/shop")
-    if not options.is_live:
-        return
+    if options.topic:
+        _check_topic(options, said)
+    elif options.partitions:
+        raise BadOption("partitions is for a topic, and no topic is named")
+    if options.is_live:
+        _check_live(options, said)
+
+
+def _check_topic(options: ReadOptions, said: Mapping[str, str]) -> None:
+    if options.is_database:
+        raise BadOption("topic is given, and url is a database: topics are kept by a server in its data folder")
+    for name in ("queue", "read", "bodies"):
+        if name in said:
+            raise BadOption(f"{name} is for queues, and topic is given: say one or the other")
+
+
+def _check_live(options: ReadOptions, said: Mapping[str, str]) -> None:
     if options.path or options.is_database:
         found = "path is a folder" if options.path else "url is a database"
         raise BadOption(f"read is live, and {found}: only a server knows what is in its queues now; say url")
@@ -207,6 +235,19 @@ def _schema(text: str) -> str:
     if not is_schema(text):
         raise ValueError
     return text
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = tuple(sorted({int(each) for each in text.split(",")}))
+    if numbers[0] < 0:
+        raise ValueError
+    return numbers
 
 
 def _list(text: str) -> tuple[str, ...]:
