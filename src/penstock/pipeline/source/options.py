@@ -27,6 +27,7 @@ _WORDS: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "lat
 
 KEY_VARIABLE = "PENSTOCK_KEY"
 ROWS_PER_PARTITION = 500_000
+SHARD, PARTITION = "shard", "partition"
 
 _OFFSETS_ALLOWED = 'earliest, latest, or an offset for each shard or partition as JSON: {"0": 131072}'
 _TIME_ALLOWED = "a time as RFC 3339, such as 2026-03-01T12:00:00Z, or milliseconds since 1970"
@@ -102,6 +103,11 @@ class ReadOptions:
     rows_per_partition: int
     has_bodies: bool
     fails_on_data_loss: bool
+
+    @property
+    def noun(self) -> str:
+        """What the numbers are called that offsets are given by."""
+        return PARTITION if self.topic else SHARD
 
     @property
     def is_database(self) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.limits import MIB
-from penstock.pipeline.source.options import BadOption
+from penstock.pipeline.source.options import PARTITION, BadOption
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, dropped
 from penstock.pipeline.source.record_batches import Batch, batch_of, read_batches
 from penstock.pipeline.source.topics import chosen_of, cut
@@ -115,7 +115,7 @@ class FolderTopic:
         while at < part.rows.end:
             kept = self.kept()[part.rows.shard]
             if kept.start > at and not part.goes_on:
-                raise dropped(part.rows.shard, at, kept.start)
+                raise dropped(part.rows.shard, at, kept.start, noun=PARTITION)
             at = max(at, kept.start)
             if at >= kept.end:
                 raise HistoryEndsBefore(

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.pipeline.asking import Asking, ServerRefused
-from penstock.pipeline.source.options import BadOption
+from penstock.pipeline.source.options import PARTITION, BadOption
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, dropped
 from penstock.pipeline.source.record_batches import batch_of, read_batches
 from penstock.pipeline.source.wrapping import Wanted
@@ -80,7 +80,7 @@ class ServerTopic:
                 f"partition {kept.shard} of {self._topic} was to be read up to {part.rows.end}, and ends at {offset}"
             )
         if not part.goes_on:
-            raise dropped(kept.shard, offset, kept.start)
+            raise dropped(kept.shard, offset, kept.start, noun=PARTITION)
         return kept.start
 
 
