@@ -48,11 +48,11 @@ class ReadsHistory:
             spark = open_session(master="local[2]", name="bench", settings={"spark.driver.memory": "1g"})
             stack.callback(spark.stop)
             parquet = str(folder / "parquet")
-            _history(spark, "path", folder / "data").write.parquet(parquet)
+            history(spark, "path", folder / "data").write.parquet(parquet)
             bench.step_done()
             peers = {
-                "parquet, narrow": lambda: _narrow(spark.read.parquet(parquet)),
-                "parquet, wide": lambda: _wide(spark.read.parquet(parquet)),
+                "parquet, narrow": lambda: narrow(spark.read.parquet(parquet)),
+                "parquet, wide": lambda: wide(spark.read.parquet(parquet)),
             }
             found = self._rates(bench, {**_sides(spark, "folder", "path", folder / "data"), **peers})
             server = stack.enter_context(processes.penstock(folder))
@@ -89,22 +89,22 @@ class ReadsHistory:
 
 def _sides(spark: "SparkSession", name: str, option: str, where: Path | str) -> "dict[str, Callable[[], DataFrame]]":
     return {
-        f"{name}, narrow": lambda: _narrow(_history(spark, option, where, columns=NARROW)),
-        f"{name}, wide": lambda: _wide(_history(spark, option, where)),
+        f"{name}, narrow": lambda: narrow(history(spark, option, where, columns=NARROW)),
+        f"{name}, wide": lambda: wide(history(spark, option, where)),
     }
 
 
-def _history(spark: "SparkSession", option: str, where: Path | str, **more: str) -> "DataFrame":
+def history(spark: "SparkSession", option: str, where: Path | str, **more: str) -> "DataFrame":
     return spark.read.format("penstock").option(option, str(where)).options(**more).load()
 
 
-def _narrow(rows: "DataFrame") -> "DataFrame":
+def narrow(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return rows.groupBy("outcome").agg(f.count("*").alias("messages"), f.sum("delivery_count"))
 
 
-def _wide(rows: "DataFrame") -> "DataFrame":
+def wide(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     others = [f.count(f.col(name)).alias(f"counted_{name}") for name in rows.columns if name != "outcome"]

@@ -1,15 +1,18 @@
 """What the reference says of the source for Spark: its options, columns and errors, as the code has them."""
 
-from penstock.pipeline.schemas import HISTORY, LIVE, Column
+from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column
 from penstock.pipeline.source.options import OPTIONS, Option
 
 OPENING = """\
-`spark.read.format("penstock")` gives settled and live messages as DataFrames; `spark.readStream` gives settled ones as
-they come. It registers itself where `penstock[spark]` is installed, or where the package is shipped with `--py-files`.
+`spark.read.format("penstock")` gives settled and live messages, and records of topics, as DataFrames;
+`spark.readStream` gives settled messages and records as they come. It registers itself where `penstock[spark]` is
+installed, or where the package is shipped with `--py-files`.
 
 ```text
 rows = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("queue", "orders,mail").load()
 rows = spark.read.format("penstock").option("columns", "queue,outcome,settled_at").load("/var/lib/penstock")
+rows = spark.read.format("penstock").option("url", "postgresql://reader@db/shop").load()
+events = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("topic", "events").load()
 live = spark.read.format("penstock").option("url", "http://127.0.0.1:8080").option("read", "live").load()
 
 stream = spark.readStream.format("penstock").option("url", url).option("maxRowsPerTrigger", "1000000").load()
@@ -17,9 +20,10 @@ stream.writeStream.option("checkpointLocation", "./checkpoint").trigger(availabl
 ```"""
 
 _PLACES = """\
-## From a server or from its data folder
+## From a server, or directly from what it keeps
 
-Both give the same rows with the same offsets, so a stream may change from one to the other.
+A server and its data folder, or its database, give the same rows with the same offsets, so a stream may change from one
+to the other.
 
 - **A server** (`url`) is asked over HTTP, by several tasks at once. Executors need pyarrow and nothing else of a
   server. The API key must be good for all queues, deleted ones included. A server that is busy or restarts is asked
@@ -28,6 +32,12 @@ Both give the same rows with the same offsets, so a stream may change from one t
   every CRC is checked. Executors need `crc32c`, and to see the folder. Of a running server, the last commit to the
   history is seen when the next one is written, because only that proves it durable; after a clean stop all of it is
   seen.
+- **A database** (`url` with `postgresql://…`) is asked by ADBC, by several tasks at once, while servers use it or
+  not. Executors need the extra `spark-postgres`, and to reach the database; the user needs `SELECT` on `history`,
+  `moment` and `queue`. A page is read in a short transaction of its own that only reads, so a slow job holds nothing
+  up. What a transaction has settled is told of when no older one runs any more: one that is left open holds up the
+  history, and is never skipped. A password belongs into the file that `passfile` in the address names, on every
+  executor, or else is in the address, which is not shown. There is one shard, 0.
 
 Whoever reads few columns should say which: Spark does not tell a source in Python, and what is not asked for is
 neither fetched nor converted. The same holds for times and queues: filters in Spark are right, options are faster. A
@@ -36,6 +46,19 @@ read is planned once, so `load()` again to see what came since.
 Times without a zone are in UTC. `startingTime` and `endingTime` go by `settled_at`; «from this one on» and «before
 that one» are exact. A stream with `startingTime` leaves out rows that were settled earlier for as long as it runs."""
 
+_TOPICS = """\
+## Topics
+
+With `topic` set, the records of a topic are read: from a server that keeps topics, over HTTP, or from its
+data folder. What is said here of shards holds for partitions; offsets are those of Kafka's clients.
+
+- `startingOffsets` and `endingOffsets` name partitions, `{"0": 100, "1": 250}`; one that is not named has no limit.
+- `startingTime` and `endingTime` go by `timestamp`, and are exact, whatever order producers stamp their records in.
+- `maxRowsPerTrigger` and `rowsPerPartition` count offsets; a compacted topic has fewer records than that.
+- The API key must be good for the topic. Nothing is committed, and no consumer group is involved.
+- Batches that are packed (gzip, snappy, lz4, zstd) are unpacked on the executors, by pyarrow.
+- Of the data folder of a running server, the last commit to a partition is seen when the next one is written."""
+
 _STREAMS = """\
 ## Streams
 
@@ -43,8 +66,9 @@ The offset of a stream is that of the next row, by shard: `{"0": 393216}`. The s
 rows, so a batch that is tried again after a crash is the same batch, and a sink that knows its batches has every row
 once. Nothing is committed to the server: it keeps its history for seven days or 10 GiB, whoever has read it.
 
-`maxRowsPerTrigger` takes whole frames, one at least, and counts rows of all queues. A frame has at most 65,536 rows.
-It is shared equally by the shards that have something. `AvailableNow` ends at what was there when it began."""
+`maxRowsPerTrigger` takes whole frames, one at least, and counts rows of all queues. A frame has at most 65,536 rows. Of
+a database it takes just so many rows. It is shared equally by the shards that have something. `AvailableNow` ends at
+what was there when it began."""
 
 _ERRORS = (
     ("BadOption", "An option is unknown, or its value is not allowed.", "The message says what is."),
@@ -68,6 +92,16 @@ _ERRORS = (
         "A file is damaged; the message has file, byte and offset.",
         "Run `penstock repair` on a stopped server, or read around it with offsets.",
     ),
+    (
+        "BadRecords",
+        "Records of a topic are not what their batch says; the server took them from a producer unread.",
+        "Read around them with offsets.",
+    ),
+    (
+        "DatabaseRefused",
+        "The database said no or could not be reached; the message has its words.",
+        "As they say. A task is tried again by Spark.",
+    ),
     ("ServerRefused", "The server said no; the message has its [code](errors.md) and its words.", "As the code says."),
     ("ServerUnreachable", "The server did not answer, or stayed busy, nine times.", "Look after the server."),
 )
@@ -85,6 +119,8 @@ def spark_lines() -> list[str]:
         "",
         _PLACES,
         "",
+        _TOPICS,
+        "",
         _STREAMS,
         "",
         "## Columns of history",
@@ -98,6 +134,12 @@ def spark_lines() -> list[str]:
         "With `read` set to `live`: one row for each message that is in a queue when the server looks, page by page.",
         "",
         *_columns(LIVE),
+        "",
+        "## Columns of a topic",
+        "",
+        "With `topic`: one row for each record.",
+        "",
+        *_columns(TOPIC),
         "",
         "## Errors",
         "",

@@ -13,6 +13,9 @@ from penstock.pipeline.source.options import read_options
 from penstock.pipeline.source.reading import HistoryReader
 from penstock.pipeline.source.streaming import HistoryStreamReader
 
+HEADERS = types.ArrayType(
+    types.StructType([types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())])
+)
 KINDS = {
     "STRING": types.StringType(),
     "BIGINT": types.LongType(),
@@ -20,6 +23,7 @@ KINDS = {
     "TINYINT": types.ByteType(),
     "TIMESTAMP": types.TimestampType(),
     "BINARY": types.BinaryType(),
+    "ARRAY<STRUCT<key: STRING, value: BINARY>>": HEADERS,
 }
 
 

@@ -139,7 +139,7 @@ def test_a_load_that_cannot_work_says_why_at_once(spark: SparkSession, url: str,
     (tmp_path / "a.csv").write_text("n\n1\n")
     for queue, said, told in (
         ("nowhere", {}, "404 queue_not_found"),
-        ("topic:orders", {}, "topics come with the streams front end"),
+        ("topic:orders", {}, "topics are read and not yet written"),
         ("strict", {"mapping": {"body": "n"}}, "--map body: no column of a message is called so; there are data"),
         ("strict", {"mapping": {"data": "missing"}}, "the files do not fit the mapping.*missing"),
         ("strict", {"form": "xml"}, "--format is 'xml'; it is one of parquet, csv, json"),

@@ -132,7 +132,7 @@ def test_a_replay_that_cannot_work_says_why(spark: SparkSession, tmp_path: Path)
     nowhere = Target(url="http://127.0.0.1:9")
     given = ReplayOptions(place=Place(where="x"), target=nowhere, work=str(tmp_path), job="a", into="topic:orders")
 
-    with pytest.raises(JobFailed, match="topics come with the streams front end"):
+    with pytest.raises(JobFailed, match="topics are read and not yet written"):
         replay.run(spark, given, Silent())
     (tmp_path / "bad.json").write_text('{"groups": []}')
     (tmp_path / "none.json").write_text('{"signatures": []}')

@@ -31,6 +31,18 @@ FOLDER = {"path": "/data"}
         ({**FOLDER, "rowsPerPartition": "many"}, "rowsPerPartition is 'many'; it must be a number from 1 on"),
         ({**FOLDER, "failOnDataLoss": "yes"}, "failOnDataLoss is 'yes'; it must be true or false"),
         ({**FOLDER, "read": "live"}, "only a server knows what is in its queues now; say url"),
+        (
+            {"url": "postgresql://h/shop", "read": "live"},
+            "url is a database: only a server knows what is in its queues",
+        ),
+        ({"url": "postgresql://h/shop", "schema": "Shop"}, "schema is 'Shop'; it must be a name of a-z 0-9 _"),
+        ({"url": "http://h", "schema": "shop"}, "schema is for a database"),
+        ({"path": "postgresql://u:sesame@h/shop"}, "path is 'postgresql://u:…@h/shop'; it must be a folder"),
+        ({**FOLDER, "partitions": "0"}, "partitions is for a topic, and no topic is named"),
+        ({**FOLDER, "topic": "events", "partitions": "0,-1"}, "partitions is '0,-1'; it must be numbers, with commas"),
+        ({**FOLDER, "topic": "events", "queue": "a"}, "queue is for queues, and topic is given: say one or the other"),
+        ({**FOLDER, "topic": "events", "columns": "outcome"}, "there is no column 'outcome'; there are: key, value"),
+        ({"url": "postgresql://h/shop", "topic": "events"}, "topics are kept by a server in its data folder"),
         ({"url": "http://h", "read": "live", "endingTime": "0"}, "endingTime is for history; live messages are not"),
     ],
 )
@@ -67,6 +79,7 @@ def test_the_key_of_the_environment_is_used_and_never_shown(monkeypatch: pytest.
     options = read_options({"url": "http://h", "key": "sesame"})
     assert options.key == "sesame"
     assert "sesame" not in repr(options)
+    assert "sesame" not in repr(read_options({"url": "postgresql://u:sesame@h/shop"}))
 
 
 def test_the_schema_has_the_columns_that_were_chosen_in_their_order() -> None:

@@ -45,15 +45,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def busy(folder: Path) -> Iterator[Busy]:
     with server(ServerSettings(port=0, data=folder, shards=2)) as running:
         with penstock.connect(running.url).sync() as client:
-            settled = _live(client)
-            _told(running.url, settled)
+            settled = live(client)
+            told(running.url, settled)
             # Another frame, in the shard that has the mail: what the first one says is now proven durable.
             client.queue("mail").send_many([b"c", b"d"])
             client.queue("mail").receive(limit=2).ack()
-        yield Busy(running.url, _told(running.url, settled + 2))
+        yield Busy(running.url, told(running.url, settled + 2))
 
 
-def _live(client: SyncClient) -> int:
+def live(client: SyncClient) -> int:
     """Let messages be acked, buried, purged, moved and deleted; return how many left a queue."""
     client.create_queue("orders", max_deliveries=1, history="full")
     client.create_queue("orders.dead", history="full")
@@ -76,11 +76,15 @@ def _live(client: SyncClient) -> int:
     return 3 + 40 + 1 + 2
 
 
-def _told(url: str, settled: int) -> list[dict[str, Any]]:
+def told(url: str, settled: int, *, shards: int = 2) -> list[dict[str, Any]]:
     """Return the history in JSON when it is complete: it tells of a message within a second or two."""
     deadline = time.monotonic() + TOLD_S_MAX
     while True:
-        rows = [{"shard": shard, **row} for shard in (0, 1) for row in _get(f"{url}/api/history?shard={shard}")["rows"]]
+        rows = [
+            {"shard": shard, **row}
+            for shard in range(shards)
+            for row in _get(f"{url}/api/history?shard={shard}")["rows"]
+        ]
         if len(rows) >= settled:
             return rows
         assert time.monotonic() < deadline, f"the history tells of {len(rows)} of {settled}"
@@ -235,8 +239,8 @@ def test_the_data_folder_has_the_rows_that_its_server_gave(folder: Path, busy: B
 def test_the_data_folder_of_a_stopped_server_has_all_rows(tmp_path: Path) -> None:
     with server(ServerSettings(port=0, data=tmp_path, shards=2)) as running:
         with penstock.connect(running.url).sync() as client:
-            settled = _live(client)
-        _told(running.url, settled)
+            settled = live(client)
+        told(running.url, settled)
         over_http = read({"url": running.url}).to_pylist()
 
     assert read({"path": str(tmp_path)}).to_pylist() == over_http

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
 ARROW = "application/vnd.apache.arrow.stream"
+BATCHES = "application/vnd.penstock.record-batches"
 TRIES_MAX = 9
 # Of a person who waits for the first word of a job: a wrong address shall not take long to be told.
 TRIES_BY_HAND = 3
@@ -65,6 +66,9 @@ class Asking:
 
     def arrow(self, path: str, **query: object) -> bytes:
         return self._answer("GET", _with(path, query), ARROW)
+
+    def batches(self, path: str, **query: object) -> bytes:
+        return self._answer("GET", _with(path, query), BATCHES)
 
     def post(self, path: str, content: object) -> Any:
         """Have the server do something that does no harm when it is done twice."""

@@ -53,7 +53,7 @@ class Server:
     def __init__(self, place: Place) -> None:
         if not place.is_server:
             raise JobFailed(
-                f"{place.where} is no server, and only a server knows what is in its queues now; "
+                f"{place.shown} is no server, and only a server knows what is in its queues now; "
                 "name it, as in http://127.0.0.1:8080, and give an archive with --history"
             )
         self._place = place

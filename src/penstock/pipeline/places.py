@@ -1,6 +1,7 @@
-"""Where history is read from: a server, the folder of a store, or an archive; all give the same columns.
+"""Where history is read from: a server, the store of one, or an archive; all give the same columns.
 
     http://…             a server, over HTTP
+    postgresql://…       the database of a store, read directly
     folder with journal  the data folder of a store, read directly
     folder with manifest an archive that the archive job has written
 
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.databases import is_database, without_password
 from penstock.pipeline.files import has_path
 from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.schemas import HISTORY, ddl
@@ -40,6 +42,11 @@ class Place:
     def is_server(self) -> bool:
         return self.where.startswith(("http://", "https://"))
 
+    @property
+    def shown(self) -> str:
+        """Where it is, as people and reports are told: without a password."""
+        return without_password(self.where)
+
 
 def read_history(spark: "SparkSession", place: Place) -> "DataFrame":
     """Return settled messages with the columns of `schemas.HISTORY` and `id`."""
@@ -50,15 +57,17 @@ def read_live(spark: "SparkSession", place: Place) -> "DataFrame":
     """Return the messages that are in queues now, with the columns of `schemas.LIVE` and `id`; a server knows them."""
     if not place.is_server:
         raise JobFailed(
-            f"{place.where} does not know what is in the queues now: name a server, as in http://127.0.0.1:8080"
+            f"{place.shown} does not know what is in the queues now: name a server, as in http://127.0.0.1:8080"
         )
     return with_id(_reader(spark, place).option("read", "live").load())
 
 
 def is_archive(spark: "SparkSession", where: str) -> bool:
     # A log has a manifest too, but no messages beside it.
-    return not where.startswith(("http://", "https://")) and all(
-        has_path(spark, f"{where}/{each}") for each in (MANIFEST, MESSAGES)
+    return (
+        not is_database(where)
+        and not where.startswith(("http://", "https://"))
+        and all(has_path(spark, f"{where}/{each}") for each in (MANIFEST, MESSAGES))
     )
 
 
@@ -96,9 +105,9 @@ def _reader(spark: "SparkSession", place: Place) -> "DataFrameReader":
 
 
 def source_options(place: Place) -> dict[str, str]:
-    """Return a server or a data folder as options of `format("penstock")`."""
+    """Return a server, a database or a data folder as options of `format("penstock")`."""
     said = {
-        "url" if place.is_server else "path": place.where,
+        "url" if place.is_server or is_database(place.where) else "path": place.where,
         "key": place.key,
         "queue": ",".join(place.queues),
         "startingTime": place.since,

@@ -57,6 +57,18 @@ LIVE = (
     Column("seen_at", "TIMESTAMP", "When the server looked. What was settled later may be in the history too."),
 )
 
+# As Spark's own source for Kafka has them, with its letters.
+TOPIC = (
+    Column("key", "BINARY", "The key of the record; null if it has none."),
+    Column("value", "BINARY", "Its value; null if it says that its key is gone."),
+    Column("topic", "STRING", "The topic."),
+    Column("partition", "INT", "The partition."),
+    Column("offset", "BIGINT", "Its offset in the partition."),
+    Column("timestamp", "TIMESTAMP", "When it was made, as its producer says, or when it arrived."),
+    Column("timestampType", "INT", "Which of the two: 0 when it was made, 1 when it arrived."),
+    Column("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", "Its headers in their order; null if it has none."),
+)
+
 
 def ddl(columns: "tuple[Column, ...]") -> str:
     """Return columns as Spark's readers take a schema.

@@ -181,7 +181,7 @@ class Catalog:
         is_known = offset == 0
         while offset < self._log.end_offset:
             for batch in await self._log.read(offset, bytes_max=_READ_BYTES):
-                for kind, fact in _facts_of(batch):
+                for kind, fact in facts_of(batch):
                     is_known = is_known or kind == "state"
                     if is_known:
                         self.facts.apply(kind, fact)
@@ -201,7 +201,8 @@ def with_cleaning(
     return kept
 
 
-def _facts_of(batch: memoryview) -> Iterator[tuple[str, dict[str, Any]]]:
+def facts_of(batch: memoryview) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the facts of a batch of the catalog, each with its kind."""
     if record.header(batch).is_hole:
         raise UnknownFact("a part of the catalog of topics was lost and cut out; which topics there are is not known")
     for entry in record.records(batch):

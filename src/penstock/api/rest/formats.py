@@ -11,6 +11,8 @@ from penstock.api.rest.errors import Refused
 from penstock.wire.frames import FRAME_TYPE
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
+# Record batches of a topic, one after the other, as they are stored: Kafka's of version 2.
+BATCHES_TYPE = "application/vnd.penstock.record-batches"
 
 
 class Format(Enum):
@@ -18,6 +20,7 @@ class Format(Enum):
     MSGPACK = "application/msgpack"
     FRAME = FRAME_TYPE
     ARROW = ARROW_TYPE
+    BATCHES = BATCHES_TYPE
 
 
 _encode_json = msgspec.json.Encoder().encode
@@ -65,6 +68,8 @@ def wanted_format(accept: bytes | None) -> Format:
             return Format.FRAME
         if name == ARROW_TYPE:
             return Format.ARROW
+        if name == BATCHES_TYPE:
+            return Format.BATCHES
         if name in _MSGPACK_NAMES:
             return Format.MSGPACK
         if name in {"application/json", "*/*", "application/*"}:

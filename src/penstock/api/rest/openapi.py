@@ -20,6 +20,7 @@ from penstock.api.rest.calling import Operation
 from penstock.api.rest.described import (
     ANSWER_HEADERS,
     ARROWED,
+    BATCHED,
     BODY_OPTIONAL,
     FRAMED,
     HEADERS,
@@ -36,7 +37,7 @@ from penstock.api.rest.described import (
     Schema,
 )
 from penstock.api.rest.examples import EXAMPLES, LINKS, problem_example
-from penstock.api.rest.formats import ARROW_TYPE
+from penstock.api.rest.formats import ARROW_TYPE, BATCHES_TYPE
 from penstock.api.rest.operations import OPERATIONS
 from penstock.version import __version__
 from penstock.wire.frames import FRAME_TYPE
@@ -214,7 +215,7 @@ def _answers(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _add_frames(answer: dict[str, Any], operation: Operation) -> None:
-    for name, spoken_by in ((FRAME_TYPE, FRAMED), (ARROW_TYPE, ARROWED)):
+    for name, spoken_by in ((FRAME_TYPE, FRAMED), (ARROW_TYPE, ARROWED), (BATCHES_TYPE, BATCHED)):
         if operation.name in spoken_by:
             answer.setdefault("content", {})[name] = {}
 

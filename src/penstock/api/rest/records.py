@@ -1,4 +1,8 @@
-"""Records of topics: a few produced, a page looked at. Nothing is committed, and whoever looks takes nothing."""
+"""Records of topics: a few produced, a page looked at. Nothing is committed, and whoever looks takes nothing.
+
+Whoever reads all of a topic accepts `application/vnd.penstock.record-batches`, and gets
+whole batches as they are stored: nothing is made of a record here.
+"""
 
 import base64
 import binascii
@@ -10,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.errors import bad_field
-from penstock.api.rest.formats import Decoder
+from penstock.api.rest.formats import BATCHES_TYPE, Decoder, Format
 from penstock.api.rest.times import instant, read_instant
 from penstock.broker.access import Role
 from penstock.broker.records import PlainRecord, batch_of, partition_of, records_of
@@ -21,6 +25,7 @@ from penstock.wire import topics as wire
 
 # What is read for one page; at least one batch comes, however large it is.
 _PAGE_BYTES_MAX = MIB
+_BATCHES_BYTES_MAX = 4 * MIB
 
 _read_records = Decoder(wire.NewRecords)
 # Records without a key go to one partition after the other.
@@ -83,10 +88,13 @@ async def browse(call: Call) -> Answer:
     topic = topics.find(name)
     asked: RecordsQuery = call.query(RecordsQuery)
     first = await _first(call, topic.name, asked)
-    wanted = [FetchOne(topic.name, asked.partition, first, _PAGE_BYTES_MAX)]
-    (fetched,) = await topics.fetch(wanted, bytes_max=_PAGE_BYTES_MAX, bytes_min=0)
+    bytes_max = _BATCHES_BYTES_MAX if call.form is Format.BATCHES else _PAGE_BYTES_MAX
+    wanted = [FetchOne(topic.name, asked.partition, first, bytes_max)]
+    (fetched,) = await topics.fetch(wanted, bytes_max=bytes_max, bytes_min=0)
     if fetched.error is not None:
         raise fetched.error
+    if call.form is Format.BATCHES:
+        return Answer(b"".join(fetched.batches), content_type=BATCHES_TYPE.encode())
     found, after = _page(fetched.batches, first, asked.limit, topic.settings.unpacked_bytes_max)
     rows = [_view(asked.partition, record) for record in found]
     return Answer(wire.RecordPage(rows, after, fetched.start_offset, fetched.high_watermark))

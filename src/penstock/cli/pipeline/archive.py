@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 2_000_000
 
 Source = Annotated[
-    str, typer.Argument(help="A server, as http://127.0.0.1:8080, or the data folder of one.", metavar="SOURCE")
+    str,
+    typer.Argument(
+        help="A server, as http://127.0.0.1:8080, the data folder of one, or its database, as postgresql://….",
+        metavar="SOURCE",
+    ),
 ]
 Root = Annotated[
     str, typer.Argument(help="The archive: a folder, or a URI such as s3a://bucket/archive.", metavar="ARCHIVE")

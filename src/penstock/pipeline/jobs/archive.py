@@ -22,6 +22,7 @@ from penstock.pipeline.archives.letters import dead_letter_queues, snapshot
 from penstock.pipeline.archives.locking import Lock
 from penstock.pipeline.archives.manifest import Entry, Named, Offsets, ms_of, text_of
 from penstock.pipeline.archives.stream import Committed, Stream, now_ms, reach_from, reason_of
+from penstock.pipeline.databases import DatabaseRefused, without_password
 from penstock.pipeline.files import Files, files_of
 from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
 from penstock.pipeline.places import Place, is_archive, source_options
@@ -71,7 +72,7 @@ def check(spark: "SparkSession", options: ArchiveOptions) -> None:
         raise JobFailed("--trim drops the history of all queues, so all must be archived: leave out --queue or --trim")
     if options.is_trimming and not source.is_server:
         raise JobFailed(
-            f"{source.where} is a folder, and only a server can drop its history: name it, as in http://127.0.0.1:8080"
+            f"{source.shown} is no server, and only a server can drop its history: name it, as in http://127.0.0.1:8080"
         )
     if not source.is_server and is_archive(spark, source.where):
         raise JobFailed(f"{source.where} is an archive already; name a server or its data folder")
@@ -130,8 +131,10 @@ class _Run:
         try:
             with open_histories(read_options(source_options(self._options.source))) as histories:
                 return beginning(last, histories.kept(), histories, may_have_gaps=self._options.may_have_gaps)
-        except (BadOption, NoHistory, LogCorrupted, ServerRefused, ServerUnreachable, OSError) as error:
-            raise JobFailed(f"{self._options.source.where} cannot be read: {error}") from error
+        except (
+            BadOption, DatabaseRefused, NoHistory, LogCorrupted, ServerRefused, ServerUnreachable, OSError,
+        ) as error:  # fmt: skip
+            raise JobFailed(f"{self._options.source.shown} cannot be read: {error}") from error
 
     def _stream(self, start: Beginning, committed: Committed, stopping: threading.Event) -> None:
         options = self._options
@@ -224,7 +227,7 @@ def _line(queue: str, files: Sequence[Named]) -> tuple[str, int, int, int, str, 
 
 def _address(where: str) -> str:
     """Return a source as the manifest names it: the same from every folder, and without a password in its URL."""
-    said = urlsplit(where)
+    said = urlsplit(without_password(where))
     if not said.scheme:
         return str(Path(where).absolute())
     return said._replace(netloc=said.netloc.rpartition("@")[2]).geturl().rstrip("/")

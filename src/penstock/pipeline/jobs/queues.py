@@ -21,7 +21,7 @@ class QueueFacts:
 
 def check_target(queue: str) -> None:
     if queue.startswith(TOPIC):
-        raise JobFailed(f"{queue}: topics come with the streams front end; this version sends to queues")
+        raise JobFailed(f"{queue}: topics are read and not yet written; this version sends to queues")
     try:
         check_name(queue)
     except BadName as error:

@@ -150,7 +150,7 @@ def _seen(given: "DataFrame", options: SignalsOptions) -> list[dict[str, Any]]:
     figures = (f.count("*").alias("rows"), first_ms.alias("first_ms"), f.max("settled_ms").alias("last_ms"))
     seen = [row.asDict() for row in given.groupBy("queue").agg(*figures).collect()]
     if not seen:
-        raise JobFailed(f"{options.place.where} has no settled messages of this range and these queues: choose others")
+        raise JobFailed(f"{options.place.shown} has no settled messages of this range and these queues: choose others")
     return seen
 
 
@@ -253,7 +253,7 @@ def _about(options: SignalsOptions, windows: counting.Windows, rows: int) -> dic
     since, until = (datetime.fromtimestamp(each / 1_000, UTC).isoformat() for each in ends)
     return {
         "version": 1,
-        "source": options.place.where,
+        "source": options.place.shown,
         "rows": rows,
         "from": since,
         "to": until,

@@ -62,7 +62,7 @@ def run(spark: "SparkSession", options: SkewOptions, progress: Progress) -> Outc
     finally:
         costs.unpersist()
     if not rows:
-        raise JobFailed(f"{options.place.where} has no settled messages of this range and these queues: choose others")
+        raise JobFailed(f"{options.place.shown} has no settled messages of this range and these queues: choose others")
     found = findings(heaviest, concentration)
     if options.out:
         with results(options.out) as folder:

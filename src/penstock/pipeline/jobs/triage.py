@@ -135,7 +135,7 @@ def _write(
         known_from=known.first,
         known_to=known.last,
         is_first=last is None,
-        foot=f"{known.settled:,} settled messages of {options.place.where}",
+        foot=f"{known.settled:,} settled messages of {options.place.shown}",
     )
     with results(options.out) as folder:
         write_causes(folder, causes)

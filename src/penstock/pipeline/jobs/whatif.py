@@ -64,7 +64,7 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
         counts = _counts(arrivals)
         wanted = sorted(queue for queue, count in counts.items() if count.received)
         if not wanted:
-            raise JobFailed(f"{options.place.where} has no message that was received: there is nothing to simulate")
+            raise JobFailed(f"{options.place.shown} has no message that was received: there is nothing to simulate")
         rows = arrivals.where("arrived_ms IS NOT NULL").where(arrivals["queue"].isin(wanted))
         if any(counts[queue].rows > options.rows for queue in wanted):
             rows = transforms.newest(rows, options.rows)
@@ -82,7 +82,7 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
     remarks = [*_remarks(options, counts, plan.present), *_doubts(found)]
     if options.out:
         with results(options.out) as folder:
-            _write(folder, found, report(found, remarks=remarks, foot=f"from {options.place.where}"))
+            _write(folder, found, report(found, remarks=remarks, foot=f"from {options.place.shown}"))
     return _outcome(options, found, remarks)
 
 

@@ -91,7 +91,7 @@ def check_server(url: str, key: str) -> None:
 
 def _known(said: dict[str, str]) -> dict[str, str]:
     if "topic" in said:
-        raise BadOption("option topic: topics come with the streams front end; this version writes to queues")
+        raise BadOption("option topic: topics are read and not yet written; this version writes to queues")
     names = {option.name.lower(): option for option in OPTIONS}
     unknown = sorted(set(said) - set(names) - _OF_SPARK)
     if unknown:
@@ -119,7 +119,7 @@ def _key(key: str) -> str:
 
 def _check_queue(queue: str) -> None:
     if queue.startswith("topic:"):
-        raise BadOption(f"{queue}: topics come with the streams front end; this version writes to queues")
+        raise BadOption(f"{queue}: topics are read and not yet written; this version writes to queues")
     try:
         check_name(queue, field="option queue")
     except BadName as error:

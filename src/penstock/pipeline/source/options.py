@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from penstock.pipeline.schemas import HISTORY, LIVE, Column
+from penstock.pipeline.databases import SCHEMA, is_database, is_schema, without_password
+from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column
 
 T = TypeVar("T")
 
@@ -26,8 +27,9 @@ _WORDS: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "lat
 
 KEY_VARIABLE = "PENSTOCK_KEY"
 ROWS_PER_PARTITION = 500_000
+SHARD, PARTITION = "shard", "partition"
 
-_OFFSETS_ALLOWED = 'earliest, latest, or an offset for each shard as JSON: {"0": 131072}'
+_OFFSETS_ALLOWED = 'earliest, latest, or an offset for each shard or partition as JSON: {"0": 131072}'
 _TIME_ALLOWED = "a time as RFC 3339, such as 2026-03-01T12:00:00Z, or milliseconds since 1970"
 _MS = 1_000
 
@@ -41,14 +43,22 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("url", "an address such as http://127.0.0.1:8080", "", "The server to read from; this or `path`."),
+    Option(
+        "url",
+        "an address such as http://127.0.0.1:8080, or postgresql://penstock@db/shop",
+        "",
+        "The server to read from, or the database of its store; this or `path`.",
+    ),
     Option("path", "a folder", "", "The data folder to read from, while a server uses it or not; this or `url`."),
     Option("key", "an API key", KEY_VARIABLE + " of the driver", "The key for the server; it must see all queues."),
+    Option("schema", "a name of a-z 0-9 _", SCHEMA, "Of a database: the schema that the store is in."),
     Option("queue", "names of queues, with commas between them", "all", "Only messages of these queues."),
+    Option("topic", "the name of a topic", "", "Read the records of this topic, and not messages of queues."),
+    Option("partitions", "numbers, with commas between them", "all", "Of a topic: only these partitions."),
     Option("read", "history or live", "history", "Messages that left a queue, or those that are in one now."),
     Option("columns", "names of columns, with commas between them", "all", "Only these, in this order."),
-    Option("startingTime", _TIME_ALLOWED, "", "Only messages settled at this time or later."),
-    Option("endingTime", _TIME_ALLOWED, "", "Only messages settled before this time."),
+    Option("startingTime", _TIME_ALLOWED, "", "Only messages settled, or records made, at this time or later."),
+    Option("endingTime", _TIME_ALLOWED, "", "Only messages settled, or records made, before this time."),
     Option("startingOffsets", _OFFSETS_ALLOWED, "earliest", "Where to begin: rows at this offset or above."),
     Option("endingOffsets", _OFFSETS_ALLOWED, "latest", "Where to end: rows below this offset. Not for streams."),
     Option("maxRowsPerTrigger", "a number from 1 on", "", "Of a stream: about how many rows a batch has at most."),
@@ -72,15 +82,19 @@ class BadOption(ValueError):
 class ReadOptions:
     """The options of one read."""
 
-    # One of the two is empty.
-    url: str
+    # One of the two is empty. The address of a database may have a password in it.
+    url: str = field(repr=False)
     path: str
     key: str = field(repr=False)
+    schema: str
     # Empty for all.
     queues: tuple[str, ...]
     is_live: bool
+    # Empty unless records of a topic are read; and which of its partitions, empty for all.
+    topic: str
+    partitions: tuple[int, ...]
     columns: tuple[Column, ...]
-    # By the time a message was settled.
+    # By the time a message was settled, or a record made.
     from_ms: int | None
     until_ms: int | None
     starting: Offsets
@@ -89,6 +103,15 @@ class ReadOptions:
     rows_per_partition: int
     has_bodies: bool
     fails_on_data_loss: bool
+
+    @property
+    def noun(self) -> str:
+        """What the numbers are called that offsets are given by."""
+        return PARTITION if self.topic else SHARD
+
+    @property
+    def is_database(self) -> bool:
+        return is_database(self.url)
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -102,9 +125,12 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         url=_read(said, "url", _url, ""),
         path=_read(said, "path", _path, ""),
         key=said.get("key") or os.environ.get(KEY_VARIABLE, ""),
+        schema=_read(said, "schema", _schema, SCHEMA),
         queues=_read(said, "queue", _list, ()),
         is_live=is_live,
-        columns=_columns(said, LIVE if is_live else HISTORY),
+        topic=_read(said, "topic", _name, ""),
+        partitions=_read(said, "partitions", _numbers, ()),
+        columns=_columns(said, known_columns(is_live=is_live, is_topic="topic" in said)),
         from_ms=_read(said, "startingTime", _time_ms, None),
         until_ms=_read(said, "endingTime", _time_ms, None),
         starting=_read(said, "startingOffsets", _offsets, "earliest"),
@@ -118,14 +144,38 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     return options
 
 
+def known_columns(*, is_live: bool, is_topic: bool) -> tuple[Column, ...]:
+    if is_topic:
+        return TOPIC
+    return LIVE if is_live else HISTORY
+
+
 def _check_together(options: ReadOptions, said: Mapping[str, str]) -> None:
     if bool(options.url) == bool(options.path):
         found = "both url and path are given" if options.url else "neither url nor path is given"
         raise BadOption(f"{found}; say one: url for a server (http://127.0.0.1:8080), path for the data folder of one")
-    if not options.is_live:
-        return
-    if options.path:
-        raise BadOption("read is live, and path is a folder: only a server knows what is in its queues now; say url")
+    if "schema" in said and not options.is_database:
+        raise BadOption("schema is for a database: url must be one, such as postgresql://penstock@db/shop")
+    if options.topic:
+        _check_topic(options, said)
+    elif options.partitions:
+        raise BadOption("partitions is for a topic, and no topic is named")
+    if options.is_live:
+        _check_live(options, said)
+
+
+def _check_topic(options: ReadOptions, said: Mapping[str, str]) -> None:
+    if options.is_database:
+        raise BadOption("topic is given, and url is a database: topics are kept by a server in its data folder")
+    for name in ("queue", "read", "bodies"):
+        if name in said:
+            raise BadOption(f"{name} is for queues, and topic is given: say one or the other")
+
+
+def _check_live(options: ReadOptions, said: Mapping[str, str]) -> None:
+    if options.path or options.is_database:
+        found = "path is a folder" if options.path else "url is a database"
+        raise BadOption(f"read is live, and {found}: only a server knows what is in its queues now; say url")
     for name in ("startingTime", "endingTime", "startingOffsets", "endingOffsets", "maxRowsPerTrigger"):
         if name.lower() in said:
             raise BadOption(f"{name} is for history; live messages are not settled and have no offset")
@@ -146,7 +196,9 @@ def _read(said: Mapping[str, str], name: str, read: Callable[[str], T], default:
         return read(text.strip())
     except ValueError as error:
         reason = f" ({error})" if isinstance(error, _Reason) else ""
-        raise BadOption(f"{name} is {text!r}; it must be {_BY_NAME[name.lower()].allowed}{reason}") from None
+        raise BadOption(
+            f"{name} is {without_password(text)!r}; it must be {_BY_NAME[name.lower()].allowed}{reason}"
+        ) from None
 
 
 class _Reason(ValueError):
@@ -169,18 +221,39 @@ def _columns(said: Mapping[str, str], known: tuple[Column, ...]) -> tuple[Column
 
 
 def _url(text: str) -> str:
+    if is_database(text):
+        return text
     if not text.startswith(("http://", "https://")):
         raise ValueError
     return text.rstrip("/")
 
 
 def _path(text: str) -> str:
-    if not text or text.startswith(("http://", "https://")):
+    if not text or is_database(text) or text.startswith(("http://", "https://")):
         raise _Reason("the option for a server is url")
     # Whoever passes a path through Hadoop's own class gets a scheme before it.
     plain = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
     # Executors work elsewhere.
     return str(Path(plain).absolute())
+
+
+def _schema(text: str) -> str:
+    if not is_schema(text):
+        raise ValueError
+    return text
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = tuple(sorted({int(each) for each in text.split(",")}))
+    if numbers[0] < 0:
+        raise ValueError
+    return numbers
 
 
 def _list(text: str) -> tuple[str, ...]:

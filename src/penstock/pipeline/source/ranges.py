@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
-from penstock.pipeline.source.options import BadOption, Offsets, ReadOptions
+from penstock.pipeline.source.options import SHARD, BadOption, Offsets, ReadOptions
 from penstock.pipeline.source.wrapping import Wanted
 
 
@@ -76,10 +76,11 @@ class Histories(Protocol):
 def batch_ranges(histories: Histories, options: ReadOptions) -> list[Range]:
     """Return what a batch reads: of each shard, what is kept now and within the options."""
     kept = histories.kept()
-    starts, ends = (_by_shard(offsets, kept) for offsets in (options.starting, options.ending))
+    starts, ends = (_by_shard(offsets, kept, options.noun) for offsets in (options.starting, options.ending))
     found = []
     for shard, there in kept.items():
-        start = checked_start(there, starts.get(shard, there.start), fails=options.fails_on_data_loss)
+        start = starts.get(shard, there.start)
+        start = checked_start(there, start, fails=options.fails_on_data_loss, noun=options.noun)
         if options.from_ms is not None:
             start = max(start, histories.offset_since(there, options.from_ms))
         end = min(ends.get(shard, there.end), there.end)
@@ -88,26 +89,26 @@ def batch_ranges(histories: Histories, options: ReadOptions) -> list[Range]:
     return found
 
 
-def _by_shard(offsets: Offsets, kept: Mapping[int, Range]) -> dict[int, int]:
+def _by_shard(offsets: Offsets, kept: Mapping[int, Range], noun: str) -> dict[int, int]:
     """Return what offsets say of each shard; nothing of one that they do not limit."""
     if isinstance(offsets, dict):
         unknown = sorted(offsets.keys() - kept.keys())
         if unknown:
-            raise BadOption(f"offsets are given for the shard {unknown[0]}; there are: {', '.join(map(str, kept))}")
+            raise BadOption(f"offsets are given for the {noun} {unknown[0]}; there are: {', '.join(map(str, kept))}")
         return offsets
     return {shard: there.end if offsets == "latest" else there.start for shard, there in kept.items()}
 
 
-def checked_start(kept: Range, start: int, *, fails: bool) -> int:
+def checked_start(kept: Range, start: int, *, fails: bool, noun: str = SHARD) -> int:
     """Return where to begin, if what is below what is kept may be passed over; raise `HistoryDropped` if not."""
     if start < kept.start and fails:
-        raise dropped(kept.shard, start, kept.start)
+        raise dropped(kept.shard, start, kept.start, noun=noun)
     return max(start, kept.start)
 
 
-def dropped(shard: int, start: int, first_kept: int) -> HistoryDropped:
+def dropped(shard: int, start: int, first_kept: int, *, noun: str = SHARD) -> HistoryDropped:
     return HistoryDropped(
-        f"the history of shard {shard} is no longer kept from offset {start} on: what is kept begins at {first_kept}. "
+        f"{noun} {shard} is no longer kept from offset {start} on: what is kept begins at {first_kept}. "
         "To go on with what is kept, say failOnDataLoss=false; to lose nothing, read sooner or let the server keep "
-        "its history for longer"
+        "it for longer"
     )

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from penstock.pipeline.schemas import HISTORY, LIVE, Column, ddl
+from penstock.pipeline.schemas import Column, ddl
 from penstock.pipeline.source.opening import open_histories
-from penstock.pipeline.source.options import BadOption, ReadOptions, read_options
+from penstock.pipeline.source.options import BadOption, ReadOptions, known_columns, read_options
 from penstock.pipeline.source.ranges import Slice, batch_ranges
 from penstock.pipeline.source.wrapping import Wanted
 
@@ -60,11 +60,12 @@ def read_slice(options: ReadOptions, part: Slice) -> Iterator[Any]:
 def options_with(given: Mapping[str, str], schema: "StructType") -> ReadOptions:
     """Return the options of a read with the columns that Spark expects: ours, unless somebody gave it a schema."""
     options = read_options(given)
-    known = {column.name: column for column in (LIVE if options.is_live else HISTORY)}
+    there = known_columns(is_live=options.is_live, is_topic=bool(options.topic))
+    known = {column.name: column for column in there}
     columns: list[Column] = []
     for field in schema.fields:
         column, kind = known.get(field.name), field.dataType.simpleString().upper()
-        if column is None or column.kind != kind:
+        if column is None or column.kind.upper().replace(" ", "") != kind:
             raise BadOption(
                 f"the schema has a column `{field.name}` {kind}; there are: {ddl(tuple(known.values()))}. "
                 "Leave the schema out, or say which columns with the option columns"

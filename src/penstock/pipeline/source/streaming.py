@@ -68,7 +68,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with open_histories(self._options) as histories:
             kept = histories.kept()
             self._latest = _ends(kept)
-            _check_reached(histories, start, self._latest)
+            _check_reached(histories, start, self._latest, self._options.noun)
             ends = self._latest if self._target is None else self._target
             # What is told may end before what was read: a folder tells less than its server, a target is from before.
             end = {shard: max(ends.get(shard, 0), start.get(shard, 0)) for shard in {*ends, *start}}
@@ -87,10 +87,13 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for shard, until in end.items():
                 there = kept.get(int(shard))
                 if there is None:
-                    raise HistoryEndsBefore(f"the stream has read shard {shard}, and there is no such shard now")
+                    raise HistoryEndsBefore(
+                        f"the stream has read {options.noun} {shard}, and there is no such {options.noun} now"
+                    )
                 if start.get(shard, 0) == until:
                     continue
-                rows = Range(int(shard), checked_start(there, start.get(shard, 0), fails=fails), until)
+                first = checked_start(there, start.get(shard, 0), fails=fails, noun=options.noun)
+                rows = Range(int(shard), first, until)
                 if rows.start < rows.end:
                     parts += histories.slices(rows, options.rows_per_partition, goes_on=not fails)
         return parts
@@ -107,12 +110,12 @@ def _ends(kept: dict[int, Range]) -> dict[str, int]:
     return {str(shard): rows.end for shard, rows in kept.items()}
 
 
-def _check_reached(histories: Histories, start: dict[str, int], latest: dict[str, int]) -> None:
+def _check_reached(histories: Histories, start: dict[str, int], latest: dict[str, int], noun: str) -> None:
     """Refuse a checkpoint of another history: the rows at its offsets would never come, or be others."""
     for shard, offset in start.items():
         if offset > latest.get(shard, 0) and not histories.has_reached(int(shard), offset):
             raise HistoryEndsBefore(
-                f"the stream has read shard {shard} up to offset {offset}, and its history ends at "
+                f"the stream has read {noun} {shard} up to offset {offset}, and its history ends at "
                 f"{latest.get(shard, 0)}: this is another history than that of the checkpoint. Begin with a new "
                 "checkpoint, or name the right server or folder"
             )

@@ -26,6 +26,7 @@ from penstock.store.embedded.history_frames import HistoryFrame
 from penstock.store.history import BodyState, Coded
 
 TIME = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 KINDS = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
@@ -33,6 +34,7 @@ KINDS = {
     "TINYINT": pa.int8(),
     "TIMESTAMP": TIME,
     "BINARY": pa.binary(),
+    "ARRAY<STRUCT<key: STRING, value: BINARY>>": HEADERS,
 }
 # How far up in an offset that of the frame stands; below is the row in it.
 ROW_BITS = 17

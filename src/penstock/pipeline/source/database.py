@@ -1,0 +1,183 @@
+"""Reads the history out of a store in PostgreSQL: Arrow batches by ADBC, and nobody between Spark and the database.
+
+    driver      what is kept, where a time begins, every so-many-th offset
+    executors   pages of a range of offsets, by the index; each in a transaction of its own
+
+Laws of this file
+-----------------
+1. Nothing is told of a transaction that is not older than every one that still runs:
+   transactions end in another order than they begin, and a stream never looks back.
+   It is the store's own rule (`store/postgres/history.py`), with the same offsets.
+2. A page is read whole before Spark gets it, so that a job that is slow holds neither
+   a transaction open nor a table: the store drops old tables, and would wait.
+3. Whether rows were dropped is asked after a page, not before: a table that went between
+   is then known of.
+4. No row is an object. The database sends numbers; words are looked up as columns.
+
+To import this module is to need `adbc-driver-postgresql`, the extra `spark-postgres`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+try:
+    import adbc_driver_manager
+    from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped]
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        "reading a store in PostgreSQL needs the package adbc-driver-postgresql on every executor: "
+        "pip install 'penstock[spark-postgres]', or read from a server"
+    ) from None
+
+from penstock.core.limits import MIB
+from penstock.pipeline.databases import DatabaseRefused, passwords_in, without_password
+from penstock.pipeline.source.database_columns import batch_of, fields_of
+from penstock.pipeline.source.ranges import Range, Slice, dropped
+from penstock.pipeline.source.wrapping import Wanted
+
+SHARD = 0
+ROW_BITS = 24
+PAGE_ROWS = 65_536
+# Where there are bodies: begin with few rows, and go on with as many as make this many bytes.
+BODY_ROWS = 1_024
+PAGE_BYTES = 16 * MIB
+_OFFSET_MAX = 2**63 - 1
+
+# Every page is found by the index. A table may be large before PostgreSQL has counted it.
+_BY_INDEX = (
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
+    "set_config('enable_sort', 'off', true), set_config('jit', 'off', true)"
+)
+
+
+class DatabaseHistories:
+    def __init__(self, connection: Any, schema: str) -> None:
+        self._connection = connection
+        self._schema = schema
+
+    def kept(self) -> dict[int, Range]:
+        with self._transaction() as cursor:
+            ((end, first),) = _rows(
+                cursor,
+                "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 24, first_kept_offset "
+                f"FROM {self._schema}.moment",
+            )
+            # Another statement sees more, and nothing more below this end.
+            ((last,),) = _rows(cursor, f"SELECT max(at_offset) FROM {self._schema}.history WHERE at_offset < {end}")
+        behind = 0 if last is None else ((last >> ROW_BITS) + 1) << ROW_BITS
+        return {SHARD: Range(SHARD, first, max(first, behind))}
+
+    def offset_since(self, kept: Range, at_ms: int) -> int:
+        with self._transaction() as cursor:
+            sought = f"{_between(kept)} AND settled_at_ms >= {at_ms}"
+            ((first,),) = _rows(cursor, f"SELECT min(at_offset) FROM {self._schema}.history WHERE {sought}")
+        return kept.end if first is None else int(first)
+
+    def offset_after(self, rows: Range, count: int) -> int:
+        """Return where a range of so many rows ends: exactly, as a transaction that is told of is whole."""
+        with self._transaction() as cursor:
+            return self._after(cursor, rows, count)
+
+    def _after(self, cursor: Any, rows: Range, count: int) -> int:
+        found = _rows(
+            cursor,
+            f"SELECT at_offset FROM {self._schema}.history WHERE {_between(rows)} "
+            f"ORDER BY at_offset OFFSET {min(count, _OFFSET_MAX)} LIMIT 1",
+        )
+        return int(found[0][0]) if found else rows.end
+
+    def slices(self, rows: Range, count: int, *, goes_on: bool) -> list[Slice]:
+        parts, start = [], rows.start
+        while start < rows.end:
+            end = self.offset_after(Range(rows.shard, start, rows.end), count)
+            parts.append(Slice(Range(rows.shard, start, end), goes_on=goes_on))
+            start = end
+        return parts
+
+    def has_reached(self, shard: int, offset: int) -> bool:
+        return shard == SHARD and offset <= self.kept()[SHARD].end
+
+    def read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
+        """Yield the wanted rows of a part. It is below what is told, so it does not change; it may be dropped."""
+        names = self._names()
+        if wanted.queues:
+            numbers = [number for number, name in names.items() if name in wanted.queues]
+            if not numbers:
+                return
+            chosen = f" AND queue = ANY ('{{{','.join(map(str, numbers))}}}'::integer[])"
+        else:
+            chosen = ""
+        if wanted.from_ms is not None:
+            chosen += f" AND settled_at_ms >= {wanted.from_ms}"
+        if wanted.until_ms is not None:
+            chosen += f" AND settled_at_ms < {wanted.until_ms}"
+        for page in self._pages(part, fields_of(wanted.columns), chosen):
+            for batch in page.to_batches():
+                yield batch_of(batch, wanted.columns, names)
+
+    def _pages(self, part: Slice, fields: dict[str, str], chosen: str) -> Iterator[Any]:
+        has_bodies = not fields.keys().isdisjoint({"body", "attributes"})
+        most = BODY_ROWS if has_bodies else PAGE_ROWS
+        rest = part.rows
+        while True:
+            page = self._page(part, rest, fields, f"{chosen} ORDER BY at_offset LIMIT {most}")
+            if page.num_rows:
+                yield page
+            if page.num_rows < most:
+                return
+            rest = rest._replace(start=page.column("at_offset")[-1].as_py() + 1)
+            if has_bodies:
+                most = min(max(PAGE_BYTES * page.num_rows // max(page.nbytes, 1), 1), 4 * most, PAGE_ROWS)
+
+    def _page(self, part: Slice, rest: Range, fields: dict[str, str], chosen: str) -> Any:
+        asked = ", ".join(f"{value} AS {name}" for name, value in fields.items())
+        with self._transaction() as cursor:
+            cursor.execute(f"SELECT {asked} FROM {self._schema}.history WHERE {_between(rest)}{chosen}")
+            page = cursor.fetch_arrow_table()
+            ((first,),) = _rows(cursor, f"SELECT first_kept_offset FROM {self._schema}.moment")
+        if first > rest.start and not part.goes_on:
+            raise dropped(part.rows.shard, rest.start, first)
+        return page
+
+    def _names(self) -> dict[int, str]:
+        """Return the names of all queues there ever were: those of a history are known before it is."""
+        with self._transaction() as cursor:
+            return dict(_rows(cursor, f"SELECT number, name FROM {self._schema}.queue"))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        with self._connection.cursor() as cursor:
+            cursor.execute("BEGIN READ ONLY")
+            try:
+                _rows(cursor, _BY_INDEX)
+                yield cursor
+            finally:
+                # It has changed nothing, and a transaction that failed can end only so.
+                cursor.execute("ROLLBACK")
+
+
+def _rows(cursor: Any, statement: str) -> list[Any]:
+    cursor.execute(statement)
+    found: list[Any] = cursor.fetchall()
+    return found
+
+
+def _between(rows: Range) -> str:
+    return f"at_offset >= {min(rows.start, _OFFSET_MAX)} AND at_offset < {min(rows.end, _OFFSET_MAX)}"
+
+
+@contextmanager
+def open_database(url: str, schema: str) -> Iterator[DatabaseHistories]:
+    try:
+        with dbapi.connect(url, autocommit=True) as connection:
+            yield DatabaseHistories(connection, schema)
+    except adbc_driver_manager.Error as error:
+        raise DatabaseRefused(_said(url, str(error))) from None
+
+
+def _said(url: str, words: str) -> str:
+    """Return what the database says is wrong, without a password that libpq may repeat."""
+    for password in passwords_in(url):
+        words = words.replace(password, "…")
+    return f"{without_password(url)} said: {' '.join(words.split())}"
