@@ -19,5 +19,5 @@ def test_as_many_messages_are_read_as_were_produced(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_librdkafka_does_not_know_is_said_by_name() -> None:
-    with pytest.raises(librdkafka.ClientFailed, match="no.such-setting"):
+    with pytest.raises(librdkafka.ClientFailed, match=r"no\.such-setting"):
         librdkafka.Producer({"no.such-setting": 1}, "bench")
