@@ -1,6 +1,6 @@
 """The workloads of streams: librdkafka against our server, and topics alone.
 
-    this process: librdkafka, by confluent-kafka ──loopback──▶ the server, as `penstock serve --kafka` starts it
+    this process: librdkafka, by its C interface ──loopback──▶ the server, as `penstock serve --kafka` starts it
 
 Messages have 256 bytes, `acks=all`: nothing is acknowledged before its `fdatasync`. Client and server share the
 machine, so what the server itself can do is told by its CPU time for a message, more than by the rate. Topics alone are
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from bench import Bench, Row, Workload, peer, processes
+from bench import Bench, Row, Workload, librdkafka, peer, processes
 from bench.processes import Server
 from penstock.broker.topics import FetchOne, Topics
 from penstock.log import record
@@ -36,9 +36,6 @@ ROUNDS = 3
 TOPIC = "bench"
 WAIT_S = 60.0
 
-_AT_ONCE = 10_000
-# More than this is not given to the client at once: it would only take memory.
-_WAITING_MAX = 500_000
 _PRODUCER = {
     "acks": "all",
     "linger.ms": 5,
@@ -194,35 +191,14 @@ def timed(server: Server, act: Callable[[], int]) -> Went:
 
 
 def produce(address: str, seconds: float) -> int:
-    """Produce for so long, and return how many were acknowledged, which are all."""
-    producer = Producer({"bootstrap.servers": address, **_PRODUCER})
-    messages = [{"value": os.urandom(MESSAGE_BYTES)} for _ in range(_AT_ONCE)]
-    sent = 0
-    ends_at = time.perf_counter() + seconds
-    while time.perf_counter() < ends_at:
-        if len(producer) < _WAITING_MAX:
-            producer.produce_batch(TOPIC, messages)
-            sent += _AT_ONCE
-            producer.poll(0)
-        else:
-            producer.poll(0.01)
-    assert producer.flush(WAIT_S) == 0
-    return sent
+    """Produce for so long, and return how many were sent. All were acknowledged if `consume` finds as many."""
+    with librdkafka.Producer({"bootstrap.servers": address, **_PRODUCER}, TOPIC) as producer:
+        return producer.produce_for(seconds, os.urandom(MESSAGE_BYTES), wait_s=WAIT_S)
 
 
 def consume(address: str, partitions: int, count: int) -> int:
-    consumer = Consumer({"bootstrap.servers": address, **_CONSUMER})
-    try:
-        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(partitions)])
-        got = 0
-        while got < count:
-            # It waits until there are so many: more than there will be would be waited for in vain.
-            found = consumer.consume(min(100_000, count - got), timeout=WAIT_S)
-            assert found, "nothing more came"
-            got += len(found)
-        return got
-    finally:
-        consumer.close()
+    with librdkafka.Consumer({"bootstrap.servers": address, **_CONSUMER}, TOPIC) as consumer:
+        return consumer.consume(partitions, count, wait_s=WAIT_S)
 
 
 def latencies_ms(address: str, count: int) -> list[float]:

@@ -12,6 +12,7 @@ from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.segment import base_offsets, segment_name
 from penstock.log.survey import NothingToRead, survey
 from tests.log.small import FIRST, FOLDER, ROLLING, append, contents, encode, on, written
+from tests.log.test_rewriting import write_hole
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Machine
 
@@ -179,3 +180,21 @@ def test_a_repair_cut_short_at_any_step_can_be_begun_again() -> None:
         assert found[1:] == numbers(12)[1:], step
         step += 1
     assert step > 5
+
+
+@pytest.mark.parametrize("left", [(1, 2), (1,), (2,)])
+def test_segments_that_a_crash_left_in_the_middle_of_a_replacement_are_no_damage(left: tuple[int, ...]) -> None:
+    machine = written(20, settings=ROLLING)
+    bases = base_offsets(machine.disk.names(FOLDER))
+    first, end = bases[1], bases[4]
+    state = manifests.read(machine.disk, FOLDER)
+    assert state is not None
+    write_hole(machine, state.manifest.log_id, first, end)
+    machine.disk.rename(f"{FOLDER}/new", f"{FOLDER}/{segment_name(first)}")
+    for place in {1, 2} - set(left):
+        machine.disk.remove(f"{FOLDER}/{segment_name(bases[1 + place])}")
+    found = survey(machine.disk, FOLDER)
+    assert found.is_sound
+    assert not found.damages
+    assert [segment.base_offset for segment in found.segments] == [bases[0], first, *bases[4:]]
+    assert contents(machine, ROLLING) == [None if first <= at < end else b"%d" % at for at in range(20)]

@@ -47,6 +47,20 @@ async def test_the_first_batch_comes_however_large_and_no_other_does(machine: Ma
         assert sum(answer.size_bytes for answer in answers) == 3 * size
 
 
+async def test_nothing_more_is_read_for_an_answer_that_is_full(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", replace(TINY, partitions=3))
+        for partition, size in enumerate((100, 300, 10)):
+            await topics.produce("events", partition, values(bytes(size)))
+        wanted = [one(0, partition=partition) for partition in range(3)]
+        answers = await topics.fetch(wanted, bytes_max=400)
+        assert [len(answer.batches) for answer in answers] == [1, 0, 0], "the third would have fitted"
+        assert [answer.high_watermark for answer in answers] == [1, 1, 1]
+        wanted[1] = one(0, 200, partition=1)
+        answers = await topics.fetch(wanted, bytes_max=LARGE)
+        assert [len(answer.batches) for answer in answers] == [1, 0, 1], "only the second had no room of its own"
+
+
 async def test_a_fetch_reads_on_over_every_segment(machine: Machine) -> None:
     async with running(machine) as topics:
         await topics.create("events", TINY)

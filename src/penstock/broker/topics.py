@@ -69,6 +69,8 @@ class Fetched:
     size_bytes: int = 0
     high_watermark: int = -1
     start_offset: int = -1
+    # Whether there was a batch that was larger than there was room for.
+    is_cut_short: bool = False
 
 
 # In the class below, `list` is a verb.
@@ -210,6 +212,11 @@ class Topics:
         return self._is_stopping or asyncio.get_running_loop().time() >= ends_at
 
     async def _read(self, wanted: Sequence[FetchOne], bytes_max: int) -> Answers:
+        """Look at one partition after the other.
+
+        The answer is full with the first batch that finds no room: to look on would
+        read and check a batch of each of the others, only to throw it away.
+        """
         fetched: Answers = []
         left = bytes_max
         has_any = False
@@ -220,7 +227,7 @@ class Topics:
             except (TopicNotFound, PartitionNotFound) as error:
                 answer = Fetched(error)
             has_any |= bool(answer.batches)
-            left -= answer.size_bytes
+            left = 0 if answer.is_cut_short and left <= one.bytes_max else left - answer.size_bytes
             fetched.append(answer)
         return fetched
 
@@ -307,4 +314,5 @@ async def _read_one(found: Partition, one: FetchOne, bytes_max: int, *, is_first
     if batches and (is_first or len(batches[0]) <= bytes_max):
         answer.batches = batches
         answer.size_bytes = sum(map(len, batches))
+    answer.is_cut_short = bool(batches) and not answer.batches
     return answer

@@ -1,5 +1,7 @@
-"""`penstock backup`: copies a store or a log while somebody uses it."""
+"""`penstock backup`: copies a store, its topics or a single log while somebody uses them."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +11,7 @@ from penstock.cli.exits import refuse
 from penstock.cli.printing import counted, errors, print_json, say
 
 if TYPE_CHECKING:
-    from penstock.log.backup import Copied
+    from penstock.log.backup import Copied, Folder
 
 
 def backup_command(
@@ -18,25 +20,32 @@ def backup_command(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was copied as JSON.")] = False,
 ) -> None:
-    """Copy a store or a log, while it may be in use.
+    """Copy a store with its topics, or a single log, while it may be in use.
 
-    The copy is the store as it was at some moment during the copying; to restore
-    it, put it in the place of the original. A store of several shards is copied only
-    while nobody uses it. The keys of a server are not part of its store.
+    Everything acknowledged before the copying began is in the copy; to restore it, put
+    it in the place of the original. Queues are copied first, then topics with the
+    offsets of their groups. A store of several shards is copied only while nobody uses
+    it. The keys of a server are not part of its store.
 
     [bold]Examples:[/]
 
     penstock backup ./penstock-data ./copies/monday
+    penstock backup ./penstock-data/streams ./copies/streams
     penstock backup ./penstock-data/history ./copies/history
     """
     from penstock.log.backup import LogMovesTooFast, TargetNotEmpty
     from penstock.log.manifest import UnknownFormat
+    from penstock.log.recovery import LogCorrupted
     from penstock.log.survey import NothingToRead
     from penstock.runtime.interface import FolderTaken
+    from penstock.streams.catalog import UnknownFact
+    from penstock.streams.offset_records import UnknownOffsetRecord
 
     try:
         done = _copy_with_progress(folder.resolve(), target.resolve())
     except (NothingToRead, TargetNotEmpty, LogMovesTooFast, UnknownFormat, FolderTaken, OSError) as error:
+        refuse(str(error))
+    except (LogCorrupted, UnknownFact, UnknownOffsetRecord) as error:
         refuse(str(error))
     if as_json:
         print_json({"target": str(target), "segments": done.segments, "size_bytes": done.size_bytes})
@@ -47,17 +56,43 @@ def backup_command(
 def _copy_with_progress(source: Path, copy: Path) -> "Copied":
     from rich.progress import Progress
 
-    from penstock.log.backup import Folder, backup
-    from penstock.runtime.disk import SystemDisk
-    from penstock.store.embedded.backup import backup_store, is_store
-
-    old, new = Folder(SystemDisk(source.parent), source.name), Folder(SystemDisk(copy.parent), copy.name)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(f"Copying {source.name}", total=None)
 
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, description=f"Copying {what}", completed=done, total=total)
 
-        if is_store(old):
-            return backup_store(old, new, show)
+        return _copy(source, copy, show)
+
+
+def _copy(source: Path, copy: Path, show: Callable[[str, int, int], None]) -> "Copied":
+    from penstock.log.backup import Copied, Folder, TargetNotEmpty, backup
+    from penstock.runtime.disk import SystemDisk
+    from penstock.store.embedded.backup import backup_store, is_store
+    from penstock.streams.backup import is_streams
+
+    disk = SystemDisk(source.parent)
+    old, new = Folder(disk, source.name), Folder(SystemDisk(copy.parent), copy.name)
+    topics = Folder(disk, f"{source.name}/streams")
+    has_topics = is_streams(disk, topics.path)
+    if is_streams(disk, old.path):
+        return asyncio.run(_copy_topics(old, copy, show))
+    if not has_topics and not is_store(old):
         return backup(old, new, lambda done, total: show(source.name, done, total))
+    if new.disk.names(new.path):
+        raise TargetNotEmpty(f"{new.path} is not empty; a backup goes into a folder of its own")
+    # A server that keeps its queues in PostgreSQL has topics only.
+    queues = backup_store(old, new, show) if is_store(old) else Copied(0, 0)
+    if not has_topics:
+        return queues
+    done = asyncio.run(_copy_topics(topics, copy / "streams", show))
+    return Copied(queues.segments + done.segments, queues.size_bytes + done.size_bytes)
+
+
+async def _copy_topics(source: "Folder", copy: Path, show: Callable[[str, int, int], None]) -> "Copied":
+    from penstock.runtime.system import halt, system_runtime
+    from penstock.runtime.workers import ThreadWorkers
+    from penstock.streams.backup import backup_streams
+
+    async with ThreadWorkers(1, halt) as workers:
+        return await backup_streams(source, system_runtime(copy.parent, workers), copy.name, show)

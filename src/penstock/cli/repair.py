@@ -1,4 +1,4 @@
-"""`penstock repair`: looks for damage in a log, and mends it if told how."""
+"""`penstock repair`: looks for damage in a log, or in all logs of topics, and mends one if told how."""
 
 from dataclasses import asdict
 from enum import Enum
@@ -15,6 +15,7 @@ from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey
 from penstock.runtime.disk import SystemDisk
 from penstock.runtime.interface import FolderTaken
+from penstock.streams.backup import CATALOG, is_streams, logs_of
 
 
 class WayOut(Enum):
@@ -23,7 +24,9 @@ class WayOut(Enum):
 
 
 def repair_command(
-    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder of one log.")],
+    folder: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="The folder of one log, or `streams` with all of its.")
+    ],
     *,
     apply: Annotated[WayOut | None, typer.Option(help="Mend the log by this way; see above.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before changing anything.")] = False,
@@ -38,6 +41,10 @@ def repair_command(
            before and after it stays
     cut    the log ends before the first damage: everything after it goes
 
+    The folder `streams` of a server is looked at as a whole: its catalog, the offsets
+    of its groups and every partition. Mend its logs one by one. The catalog can only
+    be cut: with a hole in it nobody would know which topics there are.
+
     Files that are replaced are kept beside the log, with the ending `.damaged`.
     The exit code is 0 if the log is sound (or has been mended), 1 if it is not,
     and 2 if it could not be read.
@@ -46,7 +53,19 @@ def repair_command(
 
     penstock repair ./penstock-data/journal
     penstock repair ./penstock-data/journal --apply cut
+    penstock repair ./penstock-data/streams
     """
+    if is_streams(SystemDisk(folder.resolve().parent), folder.resolve().name):
+        if apply is not None:
+            refuse(f"{folder} has many logs; give the folder of the one to mend")
+        _look_at_streams(folder, as_json=as_json)
+        return
+    if apply is WayOut.skip and is_streams(SystemDisk(folder.resolve().parent.parent), folder.resolve().parent.name):
+        _refuse_hole_in_catalog(folder)
+    _look_at_log(folder, apply, yes=yes, as_json=as_json)
+
+
+def _look_at_log(folder: Path, apply: WayOut | None, *, yes: bool, as_json: bool) -> None:
     root, name = folder.resolve().parent, folder.resolve().name
     disk = SystemDisk(root)
     try:
@@ -57,11 +76,47 @@ def repair_command(
         refuse(str(error))
     try:
         found = _survey(disk, name, is_quiet=as_json)
-        _print_json(found) if as_json else _print_survey(found, folder, is_asking=apply is None)
+        print_json(_as_json(found)) if as_json else _print_survey(found, folder, is_asking=apply is None)
         if not found.is_sound:
             _mend_if_asked(disk, found, None if apply is None else apply.value, yes=yes)
     finally:
         lock.release()
+
+
+def _refuse_hole_in_catalog(folder: Path) -> None:
+    if folder.resolve().name == CATALOG:
+        refuse("a catalog of topics with a hole is of no use: restore it from a backup, or use --apply cut")
+
+
+def _look_at_streams(folder: Path, *, as_json: bool) -> None:
+    """Look at every log of the topics in a folder, and say which ones are damaged."""
+    disk, name = SystemDisk(folder.resolve().parent), folder.resolve().name
+    try:
+        lock = disk.lock(name)
+    except (FolderTaken, OSError) as error:
+        refuse(str(error))
+    try:
+        found = {log: _survey(disk, f"{name}/{log}", is_quiet=as_json) for log in logs_of(disk, name)}
+    finally:
+        lock.release()
+    damaged = [log for log, each in found.items() if not each.is_sound]
+    if as_json:
+        print_json({"folder": name, "is_sound": not damaged, "logs": list(map(_as_json, found.values()))})
+    else:
+        _print_logs(folder, found, damaged)
+    if damaged:
+        raise typer.Exit(Ending.NOTHING)
+
+
+def _print_logs(folder: Path, found: dict[str, Survey], damaged: list[str]) -> None:
+    total = sum(segment.size_bytes for each in found.values() for segment in each.segments)
+    say(f"{folder}: {counted(len(found), 'log')}, {total:,} bytes")
+    if not damaged:
+        console.print("[green]Sound.[/] Every batch is whole and where it belongs.")
+        return
+    say(f"{counted(len(damaged), 'log')} damaged. To see what can be saved, run:")
+    for log in damaged:
+        say(f"  penstock repair {folder}/{log}")
 
 
 def _survey(disk: SystemDisk, name: str, *, is_quiet: bool) -> Survey:
@@ -128,6 +183,6 @@ def _records(count: int) -> str:
     return "1 record is" if count == 1 else f"{count:,} records are"
 
 
-def _print_json(found: Survey) -> None:
+def _as_json(found: Survey) -> dict[str, object]:
     damages = [{**asdict(damage), "lost_offsets": damage.lost_offsets} for damage in found.damages]
-    print_json({"folder": found.folder, "is_sound": found.is_sound, "damages": damages})
+    return {"folder": found.folder, "is_sound": found.is_sound, "damages": damages}

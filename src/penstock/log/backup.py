@@ -6,7 +6,9 @@ moment. What is being written meanwhile is in the copy wholly, or as a torn tail
 that opening the copy cuts off. The copy is therefore the log as it was at some
 instant between the start and the end of the copying.
 
-If segments are dropped on the way, the copying begins anew.
+If segments are dropped on the way, or replaced by a rewritten file, the copying
+begins anew. A file is copied from one opening of it, with the size it has then: the
+name of a segment may belong to a rewritten file by then, which may be larger.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,16 +72,26 @@ def _copy(source: Folder, target: Folder, progress: Callable[[int, int], None]) 
     bases = [base for base in base_offsets(source.disk.names(source.path)) if _is_part(base, state)]
     if state.active_offset not in bases:
         raise NothingToRead(f"{segment_name(state.active_offset)} is missing: see penstock repair {source.path}")
-    sizes = {base: _size(source, base) for base in bases}
-    total, done = sum(sizes.values()), 0
+    total, done = sum(_size(source, base) for base in bases), 0
     for base in bases:
-        for part in _copy_segment(source, target, base, sizes[base]):
+        for part in _copy_segment(source, target, base):
             done += part
-            progress(done, total)
+            progress(done, max(done, total))
+    _check_not_replaced(source, bases)
     target.disk.sync_folder(target.path)
     # It was not closed in good order, and opening it must look at its end.
     manifests.create(target.disk, target.path, replace(state, sequence=0, clean_end_offset=None))
-    return Copied(len(bases), total)
+    return Copied(len(bases), done)
+
+
+def _check_not_replaced(source: Folder, bases: list[int]) -> None:
+    """Raise `FileNotFoundError` if segments were replaced meanwhile: the file in their place may reach beyond
+    what was the active one when the manifest was read."""
+    found = manifests.read(source.disk, source.path)
+    there = set(base_offsets(source.disk.names(source.path)))
+    for base in bases:
+        if base not in there and (found is None or base >= found.manifest.start_offset):
+            raise FileNotFoundError(f"{source.path}/{segment_name(base)}")
 
 
 def _is_part(base_offset: int, state: Manifest) -> bool:
@@ -94,28 +106,22 @@ def _size(source: Folder, base_offset: int) -> int:
         file.close()
 
 
-def _copy_segment(source: Folder, target: Folder, base_offset: int, size: int) -> Iterator[int]:
+def _copy_segment(source: Folder, target: Folder, base_offset: int) -> Iterator[int]:
     """Copy piece by piece; yields the size of each."""
     name = segment_name(base_offset)
-    yield from _copy_pieces(
-        Folder(source.disk, f"{source.path}/{name}"), Folder(target.disk, f"{target.path}/{name}"), size
-    )
+    yield from _copy_pieces(Folder(source.disk, f"{source.path}/{name}"), Folder(target.disk, f"{target.path}/{name}"))
 
 
 def copy_file(source: Folder, target: Folder) -> int:
     """Copy one finished file; its bytes are durable on return, its name is not. Returns its size."""
-    file = source.disk.open(source.path, must_exist=True)
-    try:
-        size = file.size()
-    finally:
-        file.close()
-    return sum(_copy_pieces(source, target, size))
+    return sum(_copy_pieces(source, target))
 
 
-def _copy_pieces(source: Folder, target: Folder, size: int) -> Iterator[int]:
+def _copy_pieces(source: Folder, target: Folder) -> Iterator[int]:
     old = source.disk.open(source.path, must_exist=True)
     new = target.disk.open(target.path)
     try:
+        size = old.size()
         for position in range(0, size, WINDOW_BYTES):
             data = old.read(position, min(WINDOW_BYTES, size - position))
             new.write(data, position)

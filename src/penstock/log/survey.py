@@ -75,7 +75,7 @@ def survey(disk: Disk, folder: str) -> Survey:
         # What an older manifest does not know of may still be whole.
         kept = [base for base in bases if base >= state.start_offset]
         state = replace(state, active_offset=max(kept, default=state.active_offset))
-    segments = [_survey_file(disk, folder, base, state) for base in kept]
+    segments = _without_replaced([_survey_file(disk, folder, base, state) for base in kept], state)
     return Survey(folder, state, segments, _in_order(folder, state, segments, manifest_is_lost=found is None))
 
 
@@ -83,6 +83,19 @@ def check_is_log(disk: Disk, folder: str) -> None:
     """Raise `NothingToRead` unless the folder holds a log, or what is left of one."""
     if not base_offsets(disk.names(folder)):
         raise NothingToRead(f"there is no log in {folder}: it has no segment files")
+
+
+def _without_replaced(segments: list[SurveyedSegment], state: Manifest) -> list[SurveyedSegment]:
+    """Leave out what a crash in the middle of a replacement has left (`replacing.py`): opening the log removes it.
+
+    Only a file that has replaced them reaches beyond the beginning of those after it.
+    """
+    kept: list[SurveyedSegment] = []
+    for segment in segments:
+        if kept and segment.base_offset < kept[-1].next_offset and segment.base_offset < state.active_offset:
+            continue
+        kept.append(segment)
+    return kept
 
 
 def _in_order(folder: str, state: Manifest, segments: list[SurveyedSegment], *, manifest_is_lost: bool) -> list[Damage]:
