@@ -29,7 +29,7 @@ serve: $(VENV)/run.stamp ## Run the server, on this machine only, with its data 
 	$(BIN)/penstock serve
 
 test: check ## Everything CI runs: style, types, layers, all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
 	$(BIN)/ruff format --check .

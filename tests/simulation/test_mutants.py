@@ -17,6 +17,10 @@ LIVES_MAX = 400
 ENDLESS = {"store-a-burial-only-adds": 60}
 ELUSIVE = frozenset(
     {
+        "history-is-not-waited-for-by-deletions",
+        "moves-settled-before-they-have-arrived-for-good",
+        "moves-that-arrived-are-forgotten",
+        "store-dropped-beyond-the-snapshot-before",
         "log-closed-without-a-sync",
         "log-kept-tail-is-not-synced",
         "log-leftovers-stay",

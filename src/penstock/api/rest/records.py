@@ -103,9 +103,14 @@ async def browse(call: Call) -> Answer:
 async def _first(call: Call, topic: str, asked: RecordsQuery) -> int:
     topics = call.streams.topics
     if asked.since is UNSET:
-        # Whoever looks at what is gone, or not there yet, is shown what is next to it.
         first, end = topics.earliest(topic, asked.partition), topics.latest(topic, asked.partition)
-        return first if asked.offset is UNSET else min(max(asked.offset, first), end)
+        if asked.offset is UNSET:
+            return first
+        if call.form is Format.BATCHES and not first <= asked.offset <= end:
+            # A program that reads on from where it was must be told that something is gone.
+            raise bad_field(f"offset is {asked.offset}; partition {asked.partition} has {first} to {end}", "offset")
+        # A person who looks at what is gone, or not there yet, is shown what is next to it.
+        return min(max(asked.offset, first), end)
     if asked.offset is not UNSET:
         raise bad_field("since and offset are two ways to say where to begin", "since")
     found = await topics.offset_at(topic, asked.partition, read_instant(_number_or_text(asked.since), "since"))

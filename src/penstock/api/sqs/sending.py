@@ -182,6 +182,13 @@ def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked:
             "One or more parameters are invalid. "
             f"Reason: Message must be shorter than {settings.body_bytes_max} bytes.",
         )
+    if entry.delay_seconds and 0 < settings.retention_ms <= 1_000 * entry.delay_seconds:
+        # By the numbers alone: the core counts from its own now, which may be a millisecond later.
+        raise Refused(
+            INVALID_PARAMETER_VALUE,
+            "One or more parameters are invalid. "
+            f"Reason: DelaySeconds must be less than {settings.retention_ms // 1_000}, as long as messages are kept.",
+        )
     dedup_id = _dedup_id(queue, entry, checked.body)
     attributes = message_attributes.keep(entry.message_attributes, trace=checked.trace, dedup_id=dedup_id)
     visible_at_ms = 0 if entry.delay_seconds is None else call.queues.now_ms() + 1_000 * entry.delay_seconds
