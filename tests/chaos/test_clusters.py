@@ -1,4 +1,4 @@
-"""The pipeline on other clusters than `tests/pipeline` has: each is half a minute of starting processes."""
+"""The pipeline on other clusters than a standalone one: each is half a minute of starting processes."""
 
 from pathlib import Path
 

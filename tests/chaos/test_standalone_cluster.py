@@ -1,7 +1,7 @@
 """The pipeline on a cluster: executors that have no Penstock get it in a zip, and do the same as one machine does.
 
-A cluster takes many seconds to start, so it does everything at once: `cluster_job.py`. Other kinds of clusters are
-tried by `make chaos`.
+A cluster takes many seconds to start, so it does everything at once: `cluster_job.py`. `test_clusters.py` has the
+other kinds.
 """
 
 import subprocess
