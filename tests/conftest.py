@@ -8,15 +8,20 @@ machine's own event loop and clock instead.
 import asyncio
 import inspect
 import os
+import signal
 
 import hypothesis
 import pytest
 
+from tests.java_classes import java_options
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 
-# A JVM of the tests lives for seconds: what its better compiler would gain, it never earns back.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m")
+os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
+
+# Whoever is started in the background by a shell ignores Ctrl-C, and so would every command that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Servers of tests run side by side, and there is one default port. Those that Kafka clients talk to say so.
 os.environ["PENSTOCK_KAFKA"] = "false"

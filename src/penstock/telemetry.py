@@ -231,20 +231,26 @@ JOURNAL_LAG = Metric("penstock_journal_lag_records", "gauge", ("journal",), "Rec
 POSTGRES_ROWS = Metric(
     "penstock_postgres_rows",
     "gauge",
-    ("table", "kind"),
+    ("database", "table", "kind"),
     "Rows in the tables of a store in PostgreSQL, by its statistics: `live` ones, and `dead` ones that VACUUM clears.",
+)
+POSTGRES_ANSWERING = Metric(
+    "penstock_postgres_answering",
+    "gauge",
+    ("database",),
+    "Whether a database that queues are kept in answers: 1 or 0. The label has the patterns of its queues.",
 )
 POSTGRES_OLDEST_SNAPSHOT = Metric(
     "penstock_postgres_oldest_snapshot_transactions",
     "gauge",
-    ("pid", "holder"),
+    ("database", "pid", "holder"),
     "How many transactions ago the oldest snapshot of the database was taken: VACUUM clears nothing younger. The "
     "labels say who holds it.",
 )
 POSTGRES_OLDEST_SNAPSHOT_AGE = Metric(
     "penstock_postgres_oldest_snapshot_seconds",
     "gauge",
-    ("pid", "holder"),
+    ("database", "pid", "holder"),
     "For how long the transaction that holds the oldest snapshot has been open.",
 )
 TOPIC_PARTITIONS = Metric("kafka_topic_partitions", "gauge", ("topic",), "Partitions of a topic.")

@@ -496,5 +496,5 @@ def keys_of(run: tuple[int, int, int]) -> list[int]:
 
 TestRandomLife = RandomLife.TestCase
 TestRandomLife.settings = hypothesis_settings(
-    stateful_step_count=50, max_examples=max(120, hypothesis_settings().max_examples)
+    stateful_step_count=50, max_examples=max(80, hypothesis_settings().max_examples)
 )

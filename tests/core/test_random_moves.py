@@ -120,5 +120,5 @@ def told_on_its_way(message: Message) -> tuple[object, ...]:
 
 TestRandomMoves = RandomMoves.TestCase
 TestRandomMoves.settings = hypothesis_settings(
-    stateful_step_count=50, max_examples=max(80, hypothesis_settings().max_examples)
+    stateful_step_count=50, max_examples=max(50, hypothesis_settings().max_examples)
 )

@@ -129,3 +129,14 @@ async def test_what_was_reserved_is_never_refused_later(machine: Machine) -> Non
         await log.wait_durable(log.end_offset)
         machine.disk.capacity_bytes = 100 * PAGE
     assert await bodies(log) == [BODY] * 36
+
+
+async def test_a_small_log_takes_little_of_the_disk_after_a_roll_too(machine: Machine) -> None:
+    settings = LogSettings(allocate_bytes=16 * 2**20, allocate_grows=True, spare_bytes=0)
+    log = await DiskLog.open(machine.start(), FOLDER, settings)
+    await append(log, BODY)
+    await log.roll()
+    assert machine.disk.used_bytes() < 2**20
+    await append(log, BODY)
+    assert await bodies(log) == [BODY, BODY]
+    await log.close()

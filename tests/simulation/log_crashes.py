@@ -37,11 +37,13 @@ class ShortLife(Life):
             for _ in range(3):
                 tasks.create_task(self.append_some(log, 1))
         await self.append_some(log, 4)
+        await self.rest(log)
         await self.begin_epoch(log)
         await self.cut(log)
         await self.append_some(log, 4)
         await self.drop(log)
         await self.append_some(log, 1)
+        await self.rest(log)
         if end == "close":
             await log.close()
             self.memory.closed_at = log.end_offset
@@ -63,6 +65,7 @@ class SecondLife(Life):
             raise AssertionError("a log that nothing has damaged was refused") from error
         await check(log, self.memory)
         if end != "look":
+            await self.rest(log)
             await self.append_some(log, 1)
 
 

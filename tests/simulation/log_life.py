@@ -23,6 +23,7 @@ import random
 from dataclasses import dataclass, field
 
 from penstock.log import record
+from penstock.log.confirming import QUIET_MS
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy
 from penstock.log.recovery import LogCorrupted
@@ -105,7 +106,9 @@ class Life:
         log = await DiskLog.open(runtime, FOLDER, self.settings)
         await check(log, self.memory)
         for _ in range(self.dice.randint(1, 5)):
-            step = self.dice.choice([self.append_many, self.append_many, self.drop, self.cut, self.begin_epoch])
+            step = self.dice.choice(
+                [self.append_many, self.append_many, self.rest, self.drop, self.cut, self.begin_epoch]
+            )
             await step(log)
             await check(log, self.memory)
         if end == "close":
@@ -134,6 +137,10 @@ class Life:
             self.memory.closed_at = None
             await log.wait_durable(offset + len(bodies))
             self.memory.acknowledged_end = max(self.memory.acknowledged_end, offset + len(bodies))
+
+    async def rest(self, _log: DiskLog) -> None:
+        # Until the log has confirmed its last commit by a lone marker.
+        await asyncio.sleep(3 * QUIET_MS / 1000)
 
     async def drop(self, log: DiskLog) -> None:
         offset = self.dice.randint(log.start_offset, log.durable_offset)

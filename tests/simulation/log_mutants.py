@@ -6,6 +6,7 @@ DISK_LOG = "penstock.log.disk_log"
 MANIFEST = "penstock.log.manifest"
 RECOVERY = "penstock.log.recovery"
 COMMIT = "penstock.log.commit"
+CONFIRMING = "penstock.log.confirming"
 ROLL = "penstock.log.roll"
 CUT = "penstock.log.cut"
 
@@ -24,6 +25,7 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
         "        self._tail.active.file.sync()\n        self._save",
         "        self._save",
     ),
+    Mutant("log-lone-marker-is-written-over", CONFIRMING, "                active.end_bytes += MARKER_BYTES\n", ""),
     # Names and the manifest.
     Mutant("log-names-are-not-synced-on-opening", RECOVERY, "    disk.sync_folder(folder)\n    found =", "    found ="),
     Mutant("log-manifest-acted-upon-too-early", MANIFEST, "        file.sync()\n        file", "        file"),

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from penstock.log.confirming import QUIET_MS
 from penstock.log.disk_log import DiskLog
 from tests.log.small import ROLLING, append, bodies, on
 from tests.simulation import log_crashes, log_life
@@ -11,7 +12,7 @@ from tests.simulation.world import Died, Machine
 
 
 async def short_life(log: DiskLog, acknowledged: list[bytes]) -> None:
-    """Everything a log does, once: append together, roll, begin an epoch, cut, drop, close."""
+    """Everything a log does, once: append together, roll, rest, begin an epoch, close."""
 
     async def send(body: bytes) -> None:
         await append(log, body)
@@ -22,6 +23,7 @@ async def short_life(log: DiskLog, acknowledged: list[bytes]) -> None:
             tasks.create_task(send(b"together %d" % number))
     for number in range(4):
         await send(b"alone %d" % number)
+    await asyncio.sleep(3 * QUIET_MS / 1000)
     await log.begin_epoch(5)
     for number in range(3):
         await send(b"later %d" % number)

@@ -7,16 +7,16 @@ from tests.simulation.loop import simulate
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 60, 15))
+@pytest.mark.parametrize("first", range(0, 32, 8))
 def test_random_lives_of_a_store_keep_every_promise_to_its_clients(first: int) -> None:
-    for seed in range(first, first + 15):
+    for seed in range(first, first + 8):
         store_life.run(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 60, 15))
+@pytest.mark.parametrize("first", range(0, 32, 8))
 def test_random_lives_of_a_store_with_shards_keep_every_promise_to_its_clients(first: int) -> None:
-    for seed in range(first, first + 15):
+    for seed in range(first, first + 8):
         shards_life.run(seed)
 
 

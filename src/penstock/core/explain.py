@@ -6,9 +6,11 @@ rate of the last seconds. An estimate is an estimate; the bound is a promise, fo
 messages without a group on a queue that is not paused.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.core.fairness import Shares
 from penstock.core.grouping import UNGROUPED
 from penstock.core.reading import Seen, look
 from penstock.core.rows import LEASED, MOVING, RESTING, SPENT
@@ -83,7 +85,7 @@ def _waiting(state: State, seen: Seen, slot: int, gained: int) -> Explanation:
     bound = estimate_ms = None
     if not state.groups.is_ordered(group):
         bound = state.shares.bound(seen.tier, ahead)
-        wait_ms = state.started.ms_for(_expected_leases(state, seen.tier, ahead), state.now_ms)
+        wait_ms = state.started.ms_for(expected_leases(state.shares, state.ready, seen.tier, ahead), state.now_ms)
         estimate_ms = None if wait_ms is None else state.now_ms + wait_ms
     return Explanation(
         message=seen,
@@ -119,9 +121,13 @@ def _ahead(state: State, seen: Seen, slot: int, group: int) -> int:
         # All that is quiet goes before it, and it takes turns with the other noisy groups.
         turns = len(noisy)
         quiet = state.ready[seen.tier] - sum(state.groups.visible[each * TIERS + seen.tier] for each in noisy)
+    return ahead_at_most(mine=mine, turns=turns, quiet=quiet, ready=state.ready[seen.tier])
+
+
+def ahead_at_most(*, mine: int, turns: int, quiet: int, ready: int) -> int:
+    """How many go before the one that comes after ``mine`` of its own, where so many take turns after the quiet."""
     # Every other group may have a turn before each of its own.
-    most = quiet + (mine + 1) * max(1, turns) - 1
-    return min(most, state.ready[seen.tier] - 1)
+    return min(quiet + (mine + 1) * max(1, turns) - 1, ready - 1)
 
 
 def _ungrouped_ahead(state: State, seen: Seen, slot: int) -> int:
@@ -153,10 +159,10 @@ def _rows_ahead(state: State, slot: int) -> int:
     return count
 
 
-def _expected_leases(state: State, tier: int, ahead: int) -> int:
+def expected_leases(shares: Shares, ready: Sequence[int], tier: int, ahead: int) -> int:
     """How many messages are leased until it is its turn, among the tiers that have any now."""
-    if state.settings.is_strict:
-        return sum(state.ready[:tier]) + ahead
-    weights = state.shares.weights
-    active = sum(weights[other] for other in range(TIERS) if state.ready[other])
+    if shares.is_strict:
+        return sum(ready[:tier]) + ahead
+    weights = shares.weights
+    active = sum(weights[other] for other in range(TIERS) if ready[other])
     return ahead * max(active, weights[tier]) // weights[tier]

@@ -149,8 +149,10 @@ class QueueSettings:
         return json.dumps(values, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> "QueueSettings":
+    def from_json(cls, text: str, *, may_be_newer: bool = False) -> "QueueSettings":
         """Read settings. Raises `BadSettings` if one is unknown, of the wrong kind or out of bounds.
+
+        Where the text ``may_be_newer`` than this code, what is unknown is passed over.
 
         >>> QueueSettings.from_json('{"lease_ms": 5000}').lease_ms
         5000
@@ -161,7 +163,8 @@ class QueueSettings:
             raise BadSettings(f"settings are not JSON: {error}") from None
         if not isinstance(values, dict):
             raise BadSettings("settings are not an object of names and values")
-        return cls(**{name: _read(name, value) for name, value in values.items()})
+        known = values.keys() & _DEFAULTS.keys() if may_be_newer else values.keys()
+        return cls(**{name: _read(name, values[name]) for name in known})
 
 
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(QueueSettings)}

@@ -30,10 +30,12 @@ from typing import NoReturn
 from penstock.core.limits import BATCH_BYTES_MAX
 from penstock.log import manifest as manifests
 from penstock.log.commit import Appended, Commit, gather
+from penstock.log.confirming import Confirming
 from penstock.log.cut import cut_back
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
 from penstock.log.jobs import Job, Jobs, off_loop
 from penstock.log.manifest import Manifest
+from penstock.log.marker import Place
 from penstock.log.opening import REFUSALS, active_segment, open_active
 from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
@@ -78,6 +80,7 @@ class DiskLog:
         self._pending: deque[Appended] = deque()
         self._waiters = Waiters()
         self._jobs = Jobs(runtime.workers, self._next_commit, self._fail)
+        self._confirming = Confirming(self._jobs.schedule)
         self._is_closing = self._is_closed = self._sync_is_due = False
         self._roll_not_before_bytes = 0
         self.was_clean = found.was_clean
@@ -108,6 +111,8 @@ class DiskLog:
                 raise
 
         log = cls(runtime, folder, settings, *await off_loop(runtime.workers, work))
+        if not log._tail.active.is_confirmed:
+            log._confirming.begin()
         runtime.note(
             LOG_OPENED, folder=folder, start_offset=log.start_offset, end_offset=log.end_offset, was_clean=log.was_clean
         )
@@ -295,6 +300,7 @@ class DiskLog:
         self._epochs[:] = found.manifest.epochs
         self._epoch = self._epochs[-1][0] if self._epochs else 0
         self._end_offset = self._durable_offset = found.active.next_offset
+        self._confirming.begin()
 
     async def close(self) -> None:
         """Write what is waiting, then mark the stop as clean and let the folder go."""
@@ -305,6 +311,7 @@ class DiskLog:
         await self.wait_durable(self._end_offset)
         await self._jobs.alone(self._close_now)
         self._is_closed = True
+        self._confirming.end()
         self._reader.close()
         self._active.retire()
         self._lock.release()
@@ -369,42 +376,38 @@ class DiskLog:
 
     def _next_commit(self) -> Job | None:
         if not self._pending:
-            return self._lone_roll() if self._roll_wanted is not None else None
+            return self._lone_roll() if self._roll_wanted is not None else self._lone_marker()
         batches, size = gather(self._pending, self._settings.commit_bytes_max)
         for _ in batches:
             self._pending.popleft()
         commit = Commit(batches, size, self._tail.active)
         must_roll = self._must_roll()
         if must_roll:
-            self._tail.rolling_to_bytes = self._tail.promised_bytes + self._settings.allocate_bytes
+            self._tail.begin_roll()
 
         def work() -> None:
-            try:
-                if must_roll:
-                    state = replace(self._next_manifest(), active_offset=batches[0][1])
-                    if roll(self._runtime, self._folder, self._settings, self._tail, commit, state):
-                        self._manifest = state
-                self._write(commit)
-            except OSError as error:
-                self._fail(error)
+            if must_roll:
+                self._roll(commit, batches[0][1])
+            self._write(commit)
 
         return work, lambda: self._committed(commit)
 
     def _lone_roll(self) -> Job:
         """Roll without a commit: everything is durable, and nothing waits to be."""
         commit = Commit([], 0, self._tail.active)
-        self._tail.rolling_to_bytes = self._tail.promised_bytes + self._settings.allocate_bytes
+        self._tail.begin_roll()
         base_offset = self._end_offset
+        return lambda: self._roll(commit, base_offset), lambda: self._rolled(commit)
 
-        def work() -> None:
-            state = replace(self._next_manifest(), active_offset=base_offset)
-            try:
-                if roll(self._runtime, self._folder, self._settings, self._tail, commit, state):
-                    self._manifest = state
-            except OSError as error:
-                self._fail(error)
+    def _roll(self, commit: Commit, base_offset: int) -> None:
+        state = replace(self._next_manifest(), active_offset=base_offset)
+        if roll(self._runtime, self._folder, self._settings, self._tail, commit, state):
+            self._manifest = state
 
-        return work, lambda: self._rolled(commit)
+    def _lone_marker(self) -> Job | None:
+        """Say in the file that the last commit is durable, if the log has been quiet since."""
+        place = Place(self._durable_offset - 1, self._epoch, self._tail.active.end_bytes)
+        return None if self._is_closing else self._confirming.next_job(self._tail, place, self._manifest.log_id)
 
     def _must_roll(self) -> bool:
         active, settings = self._tail.active, self._settings
@@ -435,6 +438,7 @@ class DiskLog:
         active = commit.active
         active.end_bytes = self._active.end_bytes = commit.end_bytes
         active.synced_bytes = commit.synced_bytes
+        active.is_confirmed = False
         if active.begun_at_ms is None:
             active.begun_at_ms = self._runtime.clock.now_ms()
         commit.fill(active.index)
@@ -445,6 +449,8 @@ class DiskLog:
             self.advanced(commit.batch_bytes)
         if self._settings.sync == "interval":
             self._sync_later()
+        else:
+            self._confirming.begin()
 
     def _rolled(self, commit: Commit) -> None:
         """Go on in the new segment, or, if there was no space for one, in the old."""
@@ -476,18 +482,13 @@ class DiskLog:
     def _sync_soon(self) -> None:
         active, end_bytes = self._tail.active, self._tail.active.end_bytes
 
-        def work() -> None:
-            try:
-                active.file.sync()
-            except OSError as error:
-                self._fail(error)
-
         def done() -> None:
             self._sync_is_due = False
             active.synced_bytes = max(active.synced_bytes, end_bytes)
+            self._confirming.begin()
 
         if not self._is_closing:
-            self._jobs.add((work, done))
+            self._jobs.add((active.file.sync, done))
 
     def _fail(self, error: OSError) -> NoReturn:
         self._is_closing = self._is_closed = True

@@ -79,6 +79,7 @@ class Jobs:
         return await future
 
     def add(self, job: Job) -> None:
+        """Like `alone`, for whoever does not wait."""
         self._rare.append(job)
         self.schedule()
 
@@ -101,7 +102,13 @@ class Jobs:
             return
         run, done = job
         self._is_busy = True
-        self._workers.submit(run, lambda: self._finish(done))
+        self._workers.submit(lambda: self._guard(run), lambda: self._finish(done))
+
+    def _guard(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except OSError as error:
+            self._fail(error)
 
     def _finish(self, done: Callable[[], None]) -> None:
         self._is_busy = False

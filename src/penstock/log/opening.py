@@ -27,4 +27,5 @@ def active_segment(found: Recovered, opened: OpenSegment) -> ActiveSegment:
         synced_bytes=end,
         allocated_bytes=end,
         begun_at_ms=found.active.first_timestamp_ms,
+        is_confirmed=found.active.is_confirmed,
     )

@@ -298,6 +298,7 @@ def seal(file: File, found: Scan, *, log_id: int) -> None:
         file.write(data, found.end_position)
         file.sync()
         found.open_heads.clear()
+        found.is_confirmed = True
         found.end_position += MARKER_BYTES
 
 

@@ -32,10 +32,13 @@ class Scan:
         self.first_timestamp_ms: int | None = None
         # Heads of batches that no marker closes yet.
         self.open_heads: list[bytes] = []
+        # Nothing is there that the last marker does not say to be durable.
+        self.is_confirmed = True
         self.damage: BadAt | None = None
         self._commit_position = 0
         self._commit_offset = base_offset
         self._commit_timestamp_ms = index.max_timestamp_ms
+        self._commit_is_confirmed = True
 
     @property
     def epoch(self) -> int:
@@ -52,6 +55,7 @@ class Scan:
             self.first_timestamp_ms = header.max_timestamp_ms
         self.index.add(header.base_offset, position, header.max_timestamp_ms)
         self.open_heads.append(head)
+        self.is_confirmed = False
         self.end_position = position + header.size
         self.next_offset = header.next_offset
 
@@ -65,13 +69,16 @@ class Scan:
             self._undo_commit()
             raise BadAt(self.end_position, "an offset, a length or an epoch of this commit is not what was committed")
         self.open_heads.clear()
+        self.is_confirmed = found.durable_bytes == position
         self.end_position = position + header.size
         self._commit_position = self.end_position
         self._commit_offset = self.next_offset
         self._commit_timestamp_ms = self.index.max_timestamp_ms
+        self._commit_is_confirmed = self.is_confirmed
 
     def _undo_commit(self) -> None:
         self.end_position = self._commit_position
+        self.is_confirmed = self._commit_is_confirmed
         self.next_offset = self._commit_offset
         self.epochs = [entry for entry in self.epochs if entry[1] < self.next_offset]
         self.open_heads.clear()

@@ -34,6 +34,8 @@ class ActiveSegment:
     allocated_bytes: int
     # When its first batch came, or None while it is empty.
     begun_at_ms: int | None = None
+    # Its last marker stands alone and says that all before it is durable, or it is empty.
+    is_confirmed: bool = True
 
 
 class Room:
@@ -83,7 +85,8 @@ class Tail:
         Appends of one turn of the loop share a commit, or fill several, of which any
         two in a row hold more than one may. At most one commit is being written while
         the next gathers, so a handful of markers and two for each commit's worth is
-        enough for whatever is outstanding.
+        enough for whatever is outstanding. A lone marker (`confirming.py`) is a commit
+        without batches.
         """
         return size_bytes + (8 + 2 * size_bytes // self._settings.commit_bytes_max) * MARKER_BYTES
 
@@ -107,6 +110,10 @@ class Tail:
         self.reserved_bytes += size_bytes
         return Room(self, size_bytes)
 
+    def begin_roll(self) -> None:
+        """Promise from now on only what the next segment will hold, too: it gets the step that this one would take."""
+        self.rolling_to_bytes = self.promised_bytes + self._step_bytes
+
     @property
     def _step_bytes(self) -> int:
         """How much space to take ahead of need: in a log that grows into it, as much again as there is."""
@@ -116,6 +123,11 @@ class Tail:
     def _allocate(self, needed: int) -> None:
         if not (self._try_to_allocate(needed + self._step_bytes) or self._try_to_allocate(needed)):
             raise LogFull("the disk is full: nothing was written, and what is there can still be read and acknowledged")
+
+    def has_room_for_marker(self) -> bool:
+        """Say whether a lone marker fits, after taking no more space for it than it needs."""
+        end = self.active.end_bytes + MARKER_BYTES
+        return end <= self.active.allocated_bytes or self._try_to_allocate(end)
 
     def give_back(self) -> None:
         """Return what was allocated and is not needed, but for the spare: a log may be opened again on a full disk."""
