@@ -2,11 +2,13 @@
 
     http://host:port, https://…    a server
     postgresql://…                 a store in a database, which many processes may have open
+    PATTERN=postgresql://…,…       one in several databases, by the names of queues
     file:PATH                      a store in a folder, opened by this process alone
     memory:                        a store that is gone with the client, for tests
 
-The last three compose what a server is made of, without a port, and call its application directly: the same requests,
-the same answers. The application is opened by the first call and closed with the client, in the client's event loop.
+All but the first compose what a server is made of, without a port, and call its application directly: the same
+requests, the same answers. The application is opened by the first call and closed with the client, in the client's
+event loop.
 
 Importing this brings in nothing of the server; only a client that needs it does.
 """
@@ -25,17 +27,18 @@ from urllib.parse import unquote
 
 from penstock.client.calling import TIMEOUT_S
 from penstock.client.clients import Client
-from penstock.client.errors import error_of
+from penstock.client.errors import ConnectionFailed, NotOpened, NotTransactional, QueueElsewhere, error_of
 from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.streams.kafka import Access
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
-from penstock.settings import PREFIX, ClientSettings, ServerSettings, is_postgres, load
+from penstock.settings import PREFIX, BadSetting, ClientSettings, ServerSettings, is_postgres, load
 from penstock.wire.frames import Held
 
 if TYPE_CHECKING:
     from penstock.store.postgres.borrowing import Transactions
+    from penstock.store.postgres.crossing import RoutedTransactions
 
 _OF_POSTGRES = f"{PREFIX}POSTGRES_"
 
@@ -108,7 +111,7 @@ class Opened(NamedTuple):
     asgi: AsgiApplication
     stop: Callable[[], None]
     # Of a store in a database.
-    transactions: "Transactions | None" = None
+    transactions: "Transactions | RoutedTransactions | None" = None
     now_ms: Callable[[], int] | None = None
 
 
@@ -173,8 +176,9 @@ class InProcessTransport:
         except Exception as error:
             if opened.done():
                 raise
-            # Whoever asks is told; nobody else is here to be.
-            opened.set_exception(error)
+            # Whoever asks is told; nobody else is here to be. The next one tries again: a database may be back by then.
+            self._opened = None
+            opened.set_exception(_told(error))
             opened.exception()
 
     def _scope(self, method: str, path: str, headers: Headers, length: int) -> Message:
@@ -214,13 +218,18 @@ class DatabaseTransport(InProcessTransport):
             return await within.ack(transactions, connection, queue, held)
 
     @asynccontextmanager
-    async def transaction(self, *, is_threaded: bool) -> AsyncIterator[Any]:
+    async def transaction(self, *, is_threaded: bool, queue: str | None = None) -> AsyncIterator[Any]:
         transactions, _ = await self._transactions()
-        async with transactions.transaction(is_threaded=is_threaded) as connection:
+        async with transactions.transaction(is_threaded=is_threaded, queue=queue) as connection:
             yield connection
 
-    async def _transactions(self) -> "tuple[Transactions, Callable[[], int]]":
-        opened = await self._open()
+    async def _transactions(self) -> "tuple[Transactions | RoutedTransactions, Callable[[], int]]":
+        try:
+            opened = await self._open()
+        except NotSent as error:
+            failed = ConnectionFailed(str(error))
+            failed.is_sent = False
+            raise failed from error
         assert opened.transactions is not None
         assert opened.now_ms is not None
         return opened.transactions, opened.now_ms
@@ -229,13 +238,38 @@ class DatabaseTransport(InProcessTransport):
 @contextmanager
 def _as_answered(answer_of: Callable[[Exception], tuple[int, bytes] | None]) -> Iterator[None]:
     """Raise what a client raises for the answer that an error would get; the database's own errors as they are."""
+    from penstock.store.postgres import borrowing, within  # noqa: PLC0415 - of the server, which is open by now.
+
     try:
         yield
+    except borrowing.QueueElsewhere as error:
+        raise QueueElsewhere(str(error), code="queue_elsewhere") from error
+    except within.NotInTransaction as error:
+        raise NotTransactional(str(error), code="not_transactional") from error
     except Exception as error:
         found = answer_of(error)
         if found is None:
             raise
         raise error_of(Answer(found[0], {}, found[1])) from error
+
+
+def _told(error: Exception) -> Exception:
+    """Return what a client is told if its queues could not be opened.
+
+    A database that does not answer may do so soon, as a server may: so it is asked for again until the time is over.
+    """
+    from penstock.store.interface import StoreUnreachable  # noqa: PLC0415 - of the server.
+    from penstock.store.refusals import StoreForbids, StoreTurnsAway, StoreUnfit  # noqa: PLC0415
+
+    told: Exception
+    if isinstance(error, StoreTurnsAway | StoreUnfit | StoreForbids | BadSetting):
+        told = NotOpened(str(error), code="not_opened")
+    elif isinstance(error, StoreUnreachable):
+        told = NotSent(str(error))
+    else:
+        return error
+    told.__cause__ = error
+    return told
 
 
 class Exchange:

@@ -1,4 +1,4 @@
-"""Opens what everything is kept in: a folder, memory or a database for queues, and a folder for topics.
+"""Opens what everything is kept in: a folder, memory or databases for queues, and a folder for topics.
 
 Only `server.py` uses it; both together know every class.
 """
@@ -15,6 +15,7 @@ from penstock.api.rest.calling import Streams
 from penstock.broker.groups import open_groups
 from penstock.broker.topics import Topics
 from penstock.core.limits import BODY_BYTES_MAX, KIB
+from penstock.core.routes import Routes, is_map
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.metrics.health import Journal
@@ -26,16 +27,22 @@ from penstock.settings import BadSetting, ServerSettings
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import QueueStore
+from penstock.store.kept_redrives import KeptRedrives
+from penstock.store.routed import RoutedRedrives, RoutedStore
 from penstock.telemetry import STORE_DOUBTFUL
 
 if TYPE_CHECKING:
     from penstock.store.postgres.borrowing import Transactions
+    from penstock.store.postgres.crossing import RoutedTransactions
+    from penstock.store.postgres.database import PostgresSettings
     from penstock.store.postgres.vitals import Vitals
 
 DISK_THREADS = 4
 # Partitions have their own, so that the journals of queues do not wait behind them.
 STREAM_THREADS = 4
 DRIVER = "pip install 'penstock[postgres]'"
+# So many queues are named in a note.
+_NAMED_MAX = 10
 # What the largest message needs: a journal without room for it is full.
 _PROBE_BYTES = BODY_BYTES_MAX + 64 * KIB
 
@@ -51,9 +58,11 @@ class Kept:
     store: QueueStore
     runtime: Runtime
     journals: Callable[[], Sequence[Journal]] = tuple
-    # Of a store in a database.
-    vitals: Callable[[], "Vitals"] | None = None
-    transactions: "Transactions | None" = None
+    # Of a store in a database, or in several.
+    vitals: Callable[[], "Sequence[Vitals]"] | None = None
+    transactions: "Transactions | RoutedTransactions | None" = None
+    # Where redrives are kept so that other servers know of them; None if the broker keeps them to itself.
+    redrives: KeptRedrives | None = None
 
 
 @asynccontextmanager
@@ -78,31 +87,98 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
 async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
     try:
         # The driver is an extra: who keeps messages in a folder needs none.
-        from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
         from penstock.store.postgres.database import PostgresSettings  # noqa: PLC0415
-        from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
-        from penstock.store.postgres.vitals import watching  # noqa: PLC0415
     except ImportError as error:
         raise BadSetting(f"store is in PostgreSQL, and its driver is not installed: {DRIVER}") from error
+    databases = [
+        PostgresSettings(
+            url=route.url,
+            schema=settings.postgres_schema,
+            connections_max=settings.postgres_connections_max,
+            is_pooled=settings.postgres_is_pooled,
+            may_lose=settings.postgres_may_lose,
+        )
+        for route in settings.routes
+    ]
     # Nothing of it is on a disk of ours.
     runtime = memory_runtime()
-    database = PostgresSettings(
-        url=settings.store,
-        schema=settings.postgres_schema,
-        connections_max=settings.postgres_connections_max,
-        is_pooled=settings.postgres_is_pooled,
-        may_lose=settings.postgres_may_lose,
-    )
+    if is_map(settings.store):
+        opening = _open_databases(databases, settings, runtime, is_watched=is_watched)
+    else:
+        opening = _open_database(databases[0], settings, runtime, is_watched=is_watched)
+    async with opening as kept:
+        yield kept
+
+
+@asynccontextmanager
+async def _open_database(
+    database: "PostgresSettings", settings: ServerSettings, runtime: Runtime, *, is_watched: bool
+) -> AsyncIterator[Kept]:
+    from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
+    from penstock.store.postgres.following import FollowingClock  # noqa: PLC0415
+    from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
+    from penstock.store.postgres.vitals import watching  # noqa: PLC0415
+
     async with (
         await PostgresStore.open(
-            database, clock=runtime.clock, dice=runtime.dice, may_migrate=settings.postgres_migrates
+            database,
+            clock=FollowingClock(runtime.clock),
+            dice=runtime.dice,
+            may_migrate=settings.postgres_migrates,
         ) as store,
-        watching(settings.store, settings.postgres_schema) if is_watched else nullcontext() as vitals,
+        watching(database.url, database.schema) if is_watched else nullcontext() as look,
         transactions(store, database, asyncio.to_thread) as within,
     ):
-        for doubt in store.doubts:
-            runtime.note(STORE_DOUBTFUL, reason=doubt)
-        yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within)
+        _doubt(runtime, store.doubts)
+        vitals = None if look is None else lambda: [look()]
+        yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within, redrives=store.redrives)
+
+
+@asynccontextmanager
+async def _open_databases(
+    databases: "list[PostgresSettings]", settings: ServerSettings, runtime: Runtime, *, is_watched: bool
+) -> AsyncIterator[Kept]:
+    """Open those of a map; what is the same database by two names, once."""
+    from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
+    from penstock.store.postgres.crossing import RoutedTransactions  # noqa: PLC0415
+    from penstock.store.postgres.following import FollowingClock  # noqa: PLC0415
+    from penstock.store.postgres.several import open_several  # noqa: PLC0415
+    from penstock.store.postgres.vitals import watching  # noqa: PLC0415
+
+    clock = FollowingClock(runtime.clock)
+    async with AsyncExitStack() as stack:
+        stores, places = await stack.enter_async_context(
+            open_several(databases, clock=clock, dice=runtime.dice, may_migrate=settings.postgres_migrates)
+        )
+        routes = Routes([route.pattern for route in settings.routes], places)
+        looks: list[Callable[[], Vitals]] = []
+        within: list[Transactions] = []
+        for place, store in enumerate(stores):
+            database = databases[places.index(place)]
+            within.append(await stack.enter_async_context(transactions(store, database, asyncio.to_thread)))
+            if is_watched:
+                watch = watching(database.url, database.schema, database=routes.patterns_of(place))
+                looks.append(await stack.enter_async_context(watch))
+            _doubt(runtime, [f"{routes.name_of(place)}: {doubt}" for doubt in store.doubts])
+        routed = RoutedStore(stores, routes)
+        _doubt(runtime, [_misplaced(place, names) for place, names in (await routed.misplaced()).items()])
+        yield Kept(
+            store=routed,
+            runtime=runtime,
+            vitals=(lambda: [look() for look in looks]) if is_watched else None,
+            transactions=RoutedTransactions(routes, within, runtime.dice),
+            redrives=RoutedRedrives([store.redrives for store in stores], routes),
+        )
+
+
+def _doubt(runtime: Runtime, doubts: Sequence[str]) -> None:
+    for doubt in doubts:
+        runtime.note(STORE_DOUBTFUL, reason=doubt)
+
+
+def _misplaced(place: str, names: list[str]) -> str:
+    some = ", ".join(names[:_NAMED_MAX]) + (", …" if len(names) > _NAMED_MAX else "")
+    return f"{place} has {len(names)} queues that the map leads elsewhere for, so nobody reaches them: {some}"
 
 
 @asynccontextmanager

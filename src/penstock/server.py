@@ -17,7 +17,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -37,6 +37,7 @@ from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
 from penstock.broker.keys import Keys, following
 from penstock.broker.queues import Queues, open_queues
+from penstock.broker.redrives import Redrives
 from penstock.keeping import Kept, open_store, open_streams
 from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
@@ -71,8 +72,13 @@ class Told:
     def __init__(self) -> None:
         self.to_stop = asyncio.Event()
         self.to_hurry = asyncio.Event()
+        # What to do the first time, while there is nothing yet that could be stopped in order.
+        self.at_once: Callable[[], None] | None = None
 
     def stop(self) -> None:
+        at_once, self.at_once = self.at_once, None
+        if at_once is not None:
+            at_once()
         if self.to_stop.is_set():
             self.to_hurry.set()
         self.to_stop.set()
@@ -109,6 +115,7 @@ class Application:
             queues=self.queues,
             access=self._service.access,
             account=Account(settings.sqs_account, settings.sqs_region),
+            waits=settings.sqs_waits,
             credentials=Credentials(key_id, secret) if key_id else None,
             request_bytes_max=settings.request_bytes_max,
             is_behind_proxy=settings.behind_proxy,
@@ -116,7 +123,7 @@ class Application:
         return SqsApplication(service, self.runtime.note)
 
     def stop(self) -> None:
-        """Take no new work: long polls are answered, sends refused, redrives ended where they are."""
+        """Take no new work: long polls are answered, sends refused, redrives ended or left to others."""
         self.queues.waiting.stop()
         self.queues.redrives.stop()
         if self.streams is not None:
@@ -136,12 +143,16 @@ async def open_application(
 
     Without ``access`` everybody may do everything: whoever can open the folder can do that anyway. ``kafka`` is where
     Kafka clients will find it, if they are served. A database ``is_watched`` over a connection of its own, for health
-    and metrics.
+    and metrics, and for redrives whose server is gone: a server does that, a program that comes and goes does not.
     """
     async with (
         open_store(settings, is_watched=is_watched) as kept,
         open_queues(
-            kept.store, kept.runtime, waiting_max=settings.waiting_max, is_tidied=settings.is_on_postgres
+            kept.store,
+            kept.runtime,
+            waiting_max=settings.waiting_max,
+            is_tidied=settings.is_on_postgres,
+            redrives=Redrives(kept.store, kept.runtime, kept=kept.redrives, takes_over=is_watched),
         ) as queues,
         open_streams(settings, kept.runtime, kafka) as streams,
     ):
@@ -203,7 +214,12 @@ async def run(
     health = Health()
     shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
     async with listening(doors, shared, tls) as listener, following(keys, write_note):
-        async with open_application(settings, keys.access, kafka=kafka, is_watched=True) as application:
+        async with AsyncExitStack() as stack:
+            opening = open_application(settings, keys.access, kafka=kafka, is_watched=True)
+            application = await _entered(stack, opening, told if settings.is_on_postgres else None)
+            if application is None:
+                write_note(SERVER_STOPPED)
+                return
             _connect(application, shared, keys.access, health, settings)
             async with _listening_for_kafka(application, keys.access, settings, kafka_doors, tls) as drain_kafka:
                 write_note(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
@@ -218,6 +234,28 @@ async def run(
                     # At once, not in a task: the answers to long polls are to be the last of their connections.
                     await _drain(listener, settings, told)
         write_note(SERVER_STOPPED)
+
+
+async def _entered(
+    stack: AsyncExitStack, opening: AbstractAsyncContextManager[Application], told: Told | None
+) -> Application | None:
+    """Open an application; None if it is told to stop meanwhile.
+
+    A database that says nothing is waited for, and nobody shall wait for that. A folder is opened to the end, whatever
+    is told: that takes as long as it takes, and then it is closed in order.
+    """
+    try:
+        async with asyncio.timeout(None) as giving_up:
+            if told is not None:
+                told.at_once = lambda: giving_up.reschedule(asyncio.get_running_loop().time())
+            return await stack.enter_async_context(opening)
+    except TimeoutError:
+        if not giving_up.expired():
+            raise
+        return None
+    finally:
+        if told is not None:
+            told.at_once = None
 
 
 def _bind(settings: ServerSettings) -> tuple[list[socket.socket], list[socket.socket]]:

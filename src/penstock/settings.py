@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from penstock.core.limits import GIB, MIB, SHARDS_MAX, TOPIC_PARTITIONS_MAX
+from penstock.core.routes import BadRoutes, Route, is_map, parse, split
+from penstock.core.schema_names import BadSchema, check_schema
 
 FILE_NAME = "penstock.toml"
 PREFIX = "PENSTOCK_"
@@ -79,11 +81,12 @@ class ServerSettings:
     data: Path = Path("penstock-data")
     # Where messages are kept: empty for a store in the folder `data`, `file:PATH` for one in another folder,
     # `postgresql://…` for a database of PostgreSQL, `memory:` for none, so that everything is gone when the server
-    # stops.
+    # stops. `orders.*=postgresql://…,*=postgresql://…` spreads queues over several databases by their names: the first
+    # pattern that fits counts.
     store: str = ""
     # The schema that everything is in, of a store in PostgreSQL.
     postgres_schema: str = "penstock"
-    # How many connections to PostgreSQL this server holds at most.
+    # How many connections to PostgreSQL this server holds at most, to each database.
     postgres_connections_max: int = 8
     # Whether the schema in PostgreSQL is made, or brought up to date, at the start; else `penstock migrate` does it.
     postgres_migrates: bool = True
@@ -109,6 +112,9 @@ class ServerSettings:
     sqs_access_key_id: str = ""
     # The secret of that access key. A server that has keys for REST, and not this pair, refuses every request of SQS.
     sqs_secret_access_key: str = ""
+    # Whether SQS makes its clients wait as AWS does: 60 s until the name of a deleted queue is free, and 60 s between
+    # two purges of a queue. Suites that delete and make the same queue for every test want it off.
+    sqs_waits: bool = True
     # How many journals share the queues. There may be more than at the last start, never fewer.
     shards: int = 1
     # How many connections may be open at once, those that wait for messages included. More are not accepted.
@@ -150,6 +156,11 @@ class ServerSettings:
     @property
     def is_on_postgres(self) -> bool:
         return is_postgres(self.store)
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The databases, each with the pattern of its queues; a single one has all."""
+        return parse(self.store) if is_map(self.store) else (Route("*", self.store),)
 
     @property
     def advertised(self) -> tuple[str, int] | None:
@@ -316,7 +327,8 @@ def _between(name: str, value: float, least: float, most: float) -> None:
 
 
 def is_postgres(url: str) -> bool:
-    return url.startswith(("postgresql://", "postgres://"))
+    """Whether a store is in PostgreSQL: in one database, or in those of a map."""
+    return url.startswith(("postgresql://", "postgres://")) or is_map(url)
 
 
 def without_password(url: str) -> str:
@@ -324,27 +336,37 @@ def without_password(url: str) -> str:
 
     >>> without_password("postgresql://penstock:secret@db/shop?password=secret&sslmode=require")
     'postgresql://penstock:…@db/shop?password=…&sslmode=require'
+    >>> without_password("orders.*=postgresql://penstock:secret@a/shop,*=postgresql://b/shop")
+    'orders.*=postgresql://penstock:…@a/shop,*=postgresql://b/shop'
     """
-    shown = re.sub(r"^(\w+://[^:/@]*):[^/]*@", r"\1:…@", url)
+    if is_map(url):
+        return ",".join(f"{pattern}={without_password(each)}" for pattern, each in split(url))
+    shown = re.sub(r"(\w+:/*[^:/@]*):[^/]*@", r"\1:…@", url)
     return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1…", shown)
 
 
 def _check_store(store: str) -> None:
+    if is_map(store):
+        try:
+            parse(store)
+        except BadRoutes as error:
+            raise BadSetting(f"store is a map, and {error}") from None
+        return
     is_known = store in {"", "memory:"} or (store.startswith("file:") and len(store) > len("file:"))
     if not is_known and not is_postgres(store):
         shown = without_password(store)
         raise BadSetting(
-            f"store is {shown!r}; it must be file:PATH, postgresql://…, memory:, or empty for a store in `data`"
+            f"store is {shown!r}; it must be file:PATH, postgresql://…, a map of them such as "
+            "orders.*=postgresql://…,*=postgresql://…, memory:, or empty for a store in `data`"
         )
 
 
 def _check_postgres(settings: ServerSettings) -> None:
     _between("postgres_connections_max", settings.postgres_connections_max, 2, 1_000)
-    # Those that need no quotes are enough, and they leave room for the names of what is in it.
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", settings.postgres_schema):
-        raise BadSetting(
-            f"postgres_schema is {settings.postgres_schema!r}; it has a-z 0-9 _ and at most 41 of them, no digit first"
-        )
+    try:
+        check_schema(settings.postgres_schema, field="postgres_schema")
+    except BadSchema as error:
+        raise BadSetting(str(error)) from None
 
 
 def _check_sqs(settings: ServerSettings) -> None:

@@ -127,6 +127,6 @@ def _honest(device: str) -> Iterator[None]:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done.stdout.strip()

@@ -4,7 +4,7 @@ import json
 import socket
 from typing import Any, NamedTuple
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 class RawAnswer(NamedTuple):

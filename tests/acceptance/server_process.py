@@ -13,9 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.acceptance.processes import ROOT, SECONDS_MAX
+from tests.acceptance.processes import ROOT
 from tests.server.serving import Client
 
+# A server that hangs is killed, and its test fails for want of what it should have said.
+SECONDS_MAX = 300.0
 _ADDRESS = re.compile(r"(https?)://(\[?[^\s\]]+\]?):(\d+)")
 
 
@@ -44,7 +46,7 @@ class ServerProcess:
             if found:
                 self.address = found[2].strip("[]"), int(found[3])
                 return self
-        raise AssertionError(f"the server did not start: {self.finish()}\n{self.notes()}")
+        raise AssertionError(f"the server ended with {self.finish()} and did not start: {self.notes()}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 REQUEST_BYTES_MAX = 1 * MIB
 MESSAGES = "/api/queues/crowd/messages"
 CLIENTS = 1_000
-SECONDS_MAX = 100
+SECONDS_MAX = 300
 
 
 @pytest.fixture

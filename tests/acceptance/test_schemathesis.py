@@ -58,7 +58,7 @@ def test_the_server_does_what_its_open_api_document_says(tmp_path: Path) -> None
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=280,
+            timeout=1_000,
             check=False,
         )
 

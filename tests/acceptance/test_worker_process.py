@@ -40,7 +40,7 @@ tell("stopped")
 
 
 class WorkerProcess:
-    def __init__(self, url: str, *, concurrency: int = 5, drain_s: float = 30) -> None:
+    def __init__(self, url: str, *, concurrency: int = 5, drain_s: float = 600) -> None:
         path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
         self.process = subprocess.Popen(
             [sys.executable, "-c", WORKER, url, str(concurrency), str(drain_s)],
@@ -53,7 +53,7 @@ class WorkerProcess:
     async def line(self) -> str:
         """The next thing it says; nothing once it is gone."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return (await asyncio.to_thread(self.process.stdout.readline)).strip()
 
     async def lines(self) -> list[str]:
@@ -64,7 +64,7 @@ class WorkerProcess:
         return found
 
     async def ended(self) -> int:
-        return await asyncio.to_thread(self.process.wait, 30)
+        return await asyncio.to_thread(self.process.wait, 60)
 
     def close(self) -> None:
         self.process.kill()
@@ -89,10 +89,10 @@ async def test_a_worker_told_to_stop_ends_its_work_and_leaves_the_rest(server: S
         async with penstock.connect(server.url) as client:
             await client.create_queue("orders")
             queue = client.queue("orders")
-            await queue.send_many(["sleep 0.5"] * 6)
-            assert [await worker.line(), await worker.line()] == ["began sleep 0.5"] * 2
+            await queue.send_many(["sleep 3"] * 6)
+            assert [await worker.line(), await worker.line()] == ["began sleep 3"] * 2
             worker.process.send_signal(signal.SIGTERM)
-            assert await worker.lines() == ["ended sleep 0.5"] * 2 + ["stopped"]
+            assert await worker.lines() == ["ended sleep 3"] * 2 + ["stopped"]
             assert await worker.ended() == 0
             view = await queue.describe()
             assert (view.ready, view.in_flight) == (4, 0)
@@ -106,16 +106,17 @@ async def test_a_second_signal_hurries_a_worker_and_nothing_is_lost(server: Serv
         async with penstock.connect(server.url) as client:
             await client.create_queue("orders")
             queue = client.queue("orders")
-            await queue.send("sleep 60")
-            assert await worker.line() == "began sleep 60"
+            await queue.send("sleep 600")
+            assert await worker.line() == "began sleep 600"
             worker.process.send_signal(signal.SIGINT)
-            await asyncio.sleep(0.5)
+            # Two signals that arrive at once are one.
+            await asyncio.sleep(2)
             assert worker.process.poll() is None
             worker.process.send_signal(signal.SIGINT)
             assert await worker.lines() == ["stopped"]
             message = await queue.receive()
             assert message is not None
-            assert (message.text, message.delivery_count) == ("sleep 60", 2)
+            assert (message.text, message.delivery_count) == ("sleep 600", 2)
     finally:
         worker.close()
 
@@ -124,14 +125,14 @@ async def test_messages_of_a_killed_worker_come_back_after_the_visibility_timeou
     worker = WorkerProcess(server.url)
     try:
         async with penstock.connect(server.url) as client:
-            await client.create_queue("orders", visibility_timeout=1)
+            await client.create_queue("orders", visibility_timeout=4)
             queue = client.queue("orders")
-            await queue.send("sleep 60")
-            assert await worker.line() == "began sleep 60"
+            await queue.send("sleep 600")
+            assert await worker.line() == "began sleep 600"
             # It holds the message for longer than one timeout.
-            assert await queue.receive(wait_s=1.5) is None
+            assert await queue.receive(wait_s=5) is None
             worker.process.kill()
-            message = await queue.receive(wait_s=5)
+            message = await queue.receive(wait_s=60)
             assert message is not None
             assert message.delivery_count == 2
     finally:

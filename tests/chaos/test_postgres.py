@@ -16,6 +16,8 @@ import pytest
 
 import penstock
 from tests.postgres.crowds import leased_by_all, left_in
+from tests.postgres.races import raced
+from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import Server
 
 pytestmark = pytest.mark.real_time
@@ -71,6 +73,17 @@ def _shipped(dsn: str) -> list[int]:
         return [number for (number,) in connection.execute("SELECT number FROM shipped").fetchall()]
 
 
+def _wait_while_they_ship(dsn: str, confirmed: set[int]) -> None:
+    """Return when everything is shipped, or nothing has been for longer than leases and rests last."""
+    before, until = -1, 0.0
+    while not confirmed <= set(found := _shipped(dsn)):
+        if len(found) > before:
+            before, until = len(found), time.monotonic() + 60
+        if time.monotonic() > until:
+            return
+        time.sleep(0.5)
+
+
 async def _send(dsn: str, over: asyncio.Event, confirmed: set[int]) -> None:
     """Send numbers until it is over, some at a time, and remember those that were confirmed."""
     async with penstock.connect(dsn, timeout_s=60) as client:
@@ -106,16 +119,14 @@ def test_no_kill_loses_a_message_or_doubles_an_effect(version: int | None) -> No
                     over.set()
 
             asyncio.run(story())
-            until = time.monotonic() + 120
-            while not confirmed <= set(_shipped(dsn)) and time.monotonic() < until:
-                time.sleep(0.5)
+            _wait_while_they_ship(dsn, confirmed)
             # A worker outlives the database.
             assert crew.alive() == 4
         finally:
             crew.end()
         counted = Counter(_shipped(dsn))
         assert len(confirmed) > 1_000
-        assert confirmed - counted.keys() == set()
+        assert confirmed - counted.keys() == set(), f"{asyncio.run(left_in(dsn))} are in the queue"
         assert {number: count for number, count in counted.items() if count > 1} == {}
 
 
@@ -125,3 +136,9 @@ def test_eight_processes_lease_eighty_thousand_messages_once_each() -> None:
         found = leased_by_all(url, processes=8, each=10_000)
         assert found == {b"%d/%d" % (number, nth): 1 for number in range(8) for nth in range(10_000)}
         assert asyncio.run(left_in(url)) == 0
+
+
+@pytest.mark.parametrize("nth", range(40))
+async def test_whatever_stores_answer_at_once_is_legal_from_many_seeds(seed: int, nth: int) -> None:
+    race = await raced(empty_schema(), seed * 100 + nth)
+    assert race.illegal() == []

@@ -15,7 +15,7 @@ Run = Callable[..., Result]
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     # For as long as all the tests take, on a slow machine too.
-    with Served(tmp_path_factory.mktemp("served") / "data", seconds_max=1_200) as server:
+    with Served(tmp_path_factory.mktemp("served") / "data", seconds_max=3_600) as server:
         yield server
 
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-# Nothing here waits longer: a server that hangs is killed, and its test fails for want of what it should have said.
+# Nothing here waits longer for a process to end.
 SECONDS_MAX = 60.0
+# A server that hangs is killed, and its test fails for want of what it should have said.
+_LIFE_SECONDS_MAX = 600.0
 _LISTENS = re.compile(r"Penstock listens on (\S+)")
 
 
 class Served:
     """One run of `penstock serve` on a port of its own."""
 
-    def __init__(self, folder: Path, *options: str, seconds_max: float = SECONDS_MAX) -> None:
+    def __init__(self, folder: Path, *options: str, seconds_max: float = _LIFE_SECONDS_MAX) -> None:
         command = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--data", str(folder), *options]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
         self._errors = folder.with_suffix(".err").open("w+")
@@ -36,7 +38,7 @@ class Served:
         self.greeting = self._listen()
         found = _LISTENS.search(self.greeting)
         if found is None:
-            said = f"{self.greeting}\n{self.errors()}"
+            said = f"the server ended with {self._process.wait()}: {self.greeting}\n{self.errors()}"
             self.close()
             raise AssertionError(said)
         self.url = found[1]

@@ -16,6 +16,7 @@ from penstock.client import ConnectionFailed, SyncClient
 from penstock.client.transport import Unanswered
 from penstock.connect import InProcessTransport, Message, Opened
 from penstock.runtime.interface import FolderTaken
+from tests.certificates import make_certificate
 from tests.client.peers import OK, Peer, peer
 
 pytestmark = pytest.mark.real_time
@@ -94,17 +95,17 @@ async def test_a_cancelled_call_in_process_is_finished_by_the_application(tmp_pa
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
-        message = await queue.receive(wait_s=5)
+        message = await queue.receive(wait_s=60)
         assert message is not None
 
 
 async def test_a_long_poll_in_process_does_not_keep_a_client_open() -> None:
     client = penstock.connect("memory:")
     await client.create_queue("x")
-    waiting = asyncio.ensure_future(client.queue("x").receive(wait_s=20))  # noqa: TID251 - awaited below.
+    waiting = asyncio.ensure_future(client.queue("x").receive(wait_s=60))  # noqa: TID251 - awaited below.
     for _ in range(20):
         await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         await client.close()
         await asyncio.wait([waiting])
 
@@ -143,11 +144,8 @@ def test_the_synchronous_face_works_in_memory() -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     path = tmp_path / "both.pem"
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    names = ["-addext", "subjectAltName=DNS:localhost"]
-    command = ["openssl", *words.split(), *names, "-keyout", str(path), "-out", str(tmp_path / "certificate.pem")]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    path.write_text(path.read_text() + (tmp_path / "certificate.pem").read_text())
+    made = make_certificate(tmp_path, names="DNS:localhost")
+    path.write_text(made.key.read_text() + made.cert.read_text())
     return path
 
 

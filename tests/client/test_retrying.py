@@ -71,6 +71,33 @@ async def test_a_busy_server_is_asked_again_when_it_says() -> None:
         assert len(transport.requests) > 3
 
 
+async def test_who_waits_for_messages_waits_after_a_pause_for_what_is_left_of_the_time() -> None:
+    async def nothing(request: Request) -> Answer:
+        await asyncio.sleep(_wait_s(request))
+        return Answer(204, {}, b"")
+
+    async with scripted(problem("unreachable", retry_after_s=3.0), nothing) as (client, transport):
+        assert await client.queue("q").receive(wait_s=5) is None
+        first, second = map(_wait_s, transport.requests)
+        assert first == 5
+        assert 1.0 <= second <= 2.0
+    async with scripted(problem("unreachable", retry_after_s=3.0), nothing) as (client, transport):
+        assert await client.queue("q").receive(wait_s=2) is None
+        assert [_wait_s(request) for request in transport.requests] == [2, 0]
+
+
+def _wait_s(request: Request) -> float:
+    return float(request.path.partition("wait_s=")[2])
+
+
+@pytest.mark.real_time
+async def test_a_lease_counts_from_the_try_that_was_answered() -> None:
+    async with scripted(problem("busy", retry_after_s=1.0), leased(1)) as (client, _):
+        facts = await client.queue("q").lease(limit=1, wait_s=0, visibility_timeout=0.9)
+        assert facts is not None
+        assert not facts.may_have_lapsed(0)
+
+
 async def test_a_server_that_is_starting_is_waited_for_and_says_so_if_asked() -> None:
     async def starting(request: Request) -> Answer:
         body = b'{"title":"The server is starting","status":503,"code":"starting","detail":"wait"}'

@@ -193,7 +193,7 @@ class InPostgres:
         await killed.close()
 
 
-async def _play(story: Story, stage: SimulatedDisk | RealDisk | InMemory | InPostgres) -> None:
+async def play(story: Story, stage: SimulatedDisk | RealDisk | InMemory | InPostgres) -> None:
     await stage.open()
     try:
         await stage.store.create("orders", QueueSettings())
@@ -203,20 +203,20 @@ async def _play(story: Story, stage: SimulatedDisk | RealDisk | InMemory | InPos
 
 
 def _on_simulated_disk(seed: int, shards: int = 1) -> Run:
-    return lambda story, _folder: simulate(lambda: _play(story, SimulatedDisk(shards)), seed=seed)
+    return lambda story, _folder: simulate(lambda: play(story, SimulatedDisk(shards)), seed=seed)
 
 
 def _on_real_disk(story: Story, folder: Path) -> None:
     async def main() -> None:
         async with ThreadWorkers(2, halt) as workers:
-            await _play(story, RealDisk(folder, workers))
+            await play(story, RealDisk(folder, workers))
 
     asyncio.run(main())
 
 
 def _in_memory(story: Story, _folder: Path) -> None:
     async def main() -> None:
-        await _play(story, InMemory())
+        await play(story, InMemory())
 
     asyncio.run(main())
 
@@ -225,7 +225,7 @@ def _in_postgres(story: Story, _folder: Path) -> None:
     settings = empty_schema()
 
     async def main() -> None:
-        await _play(story, InPostgres(settings))
+        await play(story, InPostgres(settings))
 
     asyncio.run(main())
 
@@ -240,6 +240,10 @@ IMPLEMENTATIONS: dict[str, Run] = {
 }
 
 
+# Every story that was made a test of, for whoever has yet another store to tell them.
+STORIES: list[Story] = []
+
+
 def every_store(story: Story) -> Callable[[Run, Path], None]:
     """Make a test of a story, for each implementation."""
 
@@ -249,6 +253,7 @@ def every_store(story: Story) -> Callable[[Run, Path], None]:
 
     # Not functools.wraps: pytest would ask for the story's arguments.
     test.__name__, test.__qualname__, test.__doc__ = story.__name__, story.__qualname__, story.__doc__
+    STORIES.append(story)
     return test
 
 

@@ -186,6 +186,50 @@ async def test_what_is_no_id_is_unknown_and_no_error(stage: Stage) -> None:
 
 
 @every_store
+async def test_an_explanation_counts_the_turns_of_other_groups(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_percent=100, noisy_time_percent=100))
+    ids = await _send_in_groups(stage, *[(b"many", b"m")] * 30, (b"few", b"f"), (b"few", b"f"), (b"", b"plain"))
+    assert await _ahead(stage, ids[0]) == 2, "each of the others may have its turn before"
+    assert await _ahead(stage, ids[30]) == 2, "and not thirty messages of another group"
+    assert await _ahead(stage, ids[31]) == 5, "it is the second of its own"
+    assert await _ahead(stage, ids[32]) == 2
+    assert await _ahead(stage, ids[29]) == 32, "there are not more than there are"
+
+
+@every_store
+async def test_an_explanation_tells_of_noisy_groups(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_time_percent=100, noisy_leased_min=3))
+    await _send_in_groups(stage, *[(b"loud", b"first")] * 9, *[(b"louder", b"first")] * 9)
+    await lease(stage, 18)
+    ids = await _send_in_groups(
+        stage,
+        *[(b"loud", b"l")] * 5,
+        *[(b"louder", b"l")] * 5,
+        *[(b"quiet", b"q")] * 4,
+        *[(b"calm", b"c")] * 2,
+        (b"", b"plain"),
+    )
+    assert await _ahead(stage, ids[0]) == 8, "seven that are quiet, and a turn of the other noisy one"
+    assert await _ahead(stage, ids[1]) == 10
+    assert await _ahead(stage, ids[4]) == 16
+    assert await _ahead(stage, ids[10]) == 4, "noisy ones count among those who may have a turn"
+    await stage.store.change("orders", QueueSettings(noisy_time_percent=100, noisy_percent=100))
+    assert await _ahead(stage, ids[0]) == 4, "nobody is noisy now"
+
+
+async def _send_in_groups(stage: Stage, *rows: tuple[bytes, bytes]) -> list[str]:
+    groups, bodies = zip(*rows, strict=True)
+    return list(await stage.store.send("orders", Drafts(bodies=list(bodies), groups=list(groups))))
+
+
+async def _ahead(stage: Stage, message: str) -> int:
+    explained = await stage.store.explain("orders", message)
+    assert explained is not None
+    assert explained.explanation.waits is Waits.FOR_ITS_TURN
+    return explained.explanation.ahead
+
+
+@every_store
 async def test_an_explanation_says_what_a_message_waits_for_and_how_long_at_the_worst(stage: Stage) -> None:
     first, *_, last = await send(stage, *[b"x"] * 20)
     explained = await stage.store.explain("orders", first)

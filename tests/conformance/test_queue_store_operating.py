@@ -60,6 +60,49 @@ async def test_an_escalation_may_end_by_itself(stage: Stage) -> None:
 
 
 @every_store
+async def test_messages_of_a_group_that_are_escalated_together_take_turns_with_other_groups(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_percent=100, noisy_time_percent=100))
+    few = Drafts(bodies=[b"few"] * 3, groups=[b"few"] * 3, tiers=bytes([Tier.HIGH]) * 3)
+    await stage.store.send("orders", few)
+    many = await stage.store.send("orders", Drafts(bodies=[b"many"] * 12, groups=[b"many"] * 12))
+    await stage.store.escalate("orders", many, Tier.HIGH, actor="ada", reason="vip")
+    await stage.store.send("orders", few)
+    found = bodies(await lease(stage, 12))
+    assert (found.count(b"few"), found.count(b"many")) == (6, 6)
+
+
+@every_store
+async def test_a_message_that_wakes_while_it_is_escalated_ages_from_the_end_of_that(stage: Stage) -> None:
+    await stage.store.create("slow", QueueSettings(aging_ms=(0, 0, 0, 0, 20_000)))
+    now_ms = stage.now_ms()
+    later = Drafts(bodies=[b"1"], tiers=bytes([Tier.BACKGROUND]), visible_at_ms=[now_ms + 10_000])
+    ids = await stage.store.send("slow", later)
+    await stage.store.escalate("slow", ids, Tier.HIGH, actor="ada", reason="", until_ms=now_ms + 25_000)
+    # All of it is due when somebody looks at the clock.
+    for wait_ms, tier in ((32_000, Tier.BACKGROUND), (12_000, Tier.BACKGROUND), (2_000, Tier.LOW)):
+        await stage.advance(wait_ms)
+        found = await stage.store.look("slow", ids[0])
+        assert found is not None
+        assert (found.place, found.tier) == ("waiting", tier)
+
+
+@every_store
+async def test_what_somebody_holds_ages_and_its_escalation_ends(stage: Stage) -> None:
+    await stage.store.create("slow", QueueSettings(aging_ms=(0, 0, 10_000, 0, 0)))
+    plain, raised = await send(stage, b"plain", b"raised", queue="slow")
+    until_ms = stage.now_ms() + 5_000
+    await stage.store.escalate("slow", [raised], Tier.CRITICAL, actor="ada", reason="", until_ms=until_ms)
+    await lease(stage, 2, queue="slow")
+    for wait_ms, tiers in ((4_000, (2, 0)), (1_000, (2, 2)), (5_000, (1, 2)), (5_000, (1, 1))):
+        await stage.advance(wait_ms)
+        found = [await stage.store.look("slow", each) for each in (plain, raised)]
+        assert [None if each is None else each.tier for each in found] == list(tiers)
+        page = await stage.store.live("slow", most=10)
+        assert dict(zip(page.ids, page.tier, strict=True)) == dict(zip((plain, raised), tiers, strict=True))
+    assert len((await stage.store.peek("slow", most=10, tier=1)).messages) == 2
+
+
+@every_store
 async def test_an_escalation_that_cannot_be_is_refused_and_changes_nothing(stage: Stage) -> None:
     ids = await send(stage, b"a")
     for tier, until_ms, name in ((5, 0, "tier"), (-1, 0, "tier"), (0, stage.now_ms(), "until_ms")):

@@ -4,6 +4,7 @@ from collections import Counter
 
 from penstock.core.message import Drafts, Tier
 from penstock.core.settings import MINUTE_MS, QueueSettings
+from penstock.store.interface import Delivery
 from tests.conformance.stores import DONE, STALE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 FIFO = QueueSettings(is_fifo=True, backoff_ms_base=0)
@@ -78,9 +79,51 @@ async def test_a_message_that_waits_too_long_moves_up_a_tier(stage: Stage) -> No
 
 
 @every_store
+async def test_saturated_tiers_share_by_their_weights_and_groups_of_a_tier_alike(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_percent=100, noisy_time_percent=100))
+    for tier in Tier:
+        groups = [b"a"] * 150 + [b"b", b"c", b"d"] * 50
+        await stage.store.send("orders", Drafts(bodies=[b""] * 300, tiers=bytes([tier]) * 300, groups=groups))
+    served: Counter[tuple[int, bytes]] = Counter()
+    while served.total() < 310:
+        held = await lease(stage, min(31, 310 - served.total()))
+        assert held.groups is not None
+        served.update(zip(held.tiers, map(bytes, held.groups), strict=True))
+    for tier, share in zip(Tier, (160, 80, 40, 20, 10), strict=True):
+        found = [served[tier, group] for group in (b"a", b"b", b"c", b"d")]
+        assert abs(sum(found) - share) <= 5, served
+        assert max(found) - min(found) <= 2, served
+
+
+@every_store
 async def test_a_noisy_group_of_a_standard_queue_waits_behind_quiet_ones(stage: Stage) -> None:
     await send_groups(stage, *[(b"noisy", b"noise")] * 50, (b"quiet", b"word"), (b"calm", b"word"))
     assert bodies(await lease(stage, 4)).count(b"word") == 2
+
+
+@every_store
+async def test_messages_of_a_group_that_come_back_together_take_turns_with_other_groups(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_percent=100, noisy_time_percent=100, deliveries_max=0))
+
+    async def hold() -> Delivery:
+        await stage.store.purge("orders")
+        await send_groups(stage, *[(b"many", b"many")] * 30)
+        held = await lease(stage, 30, lease_ms=1_000)
+        await stage.advance(100)
+        await send_groups(stage, *[(b"few", b"few")] * 2)
+        return held
+
+    async def take_turns() -> bool:
+        return bodies(await lease(stage, 6)).count(b"few") == 2
+
+    await stage.store.release("orders", (await hold()).receipts(), delay_ms=5_000)
+    await stage.advance(5_000)
+    assert await take_turns(), "woken"
+    await stage.store.release("orders", (await hold()).receipts(), delay_ms=0)
+    assert await take_turns(), "released"
+    await hold()
+    await stage.advance(1_000)
+    assert await take_turns(), "lapsed"
 
 
 @every_store
@@ -111,6 +154,53 @@ async def test_of_noisy_groups_the_one_that_holds_least_is_served_first(stage: S
     await send_groups(stage, *[(b"louder", b"louder")] * 9, *[(b"loud", b"loud")] * 9)
     assert bodies(await lease(stage, 4)) == [b"loud"] * 4
     assert sorted(bodies(await lease(stage, 4))) == [b"loud"] * 2 + [b"louder"] * 2
+
+
+@every_store
+async def test_few_messages_that_take_long_make_a_group_noisy(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_percent=100, deliveries_max=0))
+    await send_groups(stage, *[(b"slow", b"slow")] * 6, (b"spare", b"spare"))
+    held = await lease(stage, 7, lease_ms=600_000)
+    receipts = dict(zip(bodies(held), held.receipts(), strict=True))
+    await stage.advance(1_000)
+    assert await stage.store.ack("orders", [receipts[b"slow"]]) == [DONE]
+    left = [receipt for receipt in held.receipts() if receipt not in (receipts[b"slow"], receipts[b"spare"])]
+    assert set(await stage.store.release("orders", left, delay_ms=0, is_untouched=True)) == {DONE}
+    await send_groups(stage, (b"quick", b"quick"), (b"", b"plain"))
+    counts = await stage.store.counts("orders")
+    assert (counts.noisy_groups, counts.noisy_ready, counts.noisy_leased) == (1, 5, 0)
+    found = bodies(await lease(stage, 4))
+    assert sorted(found[:2]) == [b"plain", b"quick"]
+    assert found[2:] == [b"slow", b"slow"], "what quiet ones leave is the noisy one's"
+
+
+@every_store
+async def test_time_is_forgotten_by_half_each_minute_and_with_the_last_message(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(noisy_percent=100, noisy_time_percent=60, deliveries_max=0))
+
+    async def work(group: bytes, took_ms: int) -> None:
+        await send_groups(stage, (group, b""))
+        held = await lease(stage, 1, lease_ms=600_000)
+        await stage.advance(took_ms)
+        assert await stage.store.ack("orders", held.receipts()) == [DONE]
+
+    async def noisy() -> int:
+        return (await stage.store.counts("orders")).noisy_groups
+
+    for group in (b"early", b"late"):
+        await send_groups(stage, (group, b"stays"))
+    assert len(await lease(stage, 2, lease_ms=6_000_000)) == 2
+    await work(b"early", 16_000)
+    assert await noisy() == 1, "it took all there was"
+    await work(b"late", 11_000)
+    assert await noisy() == 0, "16 of 27 seconds, or 8 of 19 in the next minute, is less than 60 percent"
+    await stage.advance(120_000)
+    await work(b"late", 10_000)
+    assert await noisy() == 1, "what the first one took is halved twice"
+    await work(b"passing", 90_000)
+    assert await noisy() == 0, "one that has no messages any more is not there"
+    await work(b"passing", 10)
+    assert await noisy() == 0, "and begins anew"
 
 
 @every_store
@@ -241,3 +331,34 @@ async def test_groups_stay_in_order_across_a_crash(stage: Stage) -> None:
     found = await drain(stage, want=3)
     assert [body for body in found if int(body) % 2 == 0] == [b"0", b"2", b"4", b"6", b"8"]
     assert [body for body in found if int(body) % 2 == 1] == [b"1", b"3", b"5", b"7", b"9"]
+
+
+@every_store
+async def test_what_is_behind_a_spent_message_of_a_group_comes_with_the_same_lease(stage: Stage) -> None:
+    await stage.store.create("lines", QueueSettings(is_fifo=True, deliveries_max=1))
+    for is_counted in (False, True):
+        await stage.store.send("lines", Drafts(bodies=[b"a1", b"a2", b"b1"], groups=[b"a", b"a", b"b"]))
+        assert bodies(await lease(stage, 1, queue="lines", lease_ms=1_000)) == [b"a1"]
+        await stage.advance(1_000)
+        if is_counted:
+            # Whoever looks finds that it is spent, and buries nothing.
+            assert (await stage.store.counts("lines")).delayed == 1
+        held = await lease(stage, 10, queue="lines")
+        assert sorted(bodies(held)) == [b"a2", b"b1"]
+        await stage.store.ack("lines", held.receipts())
+    assert (await stage.store.counts("lines.dead")).ready[Tier.NORMAL] == 2
+
+
+@every_store
+async def test_a_group_waits_behind_a_spent_message_that_has_no_room_among_the_dead(stage: Stage) -> None:
+    await stage.store.create("full", QueueSettings(size_max=1))
+    await send(stage, b"alive", queue="full")
+    await stage.store.create("lines", QueueSettings(is_fifo=True, deliveries_max=1, dead_letters="full"))
+    await stage.store.send("lines", Drafts(bodies=[b"a1", b"a2", b"b1"], groups=[b"a", b"a", b"b"]))
+    await lease(stage, 1, queue="lines", lease_ms=1_000)
+    await stage.advance(1_000)
+    assert bodies(await lease(stage, 10, queue="lines")) == [b"b1"]
+    assert await is_empty_handed(stage, queue="lines")
+    assert await stage.store.purge("full") == 1
+    await stage.advance(1_000)
+    assert bodies(await lease(stage, 10, queue="lines")) == [b"a2"]

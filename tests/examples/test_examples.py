@@ -16,7 +16,7 @@ from tests.docs.pages import ROOT
 from tests.docs.serving import server
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-EXAMPLE_SECONDS_MAX = 60
+EXAMPLE_SECONDS_MAX = 300
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,10 @@ from kio.serial import entity_reader
 from penstock.api.kafka.wire.versions import Api, is_flexible
 from tests.acceptance.processes import ROOT
 from tests.kafka.messages import encoded, request_type, response_type
+from tests.ports import HeldPort
 
-SECONDS_MAX = 1_800.0
-ANSWER_S = 20.0
+SECONDS_MAX = 3_600.0
+ANSWER_S = 60.0
 _KAFKA = re.compile(r"kafka +(\S+):(\d+)")
 _HTTP = re.compile(r"(https?://\S+:\d+)")
 
@@ -28,7 +29,8 @@ class Broker:
     def __init__(self, data: Path, *options: str) -> None:
         self._data = data
         self._options = options
-        self.host, self.port = "127.0.0.1", 0
+        self._held = HeldPort()
+        self.host, self.port = "127.0.0.1", self._held.number
         self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
         self._watchdog: threading.Timer | None = None
@@ -62,7 +64,7 @@ class Broker:
             if found := _KAFKA.search(line.decode()):
                 self.host, self.port = found[1].strip("[]"), int(found[2])
                 return
-        raise AssertionError(f"the server did not start: {self.notes}")
+        raise AssertionError(f"the server ended with {self._gone()} and did not start: {self.notes}")
 
     def kill(self) -> None:
         """End it as a power cut would, as far as the process is concerned."""
@@ -79,7 +81,7 @@ class Broker:
         assert self.process is not None
         assert self.process.stdout is not None
         assert self._watchdog is not None
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         self._watchdog.cancel()
         self.process.stdout.close()
         self.url = ""
@@ -93,6 +95,7 @@ class Broker:
         assert self.process is not None
         if self.process.returncode is None:
             self.kill()
+        self._held.give_back()
 
 
 class RawClient:

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 
 
 def producer(servers: str, **settings: Any) -> Producer:

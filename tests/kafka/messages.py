@@ -12,9 +12,17 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from penstock.api.kafka.wire.schema import OLDER
 from penstock.api.kafka.wire.versions import OFFERED
 
-EVERY_VERSION = [(key, version) for key, offer in OFFERED.items() for version in range(offer.least, offer.most + 1)]
+
+def versions_of(key: int) -> list[int]:
+    """The versions of a request that are offered, and that kio has."""
+    offer = OFFERED[key]
+    return [version for version in range(offer.least, offer.most + 1) if (key, version) not in OLDER]
+
+
+EVERY_VERSION = [(key, version) for key in OFFERED for version in versions_of(key)]
 
 
 def request_type(key: int, version: int) -> Any:

@@ -8,7 +8,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from penstock.api.kafka.configs import CONFIGS, FIXED
+from penstock.api.kafka.configs import CONFIGS, FIXED, MOOT
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import WAIT_S, admin, consumer, create, produce_all, producer, read, read_topic
 
@@ -33,7 +33,7 @@ def test_every_setting_of_a_topic_is_described_with_its_default(broker: Broker, 
     create(broker.servers, topic, retention_ms=60_000)
     client = admin(broker.servers)
     found = described(client, topic)
-    assert set(found) == {*CONFIGS, *FIXED}
+    assert set(found) == {*CONFIGS, *FIXED, *MOOT}
     assert (found["retention.ms"].value, found["retention.ms"].is_default) == ("60000", False)
     assert (found["cleanup.policy"].value, found["cleanup.policy"].is_default) == ("delete", True)
     assert found["min.insync.replicas"].is_read_only
@@ -57,9 +57,28 @@ def test_settings_are_changed_one_by_one_or_taken_back(broker: Broker, topic: st
     found = described(client, topic)
     assert (found["max.message.bytes"].value, found["cleanup.policy"].value) == ("5000", "compact,delete")
     assert (found["retention.ms"].value, found["retention.ms"].is_default) == ("604800000", True)
+    done(change("cleanup.policy", "delete,compact", AlterConfigOpType.SUBTRACT))
+    assert described(client, topic)["cleanup.policy"].value == ""
     assert code(change("no.such.setting", "1", AlterConfigOpType.SET)) == KafkaError.INVALID_CONFIG
     assert code(change("min.insync.replicas", "2", AlterConfigOpType.SET)) == KafkaError.INVALID_CONFIG
     assert code(change("retention.ms", "soon", AlterConfigOpType.SET)) == KafkaError.INVALID_CONFIG
+
+
+def test_what_programs_say_about_files_is_said_again_to_them(broker: Broker, topic: str) -> None:
+    create(broker.servers, topic, compression_type="gzip", file_delete_delay_ms=12_345)
+    client = admin(broker.servers)
+    found = described(client, topic)
+    assert (found["compression.type"].value, found["file.delete.delay.ms"].value) == ("gzip", "12345")
+    assert not found["file.delete.delay.ms"].is_default
+    # All settings anew: what is not said has its default again.
+    with pytest.warns(DeprecationWarning, match="incremental_alter_configs"):
+        done(client.alter_configs([ConfigResource(ResourceType.TOPIC, topic, {"index.interval.bytes": "1"})]))
+    found = described(client, topic)
+    assert (found["compression.type"].value, found["file.delete.delay.ms"].value) == ("producer", "60000")
+    assert found["index.interval.bytes"].value == "1"
+    entry = ConfigEntry("index.interval.bytes", "", incremental_operation=AlterConfigOpType.DELETE)
+    done(client.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]))
+    assert described(client, topic)["index.interval.bytes"].is_default
 
 
 @pytest.mark.parametrize(
@@ -70,6 +89,9 @@ def test_settings_are_changed_one_by_one_or_taken_back(broker: Broker, topic: st
         ({"replication_factor": 3}, KafkaError.INVALID_REPLICATION_FACTOR),
         ({"config": {"retention.ms": "x"}}, KafkaError.INVALID_CONFIG),
         ({"config": {"unheard.of": "x"}}, KafkaError.INVALID_CONFIG),
+        ({"config": {"compression.type": "zip"}}, KafkaError.INVALID_CONFIG),
+        ({"config": {"segment.jitter.ms": "-1"}}, KafkaError.INVALID_CONFIG),
+        ({"config": {"preallocate": "maybe"}}, KafkaError.INVALID_CONFIG),
     ],
 )
 def test_a_topic_that_cannot_be_is_refused_with_the_reason(

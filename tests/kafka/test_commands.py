@@ -74,7 +74,7 @@ def test_a_group_is_shown_with_its_members_and_its_lag(run: Run, topic: str, gro
     run("topic", "produce", topic, "one", "two", "three")
 
     async def read_one() -> Result:
-        async with penstock.connect(broker.url) as client, asyncio.timeout(30):
+        async with penstock.connect(broker.url) as client, asyncio.timeout(60):
             # Where the server speaks Kafka it says itself.
             records = client.topic(topic).consume(group=group)
             with await anext(records):

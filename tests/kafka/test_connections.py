@@ -17,7 +17,7 @@ from penstock.listening.sockets import bind
 from penstock.telemetry import Note
 
 pytestmark = pytest.mark.real_time
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Talk:
@@ -43,6 +43,9 @@ class Talk:
         if body.startswith(b"wait"):
             await self._stage.gate.wait()
         return [bytes(2_000_000)] if body == b"large" else [b"<", body, b">"]
+
+    def refuse(self, header: Header, front: memoryview) -> Parts | None:
+        return [b"too large, beginning with ", bytes(front[header.body : header.body + 3])]
 
 
 class Stage:
@@ -94,7 +97,7 @@ async def staged(**limits: Any) -> AsyncIterator[Stage]:
     def converse(_connection: Connection) -> Talk:
         return Talk(stage)
 
-    shared = Shared(converse, Limits(**{"sweep_s": 0.02, "farewell_s": 0.2, **limits}), stage.note)
+    shared = Shared(converse, Limits(**{"sweep_s": 0.02, "farewell_s": 5.0, **limits}), stage.note)
     doors = bind("127.0.0.1", 0)
     stage.address = doors[0].getsockname()[:2]
     async with listening(doors, shared, None) as stage.listener:
@@ -153,6 +156,17 @@ async def test_what_cannot_be_understood_ends_a_connection_after_the_answers_bef
         assert await client.answer() == b"<wait 1>"
         assert await client.is_closed()
         assert stage.begun == [b"wait 1"]
+
+
+async def test_a_produce_request_that_is_too_large_is_refused_and_the_next_one_answered() -> None:
+    async with staged(frame_bytes_max=100_000) as stage, connected(stage) as client:
+        client.send(b"abc" + bytes(300_000), key=Api.PRODUCE)
+        client.send(b"next", key=Api.PRODUCE)
+        assert await client.answer() == b"too large, beginning with abc"
+        assert await client.answer() == b"<next>"
+        client.send(bytes(300_000))
+        assert await client.is_closed()
+        assert stage.begun == [b"next"]
 
 
 async def test_a_flood_after_a_frame_that_is_none_is_not_read() -> None:
@@ -219,7 +233,7 @@ async def test_a_connection_that_keeps_the_server_waiting_is_closed(limit: str) 
 
 
 async def test_a_stranger_has_to_say_in_time_who_it_is() -> None:
-    async with staged(first_request_s=0.1) as stage:
+    async with staged(first_request_s=1) as stage:
         stage.is_stranger = True
         async with connected(stage) as client:
             client.send(b"one")

@@ -1,6 +1,5 @@
 """What a stranger may do to a server: cost it a connection, and nothing else."""
 
-import socket
 import time
 from pathlib import Path
 from random import Random
@@ -12,6 +11,7 @@ from kio.schema.types import TopicName
 from penstock.api.kafka.wire.versions import OFFERED, Api
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.messages import encoded
+from tests.last_words import end_speech
 
 
 def is_well(broker: Broker) -> bool:
@@ -49,7 +49,7 @@ def test_random_bytes_behind_good_headers_harm_nobody(broker: Broker) -> None:
         with RawClient((broker.host, broker.port)) as client:
             head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1\0\1x"
             client.send_frame(head + dice.randbytes(dice.choice([0, 1, 5, 40, 400])))
-            client.socket.shutdown(socket.SHUT_WR)
+            end_speech(client.socket)
     assert is_well(broker)
     assert "kafka.failed" not in broker.notes
 

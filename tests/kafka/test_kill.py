@@ -61,7 +61,7 @@ def test_an_idempotent_producer_notices_a_killed_server_only_by_the_time(tmp_pat
                 made.poll(0.02)
                 broker.kill()
                 broker.start()
-        assert made.flush(60) == 0
+        assert made.flush(300) == 0
         assert acknowledged.failures == []
         found = all_records(broker, "events")
         assert {place: number for number, place in acknowledged.places.items()} == found

@@ -18,7 +18,7 @@ def ask(broker: Broker, method: str, path: str, body: Any = None) -> tuple[int, 
     data = None if body is None else json.dumps(body).encode()
     request = Request(broker.url + path, data, {"content-type": "application/json"}, method=method)
     try:
-        with urlopen(request, timeout=20) as answer:
+        with urlopen(request, timeout=60) as answer:
             return answer.status, json.loads(answer.read())
     except HTTPError as error:
         with error:
@@ -43,7 +43,8 @@ def test_what_is_produced_over_rest_is_read_by_a_kafka_client(broker: Broker, to
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_records_of_a_kafka_client_are_browsed_over_rest(broker: Broker, topic: str, codec: str) -> None:
-    create(broker.servers, topic)
+    # The records are years old, and shall stay.
+    create(broker.servers, topic, retention_ms="-1")
     values = [b"value %d" % number for number in range(30)]
     produce_all(
         producer(broker.servers, compression_type=codec), topic, values, key=b"\xfe", timestamp=1_700_000_000_000
@@ -75,7 +76,7 @@ def test_a_group_is_shown_with_its_members_and_its_lag(broker: Broker, topic: st
         assert (row["committed"], row["high_watermark"], row["lag"]) == (4, 10, 6)
         assert row["member_id"] == found["members"][0]["member_id"]
         assert ask(broker, "DELETE", f"/api/groups/{group}")[0] == 409
-        with urlopen(f"{broker.url}/metrics", timeout=20) as answer:
+        with urlopen(f"{broker.url}/metrics", timeout=60) as answer:
             text = answer.read().decode()
     labels = f'consumergroup="{group}",partition="1",topic="{topic}"'
     lines = {line.partition("{")[0]: line for line in text.splitlines() if f'topic="{topic}"' in line and '"1"' in line}

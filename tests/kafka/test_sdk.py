@@ -25,7 +25,7 @@ def topic_of(client: Client, broker: Broker, name: str) -> Topic:
 async def take(topic: Topic, group: str, count: int) -> list[Record]:
     """Consume so many records, each in a block of its own."""
     found: list[Record] = []
-    async with asyncio.timeout(30), topic.consume(group=group, **QUICK) as records:
+    async with asyncio.timeout(60), topic.consume(group=group, **QUICK) as records:
         async for record in records:
             with record:
                 found.append(record)
@@ -57,7 +57,7 @@ async def test_a_record_that_always_fails_is_a_dead_letter_and_the_next_is_consu
         events = topic_of(client, broker, topic)
         await events.produce_many(["good", "bad", "last"])
         attempts, done = [], []
-        async with asyncio.timeout(30), events.consume(group=group, attempts=2, **QUICK) as records:
+        async with asyncio.timeout(60), events.consume(group=group, attempts=2, **QUICK) as records:
             async for record in records:
                 with record:
                     attempts.append(record.text())
@@ -81,7 +81,7 @@ async def test_an_error_outside_a_block_ends_the_loop_and_the_record_comes_again
         await events.produce_many(["one", "two"])
 
         async def read() -> None:
-            async with asyncio.timeout(30), events.consume(group=group, **QUICK) as records:
+            async with asyncio.timeout(60), events.consume(group=group, **QUICK) as records:
                 async for record in records:
                     if record.text() == "two":
                         raise ValueError("two")
@@ -110,7 +110,7 @@ async def test_members_of_a_group_share_its_partitions_and_take_over(broker: Bro
 
         async def feed(until_all: set[str]) -> None:
             nonlocal number
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while set().union(*(seen[name] for name in until_all)) != {0, 1, 2, 3} or not all(
                     map(seen.get, until_all)
                 ):
@@ -119,12 +119,17 @@ async def test_members_of_a_group_share_its_partitions_and_take_over(broker: Bro
                         number += 1
 
         await feed({"ann", "bob"})
-        assert not seen["ann"] & seen["bob"]
+        async with asyncio.timeout(60):
+            # Whoever was there first had all of them until the other one came.
+            while seen["ann"] & seen["bob"]:
+                seen["ann"].clear()
+                seen["bob"].clear()
+                await feed({"ann", "bob"})
         bob.cancel()
         await asyncio.wait([bob])
         seen["ann"].clear()
         await feed({"ann"})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(values) < number:  # noqa: ASYNC110 - It is as good as an event, in a test.
                 await asyncio.sleep(0.02)
         ann.cancel()
@@ -147,7 +152,7 @@ async def test_a_client_that_is_closed_leaves_its_groups(broker: Broker, topic: 
     async with penstock.connect(broker.url) as client:
         events = topic_of(client, broker, topic)
         await events.produce_many(["one", "two"])
-        records = events.consume(group=group, **QUICK)
+        records = events.consume(group=group, session_timeout_ms=120_000, **QUICK)
         with await anext(records):
             pass
     assert [each async for each in records] == []
@@ -155,7 +160,7 @@ async def test_a_client_that_is_closed_leaves_its_groups(broker: Broker, topic: 
         began = time.monotonic()
         assert [each.text() for each in await take(topic_of(client, broker, topic), group, 1)] == ["two"]
         # It has not waited for the session of the other one to end.
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 60
 
 
 async def test_a_server_that_is_not_there_is_an_error_of_ours(broker: Broker, topic: str) -> None:

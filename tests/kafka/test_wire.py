@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from penstock.api.kafka.wire.fetch import Found, read_fetch, write_fetched
 from penstock.api.kafka.wire.fields import Malformed, Reader, varint
-from penstock.api.kafka.wire.frames import ROOM_BYTES, Frames
+from penstock.api.kafka.wire.frames import FRONT_BYTES, ROOM_BYTES, Frames
 from penstock.api.kafka.wire.headers import NotOffered, framed, read_header
 from penstock.api.kafka.wire.produce import Row, read_produce, write_produced
 from penstock.api.kafka.wire.schema import read_request, response_plan, write_response
@@ -22,13 +22,10 @@ from tests.kafka.messages import (
     response_type,
     same,
     some_messages,
+    versions_of,
 )
 
 BY_HAND = {Api.PRODUCE, Api.FETCH}
-
-
-def versions_of(key: int) -> range:
-    return range(OFFERED[key].least, OFFERED[key].most + 1)
 
 
 def put(frames: Frames, data: bytes, step: int) -> list[bytes]:
@@ -209,6 +206,19 @@ def test_a_frame_that_is_too_large_is_refused_by_its_length_alone(size: int) -> 
     assert put(frames, good + size.to_bytes(4, "big", signed=True) + good, 100) == [b"ok"]
     assert frames.is_broken
     assert put(frames, good * 20_000, 4_096) == []
+
+
+@pytest.mark.parametrize("step", [997, 4_096, 65_536, 10**6])
+def test_of_a_frame_that_is_too_large_the_front_comes_out_and_all_that_follows(step: int) -> None:
+    frames = Frames(100_000, passing_bytes_max=500_000)
+    large = bytes(range(256)) * 1_000
+    small = b"\0\0\0\2ok"
+    data = small + len(large).to_bytes(4, "big") + large
+    assert (put(frames, data, step), frames.is_front) == ([b"ok", large[:FRONT_BYTES]], True)
+    data = small + (90_000).to_bytes(4, "big") + large[:90_000]
+    assert (put(frames, data, step), frames.is_front) == ([b"ok", large[:90_000]], False)
+    assert put(frames, (500_001).to_bytes(4, "big") + large, step) == []
+    assert frames.is_broken
 
 
 def test_an_announced_frame_costs_no_more_than_what_has_arrived() -> None:

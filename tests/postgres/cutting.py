@@ -18,6 +18,8 @@ class Wire:
         self._tasks: set[asyncio.Task[None]] = set()
         self._cuts_answer = False
         self._cuts_question = False
+        self._cuts_commits = 0
+        self._refuses = 0
         self.cuts = 0
 
     def cut_next_answer(self) -> None:
@@ -28,7 +30,19 @@ class Wire:
         """Break the connection over which the next question comes, instead of passing it on."""
         self._cuts_question = True
 
+    def cut_next_commits(self, count: int = 1) -> None:
+        """Break the connections over which the next answers come that a transaction is committed."""
+        self._cuts_commits = count
+
+    def refuse_next_connections(self, count: int) -> None:
+        """Let nobody connect so many times, as a server that is being started."""
+        self._refuses = count
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refuses:
+            self._refuses -= 1
+            writer.close()
+            return
         upstream_reader, upstream_writer = await asyncio.open_unix_connection(str(self._server / _SOCKET))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -44,6 +58,10 @@ class Wire:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
         while data := await reader.read(_CHUNK):
+            if is_answer and self._cuts_commits and b"COMMIT\0" in data:
+                self._cuts_commits -= 1
+                self.cuts += 1
+                raise ConnectionAbortedError
             if is_answer and self._cuts_answer:
                 self._cuts_answer = False
                 self.cuts += 1

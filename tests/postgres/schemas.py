@@ -11,14 +11,19 @@ from penstock.store.postgres.database import Database, PostgresSettings
 from tests.postgres.servers import shared_server
 
 _TABLES = (
-    "ready", "marked", "leased", "lease", "line", "dedup", "sender", "sent", "operation", "escalation", "history",
+    "ready", "marked", "leased", "lease", "line", "tenant", "dedup", "sender", "sent", "operation", "escalation",
+    "history", "redrive",
 )  # fmt: skip
 _ALONE_S = 0.002
 
 
+def shared_settings(which: int = 0) -> PostgresSettings:
+    """Make a database with our schema, once for all tests of this process; another one for another number."""
+    return _made(which)
+
+
 @cache
-def shared_settings() -> PostgresSettings:
-    """Make a database with our schema, once for all tests of this process."""
+def _made(_which: int) -> PostgresSettings:
     # Nothing is waited for that only a crash of PostgreSQL could lose: no story has one, and there are thousands of
     # commits. What is promised about crashes is tested where there are some.
     url = shared_server().new_database() + "&options=-c%20synchronous_commit%3Doff"
@@ -35,9 +40,9 @@ def shared_settings() -> PostgresSettings:
     return settings
 
 
-def empty_schema() -> PostgresSettings:
+def empty_schema(which: int = 0) -> PostgresSettings:
     """Return where to find a schema that has nothing in it."""
-    settings = shared_settings()
+    settings = shared_settings(which)
     with psycopg.connect(settings.url) as connection:
         lanes = connection.execute("SELECT unnest(lanes)::regclass::text FROM penstock.queue").fetchall()
         for name in _TABLES:
@@ -47,7 +52,8 @@ def empty_schema() -> PostgresSettings:
         connection.execute("DELETE FROM penstock.queue")
         # Numbers begin anew, so that ids can be foretold.
         connection.execute("ALTER SEQUENCE penstock.queue_number RESTART")
-        connection.execute("UPDATE penstock.moment SET at_ms = 0, period_began_at_ms = 0")
+        anew = "at_ms = 0, period_began_at_ms = 0, queue_range = 0, is_range_claimed = false"
+        connection.execute(f"UPDATE penstock.moment SET {anew}".encode())
     return settings
 
 

@@ -29,8 +29,8 @@ from typing import Self
 
 import psycopg
 
-START_S = 60.0
-STOP_S = 30.0
+START_S = 180.0
+STOP_S = 60.0
 _LOOK_S = 0.02
 _SUPERUSER = "postgres"
 # Whoever is found first runs the server if the tests run as root; everyone has a `nobody`.
@@ -76,7 +76,7 @@ class Server:
     def __init__(self, version: int | None = None, *, options: Mapping[str, str] | None = None) -> None:
         self.programs = programs(version)
         self._options = dict(options or {})
-        self._user = _unprivileged_user()
+        self._user = unprivileged_user()
         self._numbers = itertools.count(1)
         # Short, since the path of a Unix socket may have about a hundred characters.
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
@@ -274,7 +274,7 @@ def _version_in(folder: Path) -> int | None:
     return int(number.group(1)) if number else None
 
 
-def _unprivileged_user() -> str | None:
+def unprivileged_user() -> str | None:
     if os.geteuid() != 0:
         return None
     for name in _UNPRIVILEGED:

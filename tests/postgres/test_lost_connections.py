@@ -83,6 +83,20 @@ async def test_an_ack_whose_answer_is_lost_is_done_and_not_stale() -> None:
         assert (await store.counts("orders")).live == 0
 
 
+async def test_what_a_server_did_before_it_was_restarted_is_found_out_when_it_is_back() -> None:
+    async with store_on_a_wire() as (store, laid):
+        await store.send("orders", Drafts(bodies=[b"a", b"b"]))
+        delivery = await store.lease("orders", want=1)
+        assert delivery is not None
+        for call in (store.send("orders", Drafts(bodies=[b"c"])), store.ack("orders", list(delivery.receipts()))):
+            laid.cut_next_answer()
+            laid.refuse_next_connections(3)
+            result = await call
+        assert result == [Outcome.DONE]
+        assert laid.cuts == 2
+        assert (await store.counts("orders")).live == 2
+
+
 async def test_a_lease_that_nobody_heard_of_is_given_back_and_not_counted() -> None:
     async with store_on_a_wire() as (store, laid):
         await store.send("orders", Drafts(bodies=[b"a", b"b"]))
@@ -93,6 +107,96 @@ async def test_a_lease_that_nobody_heard_of_is_given_back_and_not_counted() -> N
         assert laid.cuts == 1
         assert list(delivery.deliveries) == [1, 1]
         assert (await store.counts("orders")).leased == 2
+
+
+async def test_a_queue_whose_making_nobody_heard_of_is_made_once() -> None:
+    async with store_on_a_wire() as (store, laid):
+        laid.cut_next_commits()
+        await store.create("letters", QueueSettings(lease_ms=7_000))
+        laid.cut_next_commits()
+        await store.change("letters", QueueSettings(lease_ms=9_000))
+        assert laid.cuts == 2
+        assert (await store.describe("letters")).settings.lease_ms == 9_000
+        laid.cut_next_commits()
+        assert (await store.delete("letters")).dead_letters is None
+        assert laid.cuts == 3
+        assert "letters" not in await store.queues()
+
+
+async def test_what_was_done_to_queues_before_a_restart_is_found_out_when_the_server_is_back() -> None:
+    async with store_on_a_wire() as (store, laid):
+        await store.send("orders", Drafts(bodies=[b"a", b"b"]))
+
+        def restart() -> None:
+            laid.cut_next_commits()
+            laid.refuse_next_connections(3)
+
+        restart()
+        await store.create("letters", QueueSettings(lease_ms=7_000))
+        restart()
+        await store.change("letters", QueueSettings(lease_ms=9_000))
+        restart()
+        assert await store.purge("orders") == 2
+        restart()
+        assert not (await store.delete("letters")).is_deleted
+        assert laid.cuts == 4
+        assert await store.queues() == ["orders"]
+
+
+async def test_what_never_arrived_is_done_to_a_queue_when_the_server_is_back() -> None:
+    async with store_on_a_wire() as (store, laid):
+        await store.send("orders", Drafts(bodies=[b"a", b"b"]))
+        laid.cut_next_question()
+        laid.refuse_next_connections(3)
+        assert await store.purge("orders") == 2
+
+
+async def test_what_operators_decide_is_answered_as_if_nothing_had_broken() -> None:
+    async with store_on_a_wire() as (store, laid):
+        await store.change("orders", QueueSettings(deliveries_max=1))
+        ids = list(await store.send("orders", Drafts(bodies=[b"a", b"b", b"c"])))
+        laid.cut_next_commits()
+        assert await store.escalate("orders", ids[:1], 0, actor="ada", reason="") == [Outcome.DONE]
+        assert len(await store.audit("orders", most=10)) == 1, "it was written down once"
+        delivery = await store.lease("orders", want=1)
+        assert delivery is not None
+        await store.release("orders", delivery.receipts(), is_rejected=True)
+        await store.tidy()
+        laid.cut_next_commits()
+        moved = await store.redrive("orders.dead", most=10)
+        assert (moved.moved, moved.remaining) == ({"orders": ids[:1]}, 0)
+        laid.cut_next_commits()
+        assert await store.purge("orders") == 3
+        assert laid.cuts == 3
+
+
+async def test_a_queue_is_deleted_with_its_dead_letters_or_not_at_all() -> None:
+    async with store_on_a_wire() as (store, laid):
+        await store.create("orders.dead", QueueSettings(deliveries_max=0))
+        with psycopg.connect(shared_settings().url) as connection:
+            # The dead letters change under its hands: whoever deletes both finds that out at the second.
+            connection.execute("SELECT number FROM penstock.queue WHERE name = 'orders.dead' FOR UPDATE")
+            async with asyncio.TaskGroup() as tasks:
+                deleting = tasks.create_task(store.delete("orders", with_dead_letters=True))
+                async with asyncio.timeout(60):
+                    while not _is_anybody_waiting():  # noqa: ASYNC110 - the database tells nobody.
+                        await asyncio.sleep(0.01)
+                assert sorted(await store.queues()) == ["orders", "orders.dead"]
+                connection.rollback()
+            assert deleting.result().is_deleted
+        assert await store.queues() == []
+        await store.create("orders", QueueSettings())
+        await store.create("orders.dead", QueueSettings(deliveries_max=0))
+        laid.cut_next_commits()
+        remains = await store.delete("orders", with_dead_letters=True)
+        assert (remains.dead_letters, remains.is_deleted) == ("orders.dead", True)
+        assert await store.queues() == []
+
+
+def _is_anybody_waiting() -> bool:
+    with psycopg.connect(shared_settings().url) as connection:
+        found = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone()
+    return found is not None and found[0] > 0
 
 
 async def test_a_store_goes_on_when_all_its_connections_were_ended() -> None:

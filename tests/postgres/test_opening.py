@@ -2,28 +2,33 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from penstock.core.message import Drafts
+from penstock.core.schema_names import BadSchema
 from penstock.core.settings import QueueSettings
 from penstock.store.postgres import migrate, statements
-from penstock.store.postgres.database import Database, Lost, NotDurable, PostgresSettings, check_durable
-from penstock.store.postgres.migrate import SchemaMissing, plan
-from penstock.store.postgres.statements import FUNCTIONS, MIGRATIONS, BadSchema, migrations
+from penstock.store.postgres.database import Database, NotDurable, PostgresSettings, check_durable
+from penstock.store.postgres.migrate import SchemaMissing
+from penstock.store.postgres.session import Lost
+from penstock.store.postgres.statements import FUNCTIONS, MIGRATIONS, migrations
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import Server, shared_server
 from tests.simulation.clock import SimClock, SimDice
 
 pytestmark = pytest.mark.real_time
+# Stores of one database have dice of their own: by what they roll, their calls are told apart.
+SEEDS = count()
 
 
 async def opened(settings: PostgresSettings, *, may_migrate: bool = True) -> PostgresStore:
     return await PostgresStore.open(
-        settings, clock=SimClock(), dice=SimDice(), may_migrate=may_migrate, has_upkeep=False
+        settings, clock=SimClock(), dice=SimDice(next(SEEDS)), may_migrate=may_migrate, has_upkeep=False
     )
 
 
@@ -42,17 +47,6 @@ async def test_stores_that_open_at_once_make_their_schema_once() -> None:
     await again.close()
 
 
-async def test_a_plan_is_what_a_migration_does() -> None:
-    settings = PostgresSettings(url=shared_server().new_database())
-    async with await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as connection:
-        await connection.execute(plan().encode())
-        newest = migrations()[-1][0]
-        await connection.execute("INSERT INTO penstock.version (number) VALUES (%s)", (newest,))
-    store = await opened(settings, may_migrate=False)
-    await store.create("orders", QueueSettings())
-    await store.close()
-
-
 def test_every_statement_is_installed_or_asked() -> None:
     """A file that is in no list would be missing in every database."""
     folder = Path(statements.__file__).parent
@@ -63,10 +57,22 @@ def test_every_statement_is_installed_or_asked() -> None:
         assert f"FUNCTION penstock.{name}(" in (folder / "sql" / f"{name}.sql").read_text()
 
 
-@pytest.mark.parametrize("name", ["", "Shop", "shop.x", 'x"; DROP', "1st", "x" * 42])
+@pytest.mark.parametrize(
+    "name", ["", "Shop", "shop.x", "shop x", 'x"; DROP', "1st", "x" * 42, "größe", "pg_shop", "information_schema"]
+)
 def test_a_schema_called_otherwise_is_refused(name: str) -> None:
-    with pytest.raises(BadSchema, match="schema"):
+    with pytest.raises(BadSchema, match="schema is"):
         PostgresSettings(url="postgresql:///shop", schema=name)
+
+
+def test_no_schema_is_called_like_a_word_of_sql() -> None:
+    """A newer PostgreSQL may have new words: they belong into the list."""
+    with psycopg.connect(shared_server().dsn) as connection:
+        words = connection.execute("SELECT word FROM pg_get_keywords() WHERE catcode <> 'U'").fetchall()
+    assert ("user",) in words
+    for (word,) in words:
+        with pytest.raises(BadSchema, match=f"schema is '{word}'; that is a word of SQL"):
+            PostgresSettings(url="postgresql:///shop", schema=word)
 
 
 async def test_a_database_that_is_not_there_is_lost() -> None:

@@ -1,32 +1,157 @@
-"""The role of a program that may use queues, and change no table: what the manual grants it is enough."""
+"""Roles with no more rights than they need: one that migrates, servers, programs, and whoever only looks.
+
+The grants are those of docs/how-to/run-on-postgresql.md, read from the page.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
 import penstock
-from tests.postgres.servers import shared_server
+from penstock.client import Forbidden
+from penstock.client.seen import Standing
+from penstock.client.seen_postgres import PostgresSeen
+from penstock.core.message import Drafts
+from penstock.core.settings import DAY_MS, QueueSettings
+from penstock.runtime.system import SystemClock
+from penstock.store.interface import Outcome
+from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.store import PostgresStore
+from tests.postgres.servers import Server
+from tests.simulation.clock import EPOCH_MS, SimClock, SimDice
 
-# As docs/how-to/run-on-postgresql.md has them.
-GRANTS = """
-CREATE ROLE penstock_server LOGIN;
-GRANT USAGE ON SCHEMA penstock TO penstock_server;
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA penstock TO penstock_server;
-GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA penstock TO penstock_server;
-GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA penstock TO penstock_server;
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-on-postgresql.md"
+GRANTS = re.compile(r"```text\n(CREATE ROLE.*?)```", re.DOTALL)
 
 
-def test_a_role_with_few_rights_sends_and_receives(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = shared_server()
-    dsn = server.new_database()
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server of its own, since roles are those of all its databases."""
+    with Server() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("CREATE DATABASE shop")
+        before, after = GRANTS.findall(PAGE.read_text())
+        with psycopg.connect(server.dsn_of("shop")) as connection:
+            connection.execute(before.encode())
+        penstock.connect(server.dsn_of("shop", "penstock_owner")).sync().close()
+        make(server.dsn_of("shop", "penstock_owner"))
+        with psycopg.connect(server.dsn_of("shop")) as connection:
+            connection.execute(after.encode())
+        yield server
+
+
+def make(dsn: str) -> None:
     with penstock.connect(dsn) as owner:
-        owner.create_queue("orders")
-    with psycopg.connect(dsn) as connection:
-        connection.execute(GRANTS)
-    monkeypatch.setenv("PENSTOCK_POSTGRES_MIGRATES", "false")
-    with penstock.connect(dsn.replace("postgres@", "penstock_server@")) as client:
-        client.queue("orders").send("teapot")
-        message = client.queue("orders").receive()
+        owner.create_queue("orders", max_deliveries=1)
+
+
+def of(server: Server, role: str) -> str:
+    return server.dsn_of("shop", role)
+
+
+def test_the_role_that_migrated_migrates_again_without_rights_on_the_database(server: Server) -> None:
+    with psycopg.connect(server.dsn_of("shop"), autocommit=True) as connection:
+        connection.execute("REVOKE CREATE ON DATABASE shop FROM penstock_owner")
+        connection.execute("UPDATE penstock.version SET functions = 'older'")
+    with penstock.connect(of(server, "penstock_owner")) as owner:
+        assert owner.queue("orders").describe().current_message_count == 0
+    with psycopg.connect(server.dsn_of("shop")) as connection:
+        newest = connection.execute("SELECT functions FROM penstock.version ORDER BY number DESC LIMIT 1").fetchone()
+    assert newest != ("older",)
+
+
+@pytest.mark.real_time
+async def test_a_server_needs_no_more_than_to_use_what_is_there(server: Server) -> None:
+    clock = SimClock()
+    # Another store was here with the real time, and time does not go back.
+    clock.advance_ms(SystemClock().now_ms() - EPOCH_MS)
+    settings = PostgresSettings(url=of(server, "penstock_server"))
+    async with await PostgresStore.open(settings, clock=clock, dice=SimDice(), has_upkeep=False) as store:
+        await store.create("letters", QueueSettings(deliveries_max=1))
+        for _ in range(2):
+            await store.send("letters", Drafts(bodies=[b"a"]))
+            delivery = await store.lease("letters", want=1)
+            assert delivery is not None
+            assert await store.release("letters", delivery.receipts(), is_rejected=True) == [Outcome.DONE]
+            # Days pass: what is settled then goes to another period, and so to another table.
+            clock.advance_ms(2 * DAY_MS)
+            await store.tidy()
+        assert store._burying.period > 2
+        assert (await store.counts("letters.dead")).live == 2
+        assert (await store.redrive("letters.dead", most=1)).remaining == 1
+        await store.change("letters", QueueSettings(deliveries_max=3))
+        clock.advance_ms(2_000)
+        assert len((await store.history("letters", from_offset=0, most=10)).ending) == 2
+        assert await store.purge("letters") == 1
+        assert (await store.delete("letters", with_dead_letters=True)).is_deleted
+
+
+def test_a_program_sends_and_receives_and_makes_no_queues(server: Server) -> None:
+    with penstock.connect(of(server, "penstock_program")) as program:
+        orders = program.queue("orders")
+        orders.send("teapot")
+        message = orders.receive()
         assert message is not None
         message.ack()
-        assert client.queue("orders").describe().current_message_count == 0
+        # What it may not bury it leaves to others, and goes on.
+        for name in ("one", "two"):
+            orders.send(name)
+            failed = orders.receive()
+            assert failed is not None
+            assert failed.text == name
+            failed.release(delay_s=0)
+        assert orders.receive() is None
+    with psycopg.connect(of(server, "penstock_program")) as connection:
+        for call in ("create_queue('more', '{}', 'x', 0)", "delete_queue(1, 1::bigint, 0, 1::smallint, 1)"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f"SELECT penstock.{call}".encode())
+            connection.rollback()
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("DROP TABLE penstock.ready")
+
+
+def test_a_role_with_the_grants_of_before_goes_on_and_is_refused_redrives_alone(server: Server) -> None:
+    with psycopg.connect(server.dsn_of("shop"), autocommit=True) as connection:
+        connection.execute("REVOKE ALL ON penstock.redrive FROM penstock_server")
+    with penstock.connect(of(server, "penstock_server")) as client:
+        client.create_queue("parcels", max_deliveries=1)
+        parcels, dead = client.queue("parcels"), client.queue("parcels.dead")
+        client.create_queue("parcels.dead", max_deliveries=0)
+        parcels.send("a")
+        message = parcels.receive()
+        assert message is not None
+        message.ack()
+        with pytest.raises(Forbidden, match="roles in how to run on PostgreSQL"):
+            dead.redrive()
+        (grant,) = re.findall(r"^GRANT .* ON penstock.redrive TO .*;", PAGE.read_text(), re.MULTILINE)
+        with psycopg.connect(server.dsn_of("shop"), autocommit=True) as connection:
+            connection.execute(grant.encode())
+        assert dead.redrive().state in {"running", "done"}
+
+
+def test_who_may_only_look_changes_nothing(server: Server) -> None:
+    with psycopg.connect(of(server, "penstock_reader")) as connection:
+        assert connection.execute("SELECT count(*) FROM penstock.queue").fetchone() is not None
+        for call in (
+            "create_queue('more', '{}', 'x', 0)",
+            "delete_queue(1, 1::bigint, 0, 1::smallint, 1)",
+            "purge(1, 1::bigint, 0::bigint, 1::smallint, 1)",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f"SELECT penstock.{call}".encode())
+            connection.rollback()
+
+
+@pytest.mark.real_time
+async def test_a_memory_that_was_made_needs_no_right_to_make_one(server: Server) -> None:
+    made = PostgresSeen(server.dsn_of("shop"))
+    assert await made.begin("a", 60) is Standing.BEGUN
+    await made.close()
+    with psycopg.connect(server.dsn_of("shop"), autocommit=True) as connection:
+        connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON penstock_seen TO penstock_program")
+    seen = PostgresSeen(of(server, "penstock_program"))
+    assert await seen.begin("a", 60) is Standing.TAKEN
+    await seen.close()

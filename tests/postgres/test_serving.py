@@ -1,5 +1,6 @@
 """A whole server on a database, and the commands about one: as a user starts them."""
 
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_a_server_keeps_its_messages_in_the_database(tmp_path: Path) -> None:
         assert second.text == "lamp"
         with urllib.request.urlopen(f"{server.url}/metrics") as answer:
             shown = answer.read().decode()
-    assert 'penstock_postgres_rows{kind="dead",table="ready"}' in shown
+    assert 'penstock_postgres_rows{database="*",kind="dead",table="ready"}' in shown
     assert "penstock_ready 1.0" in shown
 
 
@@ -59,6 +60,17 @@ def test_a_database_that_is_not_there_is_a_sentence(tmp_path: Path, monkeypatch:
         done = _penstock(*arguments, "--store", dsn)
         assert done.exit_code == 69, done.output
         assert "secret" not in done.output
+
+
+def test_a_database_that_does_not_answer_is_a_sentence_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        dsn = f"postgresql://ada:secret@127.0.0.1:{hole.getsockname()[1]}/shop?connect_timeout=2"
+        for arguments in (["migrate"], ["serve", "--port", "0", "--data", str(tmp_path)]):
+            done = _penstock(*arguments, "--store", dsn)
+            assert done.exit_code == 69, done.output
+            assert "does not answer: look whether it runs" in " ".join(done.output.split())
+            assert "secret" not in done.output
 
 
 @pytest.mark.real_time

@@ -196,6 +196,21 @@ async def test_a_send_that_commits_late_is_not_passed_over() -> None:
         assert bytes(delivery.bodies[0]) == b"late"
 
 
+async def test_a_send_that_is_rolled_back_leaves_a_number_that_nobody_has() -> None:
+    async with together() as here:
+        store = await here.store()
+        await store.create("orders", QueueSettings())
+        known = await store._registry.get("orders")
+        call = b"SELECT penstock.send_plain(%s::int, %s::bigint, %s::bigint, 2::smallint, %s, NULL, NULL, NULL)"
+        async with await psycopg.AsyncConnection.connect(here.settings.url) as undone:
+            await undone.execute(call, (known.number, known.version, here.clock.now_ms(), [b"undone"]))
+            await undone.rollback()
+        await store.send("orders", Drafts(bodies=[b"a"]))
+        page = await store.live("orders", most=10)
+        assert (list(page.number), page.next_numbers[2]) == ([1], 2)
+        assert page.may_skip_numbers
+
+
 async def test_a_lease_begins_to_look_behind_what_was_leased_before() -> None:
     async with together() as here:
         store = await here.store()
@@ -209,6 +224,27 @@ async def test_a_lease_begins_to_look_behind_what_was_leased_before() -> None:
         assert known.bounds.lowest[2] >= 20
 
 
+async def test_what_a_lease_puts_back_is_found_by_the_next_one() -> None:
+    """Others pass over what a running lease has taken, and must not begin to look behind it."""
+    async with together() as here:
+        store = await here.store()
+        await store.create("orders", QueueSettings())
+        await store.send("orders", Drafts(bodies=[b"%d" % number for number in range(1, 10)]))
+        found: list[bytes] = []
+        for _ in range(3):
+            async with await psycopg.AsyncConnection.connect(here.settings.url) as running:
+                if found:
+                    await running.execute("DELETE FROM penstock.ready WHERE body = '3'")
+                delivery = await store.lease("orders", want=2)
+                assert delivery is not None
+                found += [bytes(body) for body in delivery.bodies]
+                await running.rollback()
+        assert found == [b"1", b"2", b"4", b"5", b"6", b"7"]
+        delivery = await store.lease("orders", want=2)
+        assert delivery is not None
+        assert [bytes(body) for body in delivery.bodies] == [b"3", b"8"]
+
+
 async def test_a_store_elsewhere_is_woken_by_a_send() -> None:
     async with together() as here:
         first, second = await here.store(has_upkeep=True), await here.store(has_upkeep=True)
@@ -218,7 +254,7 @@ async def test_a_store_elsewhere_is_woken_by_a_send() -> None:
         await asyncio.sleep(0.1)
         woken.clear()
         await first.send("orders", Drafts(bodies=[b"a"]))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await woken.wait()
 
 
@@ -228,10 +264,34 @@ async def test_of_all_stores_one_is_the_leader_and_there_is_soon_another() -> No
         assert await first._presence._leads()
         assert not await second._presence._leads()
         await first.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             # The database notices by itself that the first one has gone.
             while not await second._presence._leads():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+async def test_a_store_hears_of_sends_while_a_transaction_holds_up_its_upkeep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.store.postgres.presence.BEAT_S", 0.01)
+    async with together() as here, await psycopg.AsyncConnection.connect(here.settings.url) as holder:
+        other = await here.store()
+        await other.create("letters", QueueSettings(is_fifo=True))
+        await other.create("orders", QueueSettings())
+        await other.send("letters", Drafts(bodies=[b"a"], groups=[b"g"]))
+        await other.lease("letters", want=1, lease_ms=1_000)
+        await holder.execute("SELECT 1 FROM penstock.line FOR UPDATE")
+        store, woken = await here.store(has_upkeep=True), asyncio.Event()
+        store.watch(lambda name: woken.set() if name == "orders" else None)
+        # The lease that began anew lapses, and its group is held.
+        here.clock.advance_ms(2_000)
+        async with asyncio.timeout(60), await psycopg.AsyncConnection.connect(here.settings.url) as teller:
+            await teller.set_autocommit(True)
+            waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            while await (await teller.execute(waits)).fetchone() is None:  # noqa: ASYNC110 - nobody says so.
+                await asyncio.sleep(0.01)
+            await teller.execute("NOTIFY penstock, '0:orders'")
+            await woken.wait()
 
 
 async def test_messages_that_have_grown_still_fit_into_an_answer() -> None:

@@ -10,10 +10,8 @@ import psycopg
 import pytest
 
 import penstock
-from penstock.client import Client, StaleReceipt
+from penstock.client import Client, NotTransactional, QueueElsewhere, StaleReceipt
 from penstock.client.queue import Queue
-from penstock.client.within import NotTransactional
-from penstock.store.postgres.within import NotInTransaction
 from tests.postgres.servers import shared_server
 
 pytestmark = pytest.mark.real_time
@@ -176,7 +174,48 @@ async def test_a_transaction_takes_a_client_of_the_database(dsn: str) -> None:
         with psycopg.connect(dsn) as connection, pytest.raises(NotTransactional, match="postgresql://"):
             await client.queue("orders").send(b"a", connection=connection)
     async with _shop(dsn) as shop:
-        with psycopg.connect(dsn, autocommit=True) as connection, pytest.raises(NotInTransaction):
+        with psycopg.connect(dsn, autocommit=True) as connection, pytest.raises(NotTransactional):
             await shop.orders.send(b"a", connection=connection)
         with psycopg.connect(dsn) as connection, pytest.raises(penstock.QueueNotFound):
             await shop.client.queue("nowhere").send(b"a", connection=connection)
+
+
+def test_a_connection_to_another_database_writes_nothing_there() -> None:
+    here, there, empty = (shared_server().new_database() for _ in range(3))
+    with penstock.connect(here) as client, penstock.connect(there) as other:
+        # Both are the first of their database, so they have one number.
+        client.create_queue("orders")
+        other.create_queue("letters")
+        for dsn in (there, empty):
+            with psycopg.connect(dsn) as connection, pytest.raises(QueueElsewhere, match="nothing was written"):
+                client.queue("orders").send("teapot", connection=connection)
+        client.queue("orders").send("teapot")
+        message = client.queue("orders").receive()
+        assert message is not None
+        with psycopg.connect(there) as connection, pytest.raises(QueueElsewhere):
+            message.ack(connection=connection)
+        assert other.queue("letters").describe().current_message_count == 0
+        message.ack()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_of_another_encoding_has_queues_and_transactions_too(encoding: str) -> None:
+    dsn = shared_server().new_database()
+    name = dsn.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(shared_server().dsn, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name}".encode())
+        connection.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0".encode())
+    with penstock.connect(dsn) as client:
+        client.create_queue("orders")
+        orders = client.queue("orders")
+        with psycopg.connect(dsn) as connection:
+            orders.send("tee ☕", attributes={"für": "ü"}, connection=connection)
+        message = orders.receive()
+        assert message is not None
+        assert (message.text, message.attributes) == ("tee ☕", {"für": "ü"})
+        message.release(error="verschüttet ☕ \0", delay_s=0)
+        orders.escalate([message.id], priority="CRITICAL", actor="ada", reason="eilig ☕")
+        (again,) = orders.receive(limit=1)
+        with psycopg.connect(dsn) as connection:
+            again.ack(connection=connection)
+        assert [queue.queue_name for queue in client.queues()] == ["orders"]

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, scalar_row
 
 from penstock.store.postgres.within import NotInTransaction, join
 from tests.postgres.servers import shared_server
@@ -60,6 +60,18 @@ async def test_a_connection_of_sqlalchemy_will_do(dsn: str) -> None:
         transaction.rollback()
     engine.dispose()
     assert _kept(dsn) == [1]
+
+
+@pytest.mark.parametrize("kind", [psycopg.ClientCursor, psycopg.RawCursor])
+async def test_whatever_cursors_a_connection_makes_ours_are_our_own(dsn: str, kind: Any) -> None:
+    with psycopg.connect(dsn, cursor_factory=kind, row_factory=scalar_row) as connection:
+        await _put(connection, 1)
+    asynchronous: Any = getattr(psycopg, f"Async{kind.__name__}")
+    async with await psycopg.AsyncConnection.connect(
+        dsn, cursor_factory=asynchronous, row_factory=scalar_row
+    ) as connection:
+        await _put(connection, 2)
+    assert _kept(dsn) == [1, 2]
 
 
 async def test_a_refused_statement_leaves_the_transaction_as_it_was(dsn: str) -> None:

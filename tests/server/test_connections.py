@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.limits import KIB, MIB
+from penstock.listening.connection import Phase
 from penstock.listening.exchange import CLIENT_GONE, DEPARTURE
 from penstock.telemetry import REST_FAILED
-from tests.server.serving import Client, Running, hasty, listener
+from tests.last_words import end_speech
+from tests.server.serving import Client, HeldLoop, Running, hasty, listener
 
 LARGE = 8 * MIB
 HELLO = b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -71,29 +74,28 @@ def assert_others_are_served(running: Running) -> None:
 
 
 def test_a_client_that_does_not_finish_its_head_is_told_and_closed() -> None:
-    with listener(application, hasty(head_s=0.2)) as running, running.client() as slow:
+    with listener(application, hasty(head_s=10), loop=HeldLoop) as running, running.client() as slow:
         slow.send(b"GET /hello HTTP/1.1\r\nhos")
-        begun = time.monotonic()
+        wait_for_connection(running, lambda slow: slow.phase is Phase.HEAD)
+        running.pass_time(9.9)
         assert_others_are_served(running)
+        assert shared_of(running).timed_out == 0
+        running.pass_time(0.2)
         answer = slow.answer()
         assert (answer.status, answer.json()["code"]) == (408, "request_timeout")
         assert answer.headers["content-type"] == "application/problem+json"
-        assert 0.1 < time.monotonic() - begun < 2
         assert slow.is_closed()
 
 
 def test_a_head_that_drips_in_gets_no_more_time_for_each_byte() -> None:
-    with listener(application, hasty(head_s=0.2)) as running, running.client() as slow:
-        begun = time.monotonic()
-        slow.send(b"GET /hello HTTP/1.1\r\nx-drips: ")
-        slow.socket.settimeout(0.01)
-        while True:
-            try:
-                assert slow.socket.recv(12) == b"HTTP/1.1 408"
-                break
-            except TimeoutError:
-                slow.send(b"x")
-        assert 0.1 < time.monotonic() - begun < 2
+    with listener(application, hasty(head_s=10), loop=HeldLoop) as running, running.client() as slow:
+        head = b"GET /hello HTTP/1.1\r\nx-drips: xxxxx"
+        for sent, part in enumerate((head[:-5], b"x", b"x", b"x", b"x", b"x"), len(head) - 5):
+            slow.send(part)
+            wait_for_connection(running, lambda slow, sent=sent: slow._head_bytes == sent)  # type: ignore[misc]
+            assert shared_of(running).timed_out == 0
+            running.pass_time(1.9)
+        assert slow.answer().status == 408
 
 
 def test_a_connection_that_says_nothing_is_closed() -> None:
@@ -124,18 +126,23 @@ def test_a_body_that_does_not_go_on_is_told_and_closed() -> None:
 
 
 def test_a_body_that_goes_on_has_its_time_anew_with_each_part() -> None:
-    with listener(application, hasty(body_s=0.3)) as running, running.client() as client:
+    with listener(application, hasty(body_s=30), loop=HeldLoop) as running, running.client() as client:
         client.send(b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\n\r\n")
         for letter in b"abcde":
-            time.sleep(0.1)
+            wait_until_due_in(running, 30)
+            running.pass_time(20)
             client.send(bytes([letter]))
         assert client.answer().body == b"abcde"
 
 
 def test_a_request_that_is_worked_on_has_no_deadline_of_the_connection() -> None:
-    patience = hasty(head_s=0.05, body_s=0.05, idle_s=0.05, first_byte_s=0.05, answer_s=0.05)
-    with listener(application, patience) as running, running.client() as client:
-        assert client.ask("GET", "/sleep/0.3").status == 200
+    held = Held()
+    with listener(held, loop=HeldLoop) as running, running.client() as client:
+        client.send(b"GET /held HTTP/1.1\r\n\r\n")
+        running.wait_until(lambda: bool(shared_of(running).state.tasks))
+        running.pass_time(86_400)
+        running.call(held.go_on.set)
+        assert client.answer().status == 200
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
@@ -171,27 +178,62 @@ def test_one_connection_too_many_is_told_so() -> None:
 
 
 def test_a_client_that_does_not_read_makes_the_server_keep_one_answer_and_is_dropped() -> None:
-    with listener(application, hasty(answer_s=0.3)) as running:
+    with listener(application, hasty(answer_s=30), loop=HeldLoop) as running:
         with running.client(receives=4 * KIB) as greedy:
             greedy.send(b"GET /large HTTP/1.1\r\n\r\n" * 20)
+            running.wait_until(lambda: unread(running) > 0)
             assert_others_are_served(running)
-            most = 0
-            while running.call(lambda: len(shared_of(running).connections)):
-                most = max(most, running.call(lambda: unread(running)))
+            most = max(running.call(lambda: unread(running)) for _ in range(20))
             assert 0 < most < LARGE + MIB
+            running.pass_time(31)
+            running.wait_until(lambda: not shared_of(running).connections)
         assert shared_of(running).timed_out == 1
         assert shared_of(running).state.total_requests < 10
 
 
 def test_a_client_that_reads_slowly_and_steadily_is_not_dropped() -> None:
-    patience = hasty(answer_s=0.2, answer_bytes_min=1 * KIB)
-    with listener(application, patience) as running, running.client(receives=64 * KIB) as slow:
+    patience = hasty(answer_s=30, answer_bytes_min=1 * KIB, idle_s=86_400)
+    with listener(application, patience, loop=HeldLoop) as running, running.client(receives=64 * KIB) as slow:
         slow.send(b"GET /large HTTP/1.1\r\n\r\n")
-        received = 0
+        running.wait_until(lambda: unread(running) > 0)
+        received, left, looks = 0, running.call(lambda: unread(running)), 0
         while received < LARGE:
-            received += len(slow.socket.recv(256 * KIB))
-            time.sleep(0.005)
+            part = slow.socket.recv(256 * KIB)
+            assert part, "it was dropped"
+            received += len(part)
+            # Its time passes with each kilobyte that the server got rid of.
+            if (now_left := running.call(lambda: unread(running))) <= left - 1 * KIB:
+                left, looks = now_left, looks + 1
+                running.pass_time(31)
+        assert looks > 2
         assert shared_of(running).timed_out == 0
+
+
+class Held:
+    """An application whose answers at one path wait until they may go on."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/held":
+            await self.go_on.wait()
+        await application(scope, receive, send)
+
+
+def wait_for_connection(running: Running, holds: Callable[[Any], bool]) -> None:
+    """Return when something holds for a connection.
+
+    A client may have connected, and sent, before the server has heard of it.
+    """
+    running.wait_until(lambda: any(holds(connection) for connection in shared_of(running).connections))
+
+
+def wait_until_due_in(running: Running, seconds: float) -> None:
+    """Return when a connection has so much time left."""
+    assert running.loop is not None
+    now = running.loop.time
+    wait_for_connection(running, lambda connection: connection.due_at - now() == seconds)
 
 
 def shared_of(running: Running) -> Any:
@@ -223,9 +265,14 @@ def test_a_client_that_pipelines_without_end_is_answered_so_far_and_closed() -> 
 
 
 def test_a_body_behind_another_request_has_its_time_when_that_is_answered() -> None:
-    with listener(application, hasty(body_s=0.2)) as running, running.client() as client:
-        client.send(b"GET /sleep/0.5 HTTP/1.1\r\n\r\nPOST /echo HTTP/1.1\r\ncontent-length: 4\r\n\r\nab")
-        assert client.answer().headers["x-path"] == "/sleep/0.5"
+    held = Held()
+    with listener(held, hasty(body_s=30), loop=HeldLoop) as running, running.client() as client:
+        client.send(b"GET /held HTTP/1.1\r\n\r\nPOST /echo HTTP/1.1\r\ncontent-length: 4\r\n\r\nab")
+        wait_until_due_in(running, 30)
+        running.pass_time(50)
+        running.call(held.go_on.set)
+        assert client.answer().headers["x-path"] == "/held"
+        running.pass_time(29)
         client.send(b"cd")
         assert client.answer().body == b"abcd"
 
@@ -371,7 +418,7 @@ def test_no_bytes_make_the_server_fail_or_hang(shared_listener: Running, pieces:
         try:
             for piece in pieces:
                 hostile.send(piece)
-            hostile.socket.shutdown(socket.SHUT_WR)
+            end_speech(hostile.socket)
             while hostile.socket.recv(65_536):
                 pass
         except ConnectionError:

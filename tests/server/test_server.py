@@ -1,7 +1,6 @@
 """A whole server: what it needs to start, what it answers to whom, and how it keeps its messages."""
 
 import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -17,9 +16,8 @@ from penstock.listening.sockets import BadCertificate, CannotListen, allow_conne
 from penstock.runtime.interface import FolderTaken
 from penstock.settings import NotSecured, ServerSettings
 from penstock.store.embedded.shards import TooFewShards
+from tests.certificates import make_certificate
 from tests.server.serving import Client, Running, server
-
-OPENSSL = shutil.which("openssl")
 
 
 def on_any_port(folder: Path, **more: Any) -> ServerSettings:
@@ -133,6 +131,27 @@ def test_all_addresses_of_a_host_get_the_same_port() -> None:
         door.close()
 
 
+def test_a_port_that_is_free_at_one_address_only_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{host}", 0)) for host in (1, 2)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    others: list[socket.socket] = []
+
+    class Elsewhere(socket.socket):
+        """Whoever binds the first port finds it taken at the other address."""
+
+        def bind(self, address: Any) -> None:
+            super().bind(address)
+            if not others:
+                others.append(self)
+                others.append(socket.create_server(("127.0.0.2", self.getsockname()[1])))
+
+    monkeypatch.setattr(socket, "socket", Elsewhere)
+    doors = bind("here", 0)
+    assert len({door.getsockname()[1] for door in (*doors, others[1])}) == 2
+    for door in (*doors, others[1]):
+        door.close()
+
+
 def test_a_server_speaks_on_ipv6(tmp_path: Path) -> None:
     try:
         bind("::1", 0)[0].close()
@@ -198,16 +217,8 @@ def test_keys_come_and_go_while_the_server_runs(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    if OPENSSL is None:
-        pytest.skip("certificates are made by openssl")
-    folder = tmp_path_factory.mktemp("tls")
-    names = str(folder / "cert.pem"), str(folder / "key.pem")
-    ours = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    made = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    subprocess.run(
-        [OPENSSL, "req", "-x509", *made, *ours, "-out", names[0], "-keyout", names[1]], check=True, capture_output=True
-    )
-    return names
+    made = make_certificate(tmp_path_factory.mktemp("tls"))
+    return str(made.cert), str(made.key)
 
 
 def test_a_server_with_a_certificate_speaks_tls_and_nothing_older_than_1_2(
@@ -248,8 +259,7 @@ def test_a_certificate_that_cannot_be_used_is_an_error_that_says_why(
         ):
             pass
     locked = str(tmp_path / "locked.pem")
-    assert OPENSSL is not None
-    subprocess.run([OPENSSL, "pkey", "-in", key, "-aes128", "-passout", "pass:x", "-out", locked], check=True)
+    subprocess.run(["openssl", "pkey", "-in", key, "-aes128", "-passout", "pass:x", "-out", locked], check=True)
     with pytest.raises(BadCertificate, match="password"), server(on_any_port(tmp_path, tls_cert=cert, tls_key=locked)):
         pass
 

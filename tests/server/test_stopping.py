@@ -33,10 +33,15 @@ def test_long_polls_are_answered_at_once_with_nothing(tmp_path: Path) -> None:
         answer = client.answer()
         assert (answer.status, answer.json()["message"]) == (200, None)
         assert answer.headers["connection"] == "close"
-        assert time.monotonic() - begun < 0.5
+        # Long before the end of the time that it would have waited.
+        assert time.monotonic() - begun < 15
 
 
-def test_sends_on_open_connections_are_refused_and_new_connections_too(tmp_path: Path) -> None:
+def test_sends_on_open_connections_are_refused_and_new_connections_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both clients have said something before it is over, however slow the machine is; the second wish cuts it short.
+    monkeypatch.setattr("penstock.listening.listener.GRACE_S", 60)
     with server(in_memory(tmp_path)) as running, running.client() as client, running.client() as probe:
         client.ask("POST", "/api/queues", {"queue_name": "orders"})
         tell(running)
@@ -49,35 +54,34 @@ def test_sends_on_open_connections_are_refused_and_new_connections_too(tmp_path:
         assert (refused.status, refused.json()["code"]) == (503, "stopping")
         assert refused.headers["connection"] == "close"
         assert client.is_closed()
+        tell(running)
 
 
 def test_a_running_request_is_finished() -> None:
     with listener(application) as running, running.client() as client:
-        client.send(b"GET /sleep/0.3 HTTP/1.1\r\n\r\n")
+        client.send(b"GET /sleep/2 HTTP/1.1\r\n\r\n")
         answers: list[Answer] = []
         reading = threading.Thread(target=lambda: answers.append(client.answer()))
         reading.start()
         _wait_for_work(running)
-        drain(running, timeout_s=5)
+        drain(running, timeout_s=60)
         reading.join()
         assert (answers[0].status, answers[0].headers["connection"]) == (200, "close")
 
 
 def test_a_request_that_does_not_end_is_cut_off_when_time_is_up() -> None:
     with listener(application) as running, running.client() as client:
-        client.send(b"GET /sleep/60 HTTP/1.1\r\n\r\n")
+        client.send(b"GET /sleep/600 HTTP/1.1\r\n\r\n")
         _wait_for_work(running)
-        begun = time.monotonic()
         assert drain(running, timeout_s=0.3) == 1
-        assert time.monotonic() - begun < 2
         assert client.is_closed()
 
 
 def test_whoever_is_told_twice_hurries() -> None:
     with listener(application) as running, running.client() as client:
-        client.send(b"GET /sleep/60 HTTP/1.1\r\n\r\n")
+        client.send(b"GET /sleep/600 HTTP/1.1\r\n\r\n")
         _wait_for_work(running)
-        assert drain(running, timeout_s=60, hurry_after_s=0.3) == 1
+        assert drain(running, timeout_s=600, hurry_after_s=0.3) == 1
         assert client.is_closed()
 
 
@@ -97,4 +101,4 @@ def drain(running: Running, *, timeout_s: float, hurry_after_s: float | None = N
         return await running.listener.drain(timeout_s, hurry)
 
     assert running.loop is not None
-    return asyncio.run_coroutine_threadsafe(on_the_loop(), running.loop).result(10)
+    return asyncio.run_coroutine_threadsafe(on_the_loop(), running.loop).result(100)

@@ -45,7 +45,7 @@ def fifo(sqs: Any) -> str:
 def client_of(url: str, **more: Any) -> Any:
     """Return boto3's client for a server. It repeats nothing, so that a test sees every answer."""
     given = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": REGION} | more
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=30, parameter_validation=False)
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=60, read_timeout=90, parameter_validation=False)
     client = boto3.session.Session().client("sqs", endpoint_url=url, config=config, **given)
     client.meta.events.register("after-call.sqs", check_answer)
     return client

@@ -91,7 +91,6 @@ ACTIONS = (
         "ListMessageMoveTasks",
         "a_move_task_sends_dead_letters_back_where_they_came_from",
         ("A task is forgotten when the server restarts.", _RESTART),
-        ("`FailureReason` is a sentence.", "a_task_whose_destination_is_deleted_has_failed"),
     ),
     _row("ListQueueTags TagQueue UntagQueue", "tags_are_kept_changed_and_removed"),
     _row(
@@ -109,6 +108,10 @@ ACTIONS = (
         (
             "`OverLimit` at 120,000 in flight, for all who receive from a standard queue.",
             "a_standard_queue_hands_out_no_more_than_aws_would",
+        ),
+        (
+            "FIFO: a message that was given back waits while others of its group are in flight; AWS may not wait.",
+            "a_message_given_back_waits_for_those_after_it_in_its_group",
         ),
     ),
     _row(
@@ -132,7 +135,7 @@ ACTIONS = (
         "StartMessageMoveTask",
         "a_move_task_sends_dead_letters_back_where_they_came_from",
         (
-            "Messages that were sent straight to the dead-letter queue stay there.",
+            "Messages that were sent straight to the dead-letter queue stay there, and the task is `COMPLETED`.",
             "what_was_sent_straight_to_a_dead_letter_queue_stays_there",
         ),
     ),

@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
-from botocore.auth import SigV4Auth
+from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as TheirCredentials
 
@@ -35,8 +36,17 @@ def signed(url: str = "http://localhost/", *, note: str = "") -> Signed:
     return Signed("POST", path, query, [("host", "localhost"), *found], body)
 
 
+def presigned(url: str = "http://localhost/?Action=ListQueues", *, expires_s: int = 3_600) -> Signed:
+    """A URL that botocore has signed at this very moment."""
+    request = AWSRequest("GET", url)
+    SigV4QueryAuth(TheirCredentials(*OURS), "sqs", REGION, expires=expires_s).add_auth(request)
+    path, _, query = request.url.removeprefix("http://localhost").partition("?")
+    return Signed("GET", path, query, [("host", "localhost")], b"")
+
+
 def at_ms(request: Signed) -> int:
-    said = dict(request.headers)["x-amz-date"]
+    fields = dict(parse_qsl(request.query)) | {name.title(): value for name, value in request.headers}
+    said = fields["X-Amz-Date"]
     return int(datetime.strptime(said, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp() * 1_000)
 
 
@@ -74,6 +84,53 @@ def test_a_signature_is_good_for_a_quarter_of_an_hour_around_its_time() -> None:
     for now_ms in (at_ms(request) - quarter_ms - 1, at_ms(request) + quarter_ms + 1):
         with pytest.raises(Refused, match="Signature expired"):
             verify(request, OURS, region=REGION, now_ms=now_ms)
+
+
+def test_a_url_that_botocore_signed_is_good_for_as_long_as_it_says() -> None:
+    request = presigned(
+        "http://localhost/000000000000/a.fifo?Action=DeleteMessage&ReceiptHandle=a%2Bb%20c", expires_s=60
+    )
+    quarter_ms = 15 * 60 * 1_000
+    for now_ms in (at_ms(request) - quarter_ms, at_ms(request) + 60_000):
+        verify(request, OURS, region=REGION, now_ms=now_ms)
+    for now_ms in (at_ms(request) - quarter_ms - 1, at_ms(request) + 60_001):
+        with pytest.raises(Refused, match="Signature expired"):
+            verify(request, OURS, region=REGION, now_ms=now_ms)
+
+
+def test_a_signed_url_can_be_used_as_it_is_and_not_otherwise() -> None:
+    request = presigned()
+    for changed in (
+        request._replace(query=request.query.replace("ListQueues", "DeleteQueue")),
+        request._replace(query=f"{request.query}&QueueNamePrefix=a"),
+        request._replace(query=request.query.replace("X-Amz-Expires=3600", "X-Amz-Expires=9999")),
+        request._replace(method="POST"),
+        request._replace(body=b"Action=DeleteQueue"),
+        request._replace(headers=[*request.headers, ("x-amz-target", "AmazonSQS.DeleteQueue")]),
+    ):
+        with pytest.raises(Refused) as found:
+            verify(changed, OURS, region=REGION, now_ms=at_ms(request))
+        assert found.value.kind.code == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        ("X-Amz-Expires=3600", "X-Amz-Expires=604801"),
+        ("X-Amz-Expires=3600", "X-Amz-Expires=0"),
+        ("X-Amz-Expires=3600", "Other=1"),
+        ("AWS4-HMAC-SHA256", "AWS4-HMAC-MD5"),
+        ("X-Amz-SignedHeaders=host", "X-Amz-SignedHeaders="),
+        ("X-Amz-Date=", "X-Amz-Day="),
+    ],
+)
+def test_a_url_whose_signature_is_not_whole_is_told_so(part: str, instead: str) -> None:
+    request = presigned()
+    changed = request._replace(query=request.query.replace(part, instead))
+    assert changed != request
+    with pytest.raises(Refused) as found:
+        verify(changed, OURS, region=REGION, now_ms=at_ms(request))
+    assert found.value.kind.code == "IncompleteSignature"
 
 
 def test_a_signature_by_another_key_or_for_another_region_is_refused() -> None:

@@ -35,7 +35,7 @@ def test_what_sqs_sends_rest_receives_with_sensible_values(sqs: Any, running: Ru
     shown = {name: value for name, value in message["attributes"].items() if name != "penstock.sqs"}
     assert shown == {"color": "red", "count": 3, "ratio": "0.50", "raw": "AAE=", "penstock.priority": "HIGH"}
     # It was not changed by being looked at.
-    assert received(sqs, queue)[0]["MessageAttributes"] == attributes
+    assert received(sqs, queue, WaitTimeSeconds=20)[0]["MessageAttributes"] == attributes
 
 
 def test_what_rest_sends_sqs_receives(sqs: Any, running: Running) -> None:

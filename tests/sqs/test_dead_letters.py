@@ -1,8 +1,9 @@
 """Dead letters over SQS: when a message becomes one, what it tells, and how it goes back."""
 
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from typing import Any
+from uuid import UUID
 
 from tests.sqs.conftest import arn_of, attributes_of, bodies, made, name_of, received
 from tests.sqs.in_process import open_sqs
@@ -54,6 +55,7 @@ def test_the_sources_of_a_dead_letter_queue_are_listed_in_pages(sqs: Any) -> Non
     assert len(first["queueUrls"]) == 2
     rest = sqs.list_dead_letter_source_queues(QueueUrl=grave, MaxResults=2, NextToken=first["NextToken"])
     assert sorted(first["queueUrls"] + rest["queueUrls"]) == sorted(urls)
+    assert "NextToken" not in sqs.list_dead_letter_source_queues(QueueUrl=grave, MaxResults=3)
     assert sqs.list_dead_letter_source_queues(QueueUrl=urls[0])["queueUrls"] == []
 
 
@@ -78,6 +80,8 @@ def test_a_move_task_may_have_a_destination_a_rate_and_an_end(sqs: Any) -> None:
     other = made(sqs)
     task = {"SourceArn": arn_of(grave), "DestinationArn": arn_of(other), "MaxNumberOfMessagesPerSecond": 1}
     handle = sqs.start_message_move_task(**task)["TaskHandle"]
+    said = json.loads(b64decode(handle))
+    assert said == {"taskId": str(UUID(said["taskId"])), "sourceArn": arn_of(grave)}
     (running,) = sqs.list_message_move_tasks(SourceArn=arn_of(grave), MaxResults=10)["Results"]
     assert (running["Status"], running["TaskHandle"]) == ("RUNNING", handle)
     assert (running["DestinationArn"], running["MaxNumberOfMessagesPerSecond"]) == (arn_of(other), 1)
@@ -150,4 +154,23 @@ async def test_a_task_whose_destination_is_deleted_has_failed() -> None:
         await running.running
         (told,) = (await sqs("ListMessageMoveTasks", SourceArn=arn_of(grave)))["Results"]
         assert told["Status"] == "FAILED"
-        assert told["FailureReason"]
+        assert told["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"
+
+
+async def test_a_task_that_leaves_messages_without_a_queue_to_go_back_to_has_failed() -> None:
+    async with open_sqs() as sqs:
+        grave, kept = await sqs.make("grave"), {"VisibilityTimeout": "0"}
+        gone = await sqs.make("gone", RedrivePolicy=policy(grave, 1), **kept)
+        await sqs.make("orders", RedrivePolicy=policy(grave, 1), **kept)
+        await sqs("SendMessage", QueueUrl=gone, MessageBody="a")
+        while (await sqs.queues.store.counts("grave")).live < 1:
+            await sqs.receive(gone)
+        await sqs("DeleteQueue", QueueUrl=gone)
+        assert await sqs("ListMessageMoveTasks", SourceArn=arn_of(grave)) == {"Results": []}
+        await sqs("StartMessageMoveTask", SourceArn=arn_of(grave))
+        (task,) = sqs.queues.redrives.of("grave")
+        assert task.running is not None
+        await task.running
+        (told,) = (await sqs("ListMessageMoveTasks", SourceArn=arn_of(grave)))["Results"]
+        assert (told["Status"], told["ApproximateNumberOfMessagesMoved"]) == ("FAILED", 0)
+        assert told["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"

@@ -58,8 +58,9 @@ def test_what_was_sent_straight_to_a_dead_letter_queue_stays_there(sqs: Any) -> 
     url, grave = buried(sqs, "buried")
     sqs.send_message(QueueUrl=grave, MessageBody="straight")
     sqs.start_message_move_task(SourceArn=arn_of(grave))
-    while sqs.list_message_move_tasks(SourceArn=arn_of(grave))["Results"][0]["Status"] == "RUNNING":
+    while (status := sqs.list_message_move_tasks(SourceArn=arn_of(grave))["Results"][0]["Status"]) == "RUNNING":
         pass
+    assert status == "COMPLETED"
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "30"})
     assert bodies(received(sqs, url)) == ["buried"]
     assert bodies(received(sqs, grave)) == ["straight"]
@@ -87,6 +88,20 @@ def test_rules_tasks_and_attempts_are_forgotten_by_a_restart(tmp_path: Path) -> 
         assert not sqs.list_message_move_tasks(SourceArn=arn_of(grave)).get("Results")
         url = sqs.get_queue_url(QueueName="a.fifo")["QueueUrl"]
         assert received(sqs, url, **attempt) == []
+        sqs.close()
+
+
+def test_a_server_that_does_not_wait_makes_and_purges_a_queue_again_at_once() -> None:
+    with server(ServerSettings(port=0, store="memory:", sqs=True, sqs_waits=False)) as running:
+        sqs = client_of(running.url)
+        kind = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+        for _ in range(2):
+            url = sqs.create_queue(QueueName="orders.fifo", Attributes=kind)["QueueUrl"]
+            for _ in range(2):
+                sqs.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g")
+                assert bodies(received(sqs, url)) == ["a"]
+                sqs.purge_queue(QueueUrl=url)
+            sqs.delete_queue(QueueUrl=url)
         sqs.close()
 
 

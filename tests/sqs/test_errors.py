@@ -9,11 +9,28 @@ from botocore.exceptions import ClientError
 
 from tests.server.serving import Running
 from tests.sqs.conftest import arn_of, made, name_of, received
+from tests.sqs.in_process import open_sqs
 from tests.sqs.older import model
 
 OLD = "AWS.SimpleQueueService."
 # AWS's IAM is not ours, one error is deprecated, and one needs a full queue: `test_time.py` has it.
 ELSEWHERE = {"InvalidSecurity", "InvalidIdFormat", "RequestThrottled"}
+# One value for every parameter that some action requires, but for the queue.
+GIVEN: dict[str, Any] = {
+    "QueueName": "orders",
+    "Label": "a",
+    "AWSAccountIds": ["123456789012"],
+    "Actions": ["SendMessage"],
+    "Attributes": {"DelaySeconds": "1"},
+    "Tags": {"a": "b"},
+    "TagKeys": ["a"],
+    "MessageBody": "a",
+    "ReceiptHandle": "a",
+    "VisibilityTimeout": 1,
+    "Entries": [{"Id": "a", "MessageBody": "a"}],
+    "SourceArn": "a",
+    "TaskHandle": "a",
+}
 
 
 def entries(*ids: str, body: str = "a") -> list[dict[str, str]]:
@@ -47,7 +64,7 @@ def not_in_flight(sqs: Any, url: str) -> None:
 
 
 def cancelled_twice(sqs: Any, url: str) -> None:
-    policy = json.dumps({"deadLetterTargetArn": arn_of(url)})
+    policy = json.dumps({"deadLetterTargetArn": arn_of(url), "maxReceiveCount": 1})
     made(sqs, RedrivePolicy=policy)
     handle = sqs.start_message_move_task(SourceArn=arn_of(url))["TaskHandle"]
     while sqs.list_message_move_tasks(SourceArn=arn_of(url))["Results"][0]["Status"] == "RUNNING":
@@ -152,13 +169,20 @@ def test_no_error_of_the_model_is_left_out_of_these_tests() -> None:
     assert {case[0] for case in CASES} == {name for name in modelled - ELSEWHERE if not name.startswith("Kms")}
 
 
-def test_a_redrive_policy_without_a_count_lets_a_message_be_received_ten_times(sqs: Any, queue: str) -> None:
-    said = json.dumps({"deadLetterTargetArn": arn_of(made(sqs))})
-    sqs.set_queue_attributes(QueueUrl=queue, Attributes={"RedrivePolicy": said})
-    found = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["RedrivePolicy"])["Attributes"]["RedrivePolicy"]
-    assert json.loads(found)["maxReceiveCount"] == 10
+async def test_every_parameter_that_the_model_requires_is_asked_for() -> None:
+    found = model()
+    async with open_sqs() as sqs:
+        given = GIVEN | {"QueueUrl": await sqs.make()}
+        for action, operation in found["operations"].items():
+            required = found["shapes"][operation["input"]["shape"]].get("required", [])
+            for lacking in required:
+                asked = {name: given[name] for name in required if name != lacking}
+                code = "AWS.SimpleQueueService.EmptyBatchRequest" if lacking == "Entries" else "MissingParameter"
+                assert await sqs.refused(action, **asked) == code, (action, lacking)
 
 
 def test_a_queue_of_another_address_form_is_the_same_queue(sqs: Any, running: Running, queue: str) -> None:
     sqs.send_message(QueueUrl=f"{running.url}/queue/{name_of(queue)}", MessageBody="a")
     assert [each["Body"] for each in received(sqs, queue)] == ["a"]
+    sqs.send_message(QueueUrl=name_of(queue), MessageBody="b")
+    assert [each["Body"] for each in received(sqs, name_of(queue))] == ["b"]

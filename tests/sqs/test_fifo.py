@@ -55,6 +55,32 @@ def test_an_id_counts_in_all_groups_or_within_one(sqs: Any, fifo: str) -> None:
     assert received(sqs, by_group)[0]["Attributes"]["MessageDeduplicationId"] == hashlib.sha256(b"x").hexdigest()
 
 
+def test_a_purge_forgets_the_ids_of_what_it_removed(sqs: Any, fifo: str) -> None:
+    first = send(sqs, fifo, "a")
+    sqs.purge_queue(QueueUrl=fifo)
+    again = send(sqs, fifo, "a")
+    assert first["MessageId"] != again["MessageId"] == send(sqs, fifo, "a", "another")["MessageId"]
+    (found,) = received(sqs, fifo)
+    assert found["Attributes"]["MessageDeduplicationId"] == hashlib.sha256(b"a").hexdigest()
+
+
+def test_a_message_given_back_waits_for_those_after_it_in_its_group(sqs: Any, fifo: str) -> None:
+    for body in ("a1", "a2"):
+        send(sqs, fifo, body, "a")
+    first, second = received(sqs, fifo)
+    sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=first["ReceiptHandle"], VisibilityTimeout=0)
+    assert received(sqs, fifo) == []
+    sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=second["ReceiptHandle"], VisibilityTimeout=0)
+    assert bodies(received(sqs, fifo)) == ["a1", "a2"]
+
+
+def test_the_id_of_a_receive_has_letters_digits_and_punctuation(sqs: Any, fifo: str) -> None:
+    for said in ("§", "a b", "x" * 129):
+        found = refusal(sqs.receive_message, QueueUrl=fifo, ReceiveRequestAttemptId=said)
+        assert found[0] == "InvalidParameterValue"
+    assert received(sqs, fifo, ReceiveRequestAttemptId="a-b.c!") == []
+
+
 def test_what_a_fifo_queue_needs_is_asked_for(sqs: Any) -> None:
     fifo = made(sqs, suffix=".fifo", FifoQueue="true")
     found = refusal(sqs.send_message, QueueUrl=fifo, MessageBody="x", MessageDeduplicationId="1")

@@ -15,6 +15,7 @@ from penstock.api.sqs.actions import ACTIONS
 from penstock.api.sqs.errors import Refused
 from penstock.api.sqs.receipts import message_of_uuid, message_uuid, read_handle
 from penstock.api.sqs.shapes import Attributes, MessageAttributeValue
+from penstock.api.sqs.signature import Credentials, Signed, verify
 from tests.sqs.in_process import open_sqs
 
 
@@ -39,6 +40,15 @@ JSON = st.recursive(
     max_leaves=12,
 )
 PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=10).map(".".join)
+SIGNED_AT_MS = 1_767_225_600_000
+SIGNATURE = {
+    "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+    "X-Amz-Credential": "a/20260101/us-east-1/sqs/aws4_request",
+    "X-Amz-Date": "20260101T000000Z",
+    "X-Amz-Expires": "60",
+    "X-Amz-SignedHeaders": "host",
+    "X-Amz-Signature": "0" * 64,
+}
 XML_TEXT = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], include_characters="\t\n\r", exclude_characters="\ufffe\uffff"),
     min_size=1,
@@ -66,6 +76,15 @@ def test_any_fields_are_a_request_in_a_form_or_refused(action: str, fields: dict
     assert status_of(lambda: query_protocol.decode(query_protocol.read_form(raw), ACTIONS[action].request)) in {
         200,
         400,
+    }
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SIGNATURE)), st.text(max_size=40), max_size=6))
+def test_whatever_a_url_says_of_its_signature_it_is_refused_without_the_secret(said: dict[str, str]) -> None:
+    request = Signed("GET", "/", urlencode(SIGNATURE | said, errors="replace"), [("host", "localhost")], b"")
+    assert status_of(lambda: verify(request, Credentials("a", "b"), region="us-east-1", now_ms=SIGNED_AT_MS)) in {
+        400,
+        403,
     }
 
 

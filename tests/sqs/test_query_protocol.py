@@ -141,7 +141,16 @@ def test_the_path_of_a_queue_names_it_in_a_form(running: Running, queue: str, me
     answer = ElementTree.fromstring(found.body)
     assert [each.text for each in answer.findall("s:ReceiveMessageResult/s:Message/s:Body", NAMESPACE)] == ["by hand"]
     empty = ask(running, method, f"/queue/{name_of(queue)}", {"Action": "ReceiveMessage"})
-    assert b"<ReceiveMessageResult></ReceiveMessageResult>" in empty.body
+    assert b"<ReceiveMessageResult/>" in empty.body
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_list_or_a_map_of_one_may_be_without_its_number(running: Running, queue: str, method: str) -> None:
+    path = f"/{ACCOUNT}/{name_of(queue)}"
+    change = {"Action": "SetQueueAttributes", "Attribute.Name": "VisibilityTimeout", "Attribute.Value": "7"}
+    assert ask(running, method, path, change).status == 200
+    told = ask(running, method, path, {"Action": "GetQueueAttributes", "AttributeName": "VisibilityTimeout"})
+    assert b"<Attribute><Name>VisibilityTimeout</Name><Value>7</Value></Attribute>" in told.body
 
 
 def test_an_action_that_is_none_is_told_in_the_protocol_of_the_request(running: Running) -> None:

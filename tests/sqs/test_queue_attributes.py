@@ -91,9 +91,26 @@ def test_high_throughput_needs_ids_that_count_within_a_group(sqs: Any, fifo: str
     assert (found["DeduplicationScope"], found["FifoThroughputLimit"]) == ("messageGroup", "perMessageGroupId")
 
 
+def test_a_queue_with_a_key_tells_for_how_long_its_data_keys_are_used(sqs: Any, queue: str) -> None:
+    assert "KmsDataKeyReusePeriodSeconds" not in attributes_of(sqs, queue)
+    sqs.set_queue_attributes(QueueUrl=queue, Attributes={"KmsMasterKeyId": "alias/aws/sqs"})
+    assert attributes_of(sqs, queue)["KmsDataKeyReusePeriodSeconds"] == "300"
+
+
 def test_one_kind_of_encryption_is_named_at_a_time(sqs: Any, queue: str) -> None:
     both = {"KmsMasterKeyId": "key", "SqsManagedSseEnabled": "true"}
     assert refusal(sqs.set_queue_attributes, QueueUrl=queue, Attributes=both)[0] == "InvalidAttributeName"
+
+
+def test_naming_one_kind_of_encryption_ends_the_other(sqs: Any, queue: str) -> None:
+    for given, managed, key in (
+        ({"SqsManagedSseEnabled": "true"}, "true", None),
+        ({"KmsMasterKeyId": "key"}, "false", "key"),
+        ({"SqsManagedSseEnabled": "true"}, "true", None),
+    ):
+        sqs.set_queue_attributes(QueueUrl=queue, Attributes=given)
+        found = attributes_of(sqs, queue)
+        assert (found["SqsManagedSseEnabled"], found.get("KmsMasterKeyId")) == (managed, key)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +118,10 @@ def test_one_kind_of_encryption_is_named_at_a_time(sqs: Any, queue: str) -> None
     [
         ("nonsense", "Redrive policy is not a valid JSON map."),
         ({"maxReceiveCount": 1}, "Redrive policy does not contain mandatory attribute: deadLetterTargetArn."),
+        (
+            {"deadLetterTargetArn": "dummy", "MaxReceiveCount": 1},
+            "Redrive policy does not contain mandatory attribute: maxReceiveCount.",
+        ),
         ({"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}, "Invalid value for deadLetterTargetArn."),
         (
             {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:nobody", "maxReceiveCount": 1},
@@ -181,6 +202,16 @@ def test_permissions_become_statements_of_the_policy(sqs: Any, queue: str) -> No
     assert "Policy" not in attributes_of(sqs, queue)
 
 
+def test_a_permission_is_added_to_a_policy_of_one_statement(sqs: Any, queue: str) -> None:
+    one = {"Sid": "one", "Effect": "Allow", "Principal": "*", "Action": "SQS:*"}
+    said = json.dumps({"Version": "2012-10-17", "Statement": one})
+    sqs.set_queue_attributes(QueueUrl=queue, Attributes={"Policy": said})
+    sqs.add_permission(QueueUrl=queue, Label="two", AWSAccountIds=["123456789012"], Actions=["SendMessage"])
+    policy = json.loads(attributes_of(sqs, queue)["Policy"])
+    assert policy["Statement"][0] == one
+    assert [each["Sid"] for each in policy["Statement"]] == ["one", "two"]
+
+
 def test_a_permission_that_cannot_be_given_is_refused(sqs: Any, queue: str) -> None:
     add = {"QueueUrl": queue, "Label": "a", "AWSAccountIds": ["123456789012"], "Actions": ["SendMessage"]}
     for change, code in (
@@ -192,3 +223,9 @@ def test_a_permission_that_cannot_be_given_is_refused(sqs: Any, queue: str) -> N
         ({"Actions": ["SendMessage"] * 8}, "OverLimit"),
     ):
         assert refusal(sqs.add_permission, **(add | change))[0] == code
+    for action, reason in (
+        ("RemovePermission", "Only the queue owner is allowed to invoke this action."),
+        ("Fly", "There is no such action."),
+    ):
+        told = refusal(sqs.add_permission, **(add | {"Actions": [action]}))[1]
+        assert told == f"Value SQS:{action} for parameter ActionName is invalid. Reason: {reason}"

@@ -89,6 +89,8 @@ def test_queues_are_listed_by_prefix_and_in_pages(sqs: Any) -> None:
         QueueNamePrefix="listed-", PaginationConfig={"PageSize": 2, "StartingToken": first["NextToken"]}
     )
     assert [url for page in pages for url in page.get("QueueUrls", [])] == urls[2:]
+    whole = sqs.list_queues(QueueNamePrefix="listed-", MaxResults=5)
+    assert (whole["QueueUrls"], whole.get("NextToken")) == (urls, None)
     assert "QueueUrls" not in sqs.list_queues(QueueNamePrefix="nobody-")
     assert refusal(sqs.list_queues, MaxResults=1_001)[0] == "InvalidParameterValue"
     assert refusal(sqs.list_queues, NextToken="?")[0] == "InvalidParameterValue"

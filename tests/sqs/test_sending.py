@@ -3,9 +3,11 @@
 import hashlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.sqs.conftest import attributes_of, bodies, made, received
+from tests.sqs.in_process import open_sqs
 from tests.sqs.test_queues import refusal
 
 TRACE = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-5759e988-bd862e3fe1be46a994272793"}}
@@ -48,6 +50,24 @@ def test_message_attributes_of_every_type_come_back_exactly(sqs: Any, queue: str
     assert len(sent["MD5OfMessageSystemAttributes"]) == 32
 
 
+async def test_the_trace_of_a_request_is_that_of_its_messages_unless_they_have_their_own() -> None:
+    async with open_sqs() as sqs:
+        url = await sqs.make()
+        own = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-own"}}
+        entries = [
+            {"Id": "a", "MessageBody": "a"},
+            {"Id": "b", "MessageBody": "b", "MessageSystemAttributes": own},
+        ]
+        headers = {"x-amz-target": "AmazonSQS.SendMessageBatch"}
+        for trace in ("Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1", "x" * 513, "größe"):
+            said = msgspec.json.encode({"QueueUrl": url, "Entries": entries})
+            sent = await sqs.raw("POST", "/", said, headers=headers | {"x-amzn-trace-id": trace})
+            # No digest: it is of what the client has sent.
+            assert "MD5OfMessageSystemAttributes" not in msgspec.json.decode(sent.body)["Successful"][0]
+        told = [each["Attributes"].get("AWSTraceHeader") for each in await sqs.receive(url)]
+        assert told == ["Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1", *["Root=1-own", None] * 2, "Root=1-own"]
+
+
 def test_only_the_message_attributes_that_are_asked_for_are_told(sqs: Any) -> None:
     queue = made(sqs, VisibilityTimeout="0")
     given = {"Hello": text("There"), "General": text("Kenobi"), "Help.Me": text("Me")}
@@ -58,6 +78,7 @@ def test_only_the_message_attributes_that_are_asked_for_are_told(sqs: Any) -> No
         ([], set(), None),
         (["All"], {"Hello", "General", "Help.Me"}, "4c360f3fdafd970e05fae2f149d997f5"),
         ([".*"], {"Hello", "General", "Help.Me"}, "4c360f3fdafd970e05fae2f149d997f5"),
+        (["*"], {"Hello", "General", "Help.Me"}, "4c360f3fdafd970e05fae2f149d997f5"),
         (["Hello", "General"], {"Hello", "General"}, "fca026605781cb4126a1e9044df24232"),
         (["Hello", "Nobody"], {"Hello"}, "a311262e065454b75da111d535b8dacd"),
         (["Hel.*"], {"Hello", "Help.Me"}, "83fee93c1bcd8b9a5a923ffacdc636c7"),

@@ -57,7 +57,7 @@ def test_dead_letters_go_to_another_shard_and_a_move_task_brings_them_back(shard
     for url in urls:
         ids[url] = sharded.send_message(QueueUrl=url, MessageBody=name_of(url), MessageGroupId="g")["MessageId"]
         assert bodies(received(sharded, url, WaitTimeSeconds=5)) == [name_of(url)]
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while attributes_of(sharded, grave)["ApproximateNumberOfMessages"] != str(len(urls)):
         assert all(received(sharded, url) == [] for url in urls)
         assert time.monotonic() < until
@@ -66,6 +66,6 @@ def test_dead_letters_go_to_another_shard_and_a_move_task_brings_them_back(shard
         sharded.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "60"})
     sharded.start_message_move_task(SourceArn=arn_of(grave))
     for url in urls:
-        (back,) = received(sharded, url, WaitTimeSeconds=10)
+        (back,) = received(sharded, url, WaitTimeSeconds=20)
         assert (back["Body"], back["MessageId"]) == (name_of(url), ids[url])
         assert back["Attributes"]["MessageGroupId"] == "g"

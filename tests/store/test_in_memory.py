@@ -27,7 +27,7 @@ async def test_two_hundred_megabytes_of_traffic_leave_little_behind() -> None:
         tomorrow_ms = runtime.clock.now_ms() + DAY_MS
         kept = await store.send("orders", Drafts(bodies=[b"kept"], visible_at_ms=[tomorrow_ms]))
         largest = await _traffic(store, disk)
-        for _ in range(500):
+        for _ in range(3_000):
             if disk.size_bytes < SMALL_BYTES:
                 break
             # What is dead goes in the store's own time.

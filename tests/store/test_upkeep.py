@@ -428,7 +428,7 @@ async def test_a_real_child_keeps_a_real_journal_short(tmp_path: Path) -> None:
             await store.create("churn", queue)
             drafts = Drafts(bodies=[b"a", b"b"], groups=[b"red", b""], attributes=[b"", b"blue"])
             ids = await store.send("orders", drafts)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while notes.count("log.segment_dropped") < 5:
                     await store.send("churn", Drafts(bodies=[bytes(500)] * 20))
                     delivery = await store.lease("churn", want=20)

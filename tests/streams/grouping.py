@@ -54,6 +54,7 @@ class Consumer:
         self.member_id = ""
         self.generation = -1
         self.session_timeout_ms = 10_000
+        self.protocol_type = "consumer"
 
     async def join(self, *protocols: str) -> Joined:
         try:
@@ -70,7 +71,7 @@ class Consumer:
             client_host="127.0.0.1",
             session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=30_000,
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocols=tuple((name, subscription("events")) for name in protocols or ("range",)),
         )
         joined = await self.groups.join(self.group, request)

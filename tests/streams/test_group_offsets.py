@@ -14,6 +14,7 @@ from penstock.broker.groups import (
     GroupNotFound,
     IllegalGeneration,
     Lag,
+    Leaver,
     MetadataTooLarge,
     PartitionUnknown,
     TooManyOffsets,
@@ -179,8 +180,21 @@ async def test_offsets_are_forgotten_one_by_one_unless_members_read_the_topic(ma
         rows = [Commit("events", 0, 5), Commit("other", 0, 5)]
         await groups.commit("readers", rows, member_id=ann.member_id, generation=1)
         refusals = await groups.forget_offsets("readers", [("events", 0), ("other", 0), ("other", 7)])
-        assert [type(refusal) for refusal in refusals] == [TopicSubscribed, type(None), type(None)]
+        assert [type(refusal) for refusal in refusals] == [TopicSubscribed, type(None), PartitionUnknown]
         assert [each.topic for each in await groups.committed("readers", None)] == ["events"]
+
+
+async def test_offsets_of_members_that_are_no_consumers_stay_as_long_as_they_do(machine: Machine) -> None:
+    async with groups_on(machine) as groups:
+        worker = Consumer(groups, "worker")
+        worker.protocol_type = "connect"
+        await worker.enter()
+        await groups.commit("readers", [Commit("events", 0, 5)], member_id=worker.member_id, generation=1)
+        with pytest.raises(GroupNotEmpty):
+            await groups.forget_offsets("readers", [("events", 0)])
+        await groups.leave("readers", [Leaver(worker.member_id)])
+        assert await groups.forget_offsets("readers", [("events", 0)]) == [None]
+        assert await groups.committed("readers", None) == []
 
 
 async def test_the_offsets_of_a_deleted_topic_are_forgotten(machine: Machine) -> None:

@@ -6,6 +6,9 @@ import pytest
 
 from penstock.broker.topics import Topics
 from penstock.log.interface import OffsetOutOfRange
+from penstock.log.repair import repair
+from penstock.log.segment import segment_name
+from penstock.log.survey import survey
 from penstock.streams.settings import TopicSettings
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Machine
@@ -82,6 +85,20 @@ async def test_what_was_trimmed_is_not_read_although_its_segment_is_there(machin
     async with running(machine) as topics:
         assert topics.earliest("events", 0) == 4
         assert (await topics.produce("events", 0, values(b"next"))).start_offset == 4
+
+
+async def test_a_repair_that_cuts_below_what_was_trimmed_hides_nothing_that_comes_after(machine: Machine) -> None:
+    folder = f"{FOLDER}/partitions/1-0"
+    async with running(machine) as topics:
+        await three_batches(topics)
+        assert await topics.trim("events", 0, 8) == 8
+    machine.disk.flip_bit(f"{folder}/{segment_name(0)}", 8 * 100)
+    repair(machine.disk, survey(machine.disk, folder), "cut")
+    async with running(machine) as topics:
+        assert (topics.earliest("events", 0), topics.latest("events", 0)) == (0, 0)
+        await topics.produce("events", 0, values(b"new"))
+    async with running(machine) as topics:
+        assert await bodies(topics) == [b"new"]
 
 
 async def test_trimming_everything_frees_the_disk_and_offsets_go_on(machine: Machine) -> None:

@@ -10,6 +10,7 @@ from penstock.streams.producers import (
     OutOfOrderSequence,
     ProducerFenced,
     Producers,
+    ProducerUnknown,
     SnapshotDamaged,
 )
 from penstock.streams.remembering import NAME
@@ -196,3 +197,20 @@ def test_a_snapshot_says_the_same_as_what_it_was_made_of() -> None:
     for bad in (b"", data[:-1], data + b"x", b"\0" + data[1:]):
         with pytest.raises(SnapshotDamaged):
             Producers.from_bytes(bad)
+
+
+def test_a_repeated_first_batch_is_refused_only_if_its_producer_may_have_had_to_go() -> None:
+    known = Producers()
+    first, later = read_header(sent(0)), read_header(sent(3))
+    known.check_known(first, is_repeat=True)
+    with pytest.raises(ProducerUnknown, match=r"producer 7 is not known.*begins with sequence 3"):
+        known.check_known(later, is_repeat=False)
+
+    known.add(first, 0, appended_at_ms=-1, now_ms=EPOCH_MS)
+    known.check_known(later, is_repeat=True)
+    for number in range(PRODUCERS_MAX):
+        known.add(first._replace(producer_id=100 + number), 1 + number, appended_at_ms=-1, now_ms=EPOCH_MS)
+
+    known.check_known(first, is_repeat=False)
+    with pytest.raises(ProducerUnknown):
+        known.check_known(first, is_repeat=True)

@@ -147,6 +147,49 @@ async def test_records_have_the_time_of_their_arrival_where_the_topic_says_so(ma
         assert bytes(sent) == batch((b"k", b"v"), (b"k", b"w"), at_ms=[1_000, 2_000], codec="lz4")
 
 
+@pytest.mark.parametrize("wanted", CODECS)
+async def test_records_are_packed_as_the_topic_wants_them(wanted: str, machine: Machine) -> None:
+    records = [(b"key %d" % number, b"value " * 40) for number in range(20)]
+    async with running(machine) as topics:
+        await topics.create("events", replace(TINY, codec=CODECS[wanted]))
+        for sequence, codec in enumerate(CODECS):
+            await topics.produce("events", 0, batch(*records, codec=codec, sender=Sender(), sequence=20 * sequence))
+        again = batch(*records, codec="gzip", sender=Sender(), sequence=20)
+        assert (await topics.produce("events", 0, again)).base_offset == 20
+        stored = await topics.find("events").partitions[0].read(0, bytes_max=1 << 20)
+        assert {read_header(each).attributes for each in stored} == {CODECS[wanted]}
+        assert [(each.key, each.value) for each in await read_all(topics)] == records * len(CODECS)
+
+
+async def test_what_is_too_large_only_when_it_is_packed_anew_is_refused(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", replace(TINY, codec=0, message_bytes_max=500))
+        with pytest.raises(MessageTooLarge):
+            await topics.produce("events", 0, values(bytes(1_000), codec="gzip"))
+        assert (await topics.produce("events", 0, values(b"small", codec="gzip"))).base_offset == 0
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+async def test_a_batch_that_does_not_say_its_latest_time_is_given_it(codec: str, machine: Machine) -> None:
+    silent = changed(values(b"a", b"b", b"c", at_ms=[5_000, 9_000, 7_000], codec=codec), ">q", 35, -1)
+    async with running(machine) as topics:
+        await topics.create("events", TINY)
+        await topics.produce("events", 0, silent)
+        assert [each.at_ms for each in await read_all(topics)] == [5_000, 9_000, 7_000]
+        assert await topics.max_timestamp("events", 0) == (1, 9_000)
+        ahead = changed(values(b"a", at_ms=EPOCH_MS + 2 * HOUR_MS, codec=codec), ">q", 35, -1)
+        with pytest.raises(BadTimestamp):
+            await topics.produce("events", 0, ahead)
+
+
+def test_a_latest_time_beyond_all_numbers_is_refused() -> None:
+    timeless = replace(PLAIN, ahead_ms_max=None)
+    apart = changed(values(b"a", b"b", at_ms=[0, 2**62]), ">q", 35, -1)
+    assert check_batch(apart, timeless, EPOCH_MS).record_count == 2
+    with pytest.raises(BadTimestamp):
+        check_batch(changed(apart, ">q", 27, 2**63 - 1), timeless, EPOCH_MS)
+
+
 # What is refused.
 
 

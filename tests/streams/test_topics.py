@@ -59,7 +59,7 @@ async def test_two_topics_cannot_have_names_that_metrics_cannot_tell_apart(machi
         await topics.create("my.events", TINY)
         with pytest.raises(TopicExists):
             await topics.create("my.events", TINY)
-        with pytest.raises(TopicExists):
+        with pytest.raises(BadTopicName):
             topics.check_create("my_events")
         topics.check_create("myevents")
 
@@ -161,7 +161,7 @@ async def test_changed_settings_are_there_after_a_restart_and_count_at_once(mach
         {"message_bytes_max": 17 * 1024 * 1024},
         {"retention_ms": -1},
         {"unpacked_bytes_max": 1 << 40},
-        {"is_deleted": False},
+        {"codec": 5},
     ],
     ids=str,
 )
@@ -169,6 +169,14 @@ def test_settings_out_of_bounds_are_refused_and_named(wrong: dict[str, int]) -> 
     with pytest.raises(BadTopicSettings) as refused:
         TopicSettings(**wrong)  # type: ignore[arg-type]
     assert refused.value.field == next(iter(wrong))
+
+
+async def test_what_means_nothing_here_is_remembered_as_it_was_said(machine: Machine) -> None:
+    said = replace(TINY, remarks=(("flush.ms", "7"), ("preallocate", "true")), codec=3)
+    async with running(machine) as topics:
+        await topics.create("events", said)
+    async with running(machine) as topics:
+        assert topics.find("events").settings == said
 
 
 async def test_a_folder_belongs_to_one_process_at_a_time(machine: Machine) -> None:

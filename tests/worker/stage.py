@@ -10,7 +10,7 @@ from penstock.client import Client
 from penstock.client.queue import Queue
 from penstock.client.worker import ConsumerStats, Worker
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Stage:

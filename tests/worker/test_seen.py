@@ -130,7 +130,7 @@ asyncio.run(race())
 def test_two_processes_on_one_file_never_both_begin_a_message(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RACER, str(tmp_path / "seen.db")]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    won = [[int(number) for number in racer.communicate(timeout=60)[0].split()] for racer in racers]
+    won = [[int(number) for number in racer.communicate(timeout=120)[0].split()] for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0]
     assert sorted(won[0] + won[1]) == list(range(300))
 
@@ -199,7 +199,7 @@ async def test_a_memory_that_cannot_be_asked_fails_the_message(tmp_path: Path) -
 
 
 async def test_a_claim_lasts_as_long_as_the_work_does(tmp_path: Path) -> None:
-    async with staged(visibility_timeout=1.2) as stage:
+    async with staged(visibility_timeout=3) as stage:
         message_id = await stage.queue.send("order")
         seen = SqliteSeen(tmp_path / "seen.db")
         standings: list[Standing] = []
@@ -207,8 +207,8 @@ async def test_a_claim_lasts_as_long_as_the_work_does(tmp_path: Path) -> None:
         @stage.worker.handler("orders", seen=seen)
         async def work(message: Message) -> None:
             for _ in range(5):
-                await asyncio.sleep(0.5)
-                standings.append(await seen.begin(f"orders/{message_id}", 1.2))
+                await asyncio.sleep(0.9)
+                standings.append(await seen.begin(f"orders/{message_id}", 3))
 
         await stage.worker.run(until_idle=True)
         assert standings == [TAKEN] * 5

@@ -15,13 +15,16 @@ pytestmark = pytest.mark.real_time
 async def test_work_that_runs_may_end_before_the_worker_stops() -> None:
     async with staged() as stage:
         await stage.queue.send_many([b"x"] * 20)
+        go_on = asyncio.Event()
 
         @stage.worker.handler("orders", concurrency=5)
         async def work(message: Message) -> None:
-            await asyncio.sleep(0.2)
+            await go_on.wait()
 
         async with stage.running():
             await eventually(lambda: stage.stats().running == 5)
+            # It is told to stop first, when this block ends.
+            asyncio.get_running_loop().call_later(0.2, go_on.set)
         assert (stage.stats().done, await stage.count()) == (5, 15)
 
 
@@ -89,7 +92,7 @@ async def test_a_second_wish_to_stop_does_not_wait_for_work() -> None:
             worker.stop()
             await asyncio.sleep(60)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await worker.run()
         assert await stage.bodies() == ["order"]
 
@@ -103,9 +106,9 @@ async def test_a_thread_that_never_ends_does_not_keep_the_worker_from_stopping()
         @worker.handler("orders")
         def work(message: Message) -> None:
             worker.stop()
-            go_on.wait(30)
+            go_on.wait(60)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await worker.run()
         assert await stage.bodies() == ["order"]
         go_on.set()
@@ -124,7 +127,7 @@ async def test_a_cancelled_worker_gives_back_what_it_has_in_hand() -> None:
         run = asyncio.ensure_future(stage.worker.run())  # noqa: TID251 - to be cancelled, and awaited below.
         await began.wait()
         run.cancel()
-        await asyncio.wait([run], timeout=10)
+        await asyncio.wait([run], timeout=50)
         assert run.cancelled()
         assert await stage.bodies() == ["order"]
 

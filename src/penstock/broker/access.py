@@ -22,14 +22,13 @@ from hashlib import pbkdf2_hmac, sha256
 from typing import Self
 
 from penstock.core.names import is_dead_letters
+from penstock.core.patterns import BadPattern, check_pattern, fits
 
 KEYS_MAX = 10_000
 GRANTS_MAX = 100
 KEY_NAME_CHARACTERS_MAX = 100
-PATTERN_CHARACTERS_MAX = 100
 
 _BEARER = re.compile(r"(?i:bearer) +pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43}) *", re.ASCII)
-_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+", re.ASCII)
 
 
 class Role(IntEnum):
@@ -68,28 +67,13 @@ class Grant:
     pattern: str
 
     def __post_init__(self) -> None:
-        if len(self.pattern) > PATTERN_CHARACTERS_MAX or not _PATTERN.fullmatch(self.pattern):
-            allowed = f"1 to {PATTERN_CHARACTERS_MAX} of A-Z a-z 0-9 _ - . and *"
-            raise BadGrant(f"{self.pattern!r} is no pattern for names of queues; it has {allowed}")
+        try:
+            check_pattern(self.pattern)
+        except BadPattern as error:
+            raise BadGrant(str(error)) from None
 
     def covers(self, queue: str) -> bool:
-        """Whether the pattern fits. It takes time in proportion to the lengths, whatever the pattern."""
-        if self.pattern == "*":
-            return True
-        first, *parts = self.pattern.split("*")
-        if not parts:
-            return queue == first
-        *parts, last = parts
-        end = len(queue) - len(last)
-        if not (queue.startswith(first) and queue.endswith(last) and end >= len(first)):
-            return False
-        place = len(first)
-        for part in parts:
-            place = queue.find(part, place, end)
-            if place < 0:
-                return False
-            place += len(part)
-        return True
+        return fits(self.pattern, queue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from penstock.core.group_calls import (
     TopicSubscribed,
     UnknownMember,
 )
-from penstock.core.group_members import assigned_partitions
+from penstock.core.group_members import CONSUMER, assigned_partitions
 from penstock.core.limits import OFFSET_METADATA_BYTES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
@@ -233,11 +233,18 @@ class Groups:
         await self._coordinator.delete(group)
 
     async def forget_offsets(self, group: str, rows: Sequence[tuple[str, int]]) -> list[GroupRefusal | None]:
-        """Forget offsets of topics that no member reads; one answer for each row. Raises `GroupNotFound`."""
+        """Forget offsets of topics that no member reads; one answer for each row.
+
+        Raises `GroupNotFound`, and `GroupNotEmpty` if it cannot be known what the members read.
+        """
         found = self._coordinator.find(group)
+        if found.roster.members and found.protocol_type != CONSUMER:
+            raise GroupNotEmpty(f"the group {group!r} has members that are no consumers")
         read = {topic for topic in {topic for topic, _ in rows} if found.reads(topic)}
-        await self._coordinator.forget_offsets(group, [row for row in rows if row[0] not in read])
-        return [TopicSubscribed(f"members read {topic!r}") if topic in read else None for topic, _ in rows]
+        refusals = [self._no_offset(topic, partition, read) for topic, partition in rows]
+        kept = [row for row, refusal in zip(rows, refusals, strict=True) if refusal is None]
+        await self._coordinator.forget_offsets(group, kept)
+        return refusals
 
     async def forget_topic(self, topic: str) -> None:
         """Forget what all groups have committed for a topic that is gone."""
@@ -267,6 +274,12 @@ class Groups:
                     break
                 lags.append(_lag((topic, partition), kept.get((topic, partition)), *ends))
         return lags
+
+    def _no_offset(self, topic: str, partition: int, read: Collection[str]) -> GroupRefusal | None:
+        """Say why there is no offset to be forgotten; None if there may be one."""
+        if self._partitions.ends(topic, partition) is None:
+            return PartitionUnknown(f"there is no partition {partition} of a topic {topic!r}")
+        return TopicSubscribed(f"members read {topic!r}") if topic in read else None
 
     def _refusal(self, commit: Commit) -> GroupRefusal | None:
         if len(commit.metadata.encode()) > OFFSET_METADATA_BYTES_MAX:

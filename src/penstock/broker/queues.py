@@ -56,10 +56,17 @@ class MessageNotFound(Exception):
 
 
 class Queues:
-    def __init__(self, store: QueueStore, runtime: Runtime, *, waiting_max: int = WAITING_MAX) -> None:
+    def __init__(
+        self,
+        store: QueueStore,
+        runtime: Runtime,
+        *,
+        waiting_max: int = WAITING_MAX,
+        redrives: Redrives | None = None,
+    ) -> None:
         self.store = store
         self.waiting = Waiting(store, most=waiting_max)
-        self.redrives = Redrives(store, runtime)
+        self.redrives = redrives or Redrives(store, runtime)
         self.gathering = Gathering(store)
         self.totals: dict[str, Totals] = {}
         self._runtime = runtime
@@ -195,16 +202,23 @@ class Queues:
 
 @asynccontextmanager
 async def open_queues(
-    store: QueueStore, runtime: Runtime, *, waiting_max: int = WAITING_MAX, is_tidied: bool = False
+    store: QueueStore,
+    runtime: Runtime,
+    *,
+    waiting_max: int = WAITING_MAX,
+    is_tidied: bool = False,
+    redrives: Redrives | None = None,
 ) -> AsyncIterator[Queues]:
     """Join a store that is open: what is due is done every second, and redrives run, until this ends.
 
-    A store that several processes share ``is_tidied`` by one of them, and not by each of them.
+    A store that several processes share ``is_tidied`` by one of them, and not by each of them;
+    ``redrives`` says where they are kept, if not in memory.
     """
-    queues = Queues(store, runtime, waiting_max=waiting_max)
+    queues = Queues(store, runtime, waiting_max=waiting_max, redrives=redrives)
     async with asyncio.TaskGroup() as tasks:
         tidying = None if is_tidied else tasks.create_task(queues._tidy())
-        queues.redrives.tasks = queues.gathering.tasks = tasks
+        queues.gathering.tasks = tasks
+        queues.redrives.start(tasks)
         try:
             yield queues
         finally:

@@ -13,7 +13,6 @@ from penstock.streams.packing import unpack
 _NONE = b"\x01"
 # Bit 3 of the attributes: all records have the time of their arrival.
 _APPEND_TIME = 0x08
-_SEED, _FACTOR, _WORD = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +53,6 @@ def records_of(batch: memoryview, *, unpacked_bytes_max: int) -> Iterator[PlainR
         at_ms = found.max_timestamp_ms if is_stamped else found.base_timestamp_ms + delta_ms
         yield PlainRecord(_copied(key), _copied(value), _read_headers(view, at), found.base_offset + delta, at_ms)
         position = end
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """Return where records with a key go: murmur2, as the clients of Java and Python do it.
-
-    >>> [partition_of(key, 100) for key in (b"", b"a", b"ab", b"abc", b"abcd")]
-    [81, 24, 34, 7, 0]
-    """
-    return (_murmur2(key) & 0x7FFFFFFF) % partitions
-
-
-def _murmur2(data: bytes) -> int:
-    length = len(data)
-    found = (_SEED ^ length) & _WORD
-    whole = length & ~3
-    for place in range(0, whole, 4):
-        word = int.from_bytes(data[place : place + 4], "little") * _FACTOR & _WORD
-        word = (word ^ word >> 24) * _FACTOR & _WORD
-        found = found * _FACTOR & _WORD ^ word
-    if length > whole:
-        found = (found ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _WORD
-    found = (found ^ found >> 13) * _FACTOR & _WORD
-    return found ^ found >> 15
 
 
 def _field(value: bytes | None) -> bytes:

@@ -2,40 +2,56 @@
 
     begin ──▶ RUNNING ──▶ DONE        nothing is left that fits
                  │   └──▶ FAILED      the store refused; what has gone is gone
-                 └──stop─▶ STOPPED    by an operator, or because the server stops
+                 └──stop─▶ STOPPED    by an operator, or because the server stops and keeps it in memory
 
 Laws of this file
 -----------------
 1. Each step is one call of the store with few messages, so others are not held up.
 2. A step that has begun is finished and counted, also when the task is stopped.
-3. A task lives in this process: a restart ends it, half way perhaps, and it can be
-   begun again, because what has gone back is no dead letter any more.
-4. A dry run moves nothing and looks at a limited number of messages; `remaining` says
+3. A task that is kept nowhere else lives in this process: a restart ends it, half way
+   perhaps, and it can be begun again, because what has gone back is no dead letter any more.
+4. One that is kept by the store is run by one server at a time, which notes each step. If it
+   stops or is lost another one goes on. Who was not heard for long asks, before the next step,
+   whether the task is still its own. A server that is killed between a step and its note
+   leaves that step uncounted.
+5. A note that the store does not take is tried again, as a step is.
+6. A dry run is kept nowhere else. It moves nothing and looks at a limited number of messages; `remaining` says
    how many it would leave, those it did not look at among them.
 """
 
 import asyncio
+import json
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 from penstock.broker.selecting import Selection, select
 from penstock.core.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.store.interface import QueueNotFound, QueueStore, Redrive, StoreUnreachable
+from penstock.store.kept_redrives import LOST_MS, KeptRedrive, KeptRedrives
+from penstock.store.refusals import StoreForbids
 
 SAMPLE_MAX = 20
 UNBOUNDED = 2**62
 DRY_RUN_MAX = 10_000
+# How often those that are kept by the store are looked after.
+BEAT_S = 1.0
+# How long it is waited until one has stopped that runs elsewhere, and how often it is looked at.
+STOP_S_MAX = 10.0
+_LOOK_S = 0.1
 _BUSY_S = 0.1
+_TROUBLE = (StoreUnreachable, StoreForbids)
 _EVERYTHING = Selection()
 
 
 class TaskNotFound(Exception):
-    """There is no redrive of this id; they are forgotten when the server stops."""
+    """There is no redrive of this id; those in memory are forgotten when the server stops."""
 
 
 class TooManyRedrives(Exception):
@@ -80,6 +96,12 @@ class Task:
     remaining: int | None = None
     ended_at_ms: int | None = None
     error: str | None = None
+    cause: Exception | None = None
+    is_kept: bool = False
+    # Another server goes on with it, now or later.
+    is_left: bool = False
+    # When the store last heard that it is run here.
+    heard_at_ms: int = 0
     told_to_stop: asyncio.Event = field(default_factory=asyncio.Event)
     running: "asyncio.Task[None] | None" = None
 
@@ -89,54 +111,129 @@ class Task:
 
 
 class Redrives:
-    def __init__(self, store: QueueStore, runtime: Runtime) -> None:
+    """Those that run here, and with ``kept`` those of all servers; who ``takes_over`` goes on with what others left."""
+
+    def __init__(
+        self, store: QueueStore, runtime: Runtime, *, kept: KeptRedrives | None = None, takes_over: bool = False
+    ) -> None:
         self._store = store
         self._runtime = runtime
+        self._kept = kept
+        self._takes_over = takes_over
+        # By this number the store knows who runs a task.
+        self._runner = 0 if kept is None else runtime.dice.token()
+        self._has_held = False
+        self._stopping = asyncio.Event()
         self._known: OrderedDict[str, Task] = OrderedDict()
         # Whoever runs the broker owns the tasks.
-        self.tasks: asyncio.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        if self._kept is not None:
+            tasks.create_task(self._hold(self._kept))
 
     async def begin(self, dead_letters: str, order: Order) -> Task:
         """Begin a redrive; a dry run is over on return. Raises `TooManyRedrives` and `QueueNotFound`."""
         await self._store.describe(dead_letters)
         if order.into is not None:
             await self._store.describe(order.into)
-        running = [task for task in self._known.values() if task.state is State.RUNNING]
-        if len(running) >= REDRIVES_MAX:
+        if len(self._running()) >= REDRIVES_MAX:
             raise TooManyRedrives(REDRIVES_MAX)
+        now_ms = self._store.now_ms()
         task = Task(
             id=f"r_{self._runtime.dice.token():x}",
             dead_letters=dead_letters,
             order=order,
-            started_at_ms=self._store.now_ms(),
+            started_at_ms=now_ms,
+            is_kept=self._kept is not None and not order.is_dry_run,
+            heard_at_ms=now_ms,
         )
+        # Known before it is kept, so that it is not taken for one that somebody has left.
         self._remember(task)
+        if task.is_kept:
+            await self._keep(task)
         if order.is_dry_run:
             await self._run(task)
         else:
-            assert self.tasks is not None, "the broker is running"
-            task.running = self.tasks.create_task(self._run(task))
+            self._start(task)
         return task
 
+    async def _keep(self, task: Task) -> None:
+        assert self._kept is not None
+        is_kept = False
+        try:
+            is_kept = await self._kept.begin(_kept_of(task), runner=self._runner)
+        finally:
+            if not is_kept:
+                del self._known[task.id]
+        if not is_kept:
+            raise TooManyRedrives(REDRIVES_MAX)
+        self._has_held = True
+
+    def _start(self, task: Task) -> None:
+        assert self._tasks is not None, "the broker is running"
+        task.running = self._tasks.create_task(self._run(task))
+
     def find(self, dead_letters: str, task_id: str) -> Task:
+        """Return one that is known here."""
         task = self._known.get(task_id)
         if task is None or task.dead_letters != dead_letters:
             raise TaskNotFound(f"there is no redrive {task_id[:64]!r} of {dead_letters!r}")
         return task
 
     def of(self, dead_letters: str) -> list[Task]:
-        """The redrives of a queue, the newest first."""
+        """The redrives of a queue that are known here, the newest first."""
         return [task for task in reversed(self._known.values()) if task.dead_letters == dead_letters]
 
-    async def end(self, task: Task) -> None:
-        """Stop a redrive, and return when it has: the step it is in is finished first."""
+    async def look(self, dead_letters: str, task_id: str) -> Task:
+        """Return one of any server."""
+        if self._kept is not None and task_id not in self._known:
+            kept = await self._kept.find(dead_letters, task_id)
+            if kept is not None:
+                return _task_of(kept)
+        return self.find(dead_letters, task_id)
+
+    async def all_of(self, dead_letters: str) -> list[Task]:
+        """The redrives of a queue, of all servers, the newest first."""
+        kept = [] if self._kept is None else await self._kept.of(dead_letters)
+        here = self.of(dead_letters)
+        ids = {task.id for task in here}
+        elsewhere = [_task_of(each) for each in kept if each.id not in ids]
+        return sorted(here + elsewhere, key=lambda task: task.started_at_ms, reverse=True)
+
+    async def end(self, task: Task) -> Task:
+        """Stop a redrive, and return it when it has: the step it is in is finished first.
+
+        One that is kept by the store is waited for for some seconds, wherever it runs.
+        """
         task.told_to_stop.set()
         if task.running is not None:
-            await asyncio.wait([task.running])
+            await asyncio.wait([task.running], timeout=STOP_S_MAX if task.is_kept else None)
+        if task.is_kept and (task.running is None or task.is_left):
+            return await self._end_elsewhere(task)
+        return task
+
+    async def _end_elsewhere(self, task: Task) -> Task:
+        assert self._kept is not None
+        await self._kept.stop(task.dead_letters, task.id, state=State.STOPPED.value, now_ms=self._store.now_ms())
+        until = asyncio.get_running_loop().time() + STOP_S_MAX
+        while True:
+            task = await self.look(task.dead_letters, task.id)
+            if task.state is not State.RUNNING or asyncio.get_running_loop().time() >= until:
+                return task
+            await asyncio.sleep(_LOOK_S)
 
     def stop(self) -> None:
-        for task in self._known.values():
+        """End all that run here; those that are kept by the store are left to others."""
+        self._stopping.set()
+        for task in self._running():
+            # One that an operator has stopped ends.
+            task.is_left |= task.is_kept and not task.told_to_stop.is_set()
             task.told_to_stop.set()
+
+    def _running(self) -> list[Task]:
+        return [task for task in self._known.values() if task.state is State.RUNNING]
 
     def _remember(self, task: Task) -> None:
         self._known[task.id] = task
@@ -144,7 +241,64 @@ class Redrives:
         for each in over[: max(0, len(self._known) - REDRIVES_KEPT_MAX)]:
             del self._known[each.id]
 
+    async def _hold(self, kept: KeptRedrives) -> None:
+        """Be heard while any run here, and go on with what others left; at the end, leave them to others."""
+        while not self._stopping.is_set():
+            now_ms = self._store.now_ms()
+            if self._takes_over or self._running():
+                with suppress(*_TROUBLE):
+                    held = await kept.hold(runner=self._runner, now_ms=now_ms, takes_over=self._takes_over)
+                    self._has_held = self._has_held or bool(held)
+                    self._go_on(held, now_ms)
+            await _wait(self._stopping, BEAT_S)
+        running = [task.running for task in self._known.values() if task.running is not None]
+        if running:
+            await asyncio.wait(running)
+        if self._has_held:
+            with suppress(*_TROUBLE):
+                await kept.let_go(runner=self._runner)
+
+    def _go_on(self, held: list[KeptRedrive], now_ms: int) -> None:
+        for each in held:
+            task = self._known.get(each.id)
+            if task is None:
+                if self._stopping.is_set():
+                    continue
+                task = _task_of(each)
+                # They are where they were, and are met again.
+                task.homeless = 0
+                self._remember(task)
+                self._start(task)
+            task.heard_at_ms = now_ms
+            if each.is_to_stop:
+                task.told_to_stop.set()
+
+    async def _note(self, task: Task) -> None:
+        """Have the store note how far a task is; if it is another's by now, leave it to that one."""
+        assert self._kept is not None
+        while True:
+            now_ms = self._store.now_ms()
+            try:
+                is_to_stop = await self._kept.note(_kept_of(task), runner=self._runner, now_ms=now_ms)
+            except _TROUBLE:
+                if self._stopping.is_set():
+                    return
+                await _wait(self._stopping, _BUSY_S)
+                continue
+            task.heard_at_ms = now_ms
+            task.is_left |= is_to_stop is None
+            if is_to_stop is not False:
+                task.told_to_stop.set()
+            return
+
     async def _run(self, task: Task) -> None:
+        await self._move(task)
+        if task.is_kept and not task.is_left:
+            await self._note(task)
+        if task.is_left:
+            self._known.pop(task.id, None)
+
+    async def _move(self, task: Task) -> None:
         try:
             async with aclosing(self._pages(task.dead_letters, task.order)) as pages:
                 async for ids in pages:
@@ -152,8 +306,8 @@ class Redrives:
                     if task.told_to_stop.is_set():
                         break
             task.state = State.STOPPED if task.told_to_stop.is_set() else State.DONE
-        except (QueueNotFound, LogFull, LogClosed, StoreUnreachable, ValueError) as error:
-            task.state, task.error = State.FAILED, str(error)
+        except (QueueNotFound, LogFull, LogClosed, StoreUnreachable, StoreForbids, ValueError) as error:
+            task.state, task.error, task.cause = State.FAILED, str(error), error
         finally:
             if task.state is State.RUNNING:
                 task.state = State.STOPPED
@@ -168,11 +322,13 @@ class Redrives:
             if step is None:
                 break
             moved = _count(task, step)
+            if task.is_kept:
+                await self._note(task)
             homeless = max(homeless, len(step.homeless))
             if not moved or not step.remaining or order.is_dry_run:
                 break
             if order.rate_per_s is not None:
-                await _rest(task, moved / order.rate_per_s)
+                await _wait(task.told_to_stop, moved / order.rate_per_s)
         task.homeless += homeless
 
     def _pages(self, dead_letters: str, order: Order) -> AsyncGenerator[list[str] | None, None]:
@@ -188,12 +344,15 @@ class Redrives:
         """Move some, once the disk is not behind; None if it is told to stop before."""
         order = task.order
         while not task.told_to_stop.is_set():
+            if task.is_kept and self._store.now_ms() - task.heard_at_ms > LOST_MS // 2:
+                await self._note(task)
+                continue
             try:
                 return await self._store.redrive(
                     task.dead_letters, into=order.into, most=most, ids=ids, is_dry_run=order.is_dry_run
                 )
             except (LogBusy, StoreUnreachable):
-                await _rest(task, _BUSY_S)
+                await _wait(task.told_to_stop, _BUSY_S)
         return None
 
 
@@ -210,10 +369,11 @@ def _step_max(order: Order) -> int:
     return max(1, min(MOVE_MESSAGES_MAX, int(order.rate_per_s / 10)))
 
 
-async def _rest(task: Task, seconds: float) -> None:
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for something, for so long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await task.told_to_stop.wait()
+            await event.wait()
 
 
 def _count(task: Task, step: Redrive) -> int:
@@ -226,3 +386,55 @@ def _count(task: Task, step: Redrive) -> int:
     # A dry run leaves all in their place: what earlier steps of it would have moved is not in the count of this one.
     task.remaining = step.remaining - before if task.order.is_dry_run else step.remaining
     return moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Progress:
+    """What of a task is kept as one text."""
+
+    moved: dict[str, int]
+    sample: list[str]
+    homeless: int
+    remaining: int | None
+    error: str | None
+
+
+def _kept_of(task: Task) -> KeptRedrive:
+    progress = _Progress(
+        moved=task.moved, sample=task.sample, homeless=task.homeless, remaining=task.remaining, error=task.error
+    )
+    return KeptRedrive(
+        id=task.id,
+        queue=task.dead_letters,
+        order=_text(task.order),
+        state=task.state.value,
+        progress=_text(progress),
+        started_at_ms=task.started_at_ms,
+        ended_at_ms=task.ended_at_ms,
+    )
+
+
+def _text(value: object) -> str:
+    # With escapes: not every database holds every character.
+    return json.dumps(msgspec.to_builtins(value))
+
+
+def _task_of(kept: KeptRedrive) -> Task:
+    progress = msgspec.json.decode(kept.progress, type=_Progress)
+    task = Task(
+        id=kept.id,
+        dead_letters=kept.queue,
+        order=msgspec.json.decode(kept.order, type=Order),
+        started_at_ms=kept.started_at_ms,
+        state=State(kept.state),
+        moved=progress.moved,
+        sample=progress.sample,
+        homeless=progress.homeless,
+        remaining=progress.remaining,
+        ended_at_ms=kept.ended_at_ms,
+        error=progress.error,
+        is_kept=True,
+    )
+    if kept.is_to_stop:
+        task.told_to_stop.set()
+    return task

@@ -11,7 +11,7 @@ streams and logs raise passes through:
 | streams.batches    | CorruptBatch InvalidRecord KeylessRecord MessageTooLarge BadTimestamp          |
 |                    | TransactionsUnsupported                                                        |
 | streams.packing    | UnsupportedCodec UnpackedTooLarge                                              |
-| streams.producers  | OutOfOrderSequence ProducerFenced                                              |
+| streams.producers  | OutOfOrderSequence ProducerFenced ProducerUnknown                              |
 | log.interface      | LogFull LogBusy LogClosed OffsetOutOfRange                                     |
 | log.recovery       | LogCorrupted: what is read is not what was written                             |
 
@@ -30,6 +30,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 from penstock.core.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
+from penstock.log.record import Header
 from penstock.log.recovery import LogCorrupted
 from penstock.runtime.interface import Buffer, Runtime
 from penstock.streams.partition import Appended, Partition, Waiter
@@ -149,14 +150,20 @@ class Topics:
 
     # Records in.
 
-    def append(self, topic: str, partition: int, batch: Buffer) -> Appended:
+    def check(self, topic: str, partition: int, batch: Buffer, *, is_repeat: bool) -> Header:
+        """Raise what `append` would raise now, and `ProducerUnknown` where it would rather double than refuse."""
+        return self._partition(topic, partition).check(batch, self._clock.now_ms(), is_repeat=is_repeat)
+
+    def append(self, topic: str, partition: int, batch: Buffer, header: Header | None = None) -> Appended:
         """Take one record batch, at once or not at all; it is durable only after `settled`.
+
+        ``header`` is what `check` said of it.
 
         The bytes are kept, not copied: they must not change any more. `LogBusy` says
         that too much waits for the disk: wait for `room`, and try again before anything
         that came later on the same connection.
         """
-        return self._partition(topic, partition).append(batch, self._clock.now_ms())
+        return self._partition(topic, partition).append(batch, self._clock.now_ms(), header)
 
     async def settled(self, topic: str, partition: int, appended: Appended) -> Produced:
         """Return when a batch is durable, or the one that it repeats; raises if its topic is deleted meanwhile."""
@@ -186,6 +193,10 @@ class Topics:
     async def new_producer(self) -> tuple[int, int]:
         """Return a producer id that nobody ever had, and its first epoch."""
         return await self._streams.new_producer(), 0
+
+    async def new_producers(self, count: int) -> int:
+        """Return the first of so many producer ids in a row that nobody ever had."""
+        return await self._streams.new_producers(count)
 
     # Records out.
 

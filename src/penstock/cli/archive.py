@@ -1,16 +1,22 @@
 """`penstock archive`: shows what of the history of a store in PostgreSQL can go, and lets it go."""
 
+import gzip
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.configuration import Config, Json
-from penstock.cli.migrate import Schema, Store, database_settings, run_on
+from penstock.cli.migrate import Schema, Store, database_settings, databases, run_on
 from penstock.cli.printing import console, counted, print_json, say, table
+from penstock.core.routes import is_map
 from penstock.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
     from penstock.store.postgres.periods import Period
 
 
@@ -20,6 +26,13 @@ def archive_command(
         datetime | None, typer.Option(help="Periods whose messages were all settled before this day, UTC.")
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Drop them. What they hold is gone.")] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder to write them to first, a CSV file for each; of a map, one in it for each database.",
+            file_okay=False,
+        ),
+    ] = None,
     store: Store = None,
     postgres_schema: Schema = None,
     config: Config = None,
@@ -29,33 +42,51 @@ def archive_command(
 
     Every settled message has a row in the history. History is kept in periods, a
     table for each, and goes in whole periods: nothing is deleted row by row. Whoever
-    wants to keep it elsewhere exports it first (penstock pipeline archive).
+    wants to keep it elsewhere says --export, or archives it as Parquet for Spark
+    (penstock pipeline archive). The last two periods stay, since they are written to.
 
     [bold]Examples:[/]
 
     penstock archive --store postgresql://penstock@db.example.com/shop
     penstock archive --store postgresql://penstock@db.example.com/shop --before 2026-01-01 --drop
+    penstock archive --store postgresql://penstock@db.example.com/shop --before 2026-01-01 --export ./old --drop
     """
     settings = database_settings(store, postgres_schema, config)
     before_ms = int((before or datetime.now(UTC)).replace(tzinfo=UTC).timestamp() * 1_000)
-    found, chosen = run_on(settings, _found(settings, before_ms, is_dropped=drop))
+    found = {
+        patterns: run_on(one, _found(one, before_ms, _folder(export, place, settings), is_dropped=drop))
+        for place, (patterns, one) in enumerate(databases(settings).items(), 1)
+    }
     if as_json:
-        print_json({"periods": [_row(period, period in chosen) for period in found], "dropped": drop})
+        rows = [
+            _row(period, period in chosen, patterns if is_map(settings.store) else None)
+            for patterns, (periods, chosen) in found.items()
+            for period in periods
+        ]
+        print_json({"periods": rows, "dropped": drop})
         return
+    for patterns, (periods, chosen) in found.items():
+        if is_map(settings.store):
+            say(f"The database of {patterns}:")
+        _show(periods, chosen, is_dropped=drop)
+
+
+def _show(periods: list["Period"], chosen: list["Period"], *, is_dropped: bool) -> None:
     rows = table("period", "rows", "MB", "from", "to", "can go")
-    for period in found:
+    for period in periods:
         row = _row(period, period in chosen)
         size = f"{period.size_bytes / 1e6:,.1f}"
         may_go = "is written" if period.is_written else "yes" if row["can_go"] else ""
         rows.add_row(row["table"], f"{row['rows']:,}", size, row["from"] or "", row["to"] or "", may_go)
     console.print(rows)
-    verb = "Dropped" if drop else "Can go:"
+    verb = "Dropped" if is_dropped else "Can go:"
     size_mb = sum(period.size_bytes for period in chosen) / 1e6
     say(f"{verb} {counted(len(chosen), 'period')}, {size_mb:,.1f} MB")
 
 
-def _row(period: "Period", can_go: bool) -> dict[str, Any]:
+def _row(period: "Period", can_go: bool, database: str | None = None) -> dict[str, Any]:
     return {
+        **({} if database is None else {"database": database}),
         "table": period.table,
         "rows": period.rows,
         "size_bytes": period.size_bytes,
@@ -66,23 +97,70 @@ def _row(period: "Period", can_go: bool) -> dict[str, Any]:
     }
 
 
+def _folder(export: Path | None, place: int, settings: ServerSettings) -> Path | None:
+    """Return the folder to export one of the databases to, which is there then: periods have the same names in all."""
+    if export is None:
+        return None
+    folder = export / f"database-{place}" if is_map(settings.store) else export
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def _instant(at_ms: int | None) -> str | None:
     return None if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="seconds")
 
 
 async def _found(
-    settings: ServerSettings, before_ms: int, *, is_dropped: bool
+    settings: ServerSettings, before_ms: int, folder: Path | None, *, is_dropped: bool
 ) -> tuple[list["Period"], list["Period"]]:
+    """Return all periods, and those that can go; or, if they are dropped, those that went."""
     from psycopg import AsyncConnection
 
     from penstock.server import open_application
     from penstock.store.postgres.periods import droppable, periods
+    from penstock.store.postgres.reach import bounded
 
-    async with await AsyncConnection.connect(settings.store, autocommit=True) as connection:
+    async with await AsyncConnection.connect(
+        bounded(settings.store), autocommit=True, prepare_threshold=None
+    ) as connection:
         found = await periods(connection, settings.postgres_schema)
-    chosen = droppable(found, before_ms=before_ms)
-    offsets = [period.last_offset for period in chosen if period.last_offset is not None]
-    if is_dropped and offsets:
+        chosen = droppable(found, before_ms=before_ms)
+        if folder is not None:
+            for period in chosen:
+                await _export(connection, period, settings.postgres_schema, folder)
+        offsets = [period.last_offset for period in chosen if period.last_offset is not None]
+        if not is_dropped or not offsets:
+            return found, [] if is_dropped else chosen
         async with open_application(settings) as application:
-            await application.store.trim_history(0, before=max(offsets) + 1)
-    return found, chosen
+            (span,) = await application.store.history_shards()
+            # What somebody's open transaction holds up stays for now.
+            await application.store.trim_history(span.shard, before=min(max(offsets) + 1, span.end_offset))
+        left = {period.table for period in await periods(connection, settings.postgres_schema)}
+    return found, [period for period in chosen if period.table not in left]
+
+
+async def _export(connection: "AsyncConnection[Any]", period: "Period", schema: str, folder: Path) -> None:
+    """Write a period to a file, whole and synced, a line for each message, as `COPY … FROM` reads it."""
+    from penstock.store.postgres.statements import statement
+
+    path = folder / f"{period.table.rpartition('.')[2]}.csv.gz"
+    number = period.table.rpartition("_")[2].encode()
+    copy = b"COPY (" + statement("period_rows", schema) + number + b") TO STDOUT (FORMAT csv, HEADER)"
+    unfinished = path.with_suffix(".part")
+    with unfinished.open("wb") as file:
+        with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
+            async with connection.cursor().copy(copy) as rows:
+                async for data in rows:
+                    packed.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+    _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -21,10 +21,10 @@ from penstock.cli.configuration import Config, Json, client_settings
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import print_json, remark
 from penstock.client import SyncClient
-from penstock.client.errors import ConnectionFailed, PenstockError
+from penstock.client.errors import ConnectionFailed, NotOpened, PenstockError
 from penstock.connect import connect
 from penstock.runtime.interface import FolderTaken
-from penstock.settings import ClientSettings, find_file, load
+from penstock.settings import ClientSettings, find_file, is_postgres, load, without_password
 from penstock.wire.problems import CODES
 
 P = ParamSpec("P")
@@ -121,6 +121,8 @@ def ending_of(error: PenstockError) -> Ending:
     """Return the exit code for an error of the SDK."""
     if isinstance(error, ConnectionFailed):
         return Ending.UNREACHABLE
+    if isinstance(error, NotOpened):
+        return Ending.BAD_SETTINGS
     return _ENDINGS.get(error.status, Ending.MISTAKE)
 
 
@@ -136,6 +138,8 @@ def complain(error: PenstockError, url: str, *, is_json: bool) -> None:
 
 
 def _advice(error: PenstockError, url: str) -> str:
+    if isinstance(error, ConnectionFailed) and is_postgres(url):
+        return f"Look whether the database runs, and whether {without_password(url)} is where it is."
     if isinstance(error, ConnectionFailed):
         return f"No server answers at {url}. Start one with `penstock serve`, or say where it is with --url."
     if error.code == "unauthorized":

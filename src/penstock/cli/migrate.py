@@ -1,19 +1,21 @@
 """`penstock migrate`: makes the schema of a store in PostgreSQL, or brings it up to date."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.configuration import Config, Json, loaded
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import counted, print_json, say
+from penstock.core.routes import is_map
 from penstock.settings import ServerSettings, without_password
 
-if TYPE_CHECKING:
-    from psycopg import AsyncConnection
-
-Store = Annotated[str | None, typer.Option(help="The database, postgresql://…; by default that of the settings.")]
+Store = Annotated[
+    str | None,
+    typer.Option(help="The database, postgresql://…, or a map of several; by default that of the settings."),
+]
 Schema = Annotated[str | None, typer.Option(help="The schema that everything is in.")]
 
 
@@ -35,16 +37,29 @@ def migrate_command(
 
     penstock migrate --store postgresql://admin@db.example.com/shop
     penstock migrate --store postgresql://admin@db.example.com/shop --plan > migration.sql
+    penstock migrate --store 'orders.*=postgresql://admin@a/shop,*=postgresql://admin@b/shop'
     """
     settings = database_settings(store, postgres_schema, config)
-    before, after, text = run_on(settings, _planned(settings) if plan else _migrated(settings))
-    if plan and not as_json:
-        say(text)
-    elif as_json:
-        print_json({"version_before": before, "version": after, **({"sql": text} if plan else {})})
-    else:
-        done = "was up to date" if before == after else f"came from version {before}"
-        say(f"Schema {settings.postgres_schema} has version {after}; it {done}.")
+    each = databases(settings)
+    done = {
+        patterns: run_on(one, _planned(one) if plan else _migrated(one), doing=f"{patterns}: " if len(each) > 1 else "")
+        for patterns, one in each.items()
+    }
+    if as_json:
+        rows = [
+            {"version_before": before, "version": after, **({"sql": text} if plan else {})}
+            for before, after, text in done.values()
+        ]
+        several = [{"database": patterns, **row} for patterns, row in zip(done, rows, strict=True)]
+        print_json({"databases": several} if is_map(settings.store) else rows[0])
+        return
+    for patterns, (before, after, text) in done.items():
+        where = f" in the database of {patterns}" if is_map(settings.store) else ""
+        if plan:
+            say(f"-- The database of {patterns}\n\n{text}" if where else text)
+            continue
+        became = "was up to date" if before == after else f"came from version {before}"
+        say(f"Schema {settings.postgres_schema}{where} has version {after}; it {became}.")
 
 
 def database_settings(store: str | None, schema: str | None, config: Any) -> ServerSettings:
@@ -55,47 +70,64 @@ def database_settings(store: str | None, schema: str | None, config: Any) -> Ser
     return settings
 
 
-def run_on(settings: ServerSettings, work: Any) -> Any:
+def databases(settings: ServerSettings) -> dict[str, ServerSettings]:
+    """Return settings for each database alone, by the patterns of its queues."""
+    patterns: dict[str, list[str]] = {}
+    for pattern, url in settings.routes:
+        patterns.setdefault(url, []).append(pattern)
+    return {",".join(names): replace(settings, store=url) for url, names in patterns.items()}
+
+
+def run_on(settings: ServerSettings, work: Any, *, doing: str = "") -> Any:
     """Run something that speaks to the database, or say why that did not work and end the command."""
     try:
         import psycopg
+
+        from penstock.store.interface import StoreUnreachable
+        from penstock.store.postgres.reach import unanswered
+        from penstock.store.postgres.refusals import refusal
+        from penstock.store.refusals import StoreForbids, StoreUnfit
     except ImportError:
         work.close()
         refuse("The driver of PostgreSQL is not installed: pip install 'penstock[postgres]'", Ending.BAD_SETTINGS)
     try:
         return asyncio.run(work)
-    except psycopg.Error as error:
-        refuse(f"{without_password(settings.store)}: {str(error).strip()}", Ending.UNREACHABLE)
-
-
-async def version_of(connection: "AsyncConnection[Any]", schema: str) -> int:
-    """The number of the last migration that was run; 0 for a schema that is not there."""
-    known = await (await connection.execute("SELECT to_regclass(%s)", (f"{schema}.version",))).fetchone()
-    if known is None or known[0] is None:
-        return 0
-    newest = f"SELECT coalesce(max(number), 0) FROM {schema}.version".encode()
-    row = await (await connection.execute(newest)).fetchone()
-    return int(row[0]) if row is not None else 0
+    except psycopg.errors.ConnectionTimeout:
+        refuse(f"{doing}{unanswered(settings.store)}.", Ending.UNREACHABLE)
+    except StoreUnfit as error:
+        refuse(f"{doing}{error}", Ending.BAD_SETTINGS)
+    except (StoreUnreachable, StoreForbids, psycopg.Error) as error:
+        # Who runs this looks after the database, so what it says itself is for them, too.
+        said, found = str(error).strip(), refusal(error) if isinstance(error, psycopg.Error) else None
+        advice = "" if found is None else f"\n{found}"
+        ending = Ending.NOT_ALLOWED if isinstance(found or error, StoreForbids) else Ending.UNREACHABLE
+        refuse(f"{doing}{without_password(settings.store)}: {said}{advice}", ending)
 
 
 async def _planned(settings: ServerSettings) -> tuple[int, int, str]:
     from psycopg import AsyncConnection
 
-    from penstock.store.postgres.migrate import plan
+    from penstock.store.postgres.migrate import look, plan
+    from penstock.store.postgres.reach import bounded
     from penstock.store.postgres.statements import migrations
 
-    async with await AsyncConnection.connect(settings.store, autocommit=True) as connection:
-        version = await version_of(connection, settings.postgres_schema)
-    left = [number for number, _ in migrations() if number > version]
-    text = plan(settings.postgres_schema, above=version)
-    return version, max([version, *left]), f"-- {counted(len(left), 'migration')} above version {version}\n\n{text}"
+    async with await AsyncConnection.connect(bounded(settings.store), autocommit=True) as connection:
+        found = await look(connection, settings.postgres_schema)
+    left = [number for number, _ in migrations() if number not in found.applied]
+    text = plan(settings.postgres_schema, found) or "-- Nothing is left to run."
+    said = f"-- {counted(len(left), 'migration')} above version {found.version}\n\n{text}"
+    return found.version, max([found.version, *left]), said
 
 
 async def _migrated(settings: ServerSettings) -> tuple[int, int, str]:
     from psycopg import AsyncConnection
 
-    from penstock.store.postgres.migrate import migrate
+    from penstock.store.postgres.migrate import look, migrate
+    from penstock.store.postgres.reach import bounded
 
-    async with await AsyncConnection.connect(settings.store, autocommit=True) as connection:
-        before = await version_of(connection, settings.postgres_schema)
-        return before, await migrate(connection, settings.postgres_schema), ""
+    # Nothing is prepared, since the way may lead through a pooler.
+    async with await AsyncConnection.connect(
+        bounded(settings.store), autocommit=True, prepare_threshold=None
+    ) as connection:
+        before = await look(connection, settings.postgres_schema)
+        return before.version, await migrate(connection, settings.postgres_schema), ""

@@ -185,8 +185,8 @@ def _print_view(session: Session, view: QueueView) -> None:
         print_json(view)
         return
     said = msgspec.to_builtins(view)
-    rows = [(name, _text(value)) for name, value in said.items() if name not in {"by_tier", "totals", "tiers", "retry"}]
-    for part in ("tiers", "retry", "totals"):
+    rows = [(name, _text(value)) for name, value in said.items() if name not in {"by_tier", *_PARTS}]
+    for part in _PARTS:
         rows += [(f"{part}.{name}", _text(value)) for name, value in said[part].items()]
     console.print(pairs(rows))
     shown = table(*_TIER_COLUMNS, numbers=_TIER_COLUMNS[1:])
@@ -197,6 +197,8 @@ def _print_view(session: Session, view: QueueView) -> None:
     console.print(shown)
 
 
+# What a view has in parts; a setting of one is said as `tiers.mode=strict`.
+_PARTS = ("tiers", "retry", "tenants", "totals")
 _TIER_COLUMNS = ("priority", "ready", "oldest", "longest wait in messages", "in time")
 
 

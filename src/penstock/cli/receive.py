@@ -1,7 +1,9 @@
 """`penstock receive` takes messages out of a queue, `penstock peek` only looks."""
 
+import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
@@ -52,17 +54,38 @@ def receive(
     queue = session.client.queue(name)
     seen = 0
     for batch in _received(queue, count, wait, visibility_timeout, is_following=follow):
-        for message in batch:
-            print_json(_about(message)) if session.is_json else _print_body(message.body)
-        # What was not seen by anybody must not be settled.
-        sys.stdout.flush()
-        if ack and not all(done := batch.ack()):
-            remark(f"{done.count(False)} came too late to be acked: they will be delivered again.")
+        with _to_its_end():
+            for message in batch:
+                print_json(_about(message)) if session.is_json else _print_body(message.body)
+            # What was not seen by anybody must not be settled.
+            sys.stdout.flush()
+            if ack and not all(done := batch.ack()):
+                remark(f"{done.count(False)} came too late to be acked: they will be delivered again.")
         seen += len(batch)
     if not seen:
         if not session.is_json:
             remark(f"There was nothing to receive in {name}.")
         raise typer.Exit(Ending.NOTHING)
+
+
+@contextmanager
+def _to_its_end() -> Iterator[None]:
+    """Heed the first Ctrl-C only afterwards, so that what was printed is settled too; a second one ends it at once."""
+    is_told = False
+
+    def hear(*_: object) -> None:
+        nonlocal is_told
+        if is_told:
+            raise KeyboardInterrupt
+        is_told = True
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if is_told:
+        raise KeyboardInterrupt
 
 
 def _received(

@@ -10,6 +10,7 @@ import typer
 from penstock.cli.configuration import Config, loaded
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import say
+from penstock.core.routes import is_map
 from penstock.settings import BadSetting, LogLevel, NotSecured, ServerSettings, without_password
 
 Secured = "Keys and TLS"
@@ -33,7 +34,11 @@ MayLose = Annotated[
     typer.Option("--may-lose", help="Run although fsync or synchronous_commit is off.", rich_help_panel=Postgres),
 ]
 StoreOption = Annotated[
-    str | None, typer.Option(help="file:PATH for another folder for messages, postgresql://…, or memory:")
+    str | None,
+    typer.Option(
+        help="file:PATH for another folder for messages, postgresql://…, memory:, or PATTERN=postgresql://…,… for "
+        "several databases."
+    ),
 ]
 BehindProxy = Annotated[
     bool | None,
@@ -89,6 +94,7 @@ def serve(
     penstock serve --kafka-port 19092
     penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     penstock serve --store postgresql://penstock@db.example.com/shop
+    penstock serve --store 'orders.*=postgresql://a.example.com/shop,*=postgresql://b.example.com/shop'
     """
     options = {name: value for name, value in locals().items() if name != "config"}
     _run(loaded(ServerSettings, options, config).settings)
@@ -105,14 +111,17 @@ def _run(settings: ServerSettings) -> None:
 
 def _greet(address: str, settings: ServerSettings, kafka_addresses: list[str]) -> None:
     """Say where everything is, once requests are taken."""
-    kept = str(settings.store_folder or "in memory only: gone when it stops")
-    if settings.is_on_postgres:
-        kept = without_password(settings.store)
+    kept = [str(settings.store_folder or "in memory only: gone when it stops")]
+    if is_map(settings.store):
+        kept = [f"{pattern}  {without_password(url)}" for pattern, url in settings.routes]
+    elif settings.is_on_postgres:
+        kept = [without_password(settings.store)]
     keys = "needed" if settings.keys_path.exists() else "not needed: only this machine reaches it"
     say(f"Penstock listens on {address}")
     for each in kafka_addresses:
         say(f"  kafka     {each}")
-    say(f"  messages  {kept}")
+    for place in kept:
+        say(f"  messages  {place}")
     say(f"  keys      {keys}")
     say(f"  docs      {address}/docs")
 
@@ -162,13 +171,15 @@ def _reasons() -> list[Reason]:
 
 def _reasons_of_postgres() -> list[Reason]:
     try:
-        from penstock.store.postgres.database import Lost, NotDurable
-        from penstock.store.postgres.migrate import SchemaMissing
+        from penstock.store.interface import StoreUnreachable
+        from penstock.store.postgres.database import NotDurable
+        from penstock.store.refusals import StoreForbids, StoreUnfit
     except ImportError:
         # Without the driver nothing of it can be the reason.
         return []
     return [
         ((NotDurable,), Ending.BAD_SETTINGS, "\nOr say that it may: --may-lose."),
-        ((SchemaMissing,), Ending.BAD_SETTINGS, ""),
-        ((Lost,), Ending.UNREACHABLE, ""),
+        ((StoreUnfit,), Ending.BAD_SETTINGS, ""),
+        ((StoreForbids,), Ending.NOT_ALLOWED, ""),
+        ((StoreUnreachable,), Ending.UNREACHABLE, ""),
     ]

@@ -56,6 +56,11 @@ class Caller:
         deadline_s = asyncio.get_running_loop().time() + time_s
         return await repeat(lambda: self.attempt(call), is_repeatable=call.is_repeatable, deadline_s=deadline_s)
 
+    async def perform_anew(self, ask: Callable[[], Call[T]]) -> T:
+        """Try what may be repeated, with a call that ``ask`` makes for each try."""
+        deadline_s = asyncio.get_running_loop().time() + self.timeout_s
+        return await repeat(lambda: self.attempt(ask()), is_repeatable=True, deadline_s=deadline_s)
+
     def within(self) -> Within:
         """What sends and acks in transactions of the caller's. Raises `NotTransactional`."""
         if self._is_closed:

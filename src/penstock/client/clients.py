@@ -74,13 +74,15 @@ class Client:
                 return
             cursor = page.next
 
-    def transaction(self, *, is_threaded: bool = False) -> AbstractAsyncContextManager[Connection]:
+    def transaction(
+        self, *, is_threaded: bool = False, queue: str | None = None
+    ) -> AbstractAsyncContextManager[Connection]:
         """A transaction on a connection of the client's own, for `connection=`; only with `postgresql://…`.
 
         It is committed at the end of the block, or rolled back on an exception. The connection is one of psycopg; with
-        ``is_threaded`` of its synchronous face.
+        ``is_threaded`` of its synchronous face. Where queues are in several databases, say which ``queue`` it is for.
         """
-        return self._caller.within().transaction(is_threaded=is_threaded)
+        return self._caller.within().transaction(is_threaded=is_threaded, queue=queue)
 
     def topic(self, name: str, *, kafka: str | None = None) -> Topic:
         """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""

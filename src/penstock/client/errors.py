@@ -46,6 +46,14 @@ class TooLarge(PenstockError):
     """A message or a request is larger than the server, or the queue, takes."""
 
 
+class NotTransactional(PenstockError):
+    """There is no transaction of the caller's that this could be in: the client or the connection has none."""
+
+
+class QueueElsewhere(PenstockError):
+    """The queue is in another database than the connection is to; nothing was written."""
+
+
 class Unauthorized(PenstockError):
     """A key is needed, and a good one."""
 
@@ -110,6 +118,10 @@ class ConnectionFailed(PenstockError):
     """There was no answer. Whether the request was carried out is not known, unless ``is_sent`` is false."""
 
     is_sent = True
+
+
+class NotOpened(PenstockError):
+    """The database of the queues cannot be used as it is; the message says why. To try again would not help."""
 
 
 class ClientClosed(PenstockError):

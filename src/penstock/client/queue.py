@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, overload
 
@@ -134,16 +134,20 @@ class Queue:
             extend_ms(visibility_timeout)
         milliseconds(wait_s, field="wait_s", seconds_max=86_400)
         caller, loop = self._outbox.caller, asyncio.get_running_loop()
-        ends_at_s = loop.time() + wait_s
-        while True:
-            part_s = min(wait_s, WAIT_S_MAX)
+        ends_at_s, asked_at_s = loop.time() + wait_s, 0.0
+
+        def ask() -> calls.Call[LeasedFrame | None]:
+            # Made anew for each try: one that comes after a pause has less time to wait, and its lease begins later.
+            nonlocal asked_at_s
             asked_at_s = time.monotonic()
-            call = calls.lease(self._path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
-            frame = await caller.perform(call)
-            wait_s = ends_at_s - loop.time()
+            part_s = max(0.0, min(ends_at_s - loop.time(), WAIT_S_MAX))
+            return calls.lease(self._path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
+
+        while True:
+            frame = await caller.perform_anew(ask)
             if frame is not None:
                 return Facts(frame, self.name, _end(frame, visibility_timeout, asked_at_s))
-            if wait_s <= 0.001:
+            if ends_at_s - loop.time() <= 0.001:
                 return None
 
     def messages(
@@ -176,7 +180,7 @@ class Queue:
 
     def settle(
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
-    ) -> Awaitable[int]:
+    ) -> "asyncio.Future[int]":
         """Settle some messages of one lease, gathered with others; what all of the above are made of."""
         settling = self._settling
         if settling is None:

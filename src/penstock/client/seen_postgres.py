@@ -5,33 +5,53 @@ Work that writes to the same database needs none of it: `transactional=True` ack
 
 Needs psycopg, `pip install 'penstock[postgres]'`. The table is made when it is first used; the clock is the
 database's, since machines disagree. What is done is durable before it counts as done, as far as the database syncs.
+
+A connection that has broken, or whose database says nothing for some seconds, is made anew, and what was asked is asked
+once more. To say anything twice is to say it once; only a claim whose answer was lost counts as another's until it
+lapses, so that nothing is begun twice.
 """
 
 import asyncio
+import os
 import secrets
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.client.seen import EXPIRY_S, Standing
 
 TABLE = "penstock_seen"
 _SWEEP_S = 60.0
+# How long a statement may take: each is about one row, or about those that nobody needs any more.
+ANSWER_S = 10.0
+# As a store has them for its own connections (`store/postgres/reach.py`), which the client knows nothing of.
+_BOUNDS: dict[str, int] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
 
-# Two who make it at once would fail one another without the lock.
+# Two who make it at once would fail one another without the lock. Who finds it needs no right to make one.
 _MAKE = """
 DO $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('penstock.seen'));
-    CREATE TABLE IF NOT EXISTS {table} (
-        key text PRIMARY KEY,
-        -- Who works on it; NULL once it is done.
-        owner text,
-        -- When the claim lapses, or the memory expires: seconds since 1970.
-        until_s float8 NOT NULL
-    );
+    IF to_regclass({name}) IS NULL THEN
+        PERFORM pg_advisory_xact_lock(hashtext('penstock.seen'));
+        CREATE TABLE IF NOT EXISTS {table} (
+            key text PRIMARY KEY,
+            -- Who works on it; NULL once it is done.
+            owner text,
+            -- When the claim lapses, or the memory expires: seconds since 1970.
+            until_s float8 NOT NULL
+        );
+    END IF;
 END
 $$
 """
@@ -63,13 +83,15 @@ class PostgresSeen:
     def __init__(
         self, dsn: str, expiry_s: float = EXPIRY_S, *, table: str = TABLE, clock: Callable[[], float] | None = None
     ) -> None:
-        self._dsn = dsn
+        self._dsn = bounded(dsn)
         self._expiry_s = expiry_s
         self._table = sql.Identifier(*table.split("."))
         self._clock = clock
         self._owner = secrets.token_hex(8)
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()
+        # How often it was in vain to connect.
+        self._failures = 0
         self._sweeps_at_s = 0.0
 
     async def begin(self, key: str, claim_s: float) -> Standing:
@@ -96,21 +118,83 @@ class PostgresSeen:
             self._connection = None
 
     async def _run(self, statement: str, **said: object) -> tuple[Any, ...] | None:
-        connection = await self._open()
         now_s = None if self._clock is None else self._clock()
         values = {"owner": self._owner, "now_s": now_s, **said}
-        cursor = await connection.execute(self._composed(statement), values)
-        return await cursor.fetchone() if cursor.description else None
+        connection = await self._open()
+        try:
+            return await self._ask(connection, statement, values)
+        except psycopg.OperationalError:
+            if not connection.closed:
+                raise
+        # It may have been gone for long, and nobody had noticed.
+        return await self._ask(await self._open(), statement, values)
+
+    async def _ask(
+        self, connection: psycopg.AsyncConnection[Any], statement: str, values: dict[str, object] | None = None
+    ) -> tuple[Any, ...] | None:
+        with _answered_within(connection, ANSWER_S):
+            cursor = await connection.execute(self._composed(statement), values)
+            return await cursor.fetchone() if cursor.description else None
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
+        failures = self._failures
         async with self._opening:
-            if self._connection is None or self._connection.closed:
-                # Nothing is prepared, so that a pooler may be in between.
-                self._connection = await psycopg.AsyncConnection.connect(
-                    self._dsn, autocommit=True, prepare_threshold=None
-                )
-                await self._connection.execute(self._composed(_MAKE))
+            if self._connection is not None and not self._connection.closed:
+                return self._connection
+            if failures != self._failures:
+                # Whoever waits would wait for the same answer, one after the other.
+                raise psycopg.OperationalError("the database could not be reached a moment ago")
+            try:
+                self._connection = await self._connected()
+            except psycopg.Error:
+                self._failures += 1
+                raise
             return self._connection
 
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        # Nothing is prepared, so that a pooler may be in between.
+        connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True, prepare_threshold=None)
+        try:
+            await self._ask(connection, _MAKE)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
     def _composed(self, statement: str) -> sql.Composed:
-        return sql.SQL(statement).format(table=self._table)
+        return sql.SQL(statement).format(table=self._table, name=sql.Literal(self._table.as_string()))
+
+
+def bounded(dsn: str) -> str:
+    """Return how to connect so that a server that is gone is noticed; what is said there, or around it, counts.
+
+    >>> bounded("postgresql://db?connect_timeout=3&tcp_user_timeout=0").removeprefix("connect_timeout=3 host=db ")
+    'tcp_user_timeout=0 client_encoding=UTF8 keepalives_idle=10 keepalives_interval=5 keepalives_count=3'
+    """
+    said = {each.keyword.decode() for each in pq.Conninfo.get_defaults() if each.val} | set(conninfo_to_dict(dsn))
+    # Texts are read as texts, also from a database that has not said how its own are written (SQL_ASCII).
+    return make_conninfo(
+        dsn, client_encoding="UTF8", **{name: value for name, value in _BOUNDS.items() if name not in said}
+    )
+
+
+@contextmanager
+def _answered_within(connection: psycopg.AsyncConnection[Any], wait_s: float) -> Iterator[None]:
+    """Break a connection from our side if this takes longer: then what is asked on it fails."""
+    timer = asyncio.get_running_loop().call_later(wait_s, _hang_up, connection)
+    try:
+        yield
+    except psycopg.OperationalError:
+        # The driver asks once more after a cancellation, and what that fails with must not hide it.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError from None
+        raise
+    finally:
+        timer.cancel()
+
+
+def _hang_up(connection: psycopg.AsyncConnection[Any]) -> None:
+    if not connection.closed:
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as own:
+            own.shutdown(socket.SHUT_RDWR)

@@ -12,16 +12,12 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
-from penstock.client.errors import PenstockError, StaleReceipt
+from penstock.client.errors import NotTransactional, StaleReceipt
 from penstock.client.transport import Transport
 from penstock.wire.frames import Held
 
 # What callers give; whose it is, is found out where it is used.
 Connection = Any
-
-
-class NotTransactional(PenstockError):
-    """The queues are not in a database that the caller could have a transaction in."""
 
 
 @runtime_checkable
@@ -34,10 +30,11 @@ class Within(Protocol):
         """Ack messages; if the lease of any has ended, return False, and the transaction cannot commit any more."""
         ...
 
-    def transaction(self, *, is_threaded: bool) -> AbstractAsyncContextManager[Connection]:
+    def transaction(self, *, is_threaded: bool, queue: str | None = None) -> AbstractAsyncContextManager[Connection]:
         """Lend a connection in a transaction, which is committed at the end, or rolled back on an exception.
 
-        With ``is_threaded`` it is of psycopg's synchronous face.
+        It is to the database that ``queue`` is in, which has to be said if there are several. With ``is_threaded`` it
+        is of psycopg's synchronous face.
         """
         ...
 

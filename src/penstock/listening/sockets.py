@@ -8,14 +8,17 @@ import errno
 import resource
 import socket
 import ssl
+from collections.abc import Sequence
+from typing import Any
 
-BACKLOG = 2_048
 # A peer that says nothing is asked after so long, so often, and then taken for dead: two minutes together.
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 # What was sent and is not acknowledged for so long has nobody who hears it.
 _UNHEARD_MS = 60_000
 # Files that are not connections: journals, history, snapshots, the loop's own.
 FILES_KEPT = 512
+# How often another port is looked for that is free at all addresses.
+_TRIES = 20
 
 
 class CannotListen(OSError):
@@ -36,15 +39,27 @@ def bind(host: str, port: int) -> list[socket.socket]:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise CannotListen(f"there is no address {host}: {error.strerror}. Say --host 127.0.0.1.") from error
+    places = [(family, address) for family, _, _, _, address in dict.fromkeys(found)]
+    try:
+        return _bind_all(places, _TRIES)
+    except OSError as error:
+        raise CannotListen(_why(host, port, error)) from error
+
+
+def _bind_all(places: Sequence[tuple[int, tuple[Any, ...]]], tries: int) -> list[socket.socket]:
     bound: list[socket.socket] = []
     try:
-        for family, _, _, _, (address, _, *more) in dict.fromkeys(found):
+        for family, (address, port, *more) in places:
             same_port = bound[0].getsockname()[1] if bound else port
             bound.append(_bind(family, (address, same_port, *more)))
     except OSError as error:
         for each in bound:
             each.close()
-        raise CannotListen(_why(host, port, error)) from error
+        # Any port would do, and one that is free at the first address need not be so at another.
+        is_elsewhere = bound and places[0][1][1] == 0 and error.errno == errno.EADDRINUSE
+        if is_elsewhere and tries > 1:
+            return _bind_all(places, tries - 1)
+        raise
     return bound
 
 

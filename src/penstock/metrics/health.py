@@ -52,11 +52,11 @@ class Database(Protocol):
 
 
 class Health:
-    """Starting at first. ``look`` looks at the journals, once there are any, and ``vitals`` at the database."""
+    """Starting at first. ``look`` looks at the journals, once there are any, and ``vitals`` at the databases."""
 
     def __init__(self) -> None:
         self.look: Callable[[], Sequence[Journal]] | None = None
-        self.vitals: Callable[[], Database] | None = None
+        self.vitals: Callable[[], Sequence[Database]] | None = None
         self.is_stopping = False
         # By journal: how far it was durable, and when that was first seen.
         self._seen: dict[str, tuple[int, float]] = {}
@@ -83,9 +83,14 @@ class Health:
             DISK_FULL: any(journal.is_full for journal in journals),
             DISK_BEHIND: any(map(self._is_behind, journals)),
             HISTORY_BEHIND: any(journal.is_history_behind for journal in journals),
-            DATABASE_SILENT: self.vitals is not None and not self.vitals().is_answering,
+            DATABASE_SILENT: self._is_silent(),
         }
         return [reason for reason, holds in found.items() if holds]
+
+    def _is_silent(self) -> bool:
+        """Whether no database answers. If one of several does not, the queues of the others need this server."""
+        databases = () if self.vitals is None else self.vitals()
+        return bool(databases) and not any(database.is_answering for database in databases)
 
     def _is_behind(self, journal: Journal) -> bool:
         offset, since = self._seen.get(journal.name, (-1, self._now))

@@ -7,7 +7,7 @@ out is a number, too.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Tier
 from penstock.metrics.health import Health, refused
 from penstock.metrics.requests import BOUNDS_S, Requests
-from penstock.store.interface import QueueNotFound
+from penstock.store.interface import QueueNotFound, StoreUnreachable
 from penstock.telemetry import Metric
 
 QUEUES_MAX = 1_000
@@ -55,6 +55,10 @@ class Vitals(Protocol):
     """What is seen of a database that queues are kept in."""
 
     @property
+    def database(self) -> str: ...
+    @property
+    def is_answering(self) -> bool: ...
+    @property
     def live_rows(self) -> Mapping[str, int]: ...
     @property
     def dead_rows(self) -> Mapping[str, int]: ...
@@ -75,7 +79,7 @@ class Prometheus:
         requests: Requests,
         health: Health,
         connections: Callable[[], Connections],
-        vitals: Callable[[], Vitals] | None = None,
+        vitals: Callable[[], Sequence[Vitals]] | None = None,
     ) -> None:
         self._queues = queues
         self._requests = requests
@@ -86,6 +90,7 @@ class Prometheus:
         self._vitals = vitals
         self._process = ProcessCollector(registry=None)
         self._asking = asyncio.Lock()
+        self._last_names: list[str] = []
 
     def routes(self, access: Access, *, is_key_needed: bool) -> list[Route]:
         """Return where it is asked; if a key is needed, then one that may read all queues."""
@@ -136,16 +141,21 @@ class Prometheus:
         return families.all()
 
     async def _names(self) -> list[str]:
+        """Return the names of all queues; while a database does not answer, those of the last time."""
         names: list[str] = []
-        while page := await self._queues.store.queues(after=names[-1] if names else "", most=PAGE_MAX):
-            names += page
+        try:
+            while page := await self._queues.store.queues(after=names[-1] if names else "", most=PAGE_MAX):
+                names += page
+        except StoreUnreachable:
+            return self._last_names
+        self._last_names = names
         return names
 
     async def _of_queue(self, families: "_Families", name: str) -> None:
         try:
             description, counts = await self._queues.describe(name)
-        except QueueNotFound:
-            # It was deleted since its name was listed.
+        except (QueueNotFound, StoreUnreachable):
+            # It was deleted since its name was listed, or is where nobody answers.
             return
         now_ms = self._queues.now_ms()
         for tier, ready in zip(_TIERS, counts.ready, strict=True):
@@ -196,13 +206,13 @@ class Prometheus:
 
     def _of_database(self) -> list[Family]:
         families = _Families()
-        if self._vitals is not None:
-            found = self._vitals()
+        for found in () if self._vitals is None else self._vitals():
+            families.add(telemetry.POSTGRES_ANSWERING, (found.database,), found.is_answering)
             for table, rows in found.live_rows.items():
-                families.add(telemetry.POSTGRES_ROWS, (table, "live"), rows)
+                families.add(telemetry.POSTGRES_ROWS, (found.database, table, "live"), rows)
             for table, rows in found.dead_rows.items():
-                families.add(telemetry.POSTGRES_ROWS, (table, "dead"), rows)
-            holder = ("" if found.holder_pid is None else str(found.holder_pid), found.holder)
+                families.add(telemetry.POSTGRES_ROWS, (found.database, table, "dead"), rows)
+            holder = (found.database, "" if found.holder_pid is None else str(found.holder_pid), found.holder)
             families.add(telemetry.POSTGRES_OLDEST_SNAPSHOT, holder, found.oldest_snapshot_transactions or 0)
             families.add(telemetry.POSTGRES_OLDEST_SNAPSHOT_AGE, holder, found.oldest_snapshot_s or 0.0)
         return families.all()

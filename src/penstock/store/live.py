@@ -60,6 +60,8 @@ class LivePage:
     # None if they were not asked for; no attributes if no message has any.
     body: Blobs | None
     attributes: Blobs | None
+    # Whether a number may have been given to a message that never was, because its send was undone.
+    may_skip_numbers: bool = False
 
     def __len__(self) -> int:
         return len(self.key)

@@ -1,10 +1,10 @@
-"""Whether a produced batch may be stored as it came.
+"""Whether a produced batch may be stored, and as what: as it came, but for topics that want it otherwise.
 
 A stored batch is served to consumers byte for byte, so what is wrong with it must be
 found here. The header and the CRC are checked of each; packed records are unpacked,
 within a bound, and thrown away. The records themselves are looked at only where
-something depends on them, which is the keys in a compacted topic: a look at each
-would cost more than all else together.
+something depends on them, which is the keys in a compacted topic, and the times in a
+batch that does not say its latest: a look at each would cost more than all else together.
 """
 
 import struct
@@ -14,8 +14,8 @@ from crc32c import crc32c
 from penstock.log.record import COMPRESSION_MASK, CRC_FROM, HEADER_BYTES, LENGTH_FROM, VERSION, BadBatch, Header
 from penstock.log.record import header as read_header
 from penstock.runtime.interface import Buffer
-from penstock.streams.packing import BadlyPacked, unpack
-from penstock.streams.records import entries
+from penstock.streams.packing import BadlyPacked, pack, unpack
+from penstock.streams.records import entries, unpacked
 from penstock.streams.settings import TopicSettings
 
 APPEND_TIME_ATTRIBUTE = 0x08
@@ -24,9 +24,13 @@ _KNOWN_ATTRIBUTES = COMPRESSION_MASK | APPEND_TIME_ATTRIBUTE | _TRANSACTION_ATTR
 
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_AT = 35
+_NO_TIME = -1
+_TIME_MS_MAX = 2**63 - 1
 
 
 class CorruptBatch(Exception):
@@ -60,7 +64,7 @@ def check_batch(batch: Buffer, settings: TopicSettings, now_ms: int) -> Header:
     header = _whole(batch)
     _check_kind(header)
     if not settings.has_append_time:
-        _check_time(header, settings, now_ms)
+        _check_time(batch, header, settings, now_ms)
     codec = header.attributes & COMPRESSION_MASK
     if codec or settings.is_compacted:
         _check_records(batch, header, codec, settings)
@@ -94,14 +98,27 @@ def _check_kind(header: Header) -> None:
         raise InvalidRecord("a producer id, epoch or sequence below 0")
 
 
-def _check_time(header: Header, settings: TopicSettings, now_ms: int) -> None:
+def _check_time(batch: Buffer, header: Header, settings: TopicSettings, now_ms: int) -> None:
     if header.attributes & APPEND_TIME_ATTRIBUTE:
         raise BadTimestamp("the batch says that its time is that of the broker")
-    if not 0 <= header.base_timestamp_ms <= header.max_timestamp_ms:
-        raise BadTimestamp(f"times from {header.base_timestamp_ms} to {header.max_timestamp_ms}")
+    latest_ms = _latest_ms(batch, header, settings)
+    if not 0 <= header.base_timestamp_ms <= latest_ms <= _TIME_MS_MAX:
+        raise BadTimestamp(f"times from {header.base_timestamp_ms} to {latest_ms}")
     ahead_ms_max = settings.ahead_ms_max
-    if ahead_ms_max is not None and header.max_timestamp_ms > now_ms + ahead_ms_max:
-        raise BadTimestamp(f"{header.max_timestamp_ms - now_ms} ms ahead; ahead_ms_max is {ahead_ms_max}")
+    if ahead_ms_max is not None and latest_ms > now_ms + ahead_ms_max:
+        raise BadTimestamp(f"{latest_ms - now_ms} ms ahead; ahead_ms_max is {ahead_ms_max}")
+
+
+def _latest_ms(batch: Buffer, header: Header, settings: TopicSettings) -> int:
+    """Return the latest time in a batch, which some producers leave to the broker to find."""
+    if header.max_timestamp_ms != _NO_TIME or header.base_timestamp_ms == _NO_TIME:
+        return header.max_timestamp_ms
+    try:
+        records = unpacked(batch, header, bytes_max=settings.unpacked_bytes_max)
+        deltas = [entry.timestamp_delta_ms for entry in entries(records, header.record_count)]
+    except (BadBatch, BadlyPacked) as error:
+        raise CorruptBatch(str(error)) from None
+    return header.base_timestamp_ms + max(deltas)
 
 
 def _check_records(batch: Buffer, header: Header, codec: int, settings: TopicSettings) -> None:
@@ -120,11 +137,26 @@ def _check_records(batch: Buffer, header: Header, codec: int, settings: TopicSet
         raise CorruptBatch(str(error)) from None
 
 
-def stamped(batch: Buffer, now_ms: int) -> bytearray:
-    """Return a copy of a checked batch whose records all have the time of now."""
+def as_stored(batch: Buffer, header: Header, settings: TopicSettings, now_ms: int) -> Buffer:
+    """Return a checked batch as its topic keeps it: with its records packed, and timed, as the topic wants them.
+
+    Nearly always it is the batch itself. Raises `MessageTooLarge` if it is no more what the topic takes.
+    """
+    codec = header.attributes & COMPRESSION_MASK
+    wanted = codec if settings.codec is None else settings.codec
+    latest_ms = now_ms if settings.has_append_time else _latest_ms(batch, header, settings)
+    attributes = header.attributes & ~COMPRESSION_MASK | wanted
+    if settings.has_append_time:
+        attributes |= APPEND_TIME_ATTRIBUTE
+    if (attributes, latest_ms) == (header.attributes, header.max_timestamp_ms):
+        return batch
     copy = bytearray(batch)
-    (attributes,) = _ATTRIBUTES.unpack_from(copy, CRC_FROM)
-    _ATTRIBUTES.pack_into(copy, CRC_FROM, attributes | APPEND_TIME_ATTRIBUTE)
-    _MAX_TIMESTAMP.pack_into(copy, _MAX_TIMESTAMP_AT, now_ms)
+    if wanted != codec:
+        copy[HEADER_BYTES:] = pack(wanted, unpacked(batch, header, bytes_max=settings.unpacked_bytes_max))
+        if len(copy) > settings.message_bytes_max:
+            raise MessageTooLarge(f"packed anew it has {len(copy)} bytes; {settings.message_bytes_max} are allowed")
+    _LENGTH.pack_into(copy, _LENGTH_AT, len(copy) - LENGTH_FROM)
+    _ATTRIBUTES.pack_into(copy, CRC_FROM, attributes)
+    _MAX_TIMESTAMP.pack_into(copy, _MAX_TIMESTAMP_AT, latest_ms)
     _CRC.pack_into(copy, _CRC_AT, crc32c(memoryview(copy)[CRC_FROM:]))
     return copy

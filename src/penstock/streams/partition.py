@@ -1,6 +1,6 @@
 """One partition of a topic: a log, what its producers sent last, and who waits for more.
 
-    append:  check ──▶ judge the sequence ──▶ (stamp) ──▶ reserve, append ──▶ note the sequence
+    append:  check ──▶ judge the sequence ──▶ (repack) ─▶ reserve, append ──▶ note the sequence
              └──────────────────── no await: nobody else comes between ───────────────────────┘
 
 Offsets: `start_offset` ≤ `high_watermark` ≤ `end_offset`. What is below the high
@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
+from penstock.log.record import Header
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, Runtime
-from penstock.streams.batches import check_batch, stamped
+from penstock.streams.batches import as_stored, check_batch
 from penstock.streams.lookup import first_at
 from penstock.streams.producers import Producers
 from penstock.streams.remembering import recall, remember
@@ -128,16 +129,23 @@ class Partition:
         self.settings = settings
         self.log.resize_segments(bytes_max=settings.segment_bytes, age_ms_max=settings.segment_ms)
 
-    def append(self, batch: Buffer, now_ms: int) -> Appended:
-        """Take one produced batch. Raises what `check_batch`, `Producers.judge` and `Log.reserve` do, and then
-        nothing has changed."""
+    def check(self, batch: Buffer, now_ms: int, *, is_repeat: bool) -> Header:
+        """Return the header of a batch that `append` would take now, of a producer that is surely known or new."""
+        header = check_batch(batch, self.settings, now_ms)
+        if header.producer_id >= 0:
+            self.producers.check_known(header, is_repeat=is_repeat)
+            self.producers.judge(header)
+        return header
+
+    def append(self, batch: Buffer, now_ms: int, header: Header | None = None) -> Appended:
+        """Take one produced batch; ``header`` if it was checked. Raises what `check_batch`, `Producers.judge`,
+        `as_stored` and `Log.reserve` do, and then nothing has changed."""
         settings, log = self.settings, self.log
-        header = check_batch(batch, settings, now_ms)
+        header = header or check_batch(batch, settings, now_ms)
         if header.producer_id >= 0 and (sent := self.producers.judge(header)) is not None:
             return Appended(sent.base_offset, sent.next_offset, sent.appended_at_ms, is_duplicate=True, partition=self)
-        appended_at_ms = -1
-        if settings.has_append_time:
-            batch, appended_at_ms = stamped(batch, now_ms), now_ms
+        batch = as_stored(batch, header, settings, now_ms)
+        appended_at_ms = now_ms if settings.has_append_time else -1
         with log.reserve(len(batch)) as space:
             base_offset = log.append(batch, space)
         if header.producer_id >= 0:

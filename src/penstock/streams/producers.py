@@ -11,7 +11,8 @@ by its numbers and written only once. Kafka's rules:
     a producer not known (any more)         taken, whatever its number
 
 The last rule is Kafka's too: a producer that was silent for long, or whose records
-are gone, could not go on otherwise.
+are gone, could not go on otherwise. A producer that would rather stop than double
+asks for `check_known` first.
 
 Laws of this file
 -----------------
@@ -39,6 +40,10 @@ class OutOfOrderSequence(Exception):
 
 class ProducerFenced(Exception):
     """Another producer has taken over this id, with a higher epoch."""
+
+
+class ProducerUnknown(Exception):
+    """This producer is not known any more: whether its batch is here already cannot be told."""
 
 
 class SnapshotDamaged(Exception):
@@ -92,6 +97,21 @@ class Producers:
         if first != expected:
             raise OutOfOrderSequence(f"sequence {first} of producer {header.producer_id}, where {expected} belongs")
         return None
+
+    def check_known(self, header: Header, *, is_repeat: bool) -> None:
+        """Raise `ProducerUnknown` if a batch may be one of a producer that was forgotten.
+
+        A first batch of a producer that is not known was never here, unless it ``is_repeat``: then its producer may
+        have had to go for others. Whoever was heard of within `PRODUCER_MS` goes only for as many later ones as
+        there may be, and those are all still known.
+        """
+        if header.producer_id in self._known:
+            return
+        if header.base_sequence != 0 or (is_repeat and len(self._known) >= PRODUCERS_MAX):
+            raise ProducerUnknown(
+                f"producer {header.producer_id} is not known, or not any more; its batch begins with sequence "
+                f"{header.base_sequence}"
+            )
 
     def add(self, header: Header, base_offset: int, *, appended_at_ms: int, now_ms: int) -> None:
         """Take note of a batch that has been appended."""

@@ -14,6 +14,7 @@ from penstock.core.limits import (
     TOPIC_PARTITIONS_MAX,
     UNPACKED_BYTES_MAX,
 )
+from penstock.streams.packing import NONE, ZSTD
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -43,8 +44,10 @@ class TopicSettings:
     unpacked_bytes_max: int = 16 * MIB
     # Only the last record of each key is kept, sooner or later.
     is_compacted: bool = False
-    # What is older or more than is to be kept is dropped. A topic may be compacted, too.
+    # What is older or more than is to be kept is dropped. A topic may be compacted, too; with neither, all is kept.
     is_deleted: bool = True
+    # How records are packed here, a number of `packing`, whatever their producer did; None as they came.
+    codec: int | None = None
     # Records have the time of their arrival, not the one their producer gave them.
     has_append_time: bool = False
     # How far ahead of the clock a producer's time may be; None for any. A record of the far future would keep its
@@ -54,6 +57,8 @@ class TopicSettings:
     tombstone_ms: int = DAY_MS
     # How much of a compacted partition may be of records since the last cleaning, in percent.
     dirty_percent_max: int = 50
+    # What was said about the topic in words that mean nothing here: it is said again to whoever asks.
+    remarks: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         _within("partitions", self.partitions, 1, TOPIC_PARTITIONS_MAX)
@@ -66,8 +71,8 @@ class TopicSettings:
         for name in ("retention_ms", "retention_bytes", "ahead_ms_max"):
             if (value := getattr(self, name)) is not None:
                 _within(name, value, 0, _TIME_MS_MAX)
-        if not self.is_compacted and not self.is_deleted:
-            raise BadTopicSettings("is_deleted", "and is_compacted are both false: one of them must be true")
+        if self.codec is not None:
+            _within("codec", self.codec, NONE, ZSTD)
 
     @classmethod
     def read(cls, found: dict[str, Any]) -> "TopicSettings":
@@ -75,7 +80,9 @@ class TopicSettings:
         unknown = set(found) - {field.name for field in fields(cls)}
         if unknown:
             raise BadTopicSettings(min(unknown), "is not known: it was written by a later version")
-        return cls(**found)
+        # JSON has no tuples.
+        remarks = tuple((name, value) for name, value in found.get("remarks", ()))
+        return cls(**{**found, "remarks": remarks})
 
 
 def _within(name: str, value: int, least: int, most: int) -> None:

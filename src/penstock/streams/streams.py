@@ -29,6 +29,7 @@ from penstock.streams.catalog import Catalog, PartitionFacts, TopicFacts, with_c
 from penstock.streams.partition import Partition
 from penstock.streams.settings import BadTopicSettings, TopicSettings
 from penstock.streams.topic import (
+    BadTopicName,
     PartitionsCannotShrink,
     TooManyPartitions,
     Topic,
@@ -127,10 +128,12 @@ class Streams:
 
     def check_create(self, name: str, settings: TopicSettings) -> None:
         check_topic_name(name)
+        if name in self.topics:
+            raise TopicExists(f"there is a topic {name!r}")
         alike = name.replace(".", "_")
         # Where names become those of metrics, dots and underscores are one.
         if any(alike == other.replace(".", "_") for other in self.topics):
-            raise TopicExists(f"there is a topic {name!r}, or one that differs only in dots and underscores")
+            raise BadTopicName(f"there is a topic that differs from {name!r} only in dots and underscores")
         self._check_count(settings.partitions)
 
     async def create(self, name: str, settings: TopicSettings) -> Topic:
@@ -227,6 +230,17 @@ class Streams:
             await self._in_turn(change)
         self._next_producer += 1
         return self._next_producer - 1
+
+    async def new_producers(self, count: int) -> int:
+        """Return the first of so many producer ids in a row. What is left of the ids in store goes unused."""
+
+        async def change() -> int:
+            first = self._producers_upto
+            await self._catalog.write("producers", upto=first + count)
+            self._next_producer = self._producers_upto = first + count
+            return first
+
+        return await self._in_turn(change)
 
     def partition_facts(self, topic: Topic, index: int) -> PartitionFacts:
         facts = self._catalog.facts.topics.get(topic.number)
@@ -334,7 +348,15 @@ class Streams:
         topic = self.topics[facts.name]
         topic.partitions = await self._make(topic.number, topic.settings, range(topic.settings.partitions))
         for index, known in facts.partitions.items():
-            topic.partitions[index].trimmed_offset = known.trimmed_offset
+            await self._trim_again(topic.number, index, topic.partitions[index], known.trimmed_offset)
+
+    async def _trim_again(self, number: int, index: int, partition: Partition, trimmed_offset: int) -> None:
+        end_offset = partition.log.end_offset
+        if trimmed_offset > end_offset:
+            # A repair has cut the log below. What is produced from now on has lower offsets, and was not trimmed.
+            trimmed_offset = end_offset
+            await self._catalog.write("trimmed", number=number, partition=index, offset=trimmed_offset)
+        partition.trimmed_offset = trimmed_offset
 
     async def _close_partitions(self) -> None:
         partitions = [partition for topic in self.topics.values() for partition in topic.partitions]

@@ -151,6 +151,13 @@ def encode_send(send: SendFrame) -> bytes:
     return _SEND.pack(SEND, VERSION, flags, sender.epoch, sender.id, sender.sequence) + pack(columns)
 
 
+def with_sender(send: bytes, sender: Sender) -> bytes:
+    """Return what `encode_send` made, as a send of this sender: columns are laid out once for both."""
+    _, _, flags, *_ = _SEND.unpack_from(send)
+    head = _SEND.pack(SEND, VERSION, flags | _HAS_SENDER, sender.epoch, sender.id, sender.sequence)
+    return b"".join((head, memoryview(send)[_SEND.size :]))
+
+
 def decode_send(data: Buffer) -> SendFrame:
     view = memoryview(data)
     _, _, flags, epoch, sender, sequence = _head(_SEND, view, SEND)

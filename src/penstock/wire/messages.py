@@ -258,3 +258,6 @@ class LivePage(Struct, kw_only=True):
     history_offset: Annotated[
         int | None, Meta(description="What was settled before `seen_at` is below it; null unless `told` was asked for.")
     ]
+    may_skip_numbers: Annotated[
+        bool, Meta(description="Whether a send that was undone may have used up numbers, as it does in PostgreSQL.")
+    ]

@@ -78,6 +78,21 @@ CODES: dict[str, Code] = {
         Code(
             "record_refused", 409, "The topic takes no such records", False, "Give each a key: the topic is compacted."
         ),
+        Code(
+            "producer_unknown",
+            409,
+            "The producer is not known any more",
+            False,
+            "Look whether its batch is there; go on under a new producer id, from sequence 0 on.",
+        ),
+        Code(
+            "out_of_order_sequence",
+            409,
+            "A batch does not follow the last one of its producer",
+            False,
+            "Send what is missing first.",
+        ),
+        Code("producer_fenced", 409, "A newer epoch of the producer has begun", False, "Stop: another has taken over."),
         Code("group_not_empty", 409, "The group has members", False, "Stop its consumers first."),
         Code("not_leased", 409, "Nobody has the message", False, "Receive it first, or purge the queue."),
         Code("stale_receipt", 409, "The lease has ended", False, "Somebody else may have the message; do not ack it."),

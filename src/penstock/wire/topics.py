@@ -5,14 +5,17 @@
     GET    /api/topics/{topic}                               → TopicView
     PATCH  /api/topics/{topic}               TopicSettings   → TopicView
     DELETE /api/topics/{topic}                               → TopicDeleted
+    POST   /api/topics/{topic}/producers     NewProducers    → ProducersView
     POST   /api/topics/{topic}/records       NewRecords      → Produced
+    POST   /api/topics/{topic}/records       ?partitions repeat, record batches → ProducedBatches
     GET    /api/topics/{topic}/records       ?partition offset since limit → RecordPage
     GET    /api/groups                       ?prefix cursor limit → GroupList
     GET    /api/groups/{group}                               → GroupView
     DELETE /api/groups/{group}                               → GroupDeleted
 
 Programs that produce and consume speak Kafka; `TopicView.kafka` says where. A key or a
-value is text; bytes that are not UTF-8 are `…_base64`, as in `messages.py`.
+value is text; bytes that are not UTF-8 are `…_base64`, as in `messages.py`. A program
+that has only HTTP sends record batches as Kafka's producers make them.
 """
 
 from typing import Annotated, Literal
@@ -24,6 +27,8 @@ from penstock.wire.queues import Seconds
 
 RECORDS_MAX = 1_000
 PARTITIONS_MAX = 1_000
+# Nothing is kept for an id that nobody uses, so a job takes as many as it may ever have tasks and batches.
+PRODUCER_IDS_MAX = 2**32
 
 TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$")]
 GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -128,6 +133,35 @@ class Produced(Struct):
     """Where the records are, in the order in which they were given."""
 
     records: list[ProducedRecord]
+
+
+class NewProducers(Struct, forbid_unknown_fields=True):
+    """Ids for producers that number what they send, so that what is sent twice is there once."""
+
+    count: Annotated[int, Meta(ge=1, le=PRODUCER_IDS_MAX, description="So many ids in a row.")] = 1
+
+
+class ProducersView(Struct):
+    """Producer ids that nobody else has, and what a producer must know of the topic."""
+
+    producer_id: Annotated[int, Meta(description="The first of the ids.")]
+    producer_epoch: int
+    count: int
+    topic_id: str
+    partition_count: int
+    max_message_bytes: int
+
+
+class ProducedBatch(Struct):
+    partition: int
+    offset: Annotated[int, Meta(description="Of the first record of the batch.")]
+    is_duplicate: Annotated[bool, Meta(description="Whether the batch had been there before.")]
+
+
+class ProducedBatches(Struct):
+    """Where the batches are, in the order in which they were given."""
+
+    batches: list[ProducedBatch]
 
 
 class RecordView(Struct, omit_defaults=True, kw_only=True):

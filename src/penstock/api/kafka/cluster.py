@@ -11,9 +11,10 @@ from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.calling import CLUSTER_ID, NODE_ID, Call, Values
 from penstock.api.kafka.errors import REFUSALS, NoTransactions, code_of
+from penstock.api.kafka.rights import on_cluster, on_topic
 from penstock.api.kafka.wire.versions import OFFERED
 from penstock.broker.access import Role
-from penstock.streams.topic import Topic, TopicExists, TopicNotFound
+from penstock.streams.topic import Topic, TopicExists, TopicNotFound, check_topic_name
 
 _NO_ID = bytes(16)
 _TRANSACTION = 1
@@ -31,7 +32,7 @@ def offered(*, error: int) -> Values:
 async def metadata(call: Call) -> Values:
     wanted = _wanted(call)
     if wanted is None:
-        found = [_topic(topic) for topic in call.service.topics.list() if call.caller.has(Role.READ, topic.name)]
+        found = [_topic(call, topic) for topic in call.service.topics.list() if call.caller.has(Role.READ, topic.name)]
     else:
         found = [await _found(call, each) for each in wanted]
     return {"throttle_time": 0, "error_code": 0, **_brokers(call), "cluster_id": CLUSTER_ID, "topics": found}
@@ -44,7 +45,10 @@ async def describe_cluster(call: Call) -> Values:
 def _brokers(call: Call) -> Values:
     host, port = call.address
     broker = {"node_id": NODE_ID, "broker_id": NODE_ID, "host": host, "port": port, "rack": None, "is_fenced": False}
-    return {"brokers": [broker], "controller_id": NODE_ID}
+    found = {"brokers": [broker], "controller_id": NODE_ID}
+    if getattr(call.request, "include_cluster_authorized_operations", False):
+        return {**found, "cluster_authorized_operations": on_cluster()}
+    return found
 
 
 def _wanted(call: Call) -> list[SimpleNamespace] | None:
@@ -60,7 +64,7 @@ async def _found(call: Call, wanted: SimpleNamespace) -> Values:
         if name is None:
             return _by_id(call, topic_id)
         call.check_topic(Role.READ, name)
-        return _topic(await _find_or_make(call, name))
+        return _topic(call, await _find_or_make(call, name))
     except REFUSALS as error:
         return _refused(name, topic_id, code_of(error))
 
@@ -71,7 +75,7 @@ def _by_id(call: Call, topic_id: bytes) -> Values:
     except TopicNotFound:
         return _refused(None, topic_id, ErrorCode.unknown_topic_id)
     call.check_topic(Role.READ, topic.name)
-    return _topic(topic)
+    return _topic(call, topic)
 
 
 async def _find_or_make(call: Call, name: str) -> Topic:
@@ -84,23 +88,28 @@ async def _find_or_make(call: Call, name: str) -> Topic:
     try:
         return topics.find(name)
     except TopicNotFound:
+        # Of a name that no topic can have, this is worth knowing more than that there is none of it.
+        check_topic_name(name)
         if not is_made:
             raise
     try:
         return await topics.create(name, call.service.topic_defaults)
     except TopicExists:
-        # Somebody else was faster; or it differs from another only in dots, and then it is not found.
+        # Somebody else was faster.
         return topics.find(name)
 
 
-def _topic(topic: Topic) -> Values:
-    return {
+def _topic(call: Call, topic: Topic) -> Values:
+    found = {
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
         "partitions": [_partition(index) for index in range(len(topic.partitions))],
     }
+    if getattr(call.request, "include_topic_authorized_operations", False):
+        return {**found, "topic_authorized_operations": on_topic(call.caller, topic.name)}
+    return found
 
 
 def _partition(index: int) -> Values:

@@ -1,9 +1,10 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: Kafka's words for how a topic behaves.
 
 Every setting that means something here is listed, changed or not, with its default.
-Those that Kafka has and that mean nothing here are listed as what they amount to, and
-cannot be set to anything else: a topic that says it does what it does not is worse
-than a refusal.
+Those that Kafka has and that promise what is not to be had here are listed as what they
+amount to, and cannot be set to anything else: a topic that says it does what it does
+not is worse than a refusal. Those that are about files of Kafka's, and promise nobody
+anything, are remembered as they were said: many programs set them, and look again.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ _TOPIC, _BROKER = 2, 4
 _OF_TOPIC, _BY_DEFAULT, _OF_BROKER = 1, 5, 4
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 _POLICIES = {"compact": "is_compacted", "delete": "is_deleted"}
+_CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+_AS_PRODUCED = "producer"
 
 
 class Config(NamedTuple):
@@ -46,10 +49,18 @@ def _whole_or_none(field: str) -> Config:
 
 
 def _policies(text: str) -> Mapping[str, Any]:
-    named = {each.strip() for each in text.split(",")}
+    named = {each.strip() for each in text.split(",")} - {""}
     if not named <= set(_POLICIES):
         raise ValueError("it must be delete, compact, or both")
     return {field: name in named for name, field in _POLICIES.items()}
+
+
+def _codec(text: str) -> Mapping[str, Any]:
+    if text == _AS_PRODUCED:
+        return {"codec": None}
+    if text not in _CODECS:
+        raise ValueError(f"it must be {_AS_PRODUCED}, {', '.join(_CODECS[:-1])} or {_CODECS[-1]}")
+    return {"codec": _CODECS.index(text)}
 
 
 def _time_kind(text: str) -> Mapping[str, Any]:
@@ -68,6 +79,9 @@ CONFIGS: dict[str, Config] = {
         lambda topic: ",".join(name for name, field in _POLICIES.items() if getattr(topic, field)),
         _policies,
     ),
+    "compression.type": Config(
+        _STRING, lambda topic: _AS_PRODUCED if topic.codec is None else _CODECS[topic.codec], _codec
+    ),
     "delete.retention.ms": _whole("tombstone_ms", _LONG),
     "max.message.bytes": _whole("message_bytes_max", _INT),
     "message.timestamp.after.max.ms": _whole_or_none("ahead_ms_max"),
@@ -82,13 +96,22 @@ CONFIGS: dict[str, Config] = {
 }
 # What cannot be chosen here, and what it amounts to.
 FIXED: dict[str, tuple[int, str]] = {
-    "compression.type": (_STRING, "producer"),
-    "flush.messages": (_LONG, "1"),
-    "flush.ms": (_LONG, "0"),
+    "max.compaction.lag.ms": (_LONG, str(2**63 - 1)),
     "message.timestamp.before.max.ms": (_LONG, str(2**63 - 1)),
     "min.compaction.lag.ms": (_LONG, "0"),
     "min.insync.replicas": (_INT, "1"),
+    "remote.storage.enable": (_BOOLEAN, "false"),
+}
+# What makes no difference here, whatever it is: every record is on the disk before it is answered for, there is one
+# replica, and files are not Kafka's.
+MOOT: dict[str, tuple[int, str]] = {
+    "file.delete.delay.ms": (_LONG, "60000"),
+    "flush.messages": (_LONG, "1"),
+    "flush.ms": (_LONG, "0"),
+    "index.interval.bytes": (_INT, "4096"),
     "preallocate": (_BOOLEAN, "false"),
+    "segment.index.bytes": (_INT, "10485760"),
+    "segment.jitter.ms": (_LONG, "0"),
     "unclean.leader.election.enable": (_BOOLEAN, "false"),
 }
 
@@ -96,15 +119,32 @@ FIXED: dict[str, tuple[int, str]] = {
 def settings_of(said: Mapping[str, str | None], start: TopicSettings) -> TopicSettings:
     """Return settings with what is said changed; raises `BadConfig` that names what is wrong."""
     changes: dict[str, Any] = {}
+    remarks = dict(start.remarks)
     for name, text in said.items():
         changes |= _meant(name, text)
+        if name in MOOT:
+            remarks[name] = _remark(name, text)
+    # What another version remembered, and this one does not know, goes with the next change.
+    changed = {name: text for name, text in remarks.items() if name in MOOT and text != MOOT[name][1]}
+    changes["remarks"] = tuple(sorted(changed.items()))
     try:
         return replace(start, **changes)
     except ValueError as error:
         raise BadConfig(str(error)) from error
 
 
+def _remark(name: str, text: str | None) -> str:
+    kind = MOOT[name][0]
+    is_fit = text in ("true", "false") if kind == _BOOLEAN else text is not None and text.isdecimal() and len(text) < 20
+    if text is None or not is_fit:
+        wanted = "true or false" if kind == _BOOLEAN else "a whole number"
+        raise BadConfig(f"{name} is {(text or '')[:100]!r}; it must be {wanted}")
+    return text
+
+
 def _meant(name: str, text: str | None) -> Mapping[str, Any]:
+    if name in MOOT:
+        return {}
     if name in FIXED:
         if text != FIXED[name][1]:
             raise BadConfig(f"{name} is {FIXED[name][1]} here, and cannot be changed")
@@ -121,6 +161,8 @@ def _meant(name: str, text: str | None) -> Mapping[str, Any]:
 def described(settings: TopicSettings, defaults: TopicSettings) -> list[Values]:
     """Return every setting of a topic, as CreateTopics and DescribeConfigs say it."""
     rows = [_row(name, config.kind, config.said(settings), config.said(defaults)) for name, config in CONFIGS.items()]
+    remarks = dict(settings.remarks)
+    rows += [_row(name, kind, remarks.get(name, value), value) for name, (kind, value) in MOOT.items()]
     return rows + [_row(name, kind, value, value, is_fixed=True) for name, (kind, value) in FIXED.items()]
 
 
@@ -156,7 +198,8 @@ def _described_resource(call: Call, resource: SimpleNamespace) -> Values:
         "error_message": message,
         "resource_type": kind,
         "resource_name": name,
-        "configs": [row for row in rows if wanted is None or row["name"] in wanted],
+        # No names at all are all of them, as for Kafka.
+        "configs": [row for row in rows if not wanted or row["name"] in wanted],
     }
 
 
@@ -210,8 +253,8 @@ def _operated(change: SimpleNamespace, settings: TopicSettings, defaults: TopicS
     """Return the value that a setting has after an operation on it."""
     name, operation = change.name, change.config_operation
     text: str | None = change.value
-    if operation == _SET or name in FIXED or name not in CONFIGS:
-        return FIXED[name][1] if name in FIXED and operation == _DELETE else text
+    if operation == _SET or name not in CONFIGS:
+        return {**FIXED, **MOOT}.get(name, (0, text))[1] if operation == _DELETE else text
     if operation == _DELETE:
         return CONFIGS[name].said(defaults)
     if operation not in (_APPEND, _SUBTRACT) or CONFIGS[name].kind != _LIST or text is None:

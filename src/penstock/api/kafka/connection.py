@@ -58,17 +58,23 @@ class Conversation(Protocol):
         """Return the body of the answer; None if there is to be none. Raises `Malformed` and `Ended`."""
         ...
 
+    def refuse(self, header: Header, front: memoryview) -> Parts | None:
+        """Do the same for a request that is too large, by its front."""
+        ...
+
 
 class Exchange:
-    __slots__ = ("header", "frame", "size", "task", "answer", "is_done", "is_last")
+    __slots__ = ("header", "frame", "size", "task", "answer", "is_front", "is_done", "is_last")
 
-    def __init__(self, header: Header | None, frame: memoryview) -> None:
+    def __init__(self, header: Header | None, frame: memoryview, *, is_front: bool = False) -> None:
         # None for what cannot be understood: the connection ends when it is its turn.
         self.header = header
         self.frame: memoryview | None = frame
         self.size = len(frame)
         self.task: asyncio.Task[None] | None = None
         self.answer: Parts | None = None
+        # Whether there was more of it than is taken.
+        self.is_front = is_front
         self.is_done = False
         self.is_last = False
 
@@ -144,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
             self._frames = Frames(self._limits.stranger_frame_bytes_max)
             return
         for frame in self._frames.received(nbytes):
-            self._take(frame)
+            self._take(frame, is_front=self._frames.is_front)
         if self._frames.is_broken:
             self._end_after_answers()
         if not self._waiting and not self._is_stranger and not self._is_closing:
@@ -261,9 +267,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _adjust_frame_limit(self) -> None:
         limits = self._limits
-        self._frames.bytes_max = limits.stranger_frame_bytes_max if self._is_stranger else limits.frame_bytes_max
+        is_stranger = self._is_stranger
+        self._frames.bytes_max = limits.stranger_frame_bytes_max if is_stranger else limits.frame_bytes_max
+        self._frames.passing_bytes_max = 0 if is_stranger else limits.refused_frame_bytes_max
 
-    def _take(self, frame: memoryview) -> None:
+    def _take(self, frame: memoryview, *, is_front: bool = False) -> None:
         """Put a request behind those that wait."""
         if self._waiting and self._waiting[-1].header is None:
             return
@@ -272,7 +280,9 @@ class Connection(asyncio.BufferedProtocol):
             header = read_header(frame)
         except (Malformed, NotOffered):
             pass
-        exchange = Exchange(header, frame)
+        if is_front and header is not None and header.key != Api.PRODUCE:
+            header = None
+        exchange = Exchange(header, frame, is_front=is_front)
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
         self._shared.held_bytes += exchange.size
@@ -306,7 +316,10 @@ class Connection(asyncio.BufferedProtocol):
         assert self._conversation is not None
         assert exchange.frame is not None
         try:
-            body = await self._conversation.answer(header, exchange.frame)
+            if exchange.is_front:
+                body = self._conversation.refuse(header, exchange.frame)
+            else:
+                body = await self._conversation.answer(header, exchange.frame)
             exchange.answer = None if body is None else framed(header, body)
         except Malformed:
             exchange.is_last = True

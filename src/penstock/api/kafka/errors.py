@@ -57,12 +57,20 @@ class BadRequest(Exception):
     """What is asked for cannot be; the message says why."""
 
 
+class BadAcks(Exception):
+    """A number of acknowledgements that there is not."""
+
+
 class BadConfig(Exception):
     """A setting of a topic is not known here, or cannot have this value; the message says which."""
 
 
 class BadReplication(Exception):
     """A number of replicas that one broker cannot have."""
+
+
+class BadAssignment(Exception):
+    """Replicas on brokers that there are not."""
 
 
 class NoTransactions(Exception):
@@ -75,8 +83,10 @@ _CODES: dict[type[Exception], ErrorCode] = {
     NotAllowed: ErrorCode.cluster_authorization_failed,
     NoTransactions: ErrorCode.transactional_id_authorization_failed,
     BadRequest: ErrorCode.invalid_request,
+    BadAcks: ErrorCode.invalid_required_acks,
     BadConfig: ErrorCode.invalid_config,
     BadReplication: ErrorCode.invalid_replication_factor,
+    BadAssignment: ErrorCode.invalid_replica_assignment,
     TopicExists: ErrorCode.topic_already_exists,
     TopicNotFound: ErrorCode.unknown_topic_or_partition,
     PartitionNotFound: ErrorCode.unknown_topic_or_partition,

@@ -2,6 +2,7 @@
 
 from penstock.api.kafka.calling import Call, Values
 from penstock.api.kafka.errors import REFUSALS, group_code_of
+from penstock.api.kafka.rights import on_group
 from penstock.broker.access import Role
 from penstock.broker.groups import GroupDescription, GroupNotFound, GroupState
 
@@ -16,7 +17,7 @@ async def describe_groups(call: Call) -> Values:
 async def _describe(call: Call, group: str) -> Values:
     try:
         call.check_group(Role.READ, group)
-        return _described(await call.service.groups.describe(group))
+        found = _described(await call.service.groups.describe(group))
     except REFUSALS as error:
         is_dead = isinstance(error, GroupNotFound) and call.version < _NOT_FOUND_FROM
         return {
@@ -28,6 +29,9 @@ async def _describe(call: Call, group: str) -> Values:
             "protocol_data": "",
             "members": [],
         }
+    if getattr(call.request, "include_authorized_operations", False):
+        return {**found, "authorized_operations": on_group(call.caller, group)}
+    return found
 
 
 def _described(group: GroupDescription) -> Values:

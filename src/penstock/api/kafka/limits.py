@@ -22,6 +22,8 @@ class Limits:
     farewell_s: float = 5.0
     # The largest request.
     frame_bytes_max: int = 16 * MIB
+    # A larger request up to this is refused in words, if it produces: the client would send it again and again.
+    refused_frame_bytes_max: int = 128 * MIB
     # The largest request of somebody who has not said yet who they are.
     stranger_frame_bytes_max: int = 64 * KIB
     # Requests of one connection that wait for their answers; then nothing more is read from it.

@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from penstock.api.kafka.connection import Connection, Shared
-
-BACKLOG = 2_048
-_HANDSHAKE_S = 10.0
+from penstock.runtime.doors import emptied, finished, opened, swept
 
 
 class Listener:
@@ -19,69 +17,32 @@ class Listener:
 
     async def _listen(self, doors: Sequence[socket.socket], tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        handshake_s = None if tls is None else _HANDSHAKE_S
         for door in doors:
-            server = await loop.create_server(
-                lambda: Connection(self.shared, loop),
-                sock=door,
-                ssl=tls,
-                backlog=BACKLOG,
-                ssl_handshake_timeout=handshake_s,
-                ssl_shutdown_timeout=handshake_s,
-            )
-            self._servers.append(server)
+            self._servers.append(await opened(door, lambda: Connection(self.shared, loop), tls))
 
-    async def _sweep(self) -> None:
-        shared, loop = self.shared, asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(shared.limits.sweep_s)
-            now = loop.time()
-            for connection in [each for each in shared.connections if each.due_at <= now]:
-                connection.expire(now)
+    def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in [each for each in self.shared.connections if each.due_at <= now]:
+            connection.expire(now)
 
     async def drain(self, timeout_s: float, hurry: asyncio.Event) -> int:
         """Take no new work and finish what changes something, unless in a hurry; return how many were cut off.
 
         Long fetches, and members that wait for their group, are let go at once: their clients ask again elsewhere.
         """
-        shared, loop = self.shared, asyncio.get_running_loop()
-        ends_at = loop.time() + timeout_s
+        shared = self.shared
+        ends_at = asyncio.get_running_loop().time() + timeout_s
         shared.is_stopping = True
         for server in self._servers:
             server.close()
         for connection in [*shared.connections]:
             connection.stop()
-        await self._finish_work(ends_at, hurry)
-        cut_off = set(shared.tasks)
-        for task in cut_off:
-            task.cancel()
-        if cut_off:
-            await asyncio.wait(cut_off, timeout=1.0)
-        await self._let_go(loop.time() if hurry.is_set() else ends_at)
-        return len(cut_off)
-
-    async def _finish_work(self, ends_at: float, hurry: asyncio.Event) -> None:
-        loop = asyncio.get_running_loop()
-        hurried = loop.create_task(hurry.wait())
-        try:
-            while (tasks := self.shared.tasks) and not hurry.is_set() and (left_s := ends_at - loop.time()) > 0:
-                await asyncio.wait([*tasks, hurried], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            hurried.cancel()
-
-    async def _let_go(self, ends_at: float) -> None:
-        """Let the last answers reach their clients."""
-        shared = self.shared
-        if shared.connections:
-            emptied = asyncio.Event()
-            shared.emptied = emptied.set
-            left_s = ends_at - asyncio.get_running_loop().time()
-            try:
-                await asyncio.wait_for(emptied.wait(), max(0.0, min(left_s, 1.0)))
-            except TimeoutError:
-                pass
+        cut_off = await finished(shared.tasks, ends_at, hurry)
+        # The last answers reach their clients.
+        await emptied(shared, ends_at, hurry)
         for connection in [*shared.connections]:
             connection.abort()
+        return cut_off
 
 
 @asynccontextmanager
@@ -90,12 +51,9 @@ async def listening(
 ) -> AsyncIterator[Listener]:
     """Listen, and answer, until this ends; then nobody is connected any more."""
     listener = Listener(shared)
-    # Not a TaskGroup, which would wrap what a server raises at its start into a group.
-    sweeping = asyncio.create_task(listener._sweep())  # noqa: TID251 - it is awaited below.
-    try:
-        await listener._listen(doors, tls)
-        yield listener
-    finally:
-        await listener.drain(0, asyncio.Event())
-        sweeping.cancel()
-        await asyncio.wait([sweeping])
+    async with swept(listener._look, shared.limits.sweep_s):
+        try:
+            await listener._listen(doors, tls)
+            yield listener
+        finally:
+            await listener.drain(0, asyncio.Event())

@@ -4,6 +4,8 @@ A member changes what others get to read, so it needs the role that leasing need
 the name of the group. What it then reads is checked when it fetches.
 """
 
+from kio.schema.errors import ErrorCode
+
 from penstock.api.kafka.calling import Call, Values
 from penstock.api.kafka.errors import REFUSALS, code_of_row, group_code_of
 from penstock.broker.access import Role
@@ -112,6 +114,18 @@ async def heartbeat(call: Call) -> Values:
     except REFUSALS as problem:
         error = group_code_of(problem)
     return {"throttle_time": 0, "error_code": error}
+
+
+async def newer_heartbeat(call: Call) -> Values:
+    """Refuse the newer groups (KIP-848, KIP-932), in words: a client that is not even told so waits for ever."""
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.unsupported_version,
+        "error_message": "there are only groups of the classic protocol here: group.protocol=classic",
+        "member_id": call.request.member_id,
+        "member_epoch": -1,
+        "heartbeat_interval": 0,
+    }
 
 
 async def leave_group(call: Call) -> Values:

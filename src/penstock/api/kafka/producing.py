@@ -12,11 +12,11 @@ tells a producer that something, somewhere, was wrong.
 import asyncio
 
 from penstock.api.kafka.calling import Call, Service, Values, check_topic
-from penstock.api.kafka.errors import REFUSALS, BadRequest, NoTransactions, code_of
+from penstock.api.kafka.errors import REFUSALS, BadAcks, NoTransactions, code_of
 from penstock.api.kafka.wire.produce import Part, ProduceRequest, Row
 from penstock.broker.access import Caller, Role
 from penstock.log.interface import LogBusy
-from penstock.streams.batches import CorruptBatch
+from penstock.streams.batches import InvalidRecord
 from penstock.streams.partition import Appended
 
 _ACKS = (-1, 0, 1)
@@ -39,10 +39,10 @@ async def _append(service: Service, caller: Caller, request: ProduceRequest, par
         if request.transactional_id is not None:
             raise NoTransactions("transactions are not offered by this server")
         if request.acks not in _ACKS:
-            raise BadRequest(f"acks is {request.acks}; it must be -1, 0 or 1")
+            raise BadAcks(f"acks is {request.acks}; it must be -1, 0 or 1")
         check_topic(caller, Role.WRITE, part.topic)
-        if part.batches is None:
-            raise CorruptBatch("there is no record batch")
+        if not part.batches:
+            raise InvalidRecord("there is no record batch")
         while True:
             try:
                 return part, service.topics.append(part.topic, part.partition, part.batches)

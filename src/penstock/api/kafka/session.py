@@ -17,14 +17,15 @@ from penstock.api.kafka.configs import alter_configs, describe_configs, incremen
 from penstock.api.kafka.connection import Connection, Ended, Parts
 from penstock.api.kafka.fetching import fetch, list_offsets, offset_for_leader_epoch
 from penstock.api.kafka.groups import delete_groups, describe_groups, list_groups
-from penstock.api.kafka.membership import heartbeat, join_group, leave_group, sync_group
+from penstock.api.kafka.membership import heartbeat, join_group, leave_group, newer_heartbeat, sync_group
 from penstock.api.kafka.offsets import offset_commit, offset_delete, offset_fetch
 from penstock.api.kafka.producing import init_producer_id, produce
 from penstock.api.kafka.sasl import Login
+from penstock.api.kafka.sizes import describe_log_dirs
 from penstock.api.kafka.topics import create_partitions, create_topics, delete_records, delete_topics
 from penstock.api.kafka.wire.fetch import read_fetch, write_fetched
 from penstock.api.kafka.wire.headers import Header
-from penstock.api.kafka.wire.produce import read_produce, write_produced
+from penstock.api.kafka.wire.produce import Row, read_front, read_produce, write_produced
 from penstock.api.kafka.wire.schema import read_request, write_response
 from penstock.api.kafka.wire.versions import OFFERED, Api
 from penstock.broker.access import Caller
@@ -49,11 +50,14 @@ ANSWERS: dict[int, Answer] = {
     Api.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     Api.DESCRIBE_CONFIGS: describe_configs,
     Api.ALTER_CONFIGS: alter_configs,
+    Api.DESCRIBE_LOG_DIRS: describe_log_dirs,
     Api.CREATE_PARTITIONS: create_partitions,
     Api.DELETE_GROUPS: delete_groups,
     Api.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
     Api.OFFSET_DELETE: offset_delete,
     Api.DESCRIBE_CLUSTER: describe_cluster,
+    Api.CONSUMER_GROUP_HEARTBEAT: newer_heartbeat,
+    Api.SHARE_GROUP_HEARTBEAT: newer_heartbeat,
 }
 
 
@@ -83,6 +87,14 @@ class Session:
         if header.key == Api.FETCH and caller is not None:
             return await self._fetch(caller, header, frame)
         return await self._others(caller, header, frame)
+
+    def refuse(self, header: Header, front: memoryview) -> Parts | None:
+        """Say that a batch is too large, if it is clear which one."""
+        if self.is_stranger:
+            raise Ended
+        acks, topic, partition = read_front(header.version, front, header.body)
+        row = Row(topic, partition, ErrorCode.message_too_large, message="the request is larger than request_bytes_max")
+        return None if acks == 0 else [write_produced(header.version, [row])]
 
     async def _produce(self, caller: Caller, header: Header, frame: memoryview) -> Parts | None:
         request = read_produce(header.version, frame, header.body)

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.calling import NODE_ID, Call, Values
 from penstock.api.kafka.configs import described, settings_of
-from penstock.api.kafka.errors import REFUSALS, BadReplication, BadRequest, code_of
+from penstock.api.kafka.errors import REFUSALS, BadAssignment, BadReplication, BadRequest, code_of
 from penstock.broker.access import Role
 from penstock.core.limits import TOPIC_PARTITIONS_MAX
 from penstock.streams.topic import PartitionsCannotShrink, TooManyPartitions, TopicNotFound
@@ -34,7 +34,7 @@ async def _create(call: Call, wanted: SimpleNamespace, *, is_repeated: bool) -> 
         call.check_topic(Role.ADMIN, wanted.name)
         said = {config.name: config.value for config in wanted.configs}
         settings = settings_of(said, replace(call.service.topic_defaults, partitions=_partitions(call, wanted)))
-        if call.request.validate_only:
+        if getattr(call.request, "validate_only", False):
             topics.check_create(wanted.name, settings)
             topic_id = _NO_ID
         else:
@@ -69,7 +69,7 @@ def _partitions(call: Call, wanted: SimpleNamespace) -> int:
     if wanted.assignments:
         _check_assignments([each.broker_ids for each in wanted.assignments])
         if sorted(each.partition_index for each in wanted.assignments) != [*range(len(wanted.assignments))]:
-            raise BadRequest("partitions are numbered from 0 on, without gaps")
+            raise BadAssignment("partitions are numbered from 0 on, without gaps")
         return len(wanted.assignments)
     if wanted.replication_factor not in (_BY_DEFAULT, 1):
         raise BadReplication(f"a replication factor of {wanted.replication_factor}; there is one broker")
@@ -88,7 +88,7 @@ def _checked_count(count: int) -> int:
 
 def _check_assignments(assignments: list[list[int]]) -> None:
     if any(brokers != [NODE_ID] for brokers in assignments):
-        raise BadReplication(f"every partition has one replica, on the broker {NODE_ID}")
+        raise BadAssignment(f"every partition has one replica, on the broker {NODE_ID}")
 
 
 async def delete_topics(call: Call) -> Values:
@@ -126,6 +126,8 @@ async def _grow(call: Call, wanted: SimpleNamespace) -> Values:
             raise PartitionsCannotShrink(f"the topic {wanted.name} has {now} partitions already")
         if wanted.assignments is not None:
             _check_assignments([each.broker_ids for each in wanted.assignments])
+            if len(wanted.assignments) != wanted.count - now:
+                raise BadAssignment(f"{len(wanted.assignments)} assignments for {wanted.count - now} new partitions")
         if not call.request.validate_only:
             await call.service.topics.grow(wanted.name, wanted.count)
     except REFUSALS as problem:

@@ -50,6 +50,7 @@ def live_stream(page: LivePage, wanted: Sequence[str]) -> bytes:
         "queue": page.queue,
         "queue_id": page.queue_number,
         "history_offset": "" if page.history_offset is None else page.history_offset,
+        "may_skip_numbers": json.dumps(page.may_skip_numbers),
     }
     return stream_of({name: LIVE[name](page) for name in wanted}, {name: str(each) for name, each in said.items()})
 

@@ -21,7 +21,9 @@ FRAMED = frozenset(
 LEASES = frozenset({"receive_messages", "lease_messages"})
 ARROWED = frozenset({"read_history", "read_shard_history", "list_live_messages"})
 BATCHED = frozenset({"browse_records"})
-BODY_OPTIONAL = frozenset({"lease_messages", "requeue_message", "begin_redrive"})
+# Those that take record batches.
+BATCHES_TAKEN = frozenset({"produce_records"})
+BODY_OPTIONAL = frozenset({"lease_messages", "requeue_message", "begin_redrive", "create_producers"})
 
 PATH_PARAMETERS: dict[str, Schema] = {
     "queue": {

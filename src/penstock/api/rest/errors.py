@@ -21,7 +21,11 @@ from penstock.frame import BadFrame
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.history import NotWrittenYet, ShardNotFound
 from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound, StoreUnreachable
-from penstock.streams.batches import InvalidRecord, MessageTooLarge
+from penstock.store.refusals import StoreForbids, StoreRefuses
+from penstock.store.routed import Unrouted
+from penstock.streams.batches import BadTimestamp, CorruptBatch, InvalidRecord, MessageTooLarge, TransactionsUnsupported
+from penstock.streams.packing import UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.producers import OutOfOrderSequence, ProducerFenced, ProducerUnknown
 from penstock.streams.settings import BadTopicSettings
 from penstock.streams.topic import (
     BadTopicName,
@@ -210,6 +214,14 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     TooManyPartitions: _named("bad_field", "partitions"),
     MessageTooLarge: _named("message_too_large", "records"),
     InvalidRecord: _named("record_refused", "records"),
+    CorruptBatch: _named("bad_field", "records"),
+    BadTimestamp: _named("bad_field", "records"),
+    TransactionsUnsupported: _named("bad_field", "records"),
+    UnsupportedCodec: _named("bad_field", "records"),
+    UnpackedTooLarge: _named("message_too_large", "records"),
+    OutOfOrderSequence: _named("out_of_order_sequence", "base_sequence"),
+    ProducerFenced: _named("producer_fenced", "producer_epoch"),
+    ProducerUnknown: _named("producer_unknown", "producer_id"),
     GroupNotFound: _plain("group_not_found"),
     GroupNotEmpty: _plain("group_not_empty"),
     BadGroupName: _named("bad_field", "group"),
@@ -219,6 +231,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     NotLeased: _plain("not_leased"),
     DeadLettersShared: _plain("dead_letters_shared"),
     BadName: _name,
+    Unrouted: _named("bad_field", "queue_name"),
     BadSettings: _setting,
     BodyTooLarge: _too_large,
     DueTooLate: _due_too_late,
@@ -238,6 +251,9 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     LogBusy: lambda error: problem("busy", str(error), retry_after_s=_BUSY_S),
     # What the database says may name hosts and users, and is for the operator.
     StoreUnreachable: lambda _: problem("unreachable", "the database does not answer", retry_after_s=_WAITING_S),
+    # Its sentences are for everybody.
+    StoreRefuses: lambda error: problem("unreachable", str(error), retry_after_s=_WAITING_S),
+    StoreForbids: _plain("forbidden"),
     LogFull: lambda error: problem("storage_full", str(error), retry_after_s=_WAITING_S),
     # What is asked for beyond a limit, by the law of the stores.
     ValueError: _plain("bad_request"),

@@ -272,6 +272,7 @@ EXAMPLES: dict[str, Example] = {
             "next_numbers": [0, 5, 1, 0, 0],
             "shard": 0,
             "history_offset": 131_072,
+            "may_skip_numbers": False,
         },
     ),
     "purge_queue": Example(answer={"purged": 2}),

@@ -46,6 +46,8 @@ def sent_format(content_type: bytes | None, *, has_body: bool = True) -> Format:
         return Format.JSON
     if name == FRAME_TYPE:
         return Format.FRAME
+    if name == BATCHES_TYPE:
+        return Format.BATCHES
     if name in _MSGPACK_NAMES:
         return Format.MSGPACK
     raise Refused(

@@ -1,18 +1,14 @@
 """Consumer groups as a resource: who is in them, and how far behind they are."""
 
-import struct
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from penstock.api.rest.calling import Answer, Call
 from penstock.broker.access import Role
-from penstock.broker.groups import GroupNotFound, Lag
+from penstock.broker.groups import GroupNotFound, Lag, assigned_partitions
 from penstock.core.limits import PAGE_MAX
 from penstock.wire import topics as wire
-
-_COUNT, _SIZE = struct.Struct(">i"), struct.Struct(">h")
-_VERSION_BYTES = 2
 
 
 class GroupsQuery(Struct, forbid_unknown_fields=True):
@@ -43,7 +39,8 @@ async def describe(call: Call) -> Answer:
             each.instance_id,
             each.client_id,
             each.client_host,
-            [wire.Assigned(*place) for place in assigned(each.assignment)],
+            # What is no consumer's is understood only by those who made it.
+            [wire.Assigned(*place) for place in assigned_partitions(each.assignment) or ()],
         )
         for each in group.members
     ]
@@ -81,28 +78,3 @@ def _lag(each: Lag, member_id: str | None) -> wire.LagRow:
     return wire.LagRow(
         each.topic, each.partition, each.committed, each.start_offset, each.high_watermark, each.lag, member_id
     )
-
-
-def assigned(data: bytes) -> list[tuple[str, int]]:
-    """Return the partitions of an assignment, if it is one of a consumer's; none for what only its makers understand.
-
-    >>> assigned(bytes.fromhex("0000 00000001 0001 61 00000002 00000000 00000003"))
-    [('a', 0), ('a', 3)]
-    """
-    found: list[tuple[str, int]] = []
-    try:
-        at = _VERSION_BYTES
-        (topics,) = _COUNT.unpack_from(data, at)
-        at += _COUNT.size
-        for _ in range(min(topics, len(data))):
-            (size,) = _SIZE.unpack_from(data, at)
-            name = data[at + _SIZE.size : at + _SIZE.size + size].decode()
-            at += _SIZE.size + size
-            (partitions,) = _COUNT.unpack_from(data, at)
-            at += _COUNT.size
-            for _ in range(min(partitions, len(data))):
-                found.append((name, _COUNT.unpack_from(data, at)[0]))
-                at += _COUNT.size
-    except (struct.error, UnicodeDecodeError):
-        return []
-    return found

@@ -81,6 +81,7 @@ def _page(page: LivePage, form: Format) -> wire.LivePage:
         next_numbers=list(page.next_numbers),
         shard=page.shard,
         history_offset=page.history_offset,
+        may_skip_numbers=page.may_skip_numbers,
     )
 
 

@@ -21,6 +21,7 @@ from penstock.api.rest.described import (
     ANSWER_HEADERS,
     ARROWED,
     BATCHED,
+    BATCHES_TAKEN,
     BODY_OPTIONAL,
     FRAMED,
     HEADERS,
@@ -164,6 +165,8 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
             content["application/json"]["example"] = example.body
         if operation.name in FRAMED:
             content[FRAME_TYPE] = {}
+        if operation.name in BATCHES_TAKEN:
+            content[BATCHES_TYPE] = {}
         found["requestBody"] = {"required": operation.name not in BODY_OPTIONAL, "content": content}
     return found
 

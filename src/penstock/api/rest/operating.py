@@ -152,19 +152,18 @@ async def begin_redrive(call: Call) -> Answer:
 
 async def list_redrives(call: Call) -> Answer:
     queue = await _present(call, Role.READ)
-    return Answer(RedriveTasks([_task(task) for task in call.queues.redrives.of(queue)]))
+    return Answer(RedriveTasks([_task(task) for task in await call.queues.redrives.all_of(queue)]))
 
 
 async def get_redrive(call: Call) -> Answer:
     queue = await _present(call, Role.READ)
-    return Answer(_task(call.queues.redrives.find(queue, call.parameter("task_id"))))
+    return Answer(_task(await call.queues.redrives.look(queue, call.parameter("task_id"))))
 
 
 async def end_redrive(call: Call) -> Answer:
     queue = await _present(call, Role.ADMIN)
-    task = call.queues.redrives.find(queue, call.parameter("task_id"))
-    await call.queues.redrives.end(task)
-    return Answer(_task(task))
+    task = await call.queues.redrives.look(queue, call.parameter("task_id"))
+    return Answer(_task(await call.queues.redrives.end(task)))
 
 
 async def _present(call: Call, role: Role) -> str:

@@ -1,7 +1,8 @@
 """Records of topics: a few produced, a page looked at. Nothing is committed, and whoever looks takes nothing.
 
 Whoever reads all of a topic accepts `application/vnd.penstock.record-batches`, and gets
-whole batches as they are stored: nothing is made of a record here.
+whole batches as they are stored: nothing is made of a record here. Whoever sends those
+is in `batches.py`.
 """
 
 import base64
@@ -12,14 +13,16 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.api.rest.batches import ProduceQuery, produce_batches
 from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.errors import bad_field
-from penstock.api.rest.formats import BATCHES_TYPE, Decoder, Format
+from penstock.api.rest.formats import BATCHES_TYPE, Decoder, Format, sent_format
 from penstock.api.rest.times import instant, read_instant
 from penstock.broker.access import Role
-from penstock.broker.records import PlainRecord, batch_of, partition_of, records_of
+from penstock.broker.records import PlainRecord, batch_of, records_of
 from penstock.broker.topics import FetchOne
 from penstock.core.limits import MIB
+from penstock.core.partitioning import partition_of
 from penstock.log.record import header
 from penstock.wire import topics as wire
 
@@ -42,6 +45,10 @@ class RecordsQuery(Struct, forbid_unknown_fields=True):
 async def produce(call: Call) -> Answer:
     name = call.topic(Role.WRITE)
     topic = call.streams.topics.find(name)
+    if sent_format(call.headers.get(b"content-type")) is Format.BATCHES:
+        return await produce_batches(call, topic)
+    # What is said of batches says nothing of records; a parameter that nobody knows is refused.
+    call.query(ProduceQuery)
     asked: wire.NewRecords = await call.body(_read_records)
     by_partition: dict[int, list[tuple[int, PlainRecord]]] = {}
     for place, record in enumerate(asked.records):

@@ -56,6 +56,19 @@ STREAM_EXAMPLES: dict[str, Example] = {
     ),
     "get_topic": Example(parameters=_EVENTS, answer=_TOPIC),
     "change_topic": Example(parameters=_EVENTS, body={"retention_s": 86_400}, answer={**_TOPIC, "retention_s": 86_400}),
+    "create_producers": Example(
+        parameters=_EVENTS,
+        body={"count": 1},
+        status=201,
+        answer={
+            "producer_id": 1,
+            "producer_epoch": 0,
+            "count": 1,
+            "topic_id": "b1d5c3a0-6e1f-4f0e-9a53-0c8f6d2b7e41",
+            "partition_count": 2,
+            "max_message_bytes": 1_048_588,
+        },
+    ),
     "produce_records": Example(
         parameters=_EVENTS,
         body={

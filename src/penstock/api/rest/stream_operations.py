@@ -1,6 +1,6 @@
 """The part of the table of operations that is about topics and consumer groups."""
 
-from penstock.api.rest import groups, records, topics
+from penstock.api.rest import batches, groups, records, topics
 from penstock.api.rest.calling import Operation
 from penstock.broker.access import Role
 from penstock.wire import topics as wire
@@ -69,19 +69,35 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="POST",
+        path=_TOPIC + "/producers",
+        role=Role.WRITE,
+        name="create_producers",
+        summary="Take producer ids, with which record batches that are sent twice are there once.",
+        run=batches.new_producers,
+        body=wire.NewProducers,
+        answers={201: wire.ProducersView},
+        problems=("bad_field", "no_topics", "topic_not_found"),
+        tag="topics",
+    ),
+    Operation(
+        method="POST",
         path=_TOPIC + "/records",
         role=Role.WRITE,
         name="produce_records",
-        summary="Produce a few records; programs speak Kafka. The answer comes when they are on the disk.",
+        summary="Produce a few records, or whole record batches. The answer comes when they are on the disk.",
         run=records.produce,
+        query=batches.ProduceQuery,
         body=wire.NewRecords,
-        answers={201: wire.Produced},
+        answers={201: wire.Produced | wire.ProducedBatches},
         problems=(
             "bad_field",
             "no_topics",
             "topic_not_found",
             "partition_not_found",
             "record_refused",
+            "producer_unknown",
+            "producer_fenced",
+            "out_of_order_sequence",
             "message_too_large",
             "body_too_large",
         ),

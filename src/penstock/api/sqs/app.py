@@ -33,6 +33,8 @@ from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import SQS_FAILED
 
 _TARGET = b"x-amz-target"
+_TRACE = b"x-amzn-trace-id"
+TRACE_CHARACTERS_MAX = 512
 _OURS = {b"same-origin", b"none"}
 _NO_CREDENTIALS = (
     "This server has keys, which SDKs of AWS cannot sign with, and no credentials for SQS: "
@@ -96,7 +98,7 @@ class SqsApplication:
         scope[OPERATION] = f"sqs.{asked.name}"
         request = _decode(asked, action)
         action.check(request)
-        call = Call(self._service, self._front(scope, headers), Departure(scope, receive))
+        call = Call(self._service, self._front(scope, headers), Departure(scope, receive), trace=_trace(headers))
         result = await action.run(call, request)
         if asked.form is None:
             return 200, json_protocol.encode(result), []
@@ -137,6 +139,12 @@ class SqsApplication:
     def _mistake(self, scope: Scope, error: Exception) -> Refused:
         self._note(SQS_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
         return Refused(INTERNAL, "The server made a mistake; its notes say which.")
+
+
+def _trace(headers: dict[bytes, bytes]) -> str:
+    """Return what the header for tracing says, which messages are sent with that say nothing themselves."""
+    said = headers.get(_TRACE, b"").decode("latin-1")
+    return said if len(said) <= TRACE_CHARACTERS_MAX and said.isascii() and said.isprintable() else ""
 
 
 def _too_large(size_bytes: int, most: int) -> Refused:

@@ -5,6 +5,7 @@ if it came through SQS, and within a second if it came another way: what a queue
 is remembered that long, so that a send or a receive asks the store once, not twice.
 """
 
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from penstock.store.interface import Description
 KNOWN_MS = 1_000
 KNOWN_MAX = 1_000
 RECENT_MAX = 10_000
+_ID = re.compile(r"[!-~]{1,128}")
 
 
 class Recent:
@@ -68,6 +70,8 @@ class Service:
     credentials: Credentials | None = None
     request_bytes_max: int
     is_behind_proxy: bool = False
+    # Whether a name is free, and a queue purged again, only after a minute.
+    waits: bool = True
     known: OrderedDict[str, Known] = field(default_factory=OrderedDict)
     attempts: Attempts = field(default_factory=Attempts)
     deletions: Recent = field(default_factory=lambda: Recent(60_000))
@@ -92,11 +96,13 @@ class Service:
 class Call:
     """One request: what stands before the URLs of its client's queues, and whether that client is still there."""
 
-    __slots__ = ("service", "front", "_absence")
+    __slots__ = ("service", "front", "trace", "_absence")
 
-    def __init__(self, service: Service, front: str, absence: Departure) -> None:
+    def __init__(self, service: Service, front: str, absence: Departure, *, trace: str = "") -> None:
         self.service = service
         self.front = front
+        # The trace header of messages that have none of their own.
+        self.trace = trace
         self._absence = absence
 
     @property
@@ -129,6 +135,13 @@ class Call:
 
     def arn(self, queue: str) -> str:
         return self.account.arn(queue)
+
+
+def check_name(parameter: str, name: str) -> None:
+    """Refuse an id that has more than letters, digits and punctuation, or is long; one that was not said is none."""
+    if name and not _ID.fullmatch(name):
+        reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
+        raise invalid(parameter, name, reason)
 
 
 def check_between(parameter: str, value: int | None, least: int, most: int, *, reason: str = "") -> int | None:

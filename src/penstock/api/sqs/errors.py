@@ -17,6 +17,7 @@ from penstock.core.queue import QueueFull
 from penstock.core.settings import BadSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.interface import QueueExists, QueueNotFound, StoreUnreachable
+from penstock.store.refusals import StoreForbids, StoreRefuses
 
 # What a client sent is in it, and need not come back whole.
 _MESSAGE_CHARACTERS_MAX = 1_000
@@ -127,6 +128,8 @@ _REFUSALS: dict[type[BaseException], Callable[[Exception], Refused]] = {
     Stopping: _as(UNAVAILABLE),
     LogClosed: lambda _: Refused(UNAVAILABLE, "The server is stopping."),
     StoreUnreachable: lambda _: Refused(UNAVAILABLE, "The database does not answer."),
+    StoreRefuses: _as(UNAVAILABLE),
+    StoreForbids: _as(ACCESS_DENIED),
     LogFull: lambda _: Refused(UNAVAILABLE, "The disk of the server is full."),
     # What is asked for beyond a limit, by the law of the stores.
     ValueError: _as(INVALID_PARAMETER_VALUE),

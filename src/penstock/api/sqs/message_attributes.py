@@ -23,6 +23,7 @@ ATTRIBUTES_MAX = 10
 TRACE = "AWSTraceHeader"
 PRIORITY = "penstock.priority"
 _OURS = "penstock.sqs"
+_EVERYTHING = {"All", ".*", "*"}
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _NAME_CHARACTERS_MAX = _TYPE_CHARACTERS_MAX = 256
 _TYPE = re.compile(r"(String|Number|Binary)(\.[^\x00-\x1f]+)?")
@@ -99,7 +100,8 @@ def chosen(attributes: Attributes, names: list[str]) -> Attributes:
     """
     if not names or not attributes:
         return {}
-    if "All" in names or ".*" in names:
+    # AWS describes the first two; it takes the third for the same.
+    if not _EVERYTHING.isdisjoint(names):
         return attributes
     prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
     return {

@@ -1,21 +1,25 @@
 """Dead letters: whose they are, and the tasks that move them back.
 
-A move task is a redrive of the broker. Its handle is the id of the redrive and the ARN
-of the queue it empties. Redrives live in the server's memory, so a restart ends one, and
-it is listed no more.
+A move task is a redrive of the broker. Its handle is the id of the redrive, as a UUID, and
+the ARN of the queue it empties. On the embedded store redrives live in the server's memory, so
+a restart ends one, and it is listed no more. One that has left letters behind because the queue they came from
+is gone is done for us, and has failed for AWS.
 """
 
 from base64 import b64decode, b64encode
+from uuid import UUID
 
 import msgspec
 
 from penstock.api.sqs.calling import Call, check_between
 from penstock.api.sqs.errors import (
     INVALID_PARAMETER_VALUE,
+    QUEUE_DOES_NOT_EXIST,
     RESOURCE_NOT_FOUND,
     UNSUPPORTED_OPERATION,
     Refused,
     invalid,
+    refused_of,
 )
 from penstock.api.sqs.queues import LIST_MAX, read_token, token
 from penstock.api.sqs.shapes import (
@@ -36,6 +40,7 @@ from penstock.store.interface import QueueNotFound
 RATE_MAX = 500
 TASKS_MAX = 10
 _STATES = {State.DONE: "COMPLETED", State.STOPPED: "CANCELLED", State.FAILED: "FAILED"}
+_TASK = "r_"
 
 
 class _Handle(msgspec.Struct):
@@ -51,7 +56,8 @@ async def list_dead_letter_source_queues(
     await call.queues.store.describe(name)
     most = asked.max_results or LIST_MAX
     found = await _sources(call, name, after=after, most=most)
-    is_more = asked.max_results is not None and len(found) == most
+    is_full = asked.max_results is not None and len(found) == most
+    is_more = is_full and await _sources(call, name, after=found[-1], most=1)
     return ListDeadLetterSourceQueuesResult([call.url(each) for each in found], token(found[-1]) if is_more else "")
 
 
@@ -85,7 +91,7 @@ async def start_message_move_task(call: Call, asked: StartMessageMoveTaskRequest
         raise Refused(INVALID_PARAMETER_VALUE, "Source queue must be configured as a Dead Letter Queue.")
     if into == source:
         raise invalid("DestinationArn", asked.destination_arn, "Source and destination are the same queue.")
-    if any(task.state is State.RUNNING for task in call.queues.redrives.of(source)):
+    if any(task.state is State.RUNNING for task in await call.queues.redrives.all_of(source)):
         raise Refused(
             INVALID_PARAMETER_VALUE,
             "There is already a task running. Only one active task is allowed for a source queue arn at a given time.",
@@ -99,7 +105,7 @@ async def start_message_move_task(call: Call, asked: StartMessageMoveTaskRequest
 async def list_message_move_tasks(call: Call, asked: ListMessageMoveTasksRequest) -> ListMessageMoveTasksResult:
     check_between("MaxResults", asked.max_results, 1, TASKS_MAX)
     source = await _queue_of(call, asked.source_arn, "SourceArn")
-    tasks = call.queues.redrives.of(source)[: asked.max_results or 1]
+    tasks = (await call.queues.redrives.all_of(source))[: asked.max_results or 1]
     return ListMessageMoveTasksResult([_shown(call, task) for task in tasks])
 
 
@@ -110,12 +116,12 @@ async def cancel_message_move_task(call: Call, asked: CancelMessageMoveTaskReque
         raise Refused(INVALID_PARAMETER_VALUE, "Value for parameter TaskHandle is invalid.") from None
     source = await _queue_of(call, handle.source_arn, "SourceArn")
     try:
-        task = call.queues.redrives.find(source, handle.task_id)
-    except TaskNotFound:
+        task = await call.queues.redrives.look(source, f"{_TASK}{UUID(handle.task_id).int:x}")
+    except (TaskNotFound, ValueError):
         raise Refused(RESOURCE_NOT_FOUND, "Task does not exist.") from None
     if task.state is not State.RUNNING:
         raise Refused(UNSUPPORTED_OPERATION, "Only active tasks can be cancelled.")
-    await call.queues.redrives.end(task)
+    task = await call.queues.redrives.end(task)
     return CancelMessageMoveTaskResult(task.moved_total)
 
 
@@ -131,21 +137,31 @@ async def _queue_of(call: Call, arn: str, parameter: str) -> str:
 
 
 def _handle_text(call: Call, task: Task) -> str:
-    return b64encode(msgspec.json.encode(_Handle(task.id, call.arn(task.dead_letters)))).decode()
+    task_id = str(UUID(int=int(task.id.removeprefix(_TASK), 16)))
+    return b64encode(msgspec.json.encode(_Handle(task_id, call.arn(task.dead_letters)))).decode()
 
 
 def _shown(call: Call, task: Task) -> ListMessageMoveTasksResultEntry:
     is_running = task.state is State.RUNNING
     status = "CANCELLING" if task.told_to_stop.is_set() else "RUNNING"
+    failure = _failure(task)
     rate = task.order.rate_per_s
     return ListMessageMoveTasksResultEntry(
         task_handle=_handle_text(call, task) if is_running else "",
-        status=status if is_running else _STATES[task.state],
+        status=status if is_running else "FAILED" if failure else _STATES[task.state],
         source_arn=call.arn(task.dead_letters),
         destination_arn=call.arn(task.order.into) if task.order.into else "",
         max_number_of_messages_per_second=None if rate is None else int(rate),
         approximate_number_of_messages_moved=task.moved_total,
         approximate_number_of_messages_to_move=None if task.remaining is None else task.moved_total + task.remaining,
-        failure_reason=task.error or "",
+        failure_reason=failure,
         started_timestamp=task.started_at_ms,
     )
+
+
+def _failure(task: Task) -> str:
+    """Return the code of why a task has failed, "" if it has not."""
+    if task.state is State.FAILED:
+        refused = refused_of(task.cause) if task.cause is not None else None
+        return task.error or "" if refused is None else refused.kind.code
+    return QUEUE_DOES_NOT_EXIST.code if task.state is State.DONE and task.homeless else ""

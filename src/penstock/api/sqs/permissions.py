@@ -19,6 +19,12 @@ _SHARED = {
     *("*", "ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"),
     *("ListDeadLetterSourceQueues", "PurgeQueue", "ReceiveMessage", "SendMessage"),
 }
+# What a policy cannot give to another account.
+_OWNERS = {
+    *("AddPermission", "RemovePermission", "CreateQueue", "DeleteQueue", "ListQueues", "SetQueueAttributes"),
+    *("ListQueueTags", "TagQueue", "UntagQueue"),
+    *("StartMessageMoveTask", "ListMessageMoveTasks", "CancelMessageMoveTask"),
+}
 
 
 async def add_permission(call: Call, asked: AddPermissionRequest) -> Nothing:
@@ -78,22 +84,24 @@ def _check_actions(actions: list[str]) -> None:
         raise Refused(OVER_LIMIT, f"{len(actions)} Actions were found, maximum allowed is {ACTIONS_MAX}.")
     for action in actions:
         if action not in _SHARED:
-            raise invalid(
-                "ActionName",
-                f"SQS:{action}",
-                f"Only the queue owner is allowed to invoke this action, or there is none such: {action[:80]}",
+            is_owners = action in _OWNERS
+            reason = (
+                "Only the queue owner is allowed to invoke this action." if is_owners else "There is no such action."
             )
+            raise invalid("ActionName", f"SQS:{action}", reason)
 
 
 def _policy(kept: Kept) -> dict[str, Any] | None:
-    """Return the policy of a queue; what somebody set that has no list of statements is begun anew."""
+    """Return the policy of a queue, its one statement as a list; what somebody set without any is begun anew."""
     said = kept.attributes.get("Policy")
     if not said:
         return None
     policy = msgspec.json.decode(said)
     statements = policy.get("Statement")
+    if isinstance(statements, dict):
+        statements = [statements]
     is_list = isinstance(statements, list) and all(isinstance(each, dict) for each in statements)
-    return dict(policy) if is_list else None
+    return policy | {"Statement": statements} if is_list else None
 
 
 def _with(kept: Kept, policy: dict[str, Any] | None) -> Kept:

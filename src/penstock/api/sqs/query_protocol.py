@@ -79,7 +79,7 @@ def decode(form: Form, kind: type[S]) -> S:
 
 
 def encode(action: str, result: Shape, request_id: str) -> bytes:
-    inside = "" if isinstance(result, Nothing) else f"<{action}Result>{_members(result)}</{action}Result>"
+    inside = "" if isinstance(result, Nothing) else _wrapped(f"{action}Result", _members(result))
     return (
         f'<?xml version="1.0"?><{action}Response xmlns="{NAMESPACE}">{inside}'
         f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{action}Response>"
@@ -119,7 +119,7 @@ def _structure(tree: Mapping[str, Any], kind: type[Shape]) -> dict[str, Any]:
     for name, (form, inner) in _fields(kind).items():
         if form is list:
             member = _MEMBERS.get(name) or inner.__name__
-            values = [_value(each, inner) for each in _numbered(tree.get(member))]
+            values = [_value(each, inner) for each in _numbered(tree.get(member), inner)]
             if values:
                 found[name] = values
         elif form is dict:
@@ -134,7 +134,9 @@ def _structure(tree: Mapping[str, Any], kind: type[Shape]) -> dict[str, Any]:
 def _map(tree: Mapping[str, Any], name: str, inner: type) -> dict[str, Any]:
     pair, key, value = _PAIRS[name]
     found: dict[str, Any] = {}
-    for each in _numbered(tree.get(pair)):
+    branch = tree.get(pair)
+    # A pair alone may be without a number: `Attribute.Name=…&Attribute.Value=…`.
+    for each in _numbered(branch) or [branch]:
         if isinstance(each, dict) and isinstance(each.get(key), str):
             found[each[key]] = _value(each.get(value, ""), inner)
     return found
@@ -146,8 +148,10 @@ def _value(value: Any, inner: type) -> Any:
     return value
 
 
-def _numbered(branch: Any) -> list[Any]:
-    """The members of a list in the order of their numbers, whatever gaps there are."""
+def _numbered(branch: Any, inner: type = Shape) -> list[Any]:
+    """The members of a list in the order of their numbers, whatever gaps there are; a text without one is the first."""
+    if isinstance(branch, str) and not issubclass(inner, Shape):
+        return [branch]
     if not isinstance(branch, dict):
         return []
     numbers = sorted(int(name) for name in branch if _NUMBER.fullmatch(name))
@@ -164,6 +168,11 @@ def _fields(kind: type[Shape]) -> dict[str, tuple[Any, type]]:
         form = get_origin(hint)
         found[name] = (form, get_args(hint)[-1]) if form in {list, dict} else (None, str)
     return found
+
+
+def _wrapped(name: str, inside: str) -> str:
+    # Some who read with patterns, not with a parser, look for the short form of what is empty.
+    return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
 
 
 def _members(result: Shape) -> str:

@@ -20,6 +20,8 @@ from penstock.store.interface import Counts, Description
 
 MESSAGE_BYTES_MAX = 1_048_576
 POLICY_CHARACTERS_MAX = 8_192
+# What AWS tells of a queue that has a key and says nothing about it.
+KEY_REUSE_S = "300"
 WAIT = "ReceiveMessageWaitTimeSeconds"
 SCOPE = "DeduplicationScope"
 THROUGHPUT = "FifoThroughputLimit"
@@ -27,6 +29,8 @@ FIFO = "FifoQueue"
 CONTENT = "ContentBasedDeduplication"
 REDRIVE = "RedrivePolicy"
 ALLOW = "RedriveAllowPolicy"
+KEY = "KmsMasterKeyId"
+MANAGED = "SqsManagedSseEnabled"
 _WHOLE = re.compile(r"[0-9]{1,12}")
 _KEY_ID = re.compile(r"[\x21-\x7e]{1,2048}")
 
@@ -115,9 +119,9 @@ def _check_key_id(name: str, value: str) -> None:
 _KEPT: dict[str, Callable[[str, str], object]] = {
     WAIT: _check_number(0, 20),
     "Policy": _check_json,
-    "KmsMasterKeyId": _check_key_id,
+    KEY: _check_key_id,
     "KmsDataKeyReusePeriodSeconds": _check_number(60, 86_400),
-    "SqsManagedSseEnabled": _is_true,
+    MANAGED: _is_true,
     SCOPE: _check_choice("queue", "messageGroup"),
     THROUGHPUT: _check_choice("perQueue", "perMessageGroupId"),
 }
@@ -142,6 +146,7 @@ def apply(attributes: Mapping[str, str], settings: QueueSettings, *, now_s: int)
             _KEPT[name](name, value)
             _put(kept, name, value)
     _check_together(kept, attributes)
+    _end_other_encryption(kept, attributes)
     told = msgspec.structs.replace(kept_of(settings), attributes=kept, modified_at_s=now_s)
     return with_kept(replace(settings, **found), told)
 
@@ -160,7 +165,7 @@ def _check_known(name: str, *, is_fifo: bool) -> None:
 def _check_together(kept: dict[str, str], attributes: Mapping[str, str]) -> None:
     if kept.get(THROUGHPUT) == "perMessageGroupId" and kept.get(SCOPE) != "messageGroup":
         raise bad_value(THROUGHPUT, f"perMessageGroupId is allowed only where {SCOPE} is messageGroup.")
-    if attributes.get("KmsMasterKeyId") and attributes.get("SqsManagedSseEnabled", "").lower() == "true":
+    if attributes.get(KEY) and attributes.get(MANAGED, "").lower() == "true":
         raise Refused(
             INVALID_ATTRIBUTE_NAME,
             "You can use one type of server-side encryption (SSE) at one time. "
@@ -168,14 +173,25 @@ def _check_together(kept: dict[str, str], attributes: Mapping[str, str]) -> None
         )
 
 
+def _end_other_encryption(kept: dict[str, str], attributes: Mapping[str, str]) -> None:
+    """A queue has one kind of encryption: naming one ends the other."""
+    if attributes.get(KEY):
+        kept.pop(MANAGED, None)
+    elif attributes.get(MANAGED, "").lower() == "true":
+        kept.pop(KEY, None)
+
+
 def show_settings(settings: QueueSettings) -> dict[str, str]:
     """Return the attributes that are settings or kept, but for `RedrivePolicy`."""
     found = {name: str(getattr(settings, row.setting) // row.scale) for name, row in _NUMBERS.items()}
-    found |= {WAIT: "0", "SqsManagedSseEnabled": "false"}
+    kept = kept_of(settings).attributes
+    found |= {WAIT: "0", MANAGED: "false"}
+    if KEY in kept:
+        found["KmsDataKeyReusePeriodSeconds"] = KEY_REUSE_S
     if settings.is_fifo:
         content = "true" if settings.dedup_scope is DedupScope.CONTENT else "false"
         found |= {FIFO: "true", CONTENT: content, SCOPE: "queue", THROUGHPUT: "perQueue"}
-    return found | kept_of(settings).attributes
+    return found | kept
 
 
 def show_counts(description: Description, counts: Counts, arn: str) -> dict[str, str]:
@@ -195,7 +211,7 @@ def same(name: str, one: str, other: str) -> bool:
     """Whether two values of an attribute mean the same."""
     if name in {REDRIVE, ALLOW, "Policy"}:
         return one == other or _plain(one) == _plain(other)
-    return one.lower() == other.lower() if name in {FIFO, CONTENT, "SqsManagedSseEnabled"} else one == other
+    return one.lower() == other.lower() if name in {FIFO, CONTENT, MANAGED} else one == other
 
 
 def _plain(policy: str) -> object:

@@ -16,6 +16,7 @@ from penstock.api.sqs.errors import (
     QUEUE_NAME_EXISTS,
     Refused,
     invalid,
+    missing,
     no_queue,
 )
 from penstock.api.sqs.kept import Kept, changing, kept_of, with_kept
@@ -56,7 +57,7 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
     except QueueNotFound:
         there = None
     if there is None:
-        if call.service.deletions.has(name, now_ms):
+        if call.service.waits and call.service.deletions.has(name, now_ms):
             raise Refused(
                 QUEUE_DELETED_RECENTLY,
                 "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
@@ -119,10 +120,12 @@ async def get_queue_url(call: Call, asked: GetQueueUrlRequest) -> QueueUrlResult
 
 async def list_queues(call: Call, asked: ListQueuesRequest) -> ListQueuesResult:
     check_between("MaxResults", asked.max_results, 1, LIST_MAX)
-    after = read_token(asked.next_token)
+    prefix, after = asked.queue_name_prefix, read_token(asked.next_token)
     most = asked.max_results or LIST_MAX
-    names = await call.queues.store.queues(prefix=asked.queue_name_prefix, after=after, most=most)
-    is_more = asked.max_results is not None and len(names) == most
+    names = await call.queues.store.queues(prefix=prefix, after=after, most=most)
+    # A token is a promise: there is none unless something follows, nor for who did not ask for pages.
+    is_full = asked.max_results is not None and len(names) == most
+    is_more = is_full and await call.queues.store.queues(prefix=prefix, after=names[-1], most=1)
     return ListQueuesResult([call.url(name) for name in names], token(names[-1]) if is_more else "")
 
 
@@ -154,7 +157,7 @@ async def purge_queue(call: Call, asked: QueueRequest) -> Nothing:
     name, now_ms = call.name(asked.queue_url), call.queues.now_ms()
 
     def claim(kept: Kept) -> Kept:
-        if kept.purged_at_ms <= now_ms < kept.purged_at_ms + PURGE_MS:
+        if call.service.waits and kept.purged_at_ms <= now_ms < kept.purged_at_ms + PURGE_MS:
             raise Refused(
                 PURGE_QUEUE_IN_PROGRESS, f"Only one PurgeQueue operation on {name} is allowed every 60 seconds."
             )
@@ -163,6 +166,7 @@ async def purge_queue(call: Call, asked: QueueRequest) -> Nothing:
     # Noted first: of two that ask at once, one purges.
     await call.queues.change(name, changing(claim))
     await call.queues.store.purge(name)
+    call.service.forget(name)
     return Nothing()
 
 
@@ -180,6 +184,8 @@ async def get_queue_attributes(call: Call, asked: GetQueueAttributesRequest) -> 
 
 async def set_queue_attributes(call: Call, asked: SetQueueAttributesRequest) -> Nothing:
     name = call.name(asked.queue_url)
+    if not asked.attributes:
+        raise missing("Attributes")
     settings = (await call.queues.store.describe(name)).settings
     now_s = call.queues.now_ms() // 1_000
     # Other queues are looked at before; then nothing is awaited while the settings are read and written.

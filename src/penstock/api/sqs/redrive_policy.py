@@ -62,9 +62,11 @@ def _read(call: Call, said: str) -> tuple[str, int]:
     policy = _object(said)
     if policy is None:
         raise _wrong(said, "Redrive policy is not a valid JSON map.")
-    arn, count = policy.get("deadLetterTargetArn"), policy.get("maxReceiveCount", 10)
-    if arn is None:
-        raise _wrong(said, "Redrive policy does not contain mandatory attribute: deadLetterTargetArn.")
+    for name in ("deadLetterTargetArn", "maxReceiveCount"):
+        # AWS documents a default for the second, and refuses a policy without it: it may be there, misspelt.
+        if policy.get(name) is None:
+            raise _wrong(said, f"Redrive policy does not contain mandatory attribute: {name}.")
+    arn, count = policy["deadLetterTargetArn"], policy["maxReceiveCount"]
     target = call.account.queue_of_arn(arn) if isinstance(arn, str) else None
     if target is None:
         raise _wrong(said, "Invalid value for deadLetterTargetArn.")

@@ -4,14 +4,13 @@ A batch is one send of the store. Of its entries those that cannot be sent fail 
 themselves; what is wrong with the request as a whole refuses all of it.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from penstock.api.sqs import batches, md5, message_attributes
-from penstock.api.sqs.calling import Call, Known, check_between
+from penstock.api.sqs.calling import Call, Known, check_between, check_name
 from penstock.api.sqs.errors import (
     BATCH_REQUEST_TOO_LONG,
     INVALID_MESSAGE_CONTENTS,
@@ -42,8 +41,6 @@ DELAY_S_MAX = 900
 _DELAY_REASON = f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}."
 _NORMAL = PRIORITIES.index("NORMAL")
 _TIERS = {name: tier for tier, name in enumerate(PRIORITIES)} | {str(tier): tier for tier in range(len(PRIORITIES))}
-# Letters, digits and punctuation.
-_NAME = re.compile(r"[!-~]{1,128}")
 NO_DEDUP_ID = (
     "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
 )
@@ -144,8 +141,8 @@ def _check(entry: SendMessageBatchRequestEntry) -> Checked:
     if not entry.message_body:
         raise missing("MessageBody")
     check_between("DelaySeconds", entry.delay_seconds, 0, DELAY_S_MAX, reason=_DELAY_REASON)
-    _check_name("MessageGroupId", entry.message_group_id)
-    _check_name("MessageDeduplicationId", entry.message_deduplication_id)
+    check_name("MessageGroupId", entry.message_group_id)
+    check_name("MessageDeduplicationId", entry.message_deduplication_id)
     size = message_attributes.check(entry.message_attributes)
     trace = message_attributes.check_system(entry.message_system_attributes)
     body = message_attributes.check_text_bytes(entry.message_body)
@@ -156,12 +153,6 @@ def _check(entry: SendMessageBatchRequestEntry) -> Checked:
             "#xE000 to #xFFFD | #x10000 to #x10FFFF.",
         )
     return Checked(body, len(body) + size, _tier(entry), trace)
-
-
-def _check_name(parameter: str, name: str) -> None:
-    if name and not _NAME.fullmatch(name):
-        reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
-        raise invalid(parameter, name, reason)
 
 
 def _tier(entry: SendMessageBatchRequestEntry) -> int:
@@ -190,7 +181,7 @@ def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked:
             f"Reason: DelaySeconds must be less than {settings.retention_ms // 1_000}, as long as messages are kept.",
         )
     dedup_id = _dedup_id(queue, entry, checked.body)
-    attributes = message_attributes.keep(entry.message_attributes, trace=checked.trace, dedup_id=dedup_id)
+    attributes = message_attributes.keep(entry.message_attributes, trace=checked.trace or call.trace, dedup_id=dedup_id)
     visible_at_ms = 0 if entry.delay_seconds is None else call.queues.now_ms() + 1_000 * entry.delay_seconds
     if settings.is_fifo:
         # Order is the queue's own: its delay holds for all.
@@ -229,7 +220,12 @@ def _dedup_id(queue: Known, entry: SendMessageBatchRequestEntry, body: bytes) ->
 
 
 def _scoped(queue: Known, group: str, dedup_id: str) -> bytes:
-    """Return the id as the store compares it: by itself, or together with its group, which may be long."""
-    if not dedup_id or kept_of(queue.settings).attributes.get(SCOPE) != "messageGroup":
+    """Return the id as the store compares it: by itself, or with its group and the last purge, which makes it long."""
+    kept = kept_of(queue.settings)
+    is_by_group = kept.attributes.get(SCOPE) == "messageGroup"
+    if not dedup_id or not (is_by_group or kept.purged_at_ms):
         return dedup_id.encode()
-    return sha256(f"{len(group)}:{group}{dedup_id}".encode()).hexdigest().encode()
+    # A purge forgets the ids before it, as AWS's does: with its time in them, those after it are others.
+    where = f"{len(group)}:{group}" if is_by_group else ""
+    when = f"{kept.purged_at_ms}," if kept.purged_at_ms else ""
+    return sha256(f"{when}{where}{dedup_id}".encode()).hexdigest().encode()

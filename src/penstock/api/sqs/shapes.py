@@ -265,7 +265,7 @@ class ListMessageMoveTasksResultEntry(Shape, kw_only=True):
 
 
 class ListMessageMoveTasksResult(Shape):
-    results: list[ListMessageMoveTasksResultEntry] = []
+    results: list[ListMessageMoveTasksResultEntry]
 
 
 class CancelMessageMoveTaskRequest(Shape):

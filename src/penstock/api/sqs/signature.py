@@ -1,12 +1,14 @@
-"""Signatures of version 4, in the header: who signed a request, and that nobody changed it since.
+"""Signatures of version 4, in the header or in the URL: who signed a request, and that nobody changed it since.
 
     Authorization: AWS4-HMAC-SHA256 Credential=<key>/<day>/<region>/sqs/aws4_request,
                    SignedHeaders=<names>, Signature=<64 hexadecimal digits>
+    ?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=…&X-Amz-SignedHeaders=…&X-Amz-Signature=…
 
 The secret never travels: both sides compute the same from it, from the request and from
 the time. A request is good for fifteen minutes around the time it says, so one that was
-overheard is of no use later. Everything is compared in a time that does not depend on
-where it differs. Signatures in the URL (presigned requests) are not taken.
+overheard is of no use later. One that is signed in its URL (presigned) is good for as long
+as whoever signed it says, a week at most: it may be given to others, who can send it as it
+is and not otherwise. Everything is compared in a time that does not depend on where it differs.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
@@ -19,6 +21,7 @@ from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 
+from penstock.api.sqs import query_protocol
 from penstock.api.sqs.errors import (
     INCOMPLETE_SIGNATURE,
     INVALID_SIGNATURE,
@@ -29,10 +32,19 @@ from penstock.api.sqs.errors import (
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 SKEW_MS_MAX = 15 * 60 * 1_000
+EXPIRES_S_MAX = 7 * 24 * 60 * 60
+_CREDENTIAL = r"([^/,\s]{1,128})/([0-9]{8})/([^/,\s]{1,64})/([^/,\s]{1,64})/aws4_request"
 _HEADER = re.compile(
-    ALGORITHM + r" +Credential=([^/,\s]{1,128})/([0-9]{8})/([^/,\s]{1,64})/([^/,\s]{1,64})/aws4_request"
-    r",\s*SignedHeaders=([a-z0-9;_-]{1,2000}),\s*Signature=([0-9a-f]{64})\s*"
+    ALGORITHM
+    + " +Credential="
+    + _CREDENTIAL
+    + r",\s*SignedHeaders=([a-z0-9;_-]{1,2000}),\s*Signature=([0-9a-f]{64})\s*"
 )
+# The same in a URL, its fields one after the other, and for how many seconds it is good.
+_FIELDS = ("Algorithm", "Credential", "SignedHeaders", "Signature", "Expires")
+_URL = re.compile(ALGORITHM + "\n" + _CREDENTIAL + r"\n([a-z0-9;_-]{1,2000})\n([0-9a-f]{64})\n([1-9][0-9]{0,5})")
+_SIGNATURE = "X-Amz-Signature"
+_TARGET = "x-amz-target"
 _TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _SPACES = re.compile(r"\s+")
 
@@ -55,28 +67,40 @@ class Signed(NamedTuple):
     body: bytes
 
 
+class Claim(NamedTuple):
+    """What a request says of its own signature."""
+
+    key_id: str
+    day: str
+    region: str
+    service: str
+    names: str
+    signature: str
+    at: str
+    # For how long one in a URL is good from that time on; 0 for one in the header, which is good around it.
+    expires_s: int
+
+
 def verify(request: Signed, credentials: Credentials, *, region: str, now_ms: int) -> None:
     """Raise `Refused` unless the request was signed with these credentials, lately, for this service."""
     headers = _gathered(request.headers)
-    found = _HEADER.fullmatch(headers.get("authorization", ""))
-    if "authorization" not in headers:
-        raise Refused(MISSING_AUTHENTICATION, "Request is missing Authentication Token")
-    if found is None:
-        raise Refused(INCOMPLETE_SIGNATURE, "The header Authorization is not a signature of version 4.")
-    key_id, day, said_region, service, names, signature = found.groups()
-    if not hmac.compare_digest(key_id.encode(), credentials.key_id.encode()):
+    claim = _claim(request, headers)
+    if not hmac.compare_digest(claim.key_id.encode(), credentials.key_id.encode()):
         raise Refused(UNRECOGNIZED_CLIENT, "The security token included in the request is invalid.")
-    at = _check_time(headers.get("x-amz-date", ""), now_ms)
-    if (at[:8], said_region, service) != (day, region, "sqs"):
+    _check_time(claim, now_ms)
+    day = claim.at[:8]
+    if (day, region, "sqs") != (claim.day, claim.region, claim.service):
         raise Refused(
             INVALID_SIGNATURE,
-            f"Credential should be scoped to {at[:8]}/{region}/sqs, not {day}/{said_region}/{service}.",
+            f"Credential should be scoped to {day}/{region}/sqs, not {claim.day}/{claim.region}/{claim.service}.",
         )
-    signed_names = names.split(";")
-    if "host" not in signed_names or any(name not in headers for name in signed_names):
+    signed_names = claim.names.split(";")
+    if not _needed(claim, headers) <= set(signed_names) <= headers.keys():
         raise Refused(INVALID_SIGNATURE, "Host, and every header that is named, has to be signed.")
-    wanted = sign(request, credentials, signed_names, at, scope=f"{day}/{region}/sqs/aws4_request")
-    if not hmac.compare_digest(wanted.encode(), signature.encode()):
+    if claim.expires_s:
+        request = request._replace(query=_without_signature(request.query))
+    wanted = sign(request, credentials, signed_names, claim.at, scope=f"{day}/{region}/sqs/aws4_request")
+    if not hmac.compare_digest(wanted.encode(), claim.signature.encode()):
         raise Refused(
             INVALID_SIGNATURE,
             "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
@@ -105,16 +129,42 @@ def sign(request: Signed, credentials: Credentials, names: Sequence[str], at: st
     return hmac.digest(key, text.encode(), "sha256").hex()
 
 
-def _check_time(at: str, now_ms: int) -> str:
+def _claim(request: Signed, headers: Mapping[str, str]) -> Claim:
+    if "authorization" in headers:
+        found = _HEADER.fullmatch(headers["authorization"])
+        if found is None:
+            raise Refused(INCOMPLETE_SIGNATURE, "The header Authorization is not a signature of version 4.")
+        return Claim._make([*found.groups(), headers.get("x-amz-date", ""), 0])
+    form = query_protocol.read_form(request.query.encode("latin-1"))
+    if _SIGNATURE not in form:
+        raise Refused(MISSING_AUTHENTICATION, "Request is missing Authentication Token")
+    found = _URL.fullmatch("\n".join(form.get(f"X-Amz-{name}", "") for name in _FIELDS))
+    if found is None or int(found[7]) > EXPIRES_S_MAX:
+        raise Refused(INCOMPLETE_SIGNATURE, "The URL has no signature of version 4 that is good for a week or less.")
+    return Claim._make([*found.groups()[:6], form.get("X-Amz-Date", ""), int(found[7])])
+
+
+def _needed(claim: Claim, headers: Mapping[str, str]) -> set[str]:
+    """Return the headers that have to be signed; whoever was given a URL may not choose what it does."""
+    return {"host"} | ({_TARGET} & headers.keys() if claim.expires_s else set())
+
+
+def _without_signature(query: str) -> str:
+    return "&".join(part for part in query.split("&") if not part.startswith(f"{_SIGNATURE}="))
+
+
+def _check_time(claim: Claim, now_ms: int) -> None:
+    at = claim.at
     try:
         said = datetime.strptime(at, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC) if _TIME.fullmatch(at) else None
     except ValueError:
         said = None
     if said is None:
-        raise Refused(INCOMPLETE_SIGNATURE, "Date must be in ISO-8601 'basic format', in the header X-Amz-Date.")
-    if abs(said.timestamp() * 1_000 - now_ms) > SKEW_MS_MAX:
-        raise Refused(INVALID_SIGNATURE, f"Signature expired: {at} is more than 15 minutes from the server's time.")
-    return at
+        raise Refused(INCOMPLETE_SIGNATURE, "Date must be in ISO-8601 'basic format', in X-Amz-Date.")
+    past_ms = now_ms - said.timestamp() * 1_000
+    if past_ms < -SKEW_MS_MAX or past_ms > (1_000 * claim.expires_s or SKEW_MS_MAX):
+        most = f"{claim.expires_s} s" if claim.expires_s else "15 minutes"
+        raise Refused(INVALID_SIGNATURE, f"Signature expired: {at} is not within {most} of the server's time.")
 
 
 def _gathered(headers: Sequence[tuple[str, str]]) -> Mapping[str, str]:

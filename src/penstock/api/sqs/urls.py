@@ -17,6 +17,7 @@ from penstock.api.sqs.errors import INVALID_ADDRESS, Refused, no_queue
 _ANY_ACCOUNT = "queue"
 _HOST = re.compile(r"[A-Za-z0-9._\[\]:-]{1,300}")
 _PATH = re.compile(r"/([0-9]{12}|queue)/([^/]+)/?")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?")
 _ARN = re.compile(r"arn:([a-z-]+):sqs:([a-z0-9-]*):([0-9]{12}):([^:/]+)")
 
 
@@ -43,7 +44,10 @@ class Account:
         return f"{front}/{self.id}/{queue}"
 
     def queue_of_url(self, url: str) -> str:
-        """Return the name of the queue with this URL, or path; another account has no queues here."""
+        """Return the name of the queue with this URL, path or name; another account has no queues here."""
+        if _NAME.fullmatch(url):
+            # AWS wants a URL, and takes a name.
+            return url
         try:
             path = urlsplit(url).path
         except ValueError:

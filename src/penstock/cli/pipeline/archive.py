@@ -16,7 +16,8 @@ ROWS_PER_BATCH = 2_000_000
 Source = Annotated[
     str,
     typer.Argument(
-        help="A server, as http://127.0.0.1:8080, the data folder of one, or its database, as postgresql://….",
+        help="A server, as http://127.0.0.1:8080, the data folder of one, or its database, as postgresql://… "
+        "(with ?schema=… if it is not in penstock).",
         metavar="SOURCE",
     ),
 ]
@@ -86,7 +87,7 @@ def archive(
         breaks_lock=break_lock,
         is_moved=moved,
     )
-    running = Running("archive", master, conf or (), as_json)
+    running = Running("archive", master, conf or (), as_json, "" if follow else source)
     run_job(running, lambda session, progress: job.run(session, options, progress, _told_to_stop()))
 
 

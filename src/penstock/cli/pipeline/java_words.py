@@ -6,6 +6,7 @@ the job ends well; when it does not, the user is told where it is.
 """
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _STDERR = 2
+# What PySpark says when its Java is gone, and the line in which Java says why.
+_NO_JAVA = "JAVA_GATEWAY_EXITED"
+_FATAL = re.compile(r'^(?:Exception in thread "main" [\w.$]+: |Error: )(.+)$', re.MULTILINE)
+# By which PySpark says on the terminal, as a line of JSON with the whole stack, what it raises as well.
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def hush_spark() -> None:
+    """Let PySpark raise what is wrong with an expression, and not print it too."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _LOGGERS:
+        # Made by PySpark's own hand: it calls them with words that a plain logger does not take.
+        PySparkLogger.getLogger(name).disabled = True
 
 
 class JavaWords:
@@ -39,6 +54,11 @@ class JavaWords:
                 os.dup2(terminal, _STDERR)
                 sys.stderr = before
                 os.close(terminal)
+
+    def why_it_ended(self, error: Exception) -> str | None:
+        """Return why Java has not even started, in its own words; None if it has."""
+        found = _FATAL.search(self.path.read_text(errors="replace")) if _NO_JAVA in str(error) else None
+        return f"Spark does not start: {found[1].rstrip('.')}. Look at --master and --conf" if found else None
 
     def forget(self) -> None:
         os.close(self._handle)

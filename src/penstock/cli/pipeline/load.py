@@ -1,4 +1,4 @@
-"""`penstock pipeline load`: files become messages."""
+"""`penstock pipeline load`: files become messages, or records of a topic."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -24,20 +24,24 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be sent,
 
 Map = Annotated[
     list[str] | None,
-    typer.Option("--map", help="COLUMN=EXPRESSION: a column of a message from those of the file, in SQL."),
+    typer.Option("--map", help="COLUMN=EXPRESSION: a column of a message or record from those of the file, in SQL."),
 ]
 Id = Annotated[str, typer.Option("--id", help="A column whose values are dedup ids.")]
 Format = Annotated[str, typer.Option("--format", help="parquet, csv or json; by default by the ending.")]
 Option = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for Spark's reader, such as sep=;")]
 Rejects = Annotated[str, typer.Option(help="A folder for rows that cannot be sent; by default below --work.")]
-Job = Annotated[str, typer.Option(help="What this load is called; by default load- and the queue.")]
+Job = Annotated[str, typer.Option(help="What this load is called; by default load- and the queue or topic.")]
+SERVER = "http://127.0.0.1:8080"
+Queue = Annotated[str, typer.Option(help="The queue they go to.")]
+Topic = Annotated[str, typer.Option(help="Or the topic they go to, as records.")]
 
 
 def load(
     paths: Paths,
     *,
-    queue: Annotated[str, typer.Option(help="The queue they go to.")],
-    url: Url = "http://127.0.0.1:8080",
+    queue: Queue = "",
+    topic: Topic = "",
+    url: Url = SERVER,
     key: KeyText = "",
     mapping: Map = None,
     id_column: Id = "",
@@ -53,16 +57,16 @@ def load(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Load files of Parquet, CSV or JSON lines into a queue.
+    """Load files of Parquet, CSV or JSON lines into a queue or a topic.
 
-    Columns are called as those of a message, or --map says which is which; without data, the
-    message is the whole row as JSON. Rows that cannot be sent go to a file with the reason. Run
-    it again as you like: what was loaded is left out, and a run that was killed is completed.
+    Columns are called as those of a message (or of a record: value, key, headers, partition, timestamp), or
+    --map says which is which; without data (or value), it is the whole row as JSON. Rows that cannot be sent go to
+    a file with the reason. Run it again: what was loaded is left out, and a run that was killed is completed.
 
     [bold]Examples:[/]
 
-    penstock pipeline load 'in/*.csv' --queue orders --map data=body --map priority=level --dry-run
-    penstock pipeline load orders.parquet --queue orders --id order_id --map 'data=to_json(struct(*))'
+    penstock pipeline load 'in/*.csv' --queue orders --map data=body --id order_id --dry-run
+    penstock pipeline load events.jsonl --topic events --map key=customer --map "headers=map('source', 'shop')"
     """
     from penstock.pipeline.jobs import load as job_module
 
@@ -70,6 +74,7 @@ def load(
         paths=paths,
         target=target_of(url, key, rate, max_wait),
         queue=queue,
+        topic=topic,
         work=work,
         now=datetime.now(UTC),
         job=job,
@@ -80,9 +85,7 @@ def load(
         is_dry_run=dry_run,
         reader_options=pairs_of(option or (), "--option"),
     )
-    run_job(
-        Running("load", master, conf or (), as_json), lambda spark, progress: job_module.run(spark, options, progress)
-    )
+    run_job(Running("load", master, conf or (), as_json), lambda spark, at: job_module.run(spark, options, at))
 
 
 def pairs_of(words: "list[str] | tuple[()]", name: str) -> dict[str, str]:

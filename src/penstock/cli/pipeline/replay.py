@@ -11,9 +11,16 @@ from penstock.pipeline.places import Place
 Which = "Which messages"
 
 
-Source = Annotated[str, typer.Argument(help="An archive, the URL of a server, or the data folder of one.")]
+Source = Annotated[
+    str, typer.Argument(help="An archive, the URL of a server, its data folder, or its database, as postgresql://….")
+]
 Job = Annotated[str, typer.Option(help="What this replay is called: under one name, a message is replayed once.")]
 Into = Annotated[str, typer.Option(help="The queue they go to; by default the one each came from.")]
+Topic = Annotated[str, typer.Option(help="Or the topic they go to, as records.")]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", help="With --topic: key, value, headers or timestamp =EXPRESSION over the history."),
+]
 Of = Annotated[list[str] | None, typer.Option("--queue", help="Only of this queue.", rich_help_panel=Which)]
 Since = Annotated[str, typer.Option(help="Settled from then on, RFC 3339.", rich_help_panel=Which)]
 Until = Annotated[str, typer.Option(help="Settled before, RFC 3339.", rich_help_panel=Which)]
@@ -31,6 +38,8 @@ def replay(
     url: Url = "http://127.0.0.1:8080",
     key: KeyText = "",
     into: Into = "",
+    topic: Topic = "",
+    mapping: Map = None,
     queue: Of = None,
     since: Since = "",
     until: Until = "",
@@ -47,30 +56,28 @@ def replay(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Send settled messages again: from an archive, or the history of a server, into a queue.
+    """Send settled messages again: from an archive, or the history of a server, into a queue or a topic.
 
-    Group, priority and attributes stay; the attribute replayed-from is the id it had. Dead
-    letters go to the queue they were buried from. A body is there if the queue keeps full
-    history; what has none is counted and not sent. Look first with --dry-run.
+    Group, priority and attributes stay (in a topic, as key and headers); replayed-from is the id it had. Dead letters
+    go to the queue they were buried from. What has no body, for lack of full history, is counted and not sent.
 
     [bold]Examples:[/]
 
     penstock pipeline replay ./archive --job fix-42 --queue orders --since 2026-03-01T00:00:00Z --dry-run
     penstock pipeline replay ./archive --job fix-42 --signature triage/signatures.json --rate 50
     penstock pipeline replay ./archive --job again --where "error LIKE '%timeout%'" --into retries
+    penstock pipeline replay ./archive --job to-events --queue orders --topic events --map timestamp=sent_at
     """
     from penstock.pipeline.jobs import replay as job_module
     from penstock.pipeline.transforms.replaying import Choice
 
+    texts = {"work": work, "job": job, "signatures": signature, "ids": ids, "into": into, "topic": topic}
     options = job_module.ReplayOptions(
         place=Place(where=source, key=key, queues=queue or (), since=since, until=until),
         target=target_of(url, key, rate, max_wait),
-        work=work,
-        job=job,
         choice=Choice(outcomes=outcome or (), attributes=pairs_of(attribute or (), "--attribute"), where=where),
-        signatures=signature,
-        ids=ids,
-        into=into,
+        mapping=pairs_of(mapping or (), "--map"),
         is_dry_run=dry_run,
+        **texts,
     )
     run_job(Running("replay", master, conf or (), as_json), lambda spark, at: job_module.run(spark, options, at))

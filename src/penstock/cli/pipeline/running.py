@@ -14,8 +14,10 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.exits import Ending, refuse
-from penstock.cli.pipeline.java_words import JavaWords
+from penstock.cli.pipeline.java_words import JavaWords, hush_spark
 from penstock.cli.printing import console, counted, errors, plain, print_json, remark, say, table
+from penstock.pipeline.asking import ServerUnreachable
+from penstock.pipeline.failures import explained
 from penstock.pipeline.outcome import JobFailed, Outcome, Table
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ Conf = Annotated[
     typer.Option("--conf", help="A setting of Spark, as name=value. May be repeated.", rich_help_panel="Spark"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as one line of JSON.")]
+Anew = Annotated[
+    bool,
+    typer.Option("--anew", help="Read the whole history, and not only what is new since the last run into --out."),
+]
 KeyText = Annotated[
     str,
     typer.Option(
@@ -54,15 +60,21 @@ class Running:
     master: str | None
     conf: Sequence[str]
     is_json: bool
+    # What is read. A small folder is read by a Java that does not take long to be fast.
+    where: str = ""
+
+
+# Where there is no terminal, so often at most: a log of a follower is read by somebody, too.
+TOLD_EVERY_S = 10.0
 
 
 class Bar:
-    """What a job tells, on the terminal."""
+    """What a job tells, on the terminal; without one, line by line."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task = bar.add_task("Starting Spark", total=None, rate="")
-        self._began_s = time.monotonic()
+        self._began_s = self._told_s = time.monotonic()
 
     def step(self, text: str) -> None:
         self._began_s = time.monotonic()
@@ -74,13 +86,17 @@ class Bar:
         rate = count / max(time.monotonic() - self._began_s, 1e-3)
         said = f"{counted(count, 'row')}, {rate:,.0f}/s" + ("" if lag_s is None else f", {lag_s:,.0f} s behind")
         self._bar.update(self._task, completed=count, total=total, rate=said)
+        if count and self._bar.disable and time.monotonic() - self._told_s >= TOLD_EVERY_S:
+            self._told_s = time.monotonic()
+            remark(f"  {said}")
 
 
 def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") -> None:
     """Run a job in a session of its own, show how it goes and what came of it, and end with its code."""
-    from penstock.pipeline.sessions import NoSpark, open_session
+    from penstock.pipeline.sessions import NoSpark, open_session, settings_for
 
-    settings = dict(_setting(word) for word in running.conf)
+    settings = settings_for(running.where) if running.where else {}
+    settings |= dict(_setting(word) for word in running.conf)
     said = JavaWords()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
     try:
@@ -90,6 +106,7 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
             shown = Bar(bar)
             with said.begin():
                 session = open_session(master=running.master, name=f"penstock-{running.name}", settings=settings)
+            hush_spark()
             try:
                 outcome = work(session, shown)
             finally:
@@ -99,11 +116,14 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
         refuse(str(error), Ending.UNREACHABLE)
     except JobFailed as error:
         said.forget()
-        refuse(str(error), Ending.BAD_DATA)
+        refuse(str(error), ending_of(error))
     except KeyboardInterrupt:
         said.forget()
         raise
-    except Exception:
+    except Exception as error:
+        if sentence := explained(error) or said.why_it_ended(error):
+            said.forget()
+            refuse(sentence, ending_of(error))
         if said.keep():
             remark(f"What Spark said is in {said.path}")
         raise
@@ -111,6 +131,16 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
     _show(outcome, is_json=running.is_json)
     if not outcome.is_good:
         raise typer.Exit(Ending.NOTHING)
+
+
+def ending_of(error: Exception) -> Ending:
+    """Return what to end with: whoever runs a job by a clock tries again if there was no server, and not otherwise."""
+    # What a task of Spark has met is a text when it comes here.
+    is_away = any(
+        isinstance(each, ServerUnreachable) or f".{ServerUnreachable.__name__}: " in str(each)
+        for each in (error, error.__context__)
+    )
+    return Ending.UNREACHABLE if is_away else Ending.BAD_DATA
 
 
 def _setting(word: str) -> tuple[str, str]:
@@ -158,4 +188,6 @@ def _cell(value: str | float | None) -> str:
         return "-"
     if isinstance(value, str):
         return value
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if abs(value) >= 1 or not value else f"{value:.2g}"

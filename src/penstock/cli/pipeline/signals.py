@@ -4,11 +4,19 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.running import Anew, Conf, Json, KeyText, Master, Running, run_job
+
+Where = Annotated[
+    str,
+    typer.Argument(
+        help="An archive, the data folder of a store, the address of a server, or its database, as postgresql://… "
+        "(with ?schema=… if it is not in penstock)."
+    ),
+]
 
 
 def signals_command(
-    where: Annotated[str, typer.Argument(help="An archive, the data folder of a store, or the address of a server.")],
+    where: Where,
     *,
     out: Annotated[str, typer.Option("--out", help="The folder for the results; it is replaced as a whole.")],
     queue: Annotated[list[str] | None, typer.Option("--queue", help="Only this queue. May be repeated.")] = None,
@@ -22,6 +30,7 @@ def signals_command(
     weights: Annotated[
         str, typer.Option(help="Weights of the tiers, as 16,8,4,2,1, if the archive does not know them.")
     ] = "",
+    anew: Anew = False,
     key: KeyText = "",
     master: Master = None,
     conf: Conf = None,
@@ -32,7 +41,8 @@ def signals_command(
     From what was settled: rates, waits and handling times in percentiles, retries, dead
     letters, depth and in flight over time, by queue, tier, tenant and window; who waited
     longer than the weights promise, and which tier was starved. The folder gets each table
-    as Parquet and CSV, and one report.html to look at.
+    as Parquet and CSV, and one report.html to look at. Run it again into the same folder, and it
+    reads what is new in the history, and what that changes.
 
     [bold]Examples:[/]
 
@@ -50,6 +60,7 @@ def signals_command(
         tenant=tenant,
         tenants=tenants,
         weights=weights,
+        is_anew=anew,
     )
-    running = Running("signals", master, conf or (), as_json)
+    running = Running("signals", master, conf or (), as_json, where)
     run_job(running, lambda session, progress: run(session, options, progress))

@@ -4,11 +4,17 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.running import Anew, Conf, Json, KeyText, Master, Running, run_job
 
 
 def skew_command(
-    where: Annotated[str, typer.Argument(help="An archive, the data folder of a store, or the address of a server.")],
+    where: Annotated[
+        str,
+        typer.Argument(
+            help="An archive, the data folder of a store, the address of a server, or its database, as postgresql://… "
+            "(with ?schema=… if it is not in penstock)."
+        ),
+    ],
     *,
     out: Annotated[
         str, typer.Option("--out", help="A folder for the tables as CSV and JSON; it is replaced as a whole.")
@@ -23,6 +29,7 @@ def skew_command(
             help="Look at the values of this attribute too; its queue must keep full history. May be repeated.",
         ),
     ] = None,
+    anew: Anew = False,
     key: KeyText = "",
     master: Master = None,
     conf: Conf = None,
@@ -31,7 +38,8 @@ def skew_command(
     """Find hot groups, heavy tenants, crowded tiers and uneven shards.
 
     For each: its part of the messages, of the handling time and of the retries, how
-    much longer it waits than others, and a sentence that says what to do.
+    much longer it waits than others, and a sentence that says what to do. Run it again into the
+    same folder, and it reads only what is new in the history.
 
     [bold]Examples:[/]
 
@@ -45,6 +53,7 @@ def skew_command(
         place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
         out=out,
         attributes=tuple(attribute or ()),
+        is_anew=anew,
     )
-    running = Running("skew", master, conf or (), as_json)
+    running = Running("skew", master, conf or (), as_json, where)
     run_job(running, lambda session, progress: run(session, options, progress))

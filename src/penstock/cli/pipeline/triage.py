@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.running import Bar, Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.running import Anew, Bar, Conf, Json, KeyText, Master, Running, run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +18,11 @@ MINUTES = 30.0
 
 Where = Annotated[
     str,
-    typer.Argument(help="An archive, a server as http://127.0.0.1:8080, or the data folder of one.", metavar="WHERE"),
+    typer.Argument(
+        help="An archive, a server as http://127.0.0.1:8080, its data folder, or its database, as postgresql://… "
+        "(with ?schema=… if it is not in penstock).",
+        metavar="WHERE",
+    ),
 ]
 Out = Annotated[
     Path, typer.Option("--out", "-o", help="The folder of the results. Those of the last run in it are compared with.")
@@ -55,6 +59,7 @@ def triage(
     deploy_window: Window = MINUTES,
     shape: Shape = True,
     dead_letters: Letters = True,
+    anew: Anew = False,
     key: KeyText = "",
     master: Master = None,
     conf: Conf = None,
@@ -64,7 +69,8 @@ def triage(
 
     Numbers, ids, paths, addresses, times and quoted texts are taken out of an error; what is left, the
     innermost frames and the shape of the body are its signature, and messages of one signature are one
-    cause. Run it again into the same folder, and it tells which causes are new and which are gone.
+    cause. Run it again into the same folder: it reads what is new in the history, and tells which causes are new
+    and which are gone.
 
     The results are report.html, causes.csv, causes.parquet, and files for [bold]replay --signature[/]:
     signatures.json for all causes, signatures/CAUSE.json for each.
@@ -85,9 +91,10 @@ def triage(
         deploy_window=timedelta(minutes=deploy_window),
         by_shape=shape,
         with_dead_letters=dead_letters,
+        is_anew=anew,
     )
 
     def work(session: "SparkSession", progress: Bar) -> "Outcome":
         return job.run(session, options, progress)
 
-    run_job(Running("triage", master, conf or (), as_json), work)
+    run_job(Running("triage", master, conf or (), as_json, where), work)

@@ -18,7 +18,11 @@ ROWS = 1_000_000
 
 Where = Annotated[
     str,
-    typer.Argument(help="An archive, a server as http://127.0.0.1:8080, or the data folder of one.", metavar="WHERE"),
+    typer.Argument(
+        help="An archive, a server as http://127.0.0.1:8080, its data folder, or its database, as postgresql://… "
+        "(with ?schema=… if it is not in penstock).",
+        metavar="WHERE",
+    ),
 ]
 Weights = Annotated[
     list[str] | None, typer.Option("--weights", "-w", help="Try these weights, CRITICAL first. May be repeated.")
@@ -83,7 +87,7 @@ def whatif(
     def work(session: "SparkSession", progress: Bar) -> "Outcome":
         return job.run(session, options, progress)
 
-    run_job(Running("whatif", master, conf or (), as_json), work)
+    run_job(Running("whatif", master, conf or (), as_json, where), work)
 
 
 def _scenarios(weights: list[str], scenarios: list[str]) -> "list[Scenario]":

@@ -65,7 +65,7 @@ CANCELLED = Ending(Outcome.GIVEN_BACK, "release", 0, "the work was cancelled, be
 class Transaction(Protocol):
     """Lends a connection in a transaction; `Client.transaction` is one."""
 
-    def __call__(self, *, is_threaded: bool) -> AbstractAsyncContextManager[Connection]: ...
+    def __call__(self, *, is_threaded: bool, queue: str) -> AbstractAsyncContextManager[Connection]: ...
 
 
 class Work:
@@ -84,6 +84,10 @@ class Work:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
+
+
+class _Expired(Exception):
+    """The time that a work may take is over."""
 
 
 class Attempts:
@@ -145,16 +149,25 @@ class Attempts:
     async def _perform(self, message: Message) -> Ending:
         limit_s = self._settings.time_limit_s
         try:
-            async with asyncio.timeout(limit_s) as limit:
+            if limit_s is None:
                 await self._call(message)
-        except TimeoutError as error:
-            if not limit.expired():
-                return self._failure(message, error)
+            else:
+                await self._within(limit_s, message)
+        except _Expired:
             exceeded = TimeLimitExceeded(f"the work took longer than {limit_s:g} s")
             return self._failure(message, exceeded, Outcome.TIMED_OUT)
         except Exception as error:
             return self._failure(message, error)
         return COMMITTED if self._settings.is_transactional else DONE
+
+    async def _within(self, limit_s: float, message: Message) -> None:
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                await self._call(message)
+        except TimeoutError as error:
+            if limit.expired():
+                raise _Expired from error
+            raise
 
     def _failure(self, message: Message, error: BaseException, outcome: Outcome = Outcome.FAILED) -> Ending:
         verdict = judge(self._settings.retry, error, message.delivery_count)
@@ -169,7 +182,7 @@ class Attempts:
         """Work, and ack, in one transaction: that is why nothing is told the server after it."""
         assert self._transaction is not None
         is_threaded = self._threads is not None
-        async with self._transaction(is_threaded=is_threaded) as connection:
+        async with self._transaction(is_threaded=is_threaded, queue=message.queue) as connection:
             await (self._thread if is_threaded else self._function)(message, connection)
             await message.ack(connection=connection)
 

@@ -20,6 +20,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.client.errors import Forbidden, PenstockError
@@ -62,8 +63,8 @@ class Consumer:
         self._ready: deque[list[Message]] = deque()
         self._running = 0
         self._works: set[Work] = set()
-        # Every task of a message: those that run, and those that settle.
-        self._open: set[asyncio.Task[None]] = set()
+        # What is open of messages: the tasks of those that are worked on, and the settlements on their way.
+        self._open: set[asyncio.Future[Any]] = set()
         self._room = asyncio.Event()
         self._is_server_lost = False
         self._is_fetching = True
@@ -207,8 +208,8 @@ class Consumer:
         self._open.add(task)
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._open.discard(task)
+    def _ended(self, future: "asyncio.Future[Any]") -> None:
+        self._open.discard(future)
         self._halt.happened += 1
         self._room.set()
 
@@ -219,7 +220,7 @@ class Consumer:
             while left and not self._halt.begun.is_set() and self._held.has(left[0], self._loop.time()):
                 message = left.popleft()
                 ending = await self._attempt(message)
-                self._begin(self._settle(message, ending))
+                self._settle(message, ending)
                 if not ending.is_good:
                     break
                 if left:
@@ -230,8 +231,8 @@ class Consumer:
             self._start_ready()
             if left and self._halt.begun.is_set() and self._is_fetching:
                 self._ready.append(list(left))
-            elif left:
-                self._begin(self._settle_all(left))
+            else:
+                self._give_back(left)
 
     async def _attempt(self, message: Message) -> Ending:
         work = Work(message, asyncio.current_task())
@@ -241,32 +242,51 @@ class Consumer:
             return await self._attempts.attempt(work, self._lease_s)
         except asyncio.CancelledError:
             # Drained for too long, or its lease was lost.
-            self._begin(self._settle(message, CANCELLED))
+            self._settle(message, CANCELLED)
             raise
         finally:
             self._works.discard(work)
             self._prefetch.worked(self._loop.time() - began_s)
 
-    async def _settle_all(self, messages: Iterable[Message]) -> None:
-        await asyncio.gather(*(self._settle(message, GIVEN_BACK) for message in messages))
+    def _give_back(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._settle(message, GIVEN_BACK)
 
-    async def _settle(self, message: Message, ending: Ending) -> None:
+    def _settle(self, message: Message, ending: Ending) -> None:
+        """Let an ending begin its way. A task that waits for it would cost more than all else that is done for it."""
         if not self._held.has(message, float("-inf")):
+            return
+        if ending.is_settled:
+            self._stats.count(ending.outcome.value)
+            self._held.drop(message)
             return
         self._held.settle(message)
         try:
-            done = ending.is_settled or await self._queue.settle(
+            future = self._queue.settle(
                 ending.verb, message.held(), message.facts, time_ms=ending.time_ms, text=ending.text
             )
-            if done:
-                self._stats.count(ending.outcome.value)
-            else:
-                self._lose(message)
         except PenstockError as error:
-            fields = {"queue": message.queue, "id": message.id, "verb": ending.verb, "error": describe(error)}
-            note(SETTLING_FAILED, logging.WARNING, **fields)
-        finally:
-            self._held.drop(message)
+            # The client was closed under it.
+            self._failed(message, ending, error)
+            return
+        self._open.add(future)
+        future.add_done_callback(partial(self._settled, message, ending))
+
+    def _settled(self, message: Message, ending: Ending, future: "asyncio.Future[int]") -> None:
+        error = None if future.cancelled() else future.exception()
+        if error is not None:
+            self._failed(message, ending, error)
+        elif not future.cancelled() and future.result():
+            self._stats.count(ending.outcome.value)
+        elif not future.cancelled():
+            self._lose(message)
+        self._held.drop(message)
+        self._ended(future)
+
+    def _failed(self, message: Message, ending: Ending, error: BaseException) -> None:
+        fields = {"queue": message.queue, "id": message.id, "verb": ending.verb, "error": describe(error)}
+        note(SETTLING_FAILED, logging.WARNING, **fields)
+        self._held.drop(message)
 
     # Holding.
 
@@ -333,7 +353,7 @@ class Consumer:
         # Not before: it would lease again what is given back.
         self._is_fetching = False
         for chain in self._ready:
-            self._begin(self._settle_all(chain))
+            self._give_back(chain)
         self._ready.clear()
         await self._drain()
         beating.cancel()
@@ -347,8 +367,8 @@ class Consumer:
         ends_s = self._loop.time() + FLUSH_S
         while self._open and (left_s := ends_s - self._loop.time()) > 0:
             await asyncio.wait(self._open, timeout=left_s)
-        for task in self._open:
-            task.cancel()
+        for future in list(self._open):
+            future.cancel()
 
     def _cancel_works(self) -> None:
         for work in self._works:

@@ -12,6 +12,11 @@ from penstock.store.postgres.explaining import Looked
 from penstock.store.postgres.known import KnownQueue
 from penstock.store.postgres.messages import Row, identities, message, pair
 
+# To count a million messages takes a tenth of a second, and whoever asks, a console say, asks often and twice. So up to
+# so many are counted each time, and a larger count is kept for about ten times as long as it took.
+COUNTED_EACH_TIME = 100_000
+COUNTED_PER_MS = 1_000
+
 
 class QueueNames:
     """Names of queues by their numbers, None if deleted: for the past of moved messages."""
@@ -35,13 +40,22 @@ class QueueNames:
         await self.learn({home for (home,) in await self._database.ask("homes", queue=known.number)})
 
 
-async def counts(database: Database, known: KnownQueue) -> Counts:
-    ((ready, leased, delayed, oldest, *noisy),) = await database.ask("counts", queue=known.number)
+async def counts(database: Database, known: KnownQueue, now_ms: int) -> Counts:
+    is_counted = now_ms >= known.counted_until_ms
+    ((ready, leased, delayed, oldest, *noisy),) = await database.ask(
+        "counts", queue=known.number, now=now_ms, is_counted=is_counted
+    )
+    if is_counted:
+        waiting = sum(ready)
+        known.counted = ready
+        known.counted_until_ms = now_ms + waiting // COUNTED_PER_MS if waiting > COUNTED_EACH_TIME else 0
+    else:
+        ready = known.counted
     return Counts(tuple(ready), leased, delayed, tuple(oldest), *noisy)
 
 
 async def describe(database: Database, known: KnownQueue, grave: KnownQueue | None, now_ms: int) -> Description:
-    found = await counts(database, known)
+    found = await counts(database, known, now_ms)
     shares = known.shares or known.begin_shares(())
     leases = [shares.bound(tier, found.ready[tier]) for tier in range(TIERS)]
     return Description(
@@ -54,18 +68,21 @@ async def describe(database: Database, known: KnownQueue, grave: KnownQueue | No
     )
 
 
-async def find(database: Database, known: KnownQueue, message_id: str) -> Looked | None:
+async def find(database: Database, known: KnownQueue, message_id: str, now_ms: int) -> Looked | None:
     """Return a message as it stands in the database, None if it is not in the queue."""
     identity = parse(message_id)
     sought = None if identity is None else pair(identity)
     if sought is None:
         return None
-    rows = await database.ask("look", queue=known.number, home=sought[0], key=sought[1])
+    home, key = sought
+    rows = await database.ask("look", queue=known.number, home=home, key=key, now=now_ms, aging_ms=known.aging_column)
     return Looked(*rows[0]) if rows else None
 
 
-async def look(database: Database, known: KnownQueue, message_id: str, names: QueueNames) -> Message | None:
-    looked = await find(database, known, message_id)
+async def look(
+    database: Database, known: KnownQueue, message_id: str, names: QueueNames, now_ms: int
+) -> Message | None:
+    looked = await find(database, known, message_id, now_ms)
     if looked is None:
         return None
     if looked.home is not None:

@@ -1,6 +1,8 @@
 """What is due without anyone asking: time moves on, spent messages go to the dead letters, old ones go."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import psycopg
 
@@ -8,15 +10,21 @@ from penstock.core.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, SWEE
 from penstock.core.settings import DAY_MS, QueueSettings
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import KnownQueue, grave_of
+from penstock.store.postgres.known import ASK_MS, KnownQueue, grave_of
 from penstock.store.postgres.leasing import ADVANCE_MOST
 from penstock.store.postgres.registry import CHANGED, Registry
+from penstock.store.refusals import StoreForbids
 
 # Dead letters wait for people, who are away at weekends.
 DEAD_LETTERS = QueueSettings(deliveries_max=0, retention_ms=14 * DAY_MS)
 # How long a call may take to learn what became of one whose connection broke.
 OPERATION_MS = 60 * 60 * 1_000
 PERIOD_MS = DAY_MS
+# How long to tidy one queue before the next: what is left is done the next time.
+QUEUE_S_MAX = 10.0
+# How often, and for how long each time, to wait for others who end leases that are due.
+_HELD_TRIES = 5
+_HELD_WAIT_MS = 500
 # One transaction moves so many dead letters at most.
 _BURIED_MOST = 10 * MOVE_MESSAGES_MAX
 
@@ -32,17 +40,23 @@ class Burying:
         # The period of the history that is written to.
         self.period = 1
 
+    async def turn(self) -> None:
+        """Learn which period of the history is written to, and begin a new one if it is time.
+
+        Every store does this now and then: one that wrote to an old period would fail once that is dropped.
+        """
+        (self.period,) = await self._database.call("turn_history", self._now_ms(), PERIOD_MS)
+
     async def tidy(self) -> None:
         """Tidy all queues."""
-        now_ms = self._now_ms()
-        (self.period,) = await self._database.call("turn_history", now_ms, PERIOD_MS)
+        await self.turn()
         for known in await self._registry.all_rows():
-            try:
-                await self._registry.run(known.name, self._tidy)
-            except QueueNotFound:
-                # It was deleted a moment ago.
-                continue
-        await self._database.call("tidy", now_ms, SENDER_MS, SENDERS_MAX, OPERATION_MS)
+            # It may have been deleted a moment ago; or somebody's open transaction holds what is in it, and the others
+            # are not to wait for that.
+            with suppress(QueueNotFound, TimeoutError):
+                async with asyncio.timeout(QUEUE_S_MAX):
+                    await self._registry.run(known.name, self._tidy)
+        await self._database.call("tidy", self._now_ms(), SENDER_MS, SENDERS_MAX, OPERATION_MS)
 
     async def _tidy(self, known: KnownQueue) -> None:
         while await self.advance(known):
@@ -53,7 +67,7 @@ class Burying:
         while settings.retention_ms:
             (count,) = await self._database.call(
                 "expire", known.number, known.version, now_ms, now_ms - settings.retention_ms, SWEEP_ROWS,
-                settings.is_fifo, known.history, self.period,
+                settings.is_fifo, known.history, self.period, known.bounds.lowest,
             )  # fmt: skip
             if not count:
                 break
@@ -68,15 +82,30 @@ class Burying:
             settings, from_ms = known.settings, known.lapsed_from_ms(now_ms)
             next_ms, has_spent = await self._database.call(
                 "advance", known.number, now_ms, from_ms, settings.deliveries_max, known.aging_ms, settings.is_fifo,
-                ADVANCE_MOST,
+                ADVANCE_MOST, now_ms + ASK_MS, known.bounds.lowest,
             )  # fmt: skip
-            known.asked(now_ms, next_ms, has_spent=has_spent)
-            if next_ms is None or next_ms > now_ms:
+            known.asked(now_ms, next_ms, from_ms=from_ms, has_spent=has_spent)
+            if next_ms is None or next_ms > now_ms or known.is_held:
                 return known.has_spent
+
+    async def advance_exactly(self, known: KnownQueue) -> None:
+        """Do what follows from the time alone, and wait a moment for those who are at it already."""
+        await self.advance(known)
+        for _ in range(_HELD_TRIES):
+            if not known.is_held:
+                return
+            await self._database.call(
+                "wait_for_lapse", known.number, self._now_ms(), known.looked_until_ms, _HELD_WAIT_MS
+            )
+            await self.advance(known)
 
     async def bury(self, known: KnownQueue) -> int:
         """Move some spent messages to the dead letters, and return how many went."""
-        grave = await self._grave(known)
+        try:
+            grave = await self._grave(known)
+        except StoreForbids:
+            # It may not make the queue they go to; somebody else will.
+            return 0
         now_ms, settings = self._now_ms(), grave.settings
         try:
             (count,) = await self._database.call(

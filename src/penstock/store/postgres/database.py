@@ -9,43 +9,56 @@ Laws of this file
    has an operation number is made again under the same number, which the database
    takes only once: then what the first one answered is read.
 4. A connection that comes back from a call in any state but idle is closed.
+5. A database that says nothing is lost, too, after some seconds (`lookout.py`).
+6. What it refuses for a reason that somebody can mend is said so (`refusals.py`).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
 
-from penstock.store.interface import StoreUnreachable
+from penstock.core.schema_names import check_schema
 from penstock.store.postgres.columns import DUMPERS
-from penstock.store.postgres.statements import Function, check_schema, function, statement
+from penstock.store.postgres.lookout import Lookout
+from penstock.store.postgres.reach import Reached, bounded, unanswered
+from penstock.store.postgres.refusals import READ_ONLY, not_let_in, refusal
+from penstock.store.postgres.session import Arguments, Lost, Session, Silent, Unreached
+from penstock.store.postgres.statements import Function, function, statement
+from penstock.store.refusals import StoreTurnsAway, StoreUnfit
 
 _RETRIES_MAX = 20
+# For how long it is tried to learn what became of a call whose connection broke: a server that is restarted is back by
+# then. Whoever gives up leaves it to the client to ask again, for whom an ack that was done is stale.
+SETTLE_S_MAX = 5.0
+_SETTLE_PAUSE_S = 0.1
 # Every statement has one good plan, by an index. A table of messages is empty now and has millions of rows a minute
-# later, before PostgreSQL has counted them: a plan for an empty table must not be kept.
-_PLANS = {
+# later, before PostgreSQL has counted them: a plan for an empty table must not be kept. Without sorts, since the index
+# that has the order looks no better, in an empty table, than any other with the same first columns.
+PLANS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_sort": "off",
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
-_PLANS_HERE = ";".join(f"SET LOCAL {name} = {value}" for name, value in _PLANS.items()).encode()
-Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
+_ISOLATION = ("default_transaction_isolation", r"read\ committed")
+_PLANS_HERE = ";".join(f"SET LOCAL {name} = {value}" for name, value in PLANS.items()).encode()
+# Of databases with another encoding nothing is expected but ASCII. One with SQL_ASCII holds whatever it is given.
+_ENCODINGS = {"UTF8": "utf-8", "SQL_ASCII": "utf-8", "LATIN1": "latin-1"}
+T = TypeVar("T")
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
-class Lost(StoreUnreachable):
-    """The connection broke, and what it was asked for may be done or not."""
-
-
-class NotDurable(Exception):
+class NotDurable(StoreUnfit):
     """The database does not promise what a store of queues needs."""
 
 
@@ -60,21 +73,13 @@ class PostgresSettings:
     is_pooled: bool = False
     # Whether a server that is configured to lose what it answered may be used all the same.
     may_lose: bool = False
+    # How long a call may take before it is found out whether the database is there at all, and how long that may take.
+    silence_s: float = 5.0
 
     def __post_init__(self) -> None:
         check_schema(self.schema)
         if self.connections_max < 1:
             raise ValueError(f"connections_max is {self.connections_max}; it is at least 1")
-
-
-class Session:
-    """A connection, with the one cursor that all its statements use."""
-
-    __slots__ = ("connection", "cursor")
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self.connection = connection
-        self.cursor = connection.cursor(binary=True)
 
 
 class Database:
@@ -83,26 +88,43 @@ class Database:
         self._free: list[Session] = []
         self._places = asyncio.Semaphore(settings.connections_max)
         self._is_closed = False
+        # What its texts can hold, in Python's words; known once there was a connection.
+        self.encoding = "utf-8"
+        self._lookout = Lookout(
+            partial(self.connect, wait_s=settings.silence_s), wait_s=settings.silence_s, is_pooled=settings.is_pooled
+        )
 
-    async def connect(self) -> AsyncConnection:
-        """Open a connection that the caller owns."""
-        url = self.settings.url if self.settings.is_pooled else _with_plans(self.settings.url)
+    async def connect(self, *, wait_s: float | None = None) -> AsyncConnection:
+        """Open a connection that the caller owns; in as many seconds, or as the URL says."""
+        url = bounded(self.settings.url)
+        if not self.settings.is_pooled:
+            url = _with_plans(url)
+        if wait_s is not None:
+            url = make_conninfo(url, connect_timeout=max(1, round(wait_s)))
         try:
-            connection = await AsyncConnection.connect(url, autocommit=True)
+            with self._lookout.trying():
+                connection: AsyncConnection = await Reached.connect(url, autocommit=True)
+        except errors.ConnectionTimeout as error:
+            raise Silent(unanswered(self.settings.url)) from error
         except psycopg.OperationalError as error:
-            raise Lost(str(error)) from error
+            raise not_let_in(error) from error
+        self.encoding = _ENCODINGS.get(connection.info.parameter_status("server_encoding") or "UTF8", "ascii")
         connection.prepare_threshold = None if self.settings.is_pooled else 2
+        # Whatever is the default of the role or of the database: a call has to see what was committed while it waited
+        # for a lock. Single statements go by the options above; behind a pooler there are none.
+        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         for kind, dumper in DUMPERS:
             connection.adapters.register_dumper(kind, dumper)
         return connection
 
     async def close(self) -> None:
         self._is_closed = True
+        await self._lookout.close()
         await self._close_free()
 
     async def _close_free(self) -> None:
         while self._free:
-            await self._free.pop().connection.close()
+            await self._free.pop().close()
 
     # Two methods rather than a context manager: they are on the way of every verb.
 
@@ -110,30 +132,68 @@ class Database:
         """Return a connection that is nobody else's until it is given back."""
         await self._places.acquire()
         try:
-            return self._free.pop() if self._free else Session(await self.connect())
+            while self._free:
+                session = self._free.pop()
+                if session.is_idle:
+                    self._lookout.lent(session)
+                    return session
+                await session.close()
+            session = await self._connected()
         except BaseException:
             self._places.release()
             raise
+        self._lookout.lent(session)
+        return session
+
+    async def _connected(self) -> Session:
+        if self._lookout.is_silent:
+            # Whoever waits for a place would wait for the same answer, one after the other.
+            raise Silent(unanswered(self.settings.url))
+        return Session(await self.connect())
 
     async def give_back(self, session: Session) -> None:
-        connection = session.connection
+        self._lookout.returned(session)
         try:
-            is_idle = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
-            if is_idle and not self._is_closed:
+            if session.is_idle and not self._is_closed:
                 self._free.append(session)
             else:
-                await connection.close()
+                await session.close()
         finally:
             self._places.release()
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection for a transaction of several statements."""
+        session = await self.borrow()
+        try:
+            async with session.transaction() as connection:
+                if self.settings.is_pooled:
+                    await connection.execute(_PLANS_HERE)
+                yield connection
+        except Lost:
+            await self._close_free()
+            raise
+        except psycopg.Error as error:
+            await self._refuse(error)
+            raise
+        finally:
+            await self.give_back(session)
+
+    async def _refuse(self, error: psycopg.Error) -> None:
+        """Raise what an error of the database is to those who asked, if it is no mistake of ours."""
+        if error.sqlstate == READ_ONLY:
+            # Whoever was the primary is not any more, and these connections would stay with it.
+            await self._close_free()
+        refused = refusal(error)
+        if refused is not None:
+            raise refused from error
+
     async def call(self, name: str, *values: Any) -> Any:
         """Call one of our functions and return the one row it answers with."""
-        made = function(name, self.settings.schema)
-        rows = await self._run(made.text, made.arguments(values))
-        return rows[0]
+        return await self._call(function(name, self.settings.schema), values)
 
     async def ask(self, name: str, *values: Any, **named: Any) -> list[Any]:
-        """Run a statement of `sql/` that only reads, and return its rows."""
+        """Run a statement of `sql/` that only reads, or does no harm if it is run twice, and return its rows."""
         return await self.read(statement(name, self.settings.schema), named or values)
 
     async def read(self, text: bytes, values: Arguments = ()) -> list[Any]:
@@ -144,76 +204,87 @@ class Database:
             return await self._run(text, values)
 
     async def call_once(self, name: str, *values: Any, operation: int) -> Any:
-        """Call a function that notes its answer under an operation number, its last argument. Returns the answer.
-
-        Raises `Lost` only if the database cannot be reached again.
-        """
+        """Call a function that notes its answer under an operation number, its last argument. Returns the answer."""
         made = function(name, self.settings.schema)
-        arguments = made.arguments((*values, operation))
-        try:
-            return (await self._run(made.text, arguments))[0][0]
-        except Lost:
-            return await self._settle(made, arguments, operation)
 
-    async def _settle(self, made: Function, arguments: Sequence[object], operation: int) -> Any:
-        """Find out what became of an operation, and make it if nothing did."""
+        async def make() -> Any:
+            return (await self._call(made, (*values, operation)))[0]
+
+        return await self.make_once(make, operation)
+
+    async def make_once(self, make: Callable[[], Awaitable[Any]], operation: int) -> Any:
+        """Make something that notes its answer under an operation number, and return the answer.
+
+        Raises `Lost` only if the database cannot be reached, or not again.
+        """
+        try:
+            return await make()
+        except Unreached:
+            raise
+        except Lost:
+            return await self._settle(make, operation)
+
+    async def _settle(self, make: Callable[[], Awaitable[Any]], operation: int) -> Any:
+        """Find out what became of an operation, and make it if nothing did; wait for a server that is restarted."""
         answer = f"SELECT answer FROM {self.settings.schema}.operation WHERE id = %s".encode()
+        until = asyncio.get_running_loop().time() + SETTLE_S_MAX
         while True:
-            found = await self._run(answer, (operation,))
-            if found:
-                return found[0][0]
             try:
-                return (await self._run(made.text, arguments))[0][0]
-            except (Lost, errors.UniqueViolation):
-                # It was still on its way, or the connection broke once more.
+                found = await self._run(answer, (operation,))
+                return found[0][0] if found else await make()
+            except errors.UniqueViolation:
+                # It was still on its way.
                 continue
+            except (Silent, StoreTurnsAway):
+                raise
+            except Lost:
+                if asyncio.get_running_loop().time() >= until:
+                    raise
+                await asyncio.sleep(_SETTLE_PAUSE_S)
+
+    async def _call(self, made: Function, values: Sequence[Any]) -> Any:
+        if self.settings.is_pooled:
+            return (await self._run(made.text, made.arguments(values)))[0]
+        packed = made.packed(values)
+        return await self._tried(lambda session: session.call(made, packed))
 
     async def _run(self, text: bytes, values: Arguments) -> list[Any]:
+        if self.settings.is_pooled:
+            return await self._tried(lambda session: _execute_pooled(session, text, values))
+        return await self._tried(lambda session: session.execute(text, values))
+
+    async def _tried(self, run: Callable[[Session], Awaitable[T]]) -> T:
         for _ in range(_RETRIES_MAX):
             session = await self.borrow()
             try:
-                if self.settings.is_pooled:
-                    return await _execute_pooled(session, text, values)
-                return await _execute(session, text, values)
+                return await run(session)
             except _AGAIN as error:
                 again = error
             except Lost:
                 # Whatever broke it has broken those that are idle, too: the next call begins with a new one.
                 await self._close_free()
                 raise
+            except psycopg.Error as error:
+                if error.sqlstate == READ_ONLY:
+                    await session.close()
+                await self._refuse(error)
+                raise
             finally:
                 await self.give_back(session)
         raise again
 
 
-async def _execute(session: Session, text: bytes, values: Arguments) -> list[Any]:
-    cursor = session.cursor
-    try:
-        await cursor.execute(text, values)
-        return await cursor.fetchall()
-    except psycopg.OperationalError as error:
-        if session.connection.closed:
-            raise Lost(str(error)) from error
-        raise
-
-
 async def _execute_pooled(session: Session, text: bytes, values: Arguments) -> list[Any]:
-    """As `_execute`, on a connection that is somebody else's after the transaction."""
-    connection = session.connection
-    try:
-        async with connection.transaction():
-            await connection.execute(_PLANS_HERE)
-            return await _execute(session, text, values)
-    except psycopg.OperationalError as error:
-        if connection.closed:
-            raise Lost(str(error)) from error
-        raise
+    """Run a statement on a connection that is somebody else's after the transaction."""
+    async with session.transaction() as connection:
+        await connection.execute(_PLANS_HERE)
+        return await session.execute(text, values)
 
 
 def _with_plans(url: str) -> str:
-    """Return how to connect so that statements are planned as they were meant to be."""
+    """Return how to connect so that statements are planned, and see what others do, as they were meant to."""
     given = conninfo_to_dict(url).get("options") or ""
-    ours = " ".join(f"-c {name}={value}" for name, value in _PLANS.items())
+    ours = " ".join(f"-c {name}={value}" for name, value in (*PLANS.items(), _ISOLATION))
     return make_conninfo(url, options=f"{ours} {given}".strip())
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.core.explain import Explanation, Waits
+from penstock.core.explain import Explanation, Waits, ahead_at_most, expected_leases
 from penstock.core.message import Origin
 from penstock.core.reading import Seen
 from penstock.core.rows import LEASED, RESTING, SPENT, STATES
@@ -65,12 +65,11 @@ async def _waiting(database: Database, known: KnownQueue, looked: Looked, messag
     seen = _seen(looked)
     gained = seen.sent_tier - seen.tier
     is_ordered = known.settings.is_fifo and looked.group is not None
+    waiting: list[int] = []
     if is_ordered:
         waits, ahead = await _in_line(database, known, looked)
     else:
-        ((ahead,),) = await database.ask(
-            "ahead", queue=known.number, tier=looked.tier, since=looked.since_ms, key=looked.key
-        )
+        ahead, waiting = await _in_turn(database, known, looked, now_ms)
         waits = Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING
     if known.settings.is_paused:
         paused = Explanation(message=seen, waits=Waits.FOR_RESUME, tiers_gained=gained, ahead=ahead)
@@ -79,7 +78,7 @@ async def _waiting(database: Database, known: KnownQueue, looked: Looked, messag
     if not is_ordered:
         shares = known.shares or known.begin_shares(())
         leases = shares.bound(looked.tier, ahead)
-        wait_ms = known.started.ms_for(ahead, now_ms)
+        wait_ms = known.started.ms_for(expected_leases(shares, waiting, looked.tier, ahead), now_ms)
         estimate_ms = None if wait_ms is None else now_ms + wait_ms
         bound = Bound(leases, known.started.ms_for(leases, now_ms))
     explanation = Explanation(
@@ -91,6 +90,17 @@ async def _waiting(database: Database, known: KnownQueue, looked: Looked, messag
         start_estimate_ms=estimate_ms,
     )
     return _explained(message_id, explanation, bound)
+
+
+async def _in_turn(database: Database, known: KnownQueue, looked: Looked, now_ms: int) -> tuple[int, list[int]]:
+    """Return how many go before it at most, and how many wait in each tier."""
+    ((mine, turns, noisy_turns, is_noisy, quiet, waiting),) = await database.ask(
+        "ahead", queue=known.number, tier=looked.tier, since=looked.since_ms, key=looked.key, grp=looked.group,
+        turn=looked.turn, now=now_ms, is_strict=known.settings.is_strict,
+    )  # fmt: skip
+    # All that is quiet goes before it if its group is noisy, and it takes turns with the other noisy groups.
+    turns, quiet = (noisy_turns, quiet) if is_noisy else (turns, 0)
+    return ahead_at_most(mine=mine, turns=turns, quiet=quiet, ready=waiting[looked.tier]), waiting
 
 
 async def _in_line(database: Database, known: KnownQueue, looked: Looked) -> tuple[Waits, int]:

@@ -7,8 +7,9 @@ The rest is this process's own, and may be wrong without harm:
 
 - which tiers have something, and whose turn it is (`core.fairness`). A process shares
   what it leases fairly by itself, so all of them together do;
-- below which number of a tier nothing waits any more, so that a lease does not walk
-  over the remains of what was leased before (see `Bounds`);
+- below which number of a tier, and before which turn, nothing waits any more, so that a
+  lease does not walk over the remains of what was leased before (see `Bounds` and
+  `TurnBounds`);
 - when something timed happens next. Others may have made it earlier, so the database
   is asked again after a while.
 """
@@ -29,8 +30,17 @@ from penstock.store.postgres.columns import SENT_AS
 
 # How long what others do may go unseen.
 ASK_MS = 1_000
-# How often a process forgets what it believes about places that nothing waits at.
-FORGET_MS = 60_000
+# How late others may see a lease whose end has come: its commit may have taken a while. And longer, now and then.
+LATE_MS = 2_000
+LATER_MS = 60_000
+# What `advance` says is next if there is more to do than one call does.
+MORE_MS = 0
+# How soon to look again at what is due while somebody else's transaction holds it.
+HELD_MS = 100
+_NEVER_MS = 2**62
+# How often a process forgets what it believes about places that nothing waits at: with a snapshot held open it may take
+# seconds to look at all of them.
+FORGET_MS = 600_000
 # After so many doublings every ceiling is reached.
 _ATTEMPTS = 41
 _HISTORY = {History.OFF: 0, History.FACTS: 1, History.FULL: 2}
@@ -54,46 +64,76 @@ class Bounds:
     transaction can see it, which may be long. A lease that began at the first number
     would walk over all of that.
 
-    A bound may rise to the first number a lease took only if no lower one can still
-    appear. A send draws its numbers after it has a transaction id. So at the time of
-    the lease whoever has drawn a lower number has an id below the snapshot's end; when
-    a later lease sees no transaction running below that, all of them have ended, and
-    the first number that this later lease finds is the lowest there is.
+    A bound may rise to the first number that is left only if no lower one can still
+    appear. A send draws its numbers after it has a transaction id. So when a lease looks,
+    whoever has drawn a lower number has an id below the end of its snapshot; when a later
+    lease sees no transaction running below that, all of them have ended, and the first
+    number that this later lease finds is the lowest there is.
 
-    What a lease that was rolled back puts back is not covered. It lies above where the
-    bounds were when that lease began: so they step back, now and then and when a lease
-    fails, to where they were before. Whoever finds nothing at all forgets them.
+    What is left is looked for as others see it, with what a running lease has taken and
+    may put back. So nothing ever appears below a bound, but in another life of the
+    database: bounds are forgotten when a call fails, and now and then when nothing is found.
     """
 
-    __slots__ = ("lowest", "stepped_at_ms", "_before", "_forgotten_at_ms", "_seen", "_ends")
+    __slots__ = ("lowest", "_seen", "_ends")
 
     def __init__(self) -> None:
         self.lowest = [0] * TIERS
-        self.stepped_at_ms = 0
-        self._before = [0] * TIERS
-        self._forgotten_at_ms = 0
         self._seen = [-1] * TIERS
         self._ends = [0] * TIERS
 
-    def step_back(self, now_ms: int) -> None:
-        self.lowest, self._before = self._before, self.lowest
-        self._seen = [-1] * TIERS
-        self.stepped_at_ms = now_ms
+    def forget(self) -> None:
+        self.lowest, self._seen = [0] * TIERS, [-1] * TIERS
 
-    def forget(self, now_ms: int) -> None:
-        """Begin to look at the first number again, but not every time."""
-        if now_ms - self._forgotten_at_ms >= FORGET_MS:
-            self.lowest, self._before, self._seen = [0] * TIERS, [0] * TIERS, [-1] * TIERS
-            self.stepped_at_ms = self._forgotten_at_ms = now_ms
-
-    def learn(self, firsts: dict[int, int], xmin: int, xmax: int) -> None:
-        """Note the first number that a lease took of each tier, and the transactions it saw."""
-        for tier, first in firsts.items():
+    def learn(self, lefts: dict[int, int], xmin: int, xmax: int) -> None:
+        """Note the first number that a lease left of each tier, and what ran: `xmin` before it looked, `xmax` after."""
+        for tier, left in lefts.items():
             if self._seen[tier] < 0:
-                self._seen[tier], self._ends[tier] = first, xmax
+                self._seen[tier], self._ends[tier] = left, xmax
             elif xmin >= self._ends[tier]:
-                self.lowest[tier] = max(self.lowest[tier], min(self._seen[tier], first))
-                self._seen[tier], self._ends[tier] = first, xmax
+                self.lowest[tier] = max(self.lowest[tier], min(self._seen[tier], left))
+                self._seen[tier], self._ends[tier] = left, xmax
+
+
+class TurnBounds:
+    """The turns at which a lease begins to look for messages of groups, by tier.
+
+    What comes to wait gets a turn that is not before the floor of its tier, which is in the
+    database and only rises: a lease raises it to the turn that is served next. It is read
+    by those who have a transaction id already. So whoever has not seen a floor has an id
+    below the end of a snapshot that was taken after it was raised. When a later lease sees
+    no transaction running below that, all of them have ended: nothing comes before that
+    floor any more, and nothing is before the first turn that this later lease finds. The
+    bound may rise to the lower of the two.
+
+    That first turn is looked for as others would see it, with what a running lease has
+    taken and may put back. Now and then, when nothing is found, bounds are forgotten all the
+    same: should any way into a queue not keep to the floor, its message is late and not lost.
+    """
+
+    __slots__ = ("lowest", "_floors", "_end")
+
+    def __init__(self) -> None:
+        self.lowest = [0] * TIERS
+        self._floors = [0] * TIERS
+        self._end = -1
+
+    def forget(self) -> None:
+        self.lowest = [0] * TIERS
+
+    def learn(self, firsts: Sequence[int | None], floors: Sequence[int], xmin: int, xmax: int) -> None:
+        """Note the first turns a lease found, the floors after it, and what ran: `xmin` before, `xmax` after both."""
+        if any(floor < lowest for floor, lowest in zip(floors, self.lowest, strict=True)):
+            # Another life of the database, in which less has happened.
+            self.forget()
+        elif 0 <= self._end <= xmin:
+            lasts = [
+                floor if first is None else min(floor, first) for floor, first in zip(self._floors, firsts, strict=True)
+            ]
+            self.lowest = list(map(max, self.lowest, lasts))
+        elif self._end >= 0:
+            return
+        self._floors, self._end = list(floors), xmax
 
 
 class KnownQueue:
@@ -102,6 +142,9 @@ class KnownQueue:
         self.started = Meter()
         self.drained = Meter()
         self.bounds = Bounds()
+        self.turn_bounds = TurnBounds()
+        # Whether others than plain messages waited at the last lease.
+        self.are_marked = False
         # The turn in which the ungrouped of each tier were served last.
         self.turns = [0] * TIERS
         self.are_groups_last = False
@@ -110,7 +153,18 @@ class KnownQueue:
         self.active: Sequence[int] = ()
         self.due_ms = 0
         self.asked_at_ms = 0
+        # Leases that were to end by then have ended, but for those whose commit is seen too late.
+        self.looked_until_ms = -1
+        # Whether something is due that others hold, as two looks have left it; and what the last one left.
+        self.is_held = False
+        self._left_ms: int | None = None
+        self._looked_back_at_ms = 0
+        self._looked_at_all_ms = 0
+        self._forgot_at_ms = 0
         self.has_spent = False
+        # What waited by tier when it was last counted, if that was much, and until when it is not counted again.
+        self.counted: Sequence[int] = ()
+        self.counted_until_ms = 0
         # How large a message was at the last lease; until one is known, as large as may be.
         self.mean_bytes = BODY_BYTES_MAX
         self.read(row)
@@ -119,7 +173,8 @@ class KnownQueue:
         """Take what the database says now."""
         self.number, self.name, self.version, self.grave = row.number, row.name, row.version, row.grave
         self.created_at_ms = row.created_at_ms
-        self.settings = settings = QueueSettings.from_json(row.settings)
+        # A server of the next version may have written it, which runs beside this one while they are replaced.
+        self.settings = settings = QueueSettings.from_json(row.settings, may_be_newer=True)
         self.aging_ms = list(settings.aging_ms)
         self.aging_column = SENT_AS["bigint[]"](self.aging_ms)
         # How long a message rests at most after so many deliveries; beyond the last, as after the last.
@@ -140,6 +195,16 @@ class KnownQueue:
             shares.served_together([tier for tier, _ in leased], [count for _, count in leased])
         return shares
 
+    def forgets(self, now_ms: int) -> bool:
+        """Forget where a lease begins to look if nothing was found there, but not often; say whether it did."""
+        self._forgot_at_ms = self._forgot_at_ms or now_ms
+        if now_ms - self._forgot_at_ms < FORGET_MS or not any(self.bounds.lowest + self.turn_bounds.lowest):
+            return False
+        self._forgot_at_ms = now_ms
+        self.bounds.forget()
+        self.turn_bounds.forget()
+        return True
+
     # Time.
 
     def is_due(self, now_ms: int) -> bool:
@@ -149,18 +214,40 @@ class KnownQueue:
         """Something timed happens at this instant."""
         self.due_ms = min(self.due_ms, at_ms)
 
-    def asked(self, now_ms: int, next_ms: int | None, *, has_spent: bool) -> None:
-        """Note what the database said about the time, and whether something waits to be buried."""
+    def asked(self, now_ms: int, next_ms: int | None, *, from_ms: int, has_spent: bool) -> None:
+        """Note what the database said about the time, and whether something waits to be buried.
+
+        It looked at leases that were to end after ``from_ms``. What it had to leave is looked at again.
+        """
         self.asked_at_ms = now_ms
         self.has_spent = has_spent
-        self.due_ms = 2**62 if next_ms is None else next_ms
+        left_ms = None if next_ms is None or next_ms > now_ms else next_ms
+        # What one look does may make more due, which the next one does.
+        self.is_held = left_ms not in {None, MORE_MS} and left_ms == self._left_ms
+        self._left_ms = left_ms
+        if left_ms is not None:
+            self.looked_until_ms = min(self.looked_until_ms, from_ms if left_ms == MORE_MS else left_ms - 1)
+        elif from_ms <= self.looked_until_ms:
+            # Another look may have left something before this one began.
+            self.looked_until_ms = max(self.looked_until_ms, now_ms - LATE_MS)
+        if self.is_held:
+            # Not at each lease: whoever holds it may take minutes.
+            self.due_ms = now_ms + HELD_MS
+        else:
+            self.due_ms = _NEVER_MS if next_ms is None else next_ms
 
     def lapsed_from_ms(self, now_ms: int) -> int:
-        """After which instant a lease may have to end that has not been ended: those of before were looked at."""
-        if now_ms - self.bounds.stepped_at_ms >= FORGET_MS or not self.asked_at_ms:
-            self.bounds.step_back(now_ms)
+        """After which instant a lease may have to end that has not been ended: those of before were looked at.
+
+        Only for a look that is made now: what is looked at now and then counts as looked at.
+        """
+        if now_ms - self._looked_at_all_ms >= FORGET_MS or not self.asked_at_ms:
+            self._looked_at_all_ms = now_ms
             return -1
-        return self.asked_at_ms - FORGET_MS
+        if now_ms - self._looked_back_at_ms >= LATER_MS:
+            self._looked_back_at_ms = now_ms
+            return min(self.looked_until_ms, now_ms - LATER_MS)
+        return self.looked_until_ms
 
     def ages_at_ms(self, tiers: bytes, now_ms: int) -> None:
         for tier in set(tiers):

@@ -11,15 +11,19 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from penstock.store.postgres.reach import Reached, answered_within, bounded
 from penstock.store.postgres.within import InThread
 
 Async = psycopg.AsyncConnection[Any]
 Plain = psycopg.Connection[Any]
 
+# How long one that was kept may take to say that it is still there.
+_ANSWER_S = 5.0
+
 
 class Lending:
     def __init__(self, url: str, *, is_pooled: bool, in_thread: InThread) -> None:
-        self._url = url
+        self._url = bounded(url)
         self._in_thread = in_thread
         self._prepare_threshold = None if is_pooled else 5
         self._free: list[Async] = []
@@ -37,7 +41,7 @@ class Lending:
     @asynccontextmanager
     async def plain_transaction(self) -> AsyncIterator[Plain]:
         """Lend one of the synchronous face, to be used in a thread."""
-        connection = await self._in_thread(self._begun_plain)
+        connection = await self._begun_plain()
         try:
             yield connection
             await self._in_thread(connection.commit)
@@ -55,23 +59,25 @@ class Lending:
         while self._free:
             connection = self._free.pop()
             try:
-                await connection.execute("SELECT")
+                with answered_within(connection, _ANSWER_S):
+                    await connection.execute("SELECT")
             except psycopg.OperationalError:
                 await connection.close()
             else:
                 return connection
         return await self._connect()
 
-    def _begun_plain(self) -> Plain:
+    async def _begun_plain(self) -> Plain:
         while self._free_plain:
             connection = self._free_plain.pop()
             try:
-                connection.execute("SELECT")
+                with answered_within(connection, _ANSWER_S):
+                    await self._in_thread(connection.execute, "SELECT")
             except psycopg.OperationalError:
                 connection.close()
             else:
                 return connection
-        return self._connect_plain()
+        return await self._in_thread(self._connect_plain)
 
     async def _give_back(self, connection: Async) -> None:
         if _is_idle(connection):
@@ -86,9 +92,7 @@ class Lending:
             self._free_plain.pop().close()
 
     async def _connect(self) -> Async:
-        return await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, prepare_threshold=self._prepare_threshold
-        )
+        return await Reached.connect(self._url, autocommit=True, prepare_threshold=self._prepare_threshold)
 
     def _connect_plain(self) -> Plain:
         return psycopg.connect(self._url, prepare_threshold=self._prepare_threshold)

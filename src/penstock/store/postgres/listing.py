@@ -16,8 +16,9 @@ from penstock.core.settings import TIERS
 from penstock.frame import Blobs
 from penstock.store.live import LivePage, NumberRange
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.history import SHARD, HistoryReader, coded
+from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.known import KnownQueue
+from penstock.store.postgres.unpacking import coded
 
 _CURSOR = re.compile(r"[0-9]{1,19}")
 # How often, and how far apart, it is looked whether older transactions have ended.
@@ -48,24 +49,24 @@ def start(look: Look) -> tuple[int, int]:
 async def live(database: Database, reader: HistoryReader, known: KnownQueue, look: Look, seen_at_ms: int) -> LivePage:
     first_lane, first = start(look)
     (nexts,) = await database.call("next_numbers", known.number, known.version)
-    found = _Found(nexts)
+    found = _Found(known, nexts, seen_at_ms)
     for lane in range(first_lane, TIERS):
         begin = min(first, nexts[lane]) if lane == first_lane else 0
         if found.is_full(look):
             found.after = begin << 3 | lane
             break
-        await found.add(database, known.number, look, lane, begin)
+        await found.add(database, look, lane, begin)
         if found.after is not None:
             break
     history_offset = await _told(database, reader) if look.is_told else None
-    return found.page(known, look, seen_at_ms, history_offset)
+    return found.page(look, history_offset, reader.shard)
 
 
 async def _told(database: Database, reader: HistoryReader) -> int | None:
     """Return where the history ends that tells of all that was settled before; None if it takes too long."""
     ((_, end),) = await database.ask("history_now")
     for _ in range(_LOOKS):
-        ((reached, _),) = await database.ask("history_end")
+        ((reached, *_),) = await database.ask("history_end")
         if reached >= end:
             return await reader.look()
         await asyncio.sleep(_LOOK_S)
@@ -73,8 +74,10 @@ async def _told(database: Database, reader: HistoryReader) -> int | None:
 
 
 class _Found:
-    def __init__(self, nexts: Sequence[int]) -> None:
+    def __init__(self, known: KnownQueue, nexts: Sequence[int], seen_at_ms: int) -> None:
+        self._known = known
         self._nexts = nexts
+        self._seen_at_ms = seen_at_ms
         self._rows: list[Any] = []
         self._ranges: list[NumberRange] = []
         self._size_bytes = 0
@@ -83,13 +86,14 @@ class _Found:
     def is_full(self, look: Look) -> bool:
         return len(self._rows) >= look.most or self._size_bytes >= PEEK_BYTES_MAX
 
-    async def add(self, database: Database, queue: int, look: Look, lane: int, begin: int) -> None:
+    async def add(self, database: Database, look: Look, lane: int, begin: int) -> None:
         """Add messages of a lane from a number on, and note which numbers were looked at."""
         end = self._nexts[lane]
         left = look.most - len(self._rows)
         rows = await database.ask(
-            "list_live", queue=queue, lane=lane, first=begin, end=end, most=left, with_bodies=look.with_bodies
-        )
+            "list_live", queue=self._known.number, lane=lane, first=begin, end=end, most=left,
+            with_bodies=look.with_bodies, now=self._seen_at_ms, aging_ms=self._known.aging_column,
+        )  # fmt: skip
         for at, row in enumerate(rows):
             self._rows.append(row)
             self._size_bytes += len(row[-2] or b"") + len(row[-1] or b"")
@@ -101,7 +105,8 @@ class _Found:
         if end < self._nexts[lane]:
             self.after = end << 3 | lane
 
-    def page(self, known: KnownQueue, look: Look, seen_at_ms: int, history_offset: int | None) -> LivePage:
+    def page(self, look: Look, history_offset: int | None, shard: int) -> LivePage:
+        known = self._known
         (keys, places, tiers, sent, deliveries, groups, errors, homes, home_keys, bodies, attributes) = (
             zip(*self._rows, strict=True) if self._rows else ((),) * 11
         )
@@ -113,8 +118,8 @@ class _Found:
         return LivePage(
             queue=known.name,
             queue_number=known.number,
-            shard=SHARD,
-            seen_at_ms=seen_at_ms,
+            shard=shard,
+            seen_at_ms=self._seen_at_ms,
             ranges=self._ranges,
             next_numbers=tuple(self._nexts),
             next="" if self.after is None else str(self.after),
@@ -131,6 +136,8 @@ class _Found:
             error=coded([(error or "").encode() for error in errors]),
             body=Blobs.of([body or b"" for body in bodies]) if look.with_bodies else None,
             attributes=Blobs.of([each or b"" for each in attributes]) if has_attributes else None,
+            # A sequence takes nothing back from a transaction that is rolled back, nor from a crash.
+            may_skip_numbers=True,
         )
 
 

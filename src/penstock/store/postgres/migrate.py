@@ -4,72 +4,141 @@ Migrations are numbered files that run once each, in order. Functions are made a
 when any of them has changed; so that old and new servers work side by side, a function
 whose arguments or answer change gets a new name, and its old one stays for a release.
 A schema that is newer than the code is left alone: migrations only add what old
-code can do without.
+code can do without. So a release that changes functions has a migration, if only an
+empty one: else an old server that starts again would put back what it knows.
+
+What is left to do is a list of statements, which is either run or printed. If there is
+nothing left, nothing is run, and no right to change the schema is needed.
 """
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, errors
 
 from penstock.store.postgres.statements import definitions, migrations, read
+from penstock.store.refusals import StoreUnfit
 
 _VERSION_TABLE = (
-    "CREATE TABLE IF NOT EXISTS penstock.version ("
+    "CREATE TABLE penstock.version ("
     "number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now(), functions text NOT NULL DEFAULT '')"
 )
 _WHO_MAY = "SELECT pg_advisory_xact_lock(hashtext('penstock.migrate'), 0)"
+# Whoever wants to change a table waits for those who read it, a backup of an hour say, and everybody else waits behind:
+# so not for long, and again a little later.
+_NOT_FOR_LONG = "SET LOCAL lock_timeout = '2s'"
+_TRIES_MAX = 20
+_PAUSE_S = 1.0
 
 
-class SchemaMissing(Exception):
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is of a schema before."""
+
+    has_schema: bool = False
+    has_table: bool = False
+    applied: frozenset[int] = frozenset()
+    # A digest of the functions that were made last.
+    functions: str = ""
+
+    @property
+    def version(self) -> int:
+        return max(self.applied, default=0)
+
+
+class SchemaMissing(StoreUnfit):
     """The schema is not there, or older than the code, and nobody has said that it may be changed."""
 
 
-def plan(schema: str = "penstock", *, above: int = 0) -> str:
-    """Return the statements that a migration from a version on runs, as a text."""
-    parts = [f"CREATE SCHEMA IF NOT EXISTS {schema};", f"{_here(_VERSION_TABLE, schema)};"]
-    parts += [read(path, schema) for number, path in migrations() if number > above]
-    parts += [f"{read(path, schema)};" for path in definitions()]
-    return "\n\n".join(parts)
+def steps(schema: str, found: Found) -> Sequence[str]:
+    """Return the statements that are left to run, in order; none if everything is there."""
+    parts: list[str] = []
+    if not found.has_schema:
+        parts.append(f"CREATE SCHEMA {schema}")
+    if not found.has_table:
+        parts.append(_here(_VERSION_TABLE, schema))
+    left = [(number, path) for number, path in migrations() if number not in found.applied]
+    for number, path in left:
+        parts += [read(path, schema), f"INSERT INTO {schema}.version (number) VALUES ({number})"]
+    newest, digest = migrations()[-1][0], _digest()
+    if found.version <= newest and (left or found.functions != digest):
+        parts += [read(path, schema) for path in definitions()]
+        parts.append(f"UPDATE {schema}.version SET functions = '{digest}' WHERE number = {newest}")
+    return [part.rstrip().removesuffix(";") for part in parts]
+
+
+def plan(schema: str = "penstock", found: Found | None = None) -> str:
+    """Return what a migration runs, as a text for `psql`; "" if there is nothing to run."""
+    left = steps(schema, found or Found())
+    if not left:
+        return ""
+    return "\n\n".join(f"{part};" for part in ("BEGIN", _here(_WHO_MAY, schema), _NOT_FOR_LONG, *left, "COMMIT"))
 
 
 async def migrate(connection: AsyncConnection, schema: str) -> int:
     """Do what is left to do, and return the version the schema has then."""
+    # Looked at without the lock first: whoever may change nothing may still start.
+    if steps(schema, await look(connection, schema)):
+        await _run_steps_patiently(connection, schema)
+    return (await look(connection, schema)).version
+
+
+async def _run_steps_patiently(connection: AsyncConnection, schema: str) -> None:
+    for tries_left in reversed(range(_TRIES_MAX)):
+        try:
+            await _run_steps(connection, schema)
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
+            if not tries_left:
+                raise
+            await asyncio.sleep(_PAUSE_S)
+        except errors.DuplicateTable as error:
+            raise _taken(schema) from error
+        else:
+            break
+
+
+async def _run_steps(connection: AsyncConnection, schema: str) -> None:
     async with connection.transaction():
         await connection.execute(_here(_WHO_MAY, schema).encode())
-        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}".encode())
-        await connection.execute(_here(_VERSION_TABLE, schema).encode())
-        version, functions = await _version(connection, schema)
-        for number, path in migrations():
-            if number > version:
-                await connection.execute(read(path, schema).encode())
-                await connection.execute(f"INSERT INTO {schema}.version (number) VALUES (%s)".encode(), (number,))
-        newest = migrations()[-1][0]
-        digest = _digest()
-        if version <= newest and functions != digest:
-            for path in definitions():
-                await connection.execute(read(path, schema).encode())
-            changed = f"UPDATE {schema}.version SET functions = %s WHERE number = %s"
-            await connection.execute(changed.encode(), (digest, newest))
-        return max(version, newest)
+        await connection.execute(_NOT_FOR_LONG.encode())
+        for step in steps(schema, await look(connection, schema)):
+            await connection.execute(step.encode())
 
 
 async def check(connection: AsyncConnection, schema: str) -> None:
     """Raise `SchemaMissing` unless the schema has all that this code needs."""
-    found = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.version",))
-    row = await found.fetchone()
-    version = (await _version(connection, schema))[0] if row is not None and row[0] else 0
-    if version < migrations()[-1][0]:
+    found, newest = await look(connection, schema), migrations()[-1][0]
+    if not found.applied >= {number for number, _ in migrations()}:
         raise SchemaMissing(
-            f"schema {schema!r} has version {version}, and {migrations()[-1][0]} is needed: run `penstock migrate`"
+            f"schema {schema!r} has version {found.version}, and {newest} is needed: run `penstock migrate`"
         )
 
 
-async def _version(connection: AsyncConnection, schema: str) -> tuple[int, str]:
-    found = await connection.execute(
-        f"SELECT number, functions FROM {schema}.version ORDER BY number DESC LIMIT 1".encode()
+async def look(connection: AsyncConnection, schema: str) -> Found:
+    """Return what there is of a schema."""
+    # By the table, not by `to_regnamespace`: a session that has found no schema remembers that until it opens a table,
+    # so that after waiting for the lock it would make what another has made meanwhile.
+    there = await connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s), to_regclass(%s) IS NOT NULL",
+        (schema, f"{schema}.version"),
     )
-    row = await found.fetchone()
-    return (0, "") if row is None else (row[0], row[1])
+    row = await there.fetchone()
+    assert row is not None
+    has_schema, has_table = row
+    if not has_table:
+        return Found(has_schema)
+    try:
+        found = await connection.execute(f"SELECT number, functions FROM {schema}.version ORDER BY number".encode())
+    except errors.UndefinedColumn as error:
+        raise _taken(schema) from error
+    rows = await found.fetchall()
+    return Found(has_schema, has_table, frozenset(number for number, _ in rows), rows[-1][1] if rows else "")
+
+
+def _taken(schema: str) -> SchemaMissing:
+    return SchemaMissing(f"schema {schema!r} has tables that are not ours: let postgres_schema name another")
 
 
 def _digest() -> str:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from penstock.core.limits import AUDIT_MAX, REASON_CHARACTERS_MAX
 from penstock.core.names import check_name, is_dead_letters
 from penstock.core.settings import TIERS, BadSettings, QueueSettings
+from penstock.runtime.interface import Dice
 from penstock.store.ids import message_id, parse_queue
 from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue
 from penstock.store.postgres.messages import check_ids, check_most, identities
+from penstock.store.postgres.noting import call_noted
 from penstock.store.postgres.registry import Registry
 from penstock.store.postgres.settling import text
 
@@ -55,16 +57,19 @@ class Escalating:
             raise ValueError(f"tier is {self.tier}; it must be from 0 to {TIERS - 1}")
 
 
-async def escalate(database: Database, known: KnownQueue, wanted: Escalating, now_ms: int) -> list[Outcome]:
+async def escalate(
+    database: Database, known: KnownQueue, wanted: Escalating, *, now_ms: int, operation: int
+) -> list[Outcome]:
     if wanted.until_ms and wanted.until_ms <= now_ms:
         raise ValueError(f"until_ms is {wanted.until_ms}; that has passed")
     named = {each: pair for each, pair in zip(wanted.ids, identities(wanted.ids), strict=True) if pair is not None}
     pairs = list(named.values())
-    moved, others = await database.call(
-        "escalate", known.number, known.version, now_ms, list(named), [home for home, _ in pairs],
-        [key for _, key in pairs], wanted.tier, wanted.until_ms, text(wanted.actor, REASON_CHARACTERS_MAX),
-        text(wanted.reason, REASON_CHARACTERS_MAX), known.settings.is_fifo, AUDIT_MAX,
+    values = (
+        known.number, known.version, now_ms, list(named), [home for home, _ in pairs], [key for _, key in pairs],
+        wanted.tier, wanted.until_ms, text(wanted.actor, REASON_CHARACTERS_MAX, database.encoding),
+        text(wanted.reason, REASON_CHARACTERS_MAX, database.encoding), known.settings.is_fifo, AUDIT_MAX,
     )  # fmt: skip
+    ((moved, others),) = await call_noted(database, ("escalate", values), operation=operation, now_ms=now_ms)
     if wanted.until_ms:
         known.soon(wanted.until_ms)
     done, there = set(moved or ()), set(others or ())
@@ -98,10 +103,11 @@ class Plan:
 
 
 class Redriving:
-    def __init__(self, database: Database, registry: Registry, period: int) -> None:
+    def __init__(self, database: Database, registry: Registry, period: int, dice: Dice) -> None:
         self._database = database
         self._registry = registry
         self._period = period
+        self._dice = dice
 
     async def redrive(self, known: KnownQueue, wanted: Wanted, *, now_ms: int, is_dry_run: bool) -> Redrive:
         plan = await self._plan(known, wanted)
@@ -160,11 +166,14 @@ class Redriving:
         went: dict[str, list[int]] = {}
         for name, keys in plan.keys.items():
             target = await self._registry.get(name)
-            (moved,) = await self._database.call(
-                "redrive", known.number, known.version, target.number, target.version, now_ms, keys,
+            values = (
+                known.number, known.version, target.number, target.version, now_ms, keys,
                 target.settings.size_max or None, known.settings.is_fifo, target.settings.is_fifo, known.history,
                 self._period,
             )  # fmt: skip
+            ((moved,),) = await call_noted(
+                self._database, ("redrive", values), operation=self._dice.token(), now_ms=now_ms
+            )
             known.drained.add(len(moved), now_ms)
             went[name] = [key for key in keys if key in set(moved)]
         return went

@@ -20,6 +20,7 @@ from penstock.core.settings import TIERS
 from penstock.store.interface import Page
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
+from penstock.store.postgres.known import KnownQueue
 from penstock.store.postgres.messages import NameOf, Row, check_most, message
 
 _CURSOR = re.compile(r"(?:r(?:-[0-9a-f]{1,15}){2}|w(?:-[0-9a-f]{1,15}){3}|[ol](?:-[0-9a-f]{1,15}){2})")
@@ -36,6 +37,8 @@ class Sought:
     tier: int | None
     group: bytes | None
     text: bytes | None
+    # Now: what somebody holds has aged since it was leased.
+    now_ms: int
 
 
 class Position:
@@ -54,12 +57,14 @@ def _text(section: str, *numbers: int) -> str:
     return "-".join([section, *(f"{number:x}" for number in numbers)])
 
 
-async def peek(database: Database, queue: int, sought: Sought, *, most: int, after: str, name_of: NameOf) -> Page:
+async def peek(
+    database: Database, known: KnownQueue, sought: Sought, *, most: int, after: str, name_of: NameOf
+) -> Page:
     page = Page([], "")
     size_bytes = seen = 0
     seen_most = PAGE_MAX if sought.text else most
     last = ""
-    async for where, row in _walk(database, queue, sought, Position(after)):
+    async for where, row in _walk(database, known, sought, Position(after)):
         # One more than fits: so this page has a next one.
         if len(page.messages) == most or seen == seen_most or size_bytes >= PEEK_BYTES_MAX:
             return Page(page.messages, last)
@@ -67,7 +72,7 @@ async def peek(database: Database, queue: int, sought: Sought, *, most: int, aft
         last = where
         size_bytes += len(row.body) + len(row.attributes or b"")
         if sought.text is None or sought.text in row.body:
-            page.messages.append(message(queue, row, name_of))
+            page.messages.append(message(known.number, row, name_of))
     return page
 
 
@@ -79,7 +84,10 @@ def check(sought: Sought, most: int) -> None:
         raise ValueError(f"tier is {sought.tier}; it must be from 0 to {TIERS - 1}")
 
 
-async def _walk(database: Database, queue: int, sought: Sought, after: Position) -> AsyncIterator[tuple[str, Row]]:
+async def _walk(
+    database: Database, known: KnownQueue, sought: Sought, after: Position
+) -> AsyncIterator[tuple[str, Row]]:
+    queue = known.number
     tiers = [tier for tier in range(TIERS) if sought.tier in {None, tier}]
     begun = _SECTIONS.find(after.section) if after.section else -1
     if sought.place in {None, "waiting"} and begun < _SECTIONS.index("o"):
@@ -95,7 +103,7 @@ async def _walk(database: Database, queue: int, sought: Sought, after: Position)
             yield each
     if sought.place in {None, "leased"}:
         lease, row = after.numbers if after.section == "l" else (-1, -1)
-        async for each in _leased(database, queue, sought, tiers, lease, row):
+        async for each in _leased(database, known, sought, tiers, lease, row):
             yield each
 
 
@@ -142,12 +150,14 @@ async def _marked(  # noqa: PLR0913, PLR0917 - which, and from where on.
 
 
 async def _leased(
-    database: Database, queue: int, sought: Sought, tiers: list[int], lease: int, place: int
+    database: Database, known: KnownQueue, sought: Sought, tiers: list[int], lease: int, place: int
 ) -> AsyncIterator[tuple[str, Row]]:
     wanted = SENT_AS["smallint[]"](tiers)
     while True:
-        group = sought.group
-        rows = await database.ask("peek_leased", queue, wanted, group, group, lease, place, _READ_MOST)
+        rows = await database.ask(
+            "peek_leased", queue=known.number, tiers=wanted, group=sought.group, lease=lease, row=place,
+            most=_READ_MOST, now=sought.now_ms, aging_ms=known.aging_column,
+        )  # fmt: skip
         for row in rows:
             lease, place = row[-2:]
             yield _text("l", lease, place), Row(*row[:-2])

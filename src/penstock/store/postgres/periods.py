@@ -1,8 +1,10 @@
 """The periods of the history, as tables of the database: how large each is, and of when.
 
-History goes in whole periods, by dropping a table; nothing is deleted row by row. The period that is written to stays.
+History goes in whole periods, by dropping a table; nothing is deleted row by row. The period that is written to stays,
+and so does the one before it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +12,15 @@ import psycopg
 
 from penstock.store.postgres.statements import statement
 
+_COUNTED_MAX = 1_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
     table: str
     size_bytes: int
-    # As the statistics of PostgreSQL have it.
+    # How many messages. A million rows are counted; of more there are as many as the statistics of PostgreSQL say, with
+    # as many messages in each as in those that were counted.
     rows: int
     # Whether messages that are settled now go into it.
     is_written: bool
@@ -32,19 +37,32 @@ async def periods(connection: psycopg.AsyncConnection[Any], schema: str) -> list
 
 
 async def _period(
-    connection: psycopg.AsyncConnection[Any], table: str, size_bytes: int, rows: int, is_written: bool
+    connection: psycopg.AsyncConnection[Any],
+    table: str,
+    size_bytes: int,
+    estimate: int,
+    is_written: bool,
+    has_packs: bool,
 ) -> Period:
     # The name is one that PostgreSQL itself has quoted. Both ends are found by the index.
+    messages = "coalesce(packed, 1)" if has_packs else "1"
     ends = f"""
         (SELECT at_offset, settled_at_ms FROM {table} ORDER BY at_offset LIMIT 1)
          UNION ALL
-        (SELECT at_offset, settled_at_ms FROM {table} ORDER BY at_offset DESC LIMIT 1)
+        (SELECT at_offset + {messages} - 1, settled_at_ms FROM {table} ORDER BY at_offset DESC LIMIT 1)
     """
     found = await (await connection.execute(ends.encode())).fetchall()
+    counting = f"""
+        SELECT count(*), coalesce(sum(messages), 0)::bigint
+        FROM (SELECT {messages} AS messages FROM {table} LIMIT {_COUNTED_MAX}) AS row
+    """
+    counted = await (await connection.execute(counting.encode())).fetchone()
+    assert counted is not None
+    rows, count = counted
     return Period(
         table=table,
         size_bytes=size_bytes,
-        rows=rows,
+        rows=count if rows < _COUNTED_MAX else max(estimate, rows) * count // rows,
         is_written=is_written,
         first_at_ms=found[0][1] if found else None,
         last_at_ms=found[1][1] if found else None,
@@ -52,7 +70,7 @@ async def _period(
     )
 
 
-def droppable(found: list[Period], *, before_ms: int) -> list[Period]:
+def droppable(found: Sequence[Period], *, before_ms: int) -> list[Period]:
     """The periods that are over, and whose messages were all settled before an instant; they are the oldest ones."""
     chosen: list[Period] = []
     for period in found:

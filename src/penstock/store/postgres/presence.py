@@ -6,23 +6,31 @@ owner the leader, who does what is due without anyone asking. The others try for
 and then, so that there is soon another one.
 
 Wakes go out by one channel for the whole store, at most one call every few
-milliseconds, with the names of the queues: a NOTIFY takes a lock of the whole database
-when it commits, so it is never one for each message.
+milliseconds, with the names of the queues: a NOTIFY takes a lock of the whole server
+until its commit is written, so it is never one for each message, and in a transaction of its own,
+which writes nothing. In transactions of callers it is as rare; of the others it is asked whether they
+have ended, and then told.
 
-Behind a pooler that lends connections for a transaction none of this works, and is not
-tried: leases do not begin anew after a restart, every store tidies, and whoever waits
-polls.
+Behind a pooler that lends connections for a transaction nothing stays with a connection:
+leases do not begin anew after a restart, every store tidies, and whoever waits is woken at
+every beat to look for itself. Telling others works, so those with a way of their own hear.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import psycopg
 from psycopg import AsyncConnection, Notify
 
+from penstock.store.interface import StoreUnreachable
 from penstock.store.postgres import migrate
-from penstock.store.postgres.database import Database, Lost, check_durable
+from penstock.store.postgres.database import Database, check_durable
+from penstock.store.postgres.following import Following
+from penstock.store.postgres.reach import answered_within
+from penstock.store.postgres.refusals import refusal
+from penstock.store.postgres.session import Lost
+from penstock.store.refusals import StoreForbids
 
 BEAT_S = 1.0
 TIDY_BEATS = 5
@@ -30,6 +38,13 @@ TIDY_BEATS = 5
 TELL_S = 0.05
 _NAMES_MAX = 60
 _EVERYBODY = "*"
+# What to tell others, and to look after the queues, is tried again after, whatever it was.
+_TROUBLE = (StoreUnreachable, StoreForbids, psycopg.Error)
+_TIME = b"SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_ENDED = b"""
+SELECT number FROM unnest(%s::bigint[]) AS running (number)
+WHERE pg_xact_status(number::text::xid8) IS DISTINCT FROM 'in progress'
+"""
 
 
 class Presence:
@@ -38,17 +53,26 @@ class Presence:
         database: Database,
         *,
         now_ms: Callable[[], int],
+        turn: Callable[[], Awaitable[None]],
         tidy: Callable[[], Awaitable[None]],
         wake: Callable[[str | None], None],
+        clock: Following | None = None,
     ) -> None:
         self._database = database
         self._now_ms = now_ms
+        self._turn = turn
         self._tidy = tidy
+        self._is_time_to_tidy = asyncio.Event()
         self._wake = wake
+        self._clock = clock
         self._connection: AsyncConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._untold: set[str] = set()
         self._has_untold = asyncio.Event()
+        # When a queue was last told of in a transaction of a caller's; and of which others it is to be told after.
+        self._told_at: dict[str, float] = {}
+        self._running: dict[int, set[str]] = {}
+        self._has_running = asyncio.Event()
         self.is_leader = False
         # What the server is configured to do that a store of queues would rather not.
         self.doubts: list[str] = []
@@ -59,16 +83,19 @@ class Presence:
         settings = self._database.settings
         connection = await self._database.connect()
         try:
-            self.doubts = await check_durable(connection, may_lose=settings.may_lose)
-            if may_migrate:
-                await migrate.migrate(connection, settings.schema)
-            else:
-                await migrate.check(connection, settings.schema)
+            with _said(connection):
+                self.doubts = await check_durable(connection, may_lose=settings.may_lose)
+                if may_migrate:
+                    await migrate.migrate(connection, settings.schema)
+                else:
+                    await migrate.check(connection, settings.schema)
         except BaseException:
             await connection.close()
             raise
         self._connection = connection
         await self.meet()
+        if self._clock is not None and self._clock.doubt is not None:
+            self.doubts.append(self._clock.doubt)
         if settings.is_pooled:
             await connection.close()
             self._connection = None
@@ -90,6 +117,10 @@ class Presence:
 
     async def meet(self) -> None:
         """Tell the others the time, and take theirs if it is later."""
+        if self._clock is not None:
+            asked_ms = self._clock.own_ms()
+            ((theirs_ms,),) = await self._database.read(_TIME)
+            self._clock.hear(theirs_ms, asked_ms=asked_ms, heard_ms=self._clock.own_ms())
         (self.floor_ms,) = await self._database.call("meet", self._now_ms())
 
     def start(self) -> None:
@@ -107,11 +138,26 @@ class Presence:
         self._untold.add(queue)
         self._has_untold.set()
 
+    def may_tell(self, queue: str) -> bool:
+        """Whether a transaction that begins to tell of a queue now is the only one for a while."""
+        now = asyncio.get_running_loop().time()
+        # Without upkeep there is nobody who would tell later.
+        if self._task is not None and now < self._told_at.get(queue, 0.0) + TELL_S:
+            return False
+        self._told_at[queue] = now
+        return True
+
+    def tell_after(self, transaction: int, queue: str) -> None:
+        """Let all stores know of a queue when a transaction has ended."""
+        self._running.setdefault(transaction, set()).add(queue)
+        self._has_running.set()
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
-            if not self._database.settings.is_pooled:
-                tasks.create_task(self._tell())
+            tasks.create_task(self._look_after())
+            tasks.create_task(self._tell())
+            tasks.create_task(self._follow())
 
     async def _beat(self) -> None:
         beats = 0
@@ -120,16 +166,27 @@ class Presence:
                 await self._listen()
                 await self.meet()
                 beats += 1
-                if beats % TIDY_BEATS == 0 and await self._leads():
-                    await self._tidy()
-            except (Lost, psycopg.Error):
-                # Whatever it was, to look after the queues is tried again.
+                if beats % TIDY_BEATS == 0:
+                    await self._turn()
+                    if await self._leads():
+                        self._is_time_to_tidy.set()
+            except _TROUBLE:
                 await self._return()
+
+    async def _look_after(self) -> None:
+        """Tidy when it is time. Not between two beats: it may wait for a transaction, and nobody would listen."""
+        while True:
+            await self._is_time_to_tidy.wait()
+            self._is_time_to_tidy.clear()
+            with suppress(*_TROUBLE):
+                await self._tidy()
 
     async def _listen(self) -> None:
         connection = self._connection
         if connection is None:
             await asyncio.sleep(BEAT_S)
+            # Something may have been sent elsewhere, and nobody could have told.
+            self._wake(None)
             return
         async for heard in connection.notifies(timeout=BEAT_S):
             self._hear(heard, connection.info.backend_pid)
@@ -143,12 +200,15 @@ class Presence:
 
     async def _leads(self) -> bool:
         """Whether this store is the one that tidies. Where there are no such locks, every one is."""
-        if self._connection is not None and not self.is_leader:
-            lock = f"SELECT pg_try_advisory_lock(hashtext('{self._database.settings.schema}.leader'), 0)"
-            found = await self._connection.execute(lock.encode())
+        if self._connection is None:
+            return True
+        lock = f"pg_try_advisory_lock(hashtext('{self._database.settings.schema}.leader'), 0)"
+        # Who leads asks, too: nothing else is sent on this connection by which its silence would be noticed.
+        with answered_within(self._connection, self._database.settings.silence_s):
+            found = await self._connection.execute(f"SELECT {'true' if self.is_leader else lock}".encode())
             row = await found.fetchone()
-            self.is_leader = row is not None and bool(row[0])
-        return self.is_leader or self._connection is None
+        self.is_leader = row is not None and bool(row[0])
+        return self.is_leader
 
     async def _return(self) -> None:
         """Connect again after the connection broke; who waits may have missed something."""
@@ -156,12 +216,14 @@ class Presence:
         await asyncio.sleep(BEAT_S)
         if self._connection is None:
             return
-        with suppress(Lost, psycopg.Error):
+        with suppress(*_TROUBLE):
             await self._connection.close()
             self._connection = await self._database.connect()
-            schema = self._database.settings.schema
-            await self._connection.execute(f"SELECT pg_advisory_lock_shared(hashtext('{schema}.alone'), 0)".encode())
-            await self._connection.execute(f"LISTEN {schema}".encode())
+            schema, silence_s = self._database.settings.schema, self._database.settings.silence_s
+            with answered_within(self._connection, silence_s):
+                alone = f"SELECT pg_advisory_lock_shared(hashtext('{schema}.alone'), 0)"
+                await self._connection.execute(alone.encode())
+                await self._connection.execute(f"LISTEN {schema}".encode())
             self._wake(None)
 
     async def _tell(self) -> None:
@@ -171,7 +233,42 @@ class Presence:
             self._has_untold.clear()
             names, self._untold = self._untold, set()
             told = ",".join(sorted(names)) if len(names) <= _NAMES_MAX else _EVERYBODY
-            with suppress(Lost, psycopg.Error):
+            with suppress(*_TROUBLE):
                 pid = 0 if self._connection is None else self._connection.info.backend_pid
                 channel = self._database.settings.schema
                 await self._database.read(b"SELECT pg_notify(%s, %s)", (channel, f"{pid}:{told}"))
+
+    async def _follow(self) -> None:
+        """Tell of what was done in transactions that have ended."""
+        while True:
+            await self._has_running.wait()
+            await asyncio.sleep(TELL_S)
+            self._has_running.clear()
+            wait_s = TELL_S
+            while self._running:
+                with suppress(*_TROUBLE):
+                    self._tell_of(await self._database.read(_ENDED, (list(self._running),)))
+                wait_s = min(2 * wait_s, BEAT_S)
+                with suppress(TimeoutError):
+                    # Those that have been open for long are asked after less often, and those that come now are not.
+                    async with asyncio.timeout(wait_s):
+                        await self._has_running.wait()
+                    break
+
+    def _tell_of(self, ended: list[tuple[int]]) -> None:
+        for (transaction,) in ended:
+            for queue in self._running.pop(transaction, ()):
+                self._wake(queue)
+                self.tell(queue)
+
+
+@contextmanager
+def _said(connection: AsyncConnection) -> Iterator[None]:
+    """Say of what goes wrong on a connection whether the database refuses it, or is gone."""
+    try:
+        yield
+    except psycopg.Error as error:
+        refused = refusal(error) or (Lost(str(error)) if connection.closed else None)
+        if refused is None:
+            raise
+        raise refused from error

@@ -11,8 +11,9 @@ from penstock.core.message import Receipt, Receipts
 from penstock.runtime.interface import Dice
 from penstock.store.interface import Outcome
 from penstock.store.postgres.columns import numbers
-from penstock.store.postgres.database import Database, Lost
+from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue
+from penstock.store.postgres.session import Lost
 
 LAPSED, RELEASED, UNTOUCHED, REJECTED = range(4)
 # Consecutive multiples of it, modulo 1, lie as far apart as so many numbers can.
@@ -21,31 +22,32 @@ _INT8_MAX = 2**63 - 1
 
 
 class Columns:
-    """Receipts as columns, and where each stood in what was given."""
+    """Receipts as columns, and which of them stands for each that was given."""
 
-    __slots__ = ("leases", "tokens", "rows", "places", "length")
+    __slots__ = ("leases", "tokens", "rows", "_nths")
 
     def __init__(self, receipts: Sequence[Receipt]) -> None:
-        self.length = len(receipts)
         self.leases: list[int] = []
         self.tokens: list[int] = []
         self.rows: list[int] = []
-        self.places: list[int] = []
-        seen: set[Receipt] = set()
-        for place, receipt in enumerate(receipts):
+        # Counted from 1, as the database does; 0 stands for none.
+        self._nths: list[int] = []
+        seen: dict[Receipt, int] = {}
+        # Receipts of many leases are found one after the other, and not by their place.
+        for receipt in receipts:
             lease, token, row = receipt
             is_possible = 0 <= lease <= _INT8_MAX and 0 <= token <= _INT8_MAX and 0 <= row < LEASE_MESSAGES_MAX
             if is_possible and receipt not in seen:
-                seen.add(receipt)
                 self.leases.append(lease)
                 self.tokens.append(token)
                 self.rows.append(row)
-                self.places.append(place)
+                seen[receipt] = len(self.leases)
+            self._nths.append(seen.get(receipt, 0))
 
-    def outcomes(self, receipts: Sequence[Receipt], good: bytes) -> list[Outcome]:
+    def outcomes(self, good: bytes) -> list[Outcome]:
         """Return an outcome for each receipt; one that was given twice has the same one twice."""
-        done = {receipts[self.places[nth - 1]] for nth in numbers("i", good)}
-        return [Outcome.DONE if receipt in done else Outcome.STALE for receipt in receipts]
+        done = set(numbers("i", good))
+        return [Outcome.DONE if nth in done else Outcome.STALE for nth in self._nths]
 
 
 async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
@@ -72,7 +74,7 @@ async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
         outlives and not known.settings.is_fifo, known.settings.is_fifo, known.history, period, operation=operation,
     )  # fmt: skip
     known.drained.add(len(good) // 4, now_ms)
-    return columns.outcomes(receipts, good)
+    return columns.outcomes(good)
 
 
 async def release(  # noqa: PLR0913 - as `ack`, and what is said of it.
@@ -91,13 +93,13 @@ async def release(  # noqa: PLR0913 - as `ack`, and what is said of it.
     good = await database.call_once(
         "release", known.number, known.version, now_ms, columns.leases, columns.tokens, columns.rows, kind,
         delay_ms, known.rests_ms, _rolls(columns, dice, has_jitter=settings.has_jitter),
-        text(error, ERROR_CHARACTERS_MAX), settings.deliveries_max, known.aging_ms, settings.is_fifo,
+        text(error, ERROR_CHARACTERS_MAX, database.encoding), settings.deliveries_max, known.aging_ms, settings.is_fifo,
         operation=operation,
     )  # fmt: skip
     if good:
         # When the first of them wakes, only the database knows.
         known.soon(now_ms)
-    return columns.outcomes(receipts, good)
+    return columns.outcomes(good)
 
 
 async def extend(
@@ -112,16 +114,17 @@ async def extend(
         (good,) = await database.call("extend", *values)
     if good:
         known.soon(now_ms + lease_ms)
-    return columns.outcomes(receipts, good)
+    return columns.outcomes(good)
 
 
 def leases_of(receipts: Sequence[Receipt]) -> set[int]:
     return {receipts.lease} if isinstance(receipts, Receipts) else {receipt.lease for receipt in receipts}
 
 
-def text(given: str, characters_max: int) -> str:
-    """Return what a text of PostgreSQL can hold: no NUL, and no lone surrogates, as exceptions quote them."""
-    return given[:characters_max].replace("\x00", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()
+def text(given: str, characters_max: int, encoding: str) -> str:
+    """Return what a text of the database can hold: no NUL, and no lone surrogates, as exceptions quote them."""
+    known = given[:characters_max].replace("\x00", "\N{SYMBOL FOR NULL}")
+    return known.encode(encoding, errors="replace").decode(encoding)
 
 
 def _rolls(columns: Columns, dice: Dice, *, has_jitter: bool) -> list[float]:

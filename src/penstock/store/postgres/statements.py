@@ -7,51 +7,59 @@ it is declared as, and nobody writes the list twice.
 
 import pkgutil
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from penstock.store.postgres.columns import SENT_AS
+from penstock.store.postgres.columns import OIDS, PACKED_AS, SENT_AS
 
 # The files of `sql/` that make functions, and those of `migrations/` in their order.
 FUNCTIONS = (
-    "ack", "ack_lease", "advance", "age", "aged_tier", "arrive", "bury", "change_queue", "check_room",
-    "create_queue", "delete_queue", "enter", "escalate", "expire", "extend", "find_sent", "hand_out",
-    "hand_out_plain", "held", "lease", "lease_marked", "lease_plain", "live", "lock_leases",
-    "lock_lines", "meet", "next_ms", "next_numbers", "next_turn", "noisy", "pick", "pick_in_line", "pick_quiet_first",
-    "purge", "quiet_spans", "rearm", "redrive", "refresh_lines",
-    "release", "remember_sent", "send", "send_plain", "settle_all", "settle_marked",
-    "shrink_leases", "tidy", "trim_history", "turn_history", "unlease", "wakes_at_ms",
+    "ack", "ack_lease", "advance", "age", "arrive", "bury", "change_queue", "check_room", "create_queue",
+    "delete_queue", "enter", "enter_alone", "escalate", "expire", "extend", "find_sent", "first_turn", "first_turns",
+    "forget_tenants", "hand_out", "hand_out_plain", "held", "held_tier", "history_from", "in_lease", "is_gone",
+    "lease", "lease_marked", "lease_more", "lease_plain", "let_go", "live", "lock_leases", "lock_lines", "meet",
+    "messages_in", "next_ms", "next_numbers", "next_turn", "noisy", "pick", "pick_in_line", "purge", "quiet_spans",
+    "raise_floors", "rearm", "redrive", "refresh_lines", "release", "remember_sent", "send", "send_plain", "settle_all",
+    "settle_marked", "shrink_leases", "taken_ms", "tidy", "trim_history", "turn_after", "turn_floors", "turn_history",
+    "unlease", "unpack", "wait_for_lapse", "wakes_at_ms",
 )  # fmt: skip
-MIGRATIONS = ("0001_tables", "0002_tenants")
+MIGRATIONS = (
+    "0001_tables", "0002_tenants", "0003_numbering", "0004_tenant_time", "0005_packs", "0006_floors", "0007_fronts",
+    "0008_lanes_by_name", "0009_redrives",
+)  # fmt: skip
 
 _PACKAGE = "penstock.store.postgres"
 _SCHEMA = "penstock."
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}")
-_ARGUMENTS = re.compile(r"CREATE OR REPLACE FUNCTION penstock\.(\w+)\s*\((.*?)\)\s*(?:RETURNS|LANGUAGE)", re.DOTALL)
+_ARGUMENTS = re.compile(
+    r"CREATE OR REPLACE FUNCTION penstock\.(\w+)\s*\((.*?)\)\s*((?:RETURNS|LANGUAGE) \w+)", re.DOTALL
+)
+_VALUE = re.compile(r"RETURNS (?!TABLE|SETOF)")
 _ARGUMENT = re.compile(r"p_\w+ (\w+(?:\[\])?)")
 
 
-class BadSchema(ValueError):
-    """This is not what a schema of ours may be called."""
-
-
-def check_schema(schema: str) -> None:
-    if not _NAME.fullmatch(schema):
-        raise BadSchema(f"schema is {schema!r}; it has a-z 0-9 _ and at most 41 of them, and no digit first")
-
-
 class Function:
-    """A call of one of our functions, in one schema."""
+    """A call of one of our functions, in one schema: for a cursor of psycopg, and for libpq."""
 
-    __slots__ = ("text", "_sent_as")
+    __slots__ = ("text", "direct_text", "kinds", "formats", "_sent_as", "_packed_as")
 
-    def __init__(self, text: str, sent_as: Sequence[Callable[[Any], object]]) -> None:
-        self.text = text.encode()
-        self._sent_as = sent_as
+    def __init__(self, name: str, kinds: Sequence[str], *, is_row: bool) -> None:
+        places = range(1, len(kinds) + 1)
+        # What answers with one value is asked for that value: a row of a table would be stored first, and read again.
+        before = "SELECT * FROM" if is_row else "SELECT"
+        self.text = f"{before} {name}({', '.join('%s' for _ in places)})".encode()
+        self.direct_text = f"{before} {name}({', '.join(f'${place}' for place in places)})".encode()
+        # The numbers of the kinds, and that all are sent in their binary form.
+        self.kinds = [OIDS[kind] for kind in kinds]
+        self.formats = [1] * len(kinds)
+        self._sent_as = [SENT_AS[kind] for kind in kinds]
+        self._packed_as = [PACKED_AS[kind] for kind in kinds]
 
     def arguments(self, values: Sequence[Any]) -> list[object]:
         return [send(value) for send, value in zip(self._sent_as, values, strict=True)]
+
+    def packed(self, values: Sequence[Any]) -> list[bytes | None]:
+        return [None if value is None else pack(value) for pack, value in zip(self._packed_as, values, strict=True)]
 
 
 def read(path: str, schema: str) -> str:
@@ -70,8 +78,7 @@ def function(name: str, schema: str) -> Function:
     found = _ARGUMENTS.search(read(f"sql/{name}.sql", "penstock"))
     assert found is not None, name
     kinds = _ARGUMENT.findall(found[2].partition("OUT ")[0])
-    places = ", ".join(["%s"] * len(kinds))
-    return Function(f"SELECT * FROM {schema}.{name}({places})", [SENT_AS[kind] for kind in kinds])
+    return Function(f"{schema}.{name}", kinds, is_row=not _VALUE.match(found[3]))
 
 
 def definitions() -> tuple[str, ...]:

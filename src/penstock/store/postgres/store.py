@@ -18,8 +18,7 @@ from typing import Self, TypeVar
 from penstock.core.drafts import fault
 from penstock.core.limits import DURATION_MS_MAX, PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Sender
-from penstock.core.names import check_name
-from penstock.core.settings import BadSettings, QueueSettings
+from penstock.core.settings import QueueSettings
 from penstock.runtime.interface import Clock, Dice
 from penstock.store.history import HistoryPage, HistorySpan
 from penstock.store.ids import parse_queue
@@ -32,22 +31,26 @@ from penstock.store.interface import (
     Message,
     Outcome,
     Page,
-    QueueExists,
     QueueNotFound,
     Redrive,
     Remains,
 )
 from penstock.store.live import LivePage
-from penstock.store.postgres import asking, burying, history, leasing, listing, operating, peeking, sending, settling
+from penstock.store.postgres import asking, history, leasing, listing, operating, peeking, sending, settling
+from penstock.store.postgres.altering import Altering
 from penstock.store.postgres.asking import QueueNames
 from penstock.store.postgres.burying import Burying
-from penstock.store.postgres.database import Database, Lost, PostgresSettings
+from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.explaining import explain
+from penstock.store.postgres.following import following_of
 from penstock.store.postgres.history import HistoryReader
-from penstock.store.postgres.known import KnownQueue, grave_of
+from penstock.store.postgres.known import KnownQueue
 from penstock.store.postgres.messages import check_ids, check_most
+from penstock.store.postgres.patience import patiently
 from penstock.store.postgres.presence import Presence
+from penstock.store.postgres.redrives import PostgresRedrives
 from penstock.store.postgres.registry import Registry
+from penstock.store.postgres.session import Lost
 
 T = TypeVar("T")
 
@@ -61,10 +64,15 @@ class PostgresStore:
         self._database = Database(settings)
         self._registry = Registry(self._database)
         self._burying = Burying(self._database, self._registry, self.now_ms, self._wake)
+        self._altering = Altering(self._database, self._registry, self._burying, self.now_ms, dice, self._wake)
         self._history = HistoryReader(self._database, self.now_ms)
-        self._presence = Presence(self._database, now_ms=self.now_ms, tidy=self._burying.tidy, wake=self._wake_watchers)
+        self._presence = Presence(
+            self._database, now_ms=self.now_ms, turn=self._burying.turn, tidy=self._burying.tidy,
+            wake=self._wake_watchers, clock=following_of(clock),
+        )  # fmt: skip
         self._watchers: list[Callable[[str], None]] = []
         self._names = QueueNames(self._database)
+        self.redrives = PostgresRedrives(self._database)
         # Leases whose receipts this process is settling: another settling of the same waits its turn.
         self._settling: dict[int, asyncio.Future[None]] = {}
 
@@ -85,8 +93,9 @@ class PostgresStore:
         store = cls(settings, clock=clock, dice=dice)
         try:
             await store._presence.open(may_migrate=may_migrate)
-            (store._burying.period,) = await store._database.call("turn_history", store.now_ms(), burying.PERIOD_MS)
+            await store._burying.turn()
             await store._history.look()
+            store._presence.doubts += await store._history.doubts()
         except BaseException:
             await store.close()
             raise
@@ -118,56 +127,19 @@ class PostgresStore:
     # Queues.
 
     async def create(self, queue: str, settings: QueueSettings) -> None:
-        check_name(queue)
-        operating.check_settings(queue, settings)
-        async with self._registry.doubt(queue):
-            is_new = await self._registry.create(queue, settings, grave_of(queue, settings), self.now_ms())
-        if is_new:
-            self._wake(queue)
-        elif (await self._registry.get(queue, is_fresh=True)).settings != settings:
-            raise QueueExists(f"there is a queue {queue!r} with other settings")
+        await self._altering.create(queue, settings)
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
         operating.check_settings(queue, settings)
         await self._registry.get(queue, is_fresh=True)
-        await self._registry.run(queue, lambda known: self._change(known, settings), is_alone=True)
-
-    async def _change(self, known: KnownQueue, settings: QueueSettings) -> None:
-        if settings.is_fifo != known.settings.is_fifo:
-            raise BadSettings("is_fifo is chosen when a queue is created, and stays")
-        if settings == known.settings:
-            return
-        await self._burying.advance(known)
-        await self._database.call(
-            "change_queue", known.number, known.version, settings.to_json(), grave_of(known.name, settings),
-            settings.deliveries_max, settings.is_fifo, self.now_ms(),
-        )  # fmt: skip
-        await self._registry.reload(known)
-        self._wake(known.name)
+        await self._alone(queue, lambda known: self._altering.change(known, settings))
 
     async def delete(self, queue: str, *, with_dead_letters: bool = False) -> Remains:
-        return await self._registry.run(queue, lambda known: self._delete(known, with_dead_letters), is_alone=True)
+        return await self._alone(queue, lambda known: self._altering.delete(known, with_dead_letters=with_dead_letters))
 
-    async def _delete(self, known: KnownQueue, with_dead_letters: bool) -> Remains:
-        async with self._registry.doubt(known.name):
-            grave = await self._registry.find(known.grave, is_fresh=True)
-            if grave is None:
-                await self._remove(known)
-                return Remains(None, 0, is_deleted=False)
-            if with_dead_letters:
-                await operating.check_unshared(self._database, grave.name, [known.number, grave.number])
-            ((count,),) = await self._database.ask("live_count", grave.number, 2**62)
-            await self._remove(known)
-            if with_dead_letters:
-                await self._remove(grave)
-            return Remains(grave.name, count, is_deleted=with_dead_letters)
-
-    async def _remove(self, known: KnownQueue) -> None:
-        await self._database.call(
-            "delete_queue", known.number, known.version, self.now_ms(), known.history, self._burying.period
-        )
-        self._registry.forget(known.name)
-        self._wake(known.name)
+    async def _alone(self, queue: str, verb: Callable[[KnownQueue], Awaitable[T]]) -> T:
+        """Make a verb that has the queue for itself. Between two tries, others are let in."""
+        return await patiently(lambda: self._registry.run(queue, verb, is_alone=True))
 
     async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
         check_most(most)
@@ -201,8 +173,11 @@ class PostgresStore:
         known = await self._present(queue)
         if known.settings.is_paused:
             return None
-        (at_ms,) = await self._database.call("wakes_at_ms", known.number)
-        return None if at_ms is None else int(at_ms)
+        (at_ms,) = await self._database.call("wakes_at_ms", known.number, known.looked_until_ms)
+        if at_ms is None:
+            return None
+        # What is due and held by somebody's transaction is not asked for all the while.
+        return max(int(at_ms), known.due_ms) if known.is_held else int(at_ms)
 
     def _wake(self, queue: str) -> None:
         """Call whoever watches here, and tell those elsewhere."""
@@ -214,10 +189,12 @@ class PostgresStore:
             for wake in self._watchers:
                 wake(name)
 
-    async def _present(self, queue: str) -> KnownQueue:
-        """Return a queue as it is in the database, moved to the present."""
+    async def _present(self, queue: str, *, is_exact: bool = False) -> KnownQueue:
+        """Return a queue as it is in the database, moved to the present: as far as this process knows, or exactly."""
         known = await self._registry.get(queue, is_fresh=True)
-        if known.is_due(self.now_ms()):
+        if is_exact:
+            await self._burying.advance_exactly(known)
+        elif known.is_due(self.now_ms()):
             await self._burying.advance(known)
         return known
 
@@ -243,23 +220,29 @@ class PostgresStore:
         leasing.check_lease(want, lease_ms)
         delivery, has_spent = await self._registry.run(queue, lambda known: self._lease(known, want, lease_ms))
         if has_spent:
-            went = await self._registry.run(queue, self._bury_all)
-            if went and delivery is None:
+            await self._registry.run(queue, self._bury_all)
+            if delivery is None:
                 # What was behind it in its group may be next.
-                delivery, _ = await self._registry.run(queue, lambda known: self._lease(known, want, lease_ms))
+                delivery, _ = await self._registry.run(
+                    queue, lambda known: self._lease(known, want, lease_ms, is_again=True)
+                )
         return delivery
 
-    async def _lease(self, known: KnownQueue, want: int, lease_ms: int | None) -> tuple[Delivery | None, bool]:
+    async def _lease(
+        self, known: KnownQueue, want: int, lease_ms: int | None, *, is_again: bool = False
+    ) -> tuple[Delivery | None, bool]:
         token, now_ms, length_ms = self._dice.token(), self.now_ms(), lease_ms or known.settings.lease_ms
         if known.settings.is_paused:
             await self._registry.check(known)
             return None, False
-        asked = {"want": want, "lease_ms": length_ms, "token": token, "now_ms": now_ms}
+        if known.has_spent and known.settings.is_fifo:
+            await self._bury_all(known)
+        asked = leasing.Asked(want, length_ms, token, now_ms, is_again)
         try:
-            found = await leasing.lease(self._database, known, **asked)
+            found = await leasing.lease(self._database, known, asked)
         except Lost:
             await self._give_back(known, token)
-            found = await leasing.lease(self._database, known, **asked)
+            found = await leasing.lease(self._database, known, asked)
         if not found.length:
             return None, known.has_spent
         if found.homes is not None:
@@ -358,18 +341,16 @@ class PostgresStore:
             done.set_result(None)
 
     async def purge(self, queue: str) -> int:
-        return await self._registry.run(queue, self._purge, is_alone=True)
+        return await self._alone(queue, self._purge)
 
     async def _purge(self, known: KnownQueue) -> int:
-        (count,) = await self._database.call(
-            "purge", known.number, known.version, self.now_ms(), known.history, self._burying.period
-        )
-        return int(count)
+        known.counted_until_ms = 0
+        return await self._altering.purge(known)
 
     # What can be asked.
 
     async def counts(self, queue: str) -> Counts:
-        return await asking.counts(self._database, await self._present(queue))
+        return await asking.counts(self._database, await self._present(queue), self.now_ms())
 
     async def peek(  # noqa: PLR0913 - as the interface says.
         self,
@@ -382,19 +363,21 @@ class PostgresStore:
         group: bytes | None = None,
         text: bytes | None = None,
     ) -> Page:
-        sought = peeking.Sought(place, tier, group, text)
+        sought = peeking.Sought(place, tier, group, text, self.now_ms())
         peeking.check(sought, most)
         known = await self._present(queue)
         await self._names.learn_homes(known)
-        return await peeking.peek(self._database, known.number, sought, most=most, after=after, name_of=self._names.of)
+        return await peeking.peek(self._database, known, sought, most=most, after=after, name_of=self._names.of)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
-        return await asking.look(self._database, await self._present(queue), message_id, self._names)
+        known = await self._present(queue)
+        return await asking.look(self._database, known, message_id, self._names, self.now_ms())
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
         known = await self._present(queue)
-        looked = await asking.find(self._database, known, message_id)
-        return None if looked is None else await explain(self._database, known, looked, message_id, self.now_ms())
+        now_ms = self.now_ms()
+        looked = await asking.find(self._database, known, message_id, now_ms)
+        return None if looked is None else await explain(self._database, known, looked, message_id, now_ms)
 
     async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
         check_ids(ids)
@@ -411,9 +394,13 @@ class PostgresStore:
         self, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int = 0
     ) -> list[Outcome]:
         wanted = operating.Escalating(ids=ids, tier=tier, actor=actor, reason=reason, until_ms=until_ms)
-        await self._present(queue)
+        # A lease that another process gave out may have ended this instant.
+        await self._present(queue, is_exact=True)
         return await self._registry.run(
-            queue, lambda known: operating.escalate(self._database, known, wanted, self.now_ms())
+            queue,
+            lambda known: operating.escalate(
+                self._database, known, wanted, now_ms=self.now_ms(), operation=self._dice.token()
+            ),
         )
 
     async def redrive(
@@ -429,8 +416,8 @@ class PostgresStore:
         wanted = operating.Wanted(most=most, into=into, origin=origin, ids=ids)
         if into == dead_letters:
             raise ValueError(f"into is {dead_letters!r}; that is where they are")
-        await self._present(dead_letters)
-        redriving = operating.Redriving(self._database, self._registry, self._burying.period)
+        await self._present(dead_letters, is_exact=True)
+        redriving = operating.Redriving(self._database, self._registry, self._burying.period, self._dice)
         found = await self._registry.run(
             dead_letters,
             lambda known: redriving.redrive(known, wanted, now_ms=self.now_ms(), is_dry_run=is_dry_run),
@@ -464,8 +451,10 @@ class PostgresStore:
         look = listing.Look(after, most, with_bodies, is_told)
         listing.start(look)
         await self._present(queue)
-        return await self._registry.run(
-            queue, lambda known: listing.live(self._database, self._history, known, look, self.now_ms())
+        return await patiently(
+            lambda: self._registry.run(
+                queue, lambda known: listing.live(self._database, self._history, known, look, self.now_ms())
+            )
         )
 
     async def history_shards(self) -> list[HistorySpan]:
@@ -481,17 +470,17 @@ class PostgresStore:
         most: int,
     ) -> HistoryPage:
         history.check(from_offset, until_offset, most)
-        history.check_shard(shard)
+        self._history.check_shard(shard)
         return await self._history.page(history.Sought(None, from_ms, most), from_offset, until_offset)
 
     async def history_offset_at(self, shard: int, at_ms: int) -> int:
-        history.check_shard(shard)
+        self._history.check_shard(shard)
         return await self._history.offset_at(at_ms)
 
     async def history_offset_after(self, shard: int, from_offset: int, *, rows: int) -> int:
-        history.check_shard(shard)
+        self._history.check_shard(shard)
         return await self._history.offset_after(from_offset, rows=rows)
 
     async def trim_history(self, shard: int, *, before: int) -> int:
-        history.check_shard(shard)
+        self._history.check_shard(shard)
         return await self._history.trim(before=before)

@@ -10,11 +10,12 @@ The connection is one of its own: it must answer when all of the store's are bus
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
 
+from penstock.store.postgres.reach import Reached, answered_within, bounded
 from penstock.store.postgres.statements import statement
 
 EVERY_S = 5.0
@@ -34,6 +35,8 @@ class Vitals:
     # The state of the backend, or which slot or prepared transaction it is.
     holder: str = ""
     is_answering: bool = True
+    # Which of several: the patterns of its queues.
+    database: str = "*"
 
 
 async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> Vitals:
@@ -53,29 +56,32 @@ async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> 
 class Watch:
     """Looks every few seconds, over a connection that is made anew when it breaks; `seen` is what it saw last."""
 
-    def __init__(self, dsn: str, schema: str) -> None:
-        self.seen = Vitals()
+    def __init__(self, dsn: str, schema: str, *, database: str = "*") -> None:
+        self.seen = Vitals(database=database)
+        self._database = database
         self._dsn = dsn
         self._schema = schema
 
     async def run(self) -> None:
         while True:
             try:
-                async with await psycopg.AsyncConnection.connect(
-                    self._dsn, autocommit=True, connect_timeout=5, prepare_threshold=None
+                async with await Reached.connect(
+                    bounded(self._dsn, connect_timeout=5), autocommit=True, prepare_threshold=None
                 ) as connection:
                     while True:
-                        self.seen = await asyncio.wait_for(read_vitals(connection, self._schema), EVERY_S)
+                        with answered_within(connection, EVERY_S):
+                            found = await read_vitals(connection, self._schema)
+                        self.seen = replace(found, database=self._database)
                         await asyncio.sleep(EVERY_S)
-            except (psycopg.Error, TimeoutError):
-                self.seen = Vitals(is_answering=False)
+            except psycopg.Error:
+                self.seen = Vitals(is_answering=False, database=self._database)
                 await asyncio.sleep(1)
 
 
 @asynccontextmanager
-async def watching(dsn: str, schema: str) -> AsyncIterator[Callable[[], Vitals]]:
+async def watching(dsn: str, schema: str, *, database: str = "*") -> AsyncIterator[Callable[[], Vitals]]:
     """Watch a database for as long as this lasts, and lend what was seen last."""
-    watch = Watch(dsn, schema)
+    watch = Watch(dsn, schema, database=database)
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(watch.run())
         try:

@@ -7,11 +7,12 @@ Beginning and ending the transaction is the owner's business. A statement runs i
 that is refused leaves the transaction as it was; only `fail` spoils it, and that is what it is for.
 
 A connection with `autocommit`, and no transaction begun, is refused: whoever gives it believes in a transaction that
-is not there.
+is not there. One of SQLAlchemy that has begun none yet begins it here, as it would by any statement of its own: else it
+would know of nothing to commit or to roll back.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -24,6 +25,17 @@ Values = Sequence[object] | Mapping[str, object]
 # Teaches a cursor how the store writes its values.
 Teach = Callable[[Any], None]
 Row = tuple[Any, ...]
+
+
+class Asked(NamedTuple):
+    """What to run, and what after it, with values out of the row that it has returned."""
+
+    statement: bytes
+    values: Values
+    teach: Teach | None = None
+    after: bytes | None = None
+    after_values: Callable[[Row], Values] = tuple
+
 
 _FAIL = "DO $$ BEGIN RAISE EXCEPTION 'penstock: a lease has ended' USING ERRCODE = 'serialization_failure'; END $$"
 
@@ -41,31 +53,40 @@ class NotInTransaction(Exception):
 class Joined:
     """A transaction of somebody else's, on the connection of psycopg that it is on."""
 
-    def __init__(self, raw: Raw, in_thread: InThread) -> None:
-        self._raw = raw
+    def __init__(self, raw: Raw, in_thread: InThread, *, is_two_phase: bool = False) -> None:
+        self.raw = raw
         self._in_thread = in_thread
+        # Whether it is to be prepared before it commits: nothing in it may notify anybody then.
+        self.is_two_phase = is_two_phase
 
-    async def fetch(self, statement: bytes, values: Values, teach: Teach | None = None) -> Row | None:
+    async def fetch(self, statement: bytes, values: Values) -> Row | None:
         """Run a statement in a savepoint of the transaction, and return its first row."""
-        raw = self._raw
+        return await self.run(Asked(statement, values))
+
+    async def run(self, asked: Asked) -> Row | None:
+        """Run one or two statements in a savepoint of the transaction, and return the first row of the first."""
+        raw = self.raw
         if isinstance(raw, psycopg.Connection):
-            return await self._in_thread(_fetch, raw, statement, values, teach)
+            return await self._in_thread(_run, raw, asked)
         if raw.info.transaction_status == pq.TransactionStatus.IDLE:
             # Without it `transaction` below would begin one of its own, and commit it.
-            await raw.execute("SELECT")
-        async with raw.transaction(), raw.cursor(row_factory=tuple_row) as cursor:
-            if teach is not None:
-                teach(cursor)
-            await cursor.execute(statement, values, binary=True)
-            return await cursor.fetchone()
+            await _cursor(raw).execute("SELECT")
+        async with raw.transaction(), _cursor(raw) as cursor:
+            if asked.teach is not None:
+                asked.teach(cursor)
+            await cursor.execute(asked.statement, asked.values, binary=True)
+            row = await cursor.fetchone()
+            if asked.after is not None and row is not None:
+                await cursor.execute(asked.after, asked.after_values(row))
+            return row
 
     async def fail(self) -> None:
         """Make the transaction fail: whatever its owner does, it cannot commit any more."""
         try:
-            if isinstance(self._raw, psycopg.Connection):
-                await self._in_thread(self._raw.execute, _FAIL)
+            if isinstance(self.raw, psycopg.Connection):
+                await self._in_thread(_plain_cursor(self.raw).execute, _FAIL)
             else:
-                await self._raw.execute(_FAIL)
+                await _cursor(self.raw).execute(_FAIL)
         except psycopg.errors.SerializationFailure:
             pass
 
@@ -81,7 +102,8 @@ async def join(connection: object, in_thread: InThread) -> Joined:
         raise NotInTransaction(
             "connection is in autocommit and in no transaction: begin one, `with connection.transaction():`"
         )
-    return Joined(found, in_thread)
+    await _begin(connection)
+    return Joined(found, in_thread, is_two_phase=_is_two_phase(connection, found))
 
 
 async def _below(connection: Any) -> object:
@@ -93,11 +115,40 @@ async def _below(connection: Any) -> object:
     return getattr(connection, "driver_connection", connection)
 
 
-def _fetch(raw: psycopg.Connection[Any], statement: bytes, values: Values, teach: Teach | None) -> Row | None:
+async def _begin(connection: Any) -> None:
+    if hasattr(connection, "in_transaction") and not connection.in_transaction():
+        begun = connection.begin()
+        if hasattr(begun, "__await__"):
+            await begun
+
+
+def _is_two_phase(connection: Any, raw: Raw) -> bool:
+    """Whether it was begun by `tpc_begin` of psycopg, or by `begin_twophase` of SQLAlchemy."""
+    begun = connection.get_transaction() if hasattr(connection, "get_transaction") else None
+    # Psycopg has no public word for it.
+    return raw._tpc is not None or hasattr(begun, "prepare")
+
+
+# Cursors of our own making: those that the owner of the connection has chosen may write values in another way, or want
+# other rows.
+
+
+def _cursor(raw: psycopg.AsyncConnection[Any]) -> psycopg.AsyncCursor[Row]:
+    return psycopg.AsyncCursor(raw, row_factory=tuple_row)
+
+
+def _plain_cursor(raw: psycopg.Connection[Any]) -> psycopg.Cursor[Row]:
+    return psycopg.Cursor(raw, row_factory=tuple_row)
+
+
+def _run(raw: psycopg.Connection[Any], asked: Asked) -> Row | None:
     if raw.info.transaction_status == pq.TransactionStatus.IDLE:
-        raw.execute("SELECT")
-    with raw.transaction(), raw.cursor(row_factory=tuple_row) as cursor:
-        if teach is not None:
-            teach(cursor)
-        cursor.execute(statement, values, binary=True)
-        return cursor.fetchone()
+        _plain_cursor(raw).execute("SELECT")
+    with raw.transaction(), _plain_cursor(raw) as cursor:
+        if asked.teach is not None:
+            asked.teach(cursor)
+        cursor.execute(asked.statement, asked.values, binary=True)
+        row = cursor.fetchone()
+        if asked.after is not None and row is not None:
+            cursor.execute(asked.after, asked.after_values(row))
+        return row

@@ -12,6 +12,8 @@ Laws of this file
 3. Small frames share what is received into, and are copied out of it.
 4. What is no frame that is taken here ends the stream, not the frames before it: they
    come out, and nothing after them can be understood.
+5. Of a frame that is too large, but not by far, the front comes out, when the rest has
+   passed: enough to say what is refused, to somebody who would send it again for ever.
 """
 
 from struct import Struct
@@ -20,16 +22,33 @@ _LENGTH = Struct(">i")
 # What is read from a socket at once, and the first piece of a frame that does not fit.
 ROOM_BYTES = 64 * 1024
 _FIRST_BYTES = 2 * 1024 * 1024
+# What is kept of a frame that is too large.
+FRONT_BYTES = 4 * 1024
 
 
 class Frames:
     """What has arrived of one connection and is not a whole frame yet."""
 
-    __slots__ = ("bytes_max", "is_broken", "_shared", "_start", "_end", "_large", "_filled", "_size")
+    __slots__ = (
+        "bytes_max",
+        "passing_bytes_max",
+        "is_broken",
+        "is_front",
+        "_shared",
+        "_start",
+        "_end",
+        "_large",
+        "_filled",
+        "_size",
+        "_is_passing",
+    )
 
-    def __init__(self, bytes_max: int) -> None:
-        # The largest frame; may be raised when it is known who sends.
+    def __init__(self, bytes_max: int, passing_bytes_max: int = 0) -> None:
+        # The largest frame, and the largest that is let pass; may be raised when it is known who sends.
         self.bytes_max = bytes_max
+        self.passing_bytes_max = passing_bytes_max
+        # Whether what came out last is only the front of a frame.
+        self.is_front = False
         # Whether something came that is no frame; what comes then is thrown away.
         self.is_broken = False
         self._shared = bytearray(ROOM_BYTES)
@@ -38,6 +57,8 @@ class Frames:
         # The large frame that is arriving, how much of it is there, and its size.
         self._large: bytearray | None = None
         self._filled = self._size = 0
+        # Whether only its front is kept.
+        self._is_passing = False
 
     @property
     def is_empty(self) -> bool:
@@ -48,6 +69,10 @@ class Frames:
         """Return where the next bytes belong; never empty."""
         if self._large is None:
             return memoryview(self._shared)[self._end :]
+        if self._is_passing:
+            # What is after the front is written over again and again; never is anything after the frame.
+            start = min(self._filled, FRONT_BYTES)
+            return memoryview(self._large)[start : start + self._size - self._filled]
         if self._filled == len(self._large):
             self._large = _grown(self._large, self._size)
         return memoryview(self._large)[self._filled :]
@@ -56,6 +81,7 @@ class Frames:
         """Return the frames that are whole now that ``count`` bytes were written into the room."""
         if self.is_broken:
             return []
+        self.is_front = False
         if self._large is None:
             self._end += count
             return self._take_small()
@@ -63,14 +89,16 @@ class Frames:
         if self._filled < self._size:
             return []
         frame, self._large = memoryview(self._large), None
-        return [frame]
+        self.is_front = self._is_passing
+        return [frame[:FRONT_BYTES] if self.is_front else frame]
 
     def _take_small(self) -> list[memoryview]:
         frames: list[memoryview] = []
         start, end = self._start, self._end
         while end - start >= _LENGTH.size:
             size = _LENGTH.unpack_from(self._shared, start)[0]
-            if not 0 <= size <= self.bytes_max:
+            # What passes is larger than the room, so that it comes out alone.
+            if not (0 <= size <= self.bytes_max or ROOM_BYTES < size <= self.passing_bytes_max):
                 self.is_broken = True
                 start = end
                 break
@@ -87,7 +115,9 @@ class Frames:
 
     def _begin_large(self, start: int, end: int, size: int) -> None:
         self._size, self._filled = size, end - start
-        self._large = bytearray(min(size, _FIRST_BYTES if end - start >= ROOM_BYTES // 4 else ROOM_BYTES))
+        self._is_passing = size > self.bytes_max
+        is_fast = end - start >= ROOM_BYTES // 4 and not self._is_passing
+        self._large = bytearray(min(size, _FIRST_BYTES if is_fast else ROOM_BYTES))
         self._large[: end - start] = self._shared[start:end]
 
     def _keep(self, start: int, end: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.api.kafka.wire.fields import Reader, array_size, string
+from penstock.api.kafka.wire.fields import Malformed, Reader, array_size, string
 
 _ROW = Struct(">ihqq")
 _INT64 = Struct(">q")
@@ -55,6 +55,21 @@ def read_produce(version: int, frame: memoryview, place: int) -> ProduceRequest:
         reader.skip_tags()
     reader.skip_tags()
     return ProduceRequest(transactional_id, acks, parts)
+
+
+def read_front(version: int, front: memoryview, place: int) -> tuple[int, str, int]:
+    """Return the acks, and topic and partition of the one batch of a request of which only the front is there.
+
+    Of several batches it is not known which are too large: that is `Malformed`.
+    """
+    reader = Reader(front, place, is_flexible=version >= _FLEXIBLE_FROM)
+    reader.nullable_string()
+    acks = reader.int16()
+    reader.int32()
+    topics, topic, partitions = reader.array(), reader.string(), reader.array()
+    if (topics, partitions) != (1, 1):
+        raise Malformed("a large request for several partitions")
+    return acks, topic, reader.int32()
 
 
 def write_produced(version: int, rows: Sequence[Row]) -> bytes:

@@ -5,7 +5,9 @@ and written from a dictionary, of which fields are taken that the version has: o
 answer fits every version. Times and durations are milliseconds, errors numbers, ids of
 topics sixteen bytes.
 
-A table is made when a version is first asked for: most versions never are.
+A table is made when a version is first asked for: most versions never are. A few that
+kio does not have any more, and clients still begin with, are its oldest without the
+fields that came with it.
 """
 
 import dataclasses
@@ -19,6 +21,7 @@ from uuid import UUID
 from kio.index import load_request_schema, load_response_schema
 
 from penstock.api.kafka.wire.fields import Malformed, Reader, array_size, binary, pack_fields, string, varint
+from penstock.api.kafka.wire.versions import Api
 
 Values = Mapping[str, Any]
 NO_ID = bytes(16)
@@ -30,6 +33,15 @@ class Field(NamedTuple):
     write: Callable[[Any], bytes]
     tag: int | None
     default: Any
+
+
+class Older(NamedTuple):
+    """A version from before the oldest that kio has: that one, without some fields, and with one it has no more."""
+
+    oldest: int
+    without: frozenset[str] = frozenset()
+    # A field, and the one that it comes after.
+    added: tuple[str, Field] | None = None
 
 
 class Plan(NamedTuple):
@@ -66,11 +78,13 @@ class Plan(NamedTuple):
 
 
 def request_plan(key: int, version: int) -> Plan:
-    return _plan_of(_request(key, version))
+    older = OLDER.get((key, version), Older(version))
+    return _plan_of(_request(key, older.oldest), older)
 
 
 def response_plan(key: int, version: int) -> Plan:
-    return _plan_of(_response(key, version))
+    older = OLDER.get((key, version), Older(version))
+    return _plan_of(_response(key, older.oldest), older)
 
 
 @cache
@@ -107,23 +121,27 @@ def _is_said(values: Values, field: Field) -> bool:
 
 
 @cache
-def _plan_of(entity: Any) -> Plan:
+def _plan_of(entity: Any, older: Older) -> Plan:
     is_flexible: bool = entity.__flexible__
-    fields = [_field(each, is_flexible=is_flexible) for each in dataclasses.fields(entity)]
+    found = [each for each in dataclasses.fields(entity) if each.name not in older.without]
+    fields = [_field(each, older, is_flexible=is_flexible) for each in found]
+    if older.added is not None:
+        after, added = older.added
+        fields = [each for field in fields for each in ([field, added] if field.name == after else [field])]
     tagged = {field.tag: field for field in fields if field.tag is not None}
     return Plan(tuple(field for field in fields if field.tag is None), tagged, is_flexible)
 
 
-def _field(field: "dataclasses.Field[Any]", *, is_flexible: bool) -> Field:
+def _field(field: "dataclasses.Field[Any]", older: Older, *, is_flexible: bool) -> Field:
     kind, is_nullable = _stripped(field.type)
     tag = field.metadata.get("tag")
     # A tagged field that is null is left out, so where it stands it is none.
     is_nullable = is_nullable and tag is None
     if get_origin(kind) is tuple:
         inner, _ = _stripped(get_args(kind)[0])
-        read, write = _array(*_single(inner, field, is_flexible=is_flexible), is_nullable, is_flexible)
+        read, write = _array(*_single(inner, field, older, is_flexible=is_flexible), is_nullable, is_flexible)
     else:
-        read, write = _single(kind, field, is_flexible=is_flexible, is_nullable=is_nullable)
+        read, write = _single(kind, field, older, is_flexible=is_flexible, is_nullable=is_nullable)
     return Field(field.name, read, write, tag, _plain(field.default))
 
 
@@ -135,10 +153,15 @@ def _stripped(kind: Any) -> tuple[Any, bool]:
 
 
 def _single(
-    kind: Any, field: "dataclasses.Field[Any]", *, is_flexible: bool, is_nullable: bool = False
+    kind: Any,
+    field: "dataclasses.Field[Any]",
+    older: Older,
+    *,
+    is_flexible: bool,
+    is_nullable: bool = False,
 ) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
     if dataclasses.is_dataclass(kind):
-        plan: Plan = _plan_of(kind)  # type: ignore[arg-type]
+        plan: Plan = _plan_of(kind, older)  # type: ignore[arg-type]
         return _nullable_structure(plan) if is_nullable else (plan.read, plan.write)
     name: str = field.metadata["kafka_type"]
     if name == "string":
@@ -198,6 +221,18 @@ _NUMBERS = {
     "timedelta_i64": _number(">q", Reader.int64),
     "datetime_i64": _number(">q", Reader.int64),
     "uuid": (Reader.uuid, bytes),
+}
+
+OLDER: dict[tuple[int, int], Older] = {
+    # Sarama has long committed with version 1, which has a time for each partition.
+    (Api.OFFSET_COMMIT, 0): Older(2, frozenset({"generation_id_or_member_epoch", "member_id", "retention_time"})),
+    (Api.OFFSET_COMMIT, 1): Older(
+        2, frozenset({"retention_time"}), ("committed_offset", Field("committed_at", *_NUMBERS["int64"], None, -1))
+    ),
+    # Faust makes its topics with version 1, and kafka-go with 0.
+    (Api.CREATE_TOPICS, 0): Older(2, frozenset({"throttle_time", "error_message", "validate_only"})),
+    (Api.CREATE_TOPICS, 1): Older(2, frozenset({"throttle_time"})),
+    (Api.DELETE_TOPICS, 0): Older(1, frozenset({"throttle_time"})),
 }
 
 

@@ -1,9 +1,10 @@
 """Which requests are taken, in which versions: what ApiVersions says, and the tests go through one by one.
 
 The lowest are the oldest that Kafka 4 itself still takes (KIP-896), a few older where
-clients of today begin with them; the highest are the newest that are tested. What is not here is not
-offered: transactions, share groups, the newer protocol of consumer groups (KIP-848),
-ACLs and quotas, and whatever brokers say to each other.
+clients of today still send them, some without asking; the highest are the newest that
+are tested. What is not here is not offered: transactions, ACLs and quotas, and whatever
+brokers say to each other. Of the newer groups (KIP-848, KIP-932) the heartbeats are
+offered, only so that they can be refused in words.
 """
 
 from enum import IntEnum
@@ -33,12 +34,15 @@ class Api(IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    SHARE_GROUP_HEARTBEAT = 76
 
 
 class Offer(NamedTuple):
@@ -56,7 +60,7 @@ OFFERED: dict[int, Offer] = {
     Api.FETCH: Offer(4, 17, 12),
     Api.LIST_OFFSETS: Offer(1, 8, 6),
     Api.METADATA: Offer(0, 13, 9),
-    Api.OFFSET_COMMIT: Offer(2, 9, 8),
+    Api.OFFSET_COMMIT: Offer(0, 9, 8),
     Api.OFFSET_FETCH: Offer(1, 9, 6),
     Api.FIND_COORDINATOR: Offer(0, 5, 3),
     Api.JOIN_GROUP: Offer(0, 9, 6),
@@ -67,19 +71,22 @@ OFFERED: dict[int, Offer] = {
     Api.LIST_GROUPS: Offer(0, 5, 3),
     Api.SASL_HANDSHAKE: Offer(1, 1, _NEVER),
     Api.API_VERSIONS: Offer(0, 4, 3),
-    Api.CREATE_TOPICS: Offer(2, 7, 5),
-    Api.DELETE_TOPICS: Offer(1, 6, 4),
+    Api.CREATE_TOPICS: Offer(0, 7, 5),
+    Api.DELETE_TOPICS: Offer(0, 6, 4),
     Api.DELETE_RECORDS: Offer(0, 2, 2),
     Api.INIT_PRODUCER_ID: Offer(0, 5, 2),
     Api.OFFSET_FOR_LEADER_EPOCH: Offer(2, 4, 4),
     Api.DESCRIBE_CONFIGS: Offer(1, 4, 4),
     Api.ALTER_CONFIGS: Offer(0, 2, 2),
+    Api.DESCRIBE_LOG_DIRS: Offer(1, 4, 2),
     Api.SASL_AUTHENTICATE: Offer(0, 2, 2),
     Api.CREATE_PARTITIONS: Offer(0, 3, 2),
     Api.DELETE_GROUPS: Offer(0, 2, 2),
     Api.INCREMENTAL_ALTER_CONFIGS: Offer(0, 1, 1),
     Api.OFFSET_DELETE: Offer(0, 0, _NEVER),
     Api.DESCRIBE_CLUSTER: Offer(0, 2, 0),
+    Api.CONSUMER_GROUP_HEARTBEAT: Offer(0, 1, 0),
+    Api.SHARE_GROUP_HEARTBEAT: Offer(1, 1, 0),
 }
 
 

@@ -12,6 +12,9 @@ DECLARE
     v_ids bytea[];
     v_groups bytea[];
     v_late integer[];
+    v_tenants bytea[];
+    v_leased_at_ms bigint[];
+    v_left_at_ms bigint[];
     v_answer bytea;
 BEGIN
     PERFORM penstock.enter(p_queue, p_version);
@@ -27,7 +30,7 @@ BEGIN
         DELETE FROM penstock.leased AS l
         USING unnest(v_good.leases, v_good.rows) AS w (lease, row), penstock.lease AS e
         WHERE l.lease = w.lease AND l.row = w.row AND e.number = w.lease
-        RETURNING l.*, e.leased_at_ms
+        RETURNING l.*, e.leased_at_ms, least(p_now, coalesce(l.until_ms, e.until_ms)) AS left_at_ms
     ), told AS (
         INSERT INTO penstock.history (
             period, at_offset, queue, key, home, home_key, sent_at_ms, first_leased_ms, last_leased_ms, settled_at_ms,
@@ -44,7 +47,10 @@ BEGIN
         FROM (SELECT grp, count(*) AS count FROM gone WHERE p_is_fifo AND grp IS NOT NULL GROUP BY grp) AS given
         WHERE line.queue = p_queue AND line.grp = given.grp
     )
-    SELECT array_agg(dedup_id) FILTER (WHERE dedup_id IS NOT NULL) INTO v_ids FROM gone;
+    SELECT array_agg(dedup_id) FILTER (WHERE dedup_id IS NOT NULL), array_agg(grp) FILTER (WHERE turn IS NOT NULL),
+        array_agg(leased_at_ms) FILTER (WHERE turn IS NOT NULL), array_agg(left_at_ms) FILTER (WHERE turn IS NOT NULL)
+    INTO v_ids, v_tenants, v_leased_at_ms, v_left_at_ms FROM gone;
+    PERFORM penstock.let_go(p_queue, p_now, v_tenants, v_leased_at_ms, v_left_at_ms) WHERE v_tenants IS NOT NULL;
     IF v_good.leases IS NOT NULL THEN
         PERFORM penstock.shrink_leases(v_good.leases);
     END IF;
@@ -66,7 +72,10 @@ BEGIN
                 CASE WHEN p_history = 2 THEN body END, CASE WHEN p_history = 2 THEN attributes END
             FROM gone WHERE p_history > 0
         )
-        SELECT array_agg(n), v_ids || array_agg(dedup_id) FILTER (WHERE dedup_id IS NOT NULL) INTO v_late, v_ids FROM gone;
+        SELECT array_agg(n), v_ids || array_agg(dedup_id) FILTER (WHERE dedup_id IS NOT NULL),
+            array_agg(grp) FILTER (WHERE turn IS NOT NULL)
+        INTO v_late, v_ids, v_tenants FROM gone;
+        PERFORM penstock.forget_tenants(p_queue, v_tenants) WHERE v_tenants IS NOT NULL;
     END IF;
     IF v_ids IS NOT NULL THEN
         DELETE FROM penstock.dedup WHERE queue = p_queue AND id = ANY (v_ids) AND until_ms IS NULL;

@@ -19,12 +19,17 @@ BEGIN
     )
     SELECT
         p_queue, (nextval(v_lanes[(m.key & 7) + 1]) << 3) | (m.key & 7), m.key & 7, 1, p_now, nextval('penstock.ordinal'),
-        CASE WHEN m.grp IS NOT NULL AND NOT p_is_fifo
-            THEN penstock.next_turn(p_queue, (m.key & 7)::smallint, m.grp, p_now) END,
+        m.nth - 1 + max(
+            CASE WHEN m.nth = 1 AND m.grp IS NOT NULL AND NOT p_is_fifo
+                THEN penstock.next_turn(p_queue, (m.key & 7)::smallint, m.grp, p_now) END
+        ) OVER (PARTITION BY m.key & 7, m.grp),
         0, p_now, 0, 0, 0, 0, m.key & 7, m.grp, m.error,
         coalesce(m.home, m.queue), coalesce(m.home_key, m.key), coalesce(m.home_sent_at_ms, m.sent_at_ms),
         coalesce(m.home_deliveries, 0) + m.deliveries, m.body, m.attributes
-    FROM unnest(p_rows) WITH ORDINALITY AS m
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY key & 7, grp ORDER BY ordinality) AS nth
+        FROM unnest(p_rows) WITH ORDINALITY
+    ) AS m
     ORDER BY m.ordinality;
     IF p_is_fifo THEN
         PERFORM penstock.refresh_lines(p_queue, v_groups);

@@ -7,12 +7,12 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_groups bytea[];
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('penstock.queue'), p_queue);
-    PERFORM penstock.enter(p_queue, p_version);
+    PERFORM penstock.enter_alone(p_queue, p_version);
     UPDATE penstock.queue SET settings = p_settings, grave = p_grave, version = nextval('penstock.queue_version')
     WHERE number = p_queue;
     WITH revived AS (
-        UPDATE penstock.marked SET state = 1, since_ms = p_now
+        UPDATE penstock.marked SET state = 1, since_ms = p_now,
+            turn = CASE WHEN turn IS NOT NULL THEN greatest(turn, penstock.first_turn(p_queue, tier, NULL)) END
         WHERE queue = p_queue AND state = 4
             AND NOT (p_deliveries_max > 0 AND deliveries >= coalesce(nullif(deliveries_max, 0), p_deliveries_max))
         RETURNING grp

@@ -1,11 +1,12 @@
-WITH noisy AS MATERIALIZED (SELECT * FROM penstock.noisy(%(queue)s))
+WITH noisy AS MATERIALIZED (SELECT * FROM penstock.noisy(%(queue)s, %(now)s))
 SELECT
-    ARRAY(
+    -- What waits may be so much that it is not counted every time.
+    CASE WHEN %(is_counted)s THEN ARRAY(
         SELECT (SELECT count(*) FROM penstock.ready AS r WHERE r.queue = %(queue)s AND r.tier = tier.tier)
             + (SELECT count(*) FROM penstock.marked AS m
                WHERE m.queue = %(queue)s AND m.tier = tier.tier AND m.state = 1)
         FROM generate_series(0, 4) AS tier (tier) ORDER BY tier.tier
-    ) AS ready,
+    ) END AS ready,
     (SELECT coalesce(sum(held), 0)::bigint FROM penstock.lease WHERE queue = %(queue)s) AS leased,
     (SELECT count(*) FROM penstock.marked WHERE queue = %(queue)s AND state <> 1) AS delayed,
     ARRAY(

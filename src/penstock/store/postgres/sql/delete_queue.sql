@@ -1,13 +1,16 @@
 -- Remove a queue and everything in it. Its row stays, for its history and so that its number is not used again.
+-- With the rights of the owner, to whom its sequences belong; for those who may take a queue away.
 CREATE OR REPLACE FUNCTION penstock.delete_queue(
     p_queue integer, p_version bigint, p_now bigint, p_history smallint, p_period integer
 ) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_lane oid;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('penstock.queue'), p_queue);
-    PERFORM penstock.enter(p_queue, p_version);
+    IF NOT has_table_privilege(session_user, 'penstock.queue', 'UPDATE') THEN
+        RAISE EXCEPTION '% may not delete queues', session_user USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    PERFORM penstock.enter_alone(p_queue, p_version);
     PERFORM penstock.settle_all(p_queue, p_now, 6::smallint, p_history, p_period);
     FOREACH v_lane IN ARRAY (SELECT lanes FROM penstock.queue WHERE number = p_queue) LOOP
         EXECUTE format('DROP SEQUENCE %s', v_lane::regclass);

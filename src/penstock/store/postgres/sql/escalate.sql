@@ -1,4 +1,4 @@
--- Move waiting and resting messages to a tier. Answers with those that moved, and with those that are there and did not.
+-- Move waiting and resting messages to a tier. Answers with those that moved, and with those that are there, moved or not.
 CREATE OR REPLACE FUNCTION penstock.escalate(
     p_queue integer, p_version bigint, p_now bigint, p_ids text[], p_homes integer[], p_home_keys bigint[],
     p_tier smallint, p_until_ms bigint, p_actor text, p_reason text, p_is_fifo boolean, p_kept_max integer,
@@ -42,23 +42,26 @@ BEGIN
     ), raised AS (
         UPDATE penstock.marked AS m SET
             own_tier = coalesce(m.own_tier, m.tier), tier = p_tier, since_ms = p_now, escalated_until_ms = p_until_ms,
+            -- A volatile function sees what this statement has moved so far: those of a group get one turn after the other.
             turn = CASE WHEN m.turn IS NOT NULL AND m.state = 1
                 THEN penstock.next_turn(p_queue, p_tier, m.grp, p_now) ELSE m.turn END
         FROM found AS f WHERE m.queue = p_queue AND m.key = f.key AND m.state IN (1, 2)
         RETURNING f.id
     )
     SELECT array_agg(id) INTO moved FROM raised;
+    -- What was leased a statement ago may wait by now: it was there all the time.
     SELECT array_agg(w.id) INTO others
     FROM unnest(p_ids, p_homes, p_home_keys) AS w (id, home, key)
     WHERE EXISTS (
-        SELECT 1 FROM penstock.leased AS l
-        WHERE l.queue = p_queue AND coalesce(l.home, p_queue) = w.home AND coalesce(l.home_key, l.key) = w.key
-    ) OR EXISTS (
-        SELECT 1 FROM penstock.marked AS m WHERE m.queue = p_queue AND m.key = w.key AND w.home = p_queue
-            AND m.home IS NULL AND m.state = 4
+        SELECT 1 FROM penstock.lease AS e CROSS JOIN LATERAL penstock.in_lease(e.number, false) AS l
+        WHERE e.queue = p_queue AND (e.keys IS NULL OR position(int8send(w.key) IN e.keys) > 0)
+            AND coalesce(l.home, p_queue) = w.home AND coalesce(l.home_key, l.key) = w.key
     ) OR EXISTS (
         SELECT 1 FROM penstock.marked AS m
-        WHERE m.home = w.home AND m.home_key = w.key AND m.queue = p_queue AND m.state = 4
+        WHERE m.queue = p_queue AND m.key = w.key AND w.home = p_queue AND m.home IS NULL
+    ) OR EXISTS (
+        SELECT 1 FROM penstock.marked AS m
+        WHERE m.home = w.home AND m.home_key = w.key AND m.queue = p_queue
     );
     IF p_is_fifo THEN
         PERFORM penstock.refresh_lines(p_queue, v_groups);

@@ -1,7 +1,7 @@
 -- Let go of messages that nobody holds and that were sent too long ago; answers with how many.
 CREATE OR REPLACE FUNCTION penstock.expire(
     p_queue integer, p_version bigint, p_now bigint, p_sent_until_ms bigint, p_most integer, p_is_fifo boolean,
-    p_history smallint, p_period integer
+    p_history smallint, p_period integer, p_bounds bigint[]
 ) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -9,16 +9,24 @@ DECLARE
     v_keys bigint[];
     v_count integer;
     v_total integer := 0;
+    v_last bigint;
 BEGIN
     PERFORM penstock.enter(p_queue, p_version);
     FOR v_tier IN 0 .. 4 LOOP
+        -- Numbers are in the order of sending, or nearly: the old ones are at the front. Others are not locked: a lease
+        -- that passed over them would look for them no more.
+        SELECT max(number) INTO v_last FROM (
+            SELECT number, sent_at_ms FROM penstock.ready
+            WHERE queue = p_queue AND tier = v_tier AND number >= p_bounds[v_tier + 1] ORDER BY number LIMIT p_most
+        ) AS front WHERE sent_at_ms <= p_sent_until_ms;
+        CONTINUE WHEN v_last IS NULL;
         WITH due AS MATERIALIZED (
-            -- Numbers are in the order of sending, or nearly: the old ones are at the front.
-            SELECT ctid AS place, sent_at_ms FROM penstock.ready
-            WHERE queue = p_queue AND tier = v_tier ORDER BY number LIMIT p_most FOR UPDATE SKIP LOCKED
+            SELECT ctid AS place FROM penstock.ready
+            WHERE queue = p_queue AND tier = v_tier AND number BETWEEN p_bounds[v_tier + 1] AND v_last
+                AND sent_at_ms <= p_sent_until_ms
+            ORDER BY number LIMIT p_most FOR UPDATE SKIP LOCKED
         ), gone AS (
-            DELETE FROM penstock.ready AS r USING due WHERE r.ctid = due.place AND due.sent_at_ms <= p_sent_until_ms
-            RETURNING r.*
+            DELETE FROM penstock.ready AS r USING due WHERE r.ctid = due.place RETURNING r.*
         ), told AS (
             INSERT INTO penstock.history (
             period, at_offset, queue, key, home, home_key, sent_at_ms, first_leased_ms, last_leased_ms, settled_at_ms,

@@ -9,6 +9,16 @@ DECLARE
     v_until bigint := p_now + p_lease_ms;
 BEGIN
     PERFORM penstock.enter(p_queue, p_version);
+    -- A packed lease that is extended as a whole stays packed. No receipt is named twice, so as many as it has are all.
+    IF p_leases[1] = ALL (p_leases) AND p_tokens[1] = ALL (p_tokens) THEN
+        UPDATE penstock.lease SET until_ms = v_until, lease_ms = p_lease_ms, wakes_at_ms = v_until, is_rearmed = false
+        -- Found by its number, and not by its queue: see `ack_lease`.
+        WHERE number = p_leases[1] AND queue + 0 = p_queue AND token = p_tokens[1] AND until_ms > p_now
+            AND keys IS NOT NULL AND held = cardinality(p_rows) AND held > ALL (p_rows);
+        IF FOUND THEN
+            RETURN (SELECT string_agg(int4send(n), '') FROM generate_series(1, cardinality(p_rows)) AS n);
+        END IF;
+    END IF;
     PERFORM penstock.lock_leases(p_queue, p_leases);
     SELECT * INTO v_good FROM penstock.held(p_queue, p_now, p_leases, p_tokens, p_rows);
     -- A lease that is extended as a whole has one end again.

@@ -49,7 +49,7 @@ BEGIN
     )
     SELECT count(*)::integer AS count,
             string_agg(int8send(key), '') AS keys,
-            string_agg(set_byte('\x00', 0, served_tier), '') AS tiers,
+            string_agg(set_byte(E'\\x00', 0, served_tier), '') AS tiers,
             string_agg(int4send(deliveries), '') AS deliveries,
             string_agg(int8send(sent_at_ms), '') AS sent_at_ms,
             string_agg(int4send(octet_length(body)), '') AS sizes,

@@ -1,6 +1,7 @@
--- Hand out messages nothing has happened to: of each tier the first so many, no more than wanted in all.
+-- Take messages nothing has happened to: of each tier the first so many, no more than wanted in all. The caller packs
+-- them into a lease; p_taken is how many it has of others already.
 CREATE OR REPLACE FUNCTION penstock.hand_out_plain(
-    p_queue integer, p_lease bigint, p_first_row integer, p_want integer, p_bytes_max bigint,
+    p_queue integer, p_taken integer, p_want integer, p_bytes_max bigint,
     p_tiers smallint[], p_quotas integer[], p_bounds bigint[],
     OUT count integer, OUT keys bytea, OUT tiers bytea, OUT deliveries bytea, OUT sent_at_ms bytea, OUT sizes bytea,
     OUT bodies bytea, OUT attribute_sizes bytea, OUT attributes bytea
@@ -21,21 +22,14 @@ BEGIN
         SELECT place, row_number() OVER () AS row, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total FROM candidate
     ), gone AS (
         DELETE FROM penstock.ready AS r USING chosen AS c
-        WHERE r.ctid = c.place AND c.row <= p_want AND (c.total <= p_bytes_max OR c.row + p_first_row = 1)
+        WHERE r.ctid = c.place AND c.row <= p_want AND (c.total <= p_bytes_max OR c.row + p_taken = 1)
         RETURNING
             c.row, r.number << 3 | r.tier AS key, r.tier AS served_tier, 1 AS deliveries, r.sent_at_ms,
             r.body, r.attributes
-    ), handed AS (
-        INSERT INTO penstock.leased (
-            lease, row, queue, key, tier, served_tier, sent_at_ms, deliveries, body, attributes
-        )
-        SELECT
-            p_lease, p_first_row + row - 1, p_queue, key, served_tier, served_tier, sent_at_ms, 1, body, attributes
-        FROM gone
     )
     SELECT count(*)::integer AS count,
         string_agg(int8send(key), '') AS keys,
-        string_agg(set_byte('\x00', 0, served_tier), '') AS tiers,
+        string_agg(set_byte(E'\\x00', 0, served_tier), '') AS tiers,
         string_agg(int4send(deliveries), '') AS deliveries,
         string_agg(int8send(sent_at_ms), '') AS sent_at_ms,
         string_agg(int4send(octet_length(body)), '') AS sizes,

@@ -11,7 +11,8 @@ BEGIN
         array_agg(w.n ORDER BY w.n)
     INTO leases, rows, deliveries, nths
     FROM unnest(p_leases, p_tokens, p_rows) WITH ORDINALITY AS w (lease, token, row, n)
-    JOIN penstock.lease AS e ON e.number = w.lease AND e.queue = p_queue AND e.token = w.token
+    -- Found by their numbers, and not by their queue: see `ack_lease`.
+    JOIN penstock.lease AS e ON e.number = w.lease AND e.queue + 0 = p_queue AND e.token = w.token
     JOIN penstock.leased AS l ON l.lease = w.lease AND l.row = w.row
     WHERE coalesce(l.until_ms, e.until_ms) > p_now;
 END $$

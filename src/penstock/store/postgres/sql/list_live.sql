@@ -22,10 +22,12 @@ SELECT key, place, tier, sent_at_ms, deliveries, grp, error, home, home_key, bod
     UNION ALL
     SELECT * FROM (
         SELECT
-            l.key, 3, l.tier, coalesce(l.home_sent_at_ms, l.sent_at_ms), l.deliveries + coalesce(l.home_deliveries, 0),
+            l.key, 3, t.tier, coalesce(l.home_sent_at_ms, l.sent_at_ms), l.deliveries + coalesce(l.home_deliveries, 0),
             l.grp, l.error, l.home, l.home_key, CASE WHEN %(with_bodies)s THEN l.body END,
             CASE WHEN %(with_bodies)s THEN l.attributes END
-        FROM penstock.lease AS e JOIN penstock.leased AS l ON l.lease = e.number
+        FROM penstock.lease AS e CROSS JOIN LATERAL penstock.in_lease(e.number, %(with_bodies)s) AS l CROSS JOIN LATERAL penstock.held_tier(
+            l.tier, coalesce(l.since_ms, l.sent_at_ms), l.own_tier, l.escalated_until_ms, %(now)s, %(aging_ms)s
+        ) AS t
         WHERE e.queue = %(queue)s AND l.key & 7 = %(lane)s
             AND l.key >= %(first)s::bigint << 3 AND l.key < %(end)s::bigint << 3
         ORDER BY l.key LIMIT %(most)s

@@ -29,10 +29,14 @@ FROM (
     WHERE m.home = %(home)s AND m.home_key = %(key)s AND m.queue = %(queue)s
     UNION ALL
     SELECT
-        l.key, 3, l.tier, l.sent_at_ms, l.deliveries, 0, l.grp, l.error, l.home, l.home_key,
-        l.home_sent_at_ms, l.home_deliveries, l.own_tier IS NOT NULL, coalesce(l.since_ms, l.sent_at_ms), l.turn,
+        l.key, 3, t.tier, l.sent_at_ms, l.deliveries, 0, l.grp, l.error, l.home, l.home_key,
+        l.home_sent_at_ms, l.home_deliveries, t.is_escalated, t.since_ms, l.turn,
         l.ordinal, l.lease, e.token, l.row, coalesce(l.until_ms, e.until_ms), l.body, l.attributes
-    FROM penstock.lease AS e JOIN penstock.leased AS l ON l.lease = e.number
-    WHERE e.queue = %(queue)s AND coalesce(l.home, %(queue)s) = %(home)s AND coalesce(l.home_key, l.key) = %(key)s
+    FROM penstock.lease AS e CROSS JOIN LATERAL penstock.in_lease(e.number, true) AS l
+    CROSS JOIN LATERAL penstock.held_tier(
+        l.tier, coalesce(l.since_ms, l.sent_at_ms), l.own_tier, l.escalated_until_ms, %(now)s, %(aging_ms)s
+    ) AS t
+    WHERE e.queue = %(queue)s AND (e.keys IS NULL OR position(int8send(%(key)s) IN e.keys) > 0)
+        AND coalesce(l.home, %(queue)s) = %(home)s AND coalesce(l.home_key, l.key) = %(key)s
 ) AS p
 LIMIT 1

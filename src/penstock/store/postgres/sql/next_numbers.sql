@@ -7,9 +7,8 @@ DECLARE
     v_found bigint[] := '{}';
     v_lanes oid[];
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('penstock.queue'), p_queue);
-    v_lanes := penstock.enter(p_queue, p_version);
-    FOREACH v_lane IN ARRAY v_lanes LOOP
+    v_lanes := penstock.enter_alone(p_queue, p_version);
+    FOREACH v_lane IN ARRAY v_lanes[1:5] LOOP
         EXECUTE format('SELECT CASE WHEN is_called THEN last_value + 1 ELSE last_value END FROM %s', v_lane::regclass)
         INTO v_next;
         v_found := v_found || v_next;

@@ -8,12 +8,12 @@ DECLARE
     v_left integer := p_quota;
     v_plain integer;
     v_first bigint;
-    v_group bytea;
+    v_line record;
     v_row record;
 BEGIN
     -- The ungrouped have a place in every batch, and every other turn of a batch of one.
     v_plain := CASE WHEN p_quota > 1 OR p_are_groups_last THEN 1 ELSE 0 END;
-    FOR v_row IN SELECT * FROM penstock.pick(p_queue, p_tier, v_plain, p_bound, 0) LOOP
+    FOR v_row IN SELECT * FROM penstock.pick(p_queue, p_tier, v_plain, p_bound, 0, NULL, NULL, NULL) LOOP
         is_marked := v_row.is_marked; place := v_row.place; size := v_row.size; is_plain := true;
         key := v_row.key;
         v_left := v_left - 1;
@@ -21,15 +21,15 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     v_plain := p_quota - v_left;
-    FOR v_group IN
-        SELECT grp FROM penstock.line WHERE queue = p_queue AND open_tier = p_tier
+    FOR v_line IN
+        SELECT grp, front FROM penstock.line WHERE queue = p_queue AND open_tier = p_tier
         ORDER BY line.turn LIMIT p_quota FOR UPDATE SKIP LOCKED
     LOOP
         EXIT WHEN v_left = 0;
         FOR v_row IN
             SELECT ctid, m.state, m.key, octet_length(m.body) + coalesce(octet_length(m.attributes), 0) AS size
             FROM penstock.marked AS m
-            WHERE m.queue = p_queue AND m.grp = v_group AND m.turn IS NULL
+            WHERE m.queue = p_queue AND m.grp = v_line.grp AND m.turn IS NULL AND m.ordinal >= v_line.front
             ORDER BY m.ordinal LIMIT v_left FOR UPDATE
         LOOP
             EXIT WHEN v_row.state <> 1;
@@ -40,7 +40,9 @@ BEGIN
         END LOOP;
     END LOOP;
     IF v_left > 0 THEN
-        FOR v_row IN SELECT * FROM penstock.pick(p_queue, p_tier, v_left + v_plain, p_bound, 0) LOOP
+        FOR v_row IN SELECT * FROM penstock.pick(
+            p_queue, p_tier, v_left + v_plain, p_bound, 0, NULL, NULL, NULL
+        ) LOOP
             -- The one taken at the beginning comes again.
             CONTINUE WHEN v_row.key = v_first;
             EXIT WHEN v_left = 0;

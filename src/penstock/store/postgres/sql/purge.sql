@@ -4,8 +4,6 @@ CREATE OR REPLACE FUNCTION penstock.purge(
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- The one who has the queue for itself waits for everyone who is at work in it.
-    PERFORM pg_advisory_xact_lock(hashtext('penstock.queue'), p_queue);
-    PERFORM penstock.enter(p_queue, p_version);
+    PERFORM penstock.enter_alone(p_queue, p_version);
     RETURN penstock.settle_all(p_queue, p_now, 4::smallint, p_history, p_period);
 END $$

@@ -13,21 +13,18 @@ DECLARE
     v_next bigint;
     v_last bigint;
     v_count bigint;
+    v_quiet bigint;
 BEGIN
-    SELECT turn INTO v_end FROM penstock.marked
-    WHERE queue = p_queue AND tier = p_tier AND state = 1 AND turn >= p_first
-    ORDER BY turn OFFSET p_quota + c_walk LIMIT 1;
-    IF v_end IS NULL THEN
-        RETURN ARRAY[p_first, 9223372036854775807];
-    END IF;
     -- Written as a walk along the index of turns, since others look as good to a planner that has not counted.
-    SELECT count(*) INTO v_count FROM (
-        SELECT grp FROM penstock.marked
+    SELECT count(*), count(*) FILTER (WHERE grp <> ALL (p_noisy)), max(turn) INTO v_count, v_quiet, v_end FROM (
+        SELECT grp, turn FROM penstock.marked
         WHERE queue = p_queue AND tier = p_tier AND state = 1 AND turn >= p_first
         ORDER BY turn LIMIT p_quota + c_walk
-    ) AS front
-    WHERE grp <> ALL (p_noisy);
-    IF v_count >= p_quota THEN
+    ) AS front;
+    IF v_count < p_quota + c_walk THEN
+        RETURN ARRAY[p_first, 9223372036854775807];
+    END IF;
+    IF v_quiet >= p_quota THEN
         RETURN ARRAY[p_first, v_end];
     END IF;
     WITH RECURSIVE other AS (
@@ -42,7 +39,7 @@ BEGIN
     )
     SELECT min(front.turn) INTO v_next FROM sample CROSS JOIN LATERAL (
         SELECT m.turn FROM penstock.marked AS m
-        WHERE m.queue = p_queue AND m.grp = sample.grp AND m.tier = p_tier AND m.turn > v_end AND m.state = 1
+        WHERE m.queue = p_queue AND m.grp = sample.grp AND m.tier = p_tier AND m.turn > v_end AND m.state + 0 = 1
         ORDER BY m.turn LIMIT 1
     ) AS front
     WHERE sample.grp <> ALL (p_noisy);

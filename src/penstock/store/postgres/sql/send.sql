@@ -16,6 +16,7 @@ DECLARE
     v_answer bytea;
     v_taken bigint;
     v_fresh bigint := cardinality(p_bodies);
+    v_firsts bigint[];
 BEGIN
     PERFORM pg_current_xact_id();
     IF p_sender IS NOT NULL THEN
@@ -41,6 +42,12 @@ BEGIN
         SELECT coalesce(v_known[n], nextval(v_lanes[tier + 1]) << 3 | tier) AS key
         FROM unnest(p_tiers) WITH ORDINALITY AS draft (tier, n)
     ) AS numbered;
+    IF p_groups IS NOT NULL AND NOT p_is_fifo THEN
+        v_firsts := ARRAY(
+            SELECT CASE WHEN tier = ANY (p_tiers) THEN penstock.first_turn(p_queue, tier::smallint, p_now) END
+            FROM generate_series(0, 4) AS tier ORDER BY tier
+        );
+    END IF;
     WITH draft AS MATERIALIZED (
         SELECT
             d.*,
@@ -54,9 +61,16 @@ BEGIN
     ), added AS (
         INSERT INTO penstock.ready (queue, tier, number, sent_at_ms, body, attributes)
         SELECT p_queue, tier, key >> 3, p_now, body, attributes FROM draft WHERE NOT is_marked
-    ), grouped AS (
-        SELECT tier, grp, penstock.next_turn(p_queue, tier, grp, p_now) AS turn
-        FROM (SELECT DISTINCT tier, grp FROM draft WHERE grp IS NOT NULL AND NOT p_is_fifo AND NOT is_resting) AS each
+    ), ranked AS (
+        SELECT d.*, row_number() OVER (PARTITION BY tier, grp, is_resting ORDER BY n) AS nth
+        FROM draft AS d WHERE is_marked
+    ), turned AS (
+        -- Asked once for each group. Not a join with the groups, which without an index is one of all with all.
+        SELECT d.*, max(
+            CASE WHEN nth = 1 AND grp IS NOT NULL AND NOT p_is_fifo AND NOT is_resting
+                THEN penstock.turn_after(p_queue, tier, grp, v_firsts[tier + 1]) END
+        ) OVER (PARTITION BY tier, grp, is_resting) AS turn
+        FROM ranked AS d
     )
     INSERT INTO penstock.marked (
         queue, key, tier, state, since_ms, ordinal, turn, visible_at_ms, sent_at_ms, deliveries, deliveries_max,
@@ -67,12 +81,11 @@ BEGIN
         CASE
             WHEN d.grp IS NULL OR p_is_fifo THEN NULL
             WHEN d.is_resting THEN 0
-            ELSE g.turn + row_number() OVER (PARTITION BY d.tier, d.grp, d.is_resting ORDER BY d.n) - 1
+            ELSE d.turn + d.nth - 1
         END,
         coalesce(d.visible_at_ms, 0), p_now, 0, coalesce(d.deliveries_max, 0),
         0, 0, d.tier, d.grp, CASE WHEN v_is_live THEN d.dedup_id END, d.body, d.attributes
-    FROM draft AS d LEFT JOIN grouped AS g ON g.tier = d.tier AND g.grp = d.grp
-    WHERE d.is_marked
+    FROM turned AS d
     ORDER BY d.n;
     IF p_dedup_ids IS NOT NULL AND v_fresh > 0 THEN
         INSERT INTO penstock.dedup AS known (queue, id, key, until_ms)

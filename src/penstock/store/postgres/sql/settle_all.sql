@@ -7,6 +7,7 @@ DECLARE
     v_front bigint := pg_current_xact_id()::text::bigint << 24;
     v_count bigint;
 BEGIN
+    PERFORM penstock.unpack(ARRAY(SELECT number FROM penstock.lease WHERE queue = p_queue AND keys IS NOT NULL));
     WITH plain AS (
         DELETE FROM penstock.ready WHERE queue = p_queue RETURNING *
     ), marked AS (
@@ -43,6 +44,7 @@ BEGIN
     )
     SELECT count(*) INTO v_count FROM gone;
     DELETE FROM penstock.line WHERE queue = p_queue;
+    DELETE FROM penstock.tenant WHERE queue = p_queue;
     DELETE FROM penstock.dedup WHERE queue = p_queue AND until_ms IS NULL;
     RETURN v_count;
 END $$

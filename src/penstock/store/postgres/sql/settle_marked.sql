@@ -31,5 +31,6 @@ BEGIN
     IF p_is_fifo THEN
         PERFORM penstock.refresh_lines(p_queue, (SELECT array_agg(grp) FROM unnest(v_rows)));
     END IF;
+    PERFORM penstock.forget_tenants(p_queue, array_agg(grp)) FROM unnest(v_rows) WHERE turn IS NOT NULL HAVING count(*) > 0;
     RETURN QUERY SELECT * FROM unnest(v_rows);
 END $$

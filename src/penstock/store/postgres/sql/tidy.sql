@@ -1,9 +1,10 @@
--- Forget what is too old to be asked for: ids, senders and answers.
+-- Forget what is too old to be asked for: ids, senders, answers, and time that half an hour has halved to nothing.
 CREATE OR REPLACE FUNCTION penstock.tidy(p_now bigint, p_sender_ms bigint, p_senders_max integer, p_operation_ms bigint)
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM penstock.dedup WHERE until_ms <= p_now;
+    DELETE FROM penstock.tenant WHERE minute <= p_now / 60000 - 30;
     DELETE FROM penstock.operation WHERE at_ms <= p_now - p_operation_ms;
     WITH silent AS (
         DELETE FROM penstock.sender WHERE seen_at_ms <= p_now - p_sender_ms RETURNING queue, id

@@ -6,6 +6,8 @@ DECLARE
     v_period integer;
     v_last bigint;
 BEGIN
+    -- Whoever settles a message waits behind whoever waits for this table: so not for long, and again a little later.
+    PERFORM set_config('lock_timeout', '500ms', true);
     SELECT * INTO v_moment FROM penstock.moment FOR UPDATE;
     FOR v_period IN
         SELECT substring(c.relname FROM 'history_([0-9]+)$')::integer
@@ -14,8 +16,12 @@ BEGIN
     LOOP
         -- A server that has not heard of the newest period yet writes to the one before.
         CONTINUE WHEN v_period >= v_moment.period - 1;
-        EXECUTE format('SELECT max(at_offset) FROM penstock.history_%s', v_period) INTO v_last;
+        -- Of the last message: its row may be a pack.
+        EXECUTE format(
+            'SELECT at_offset + coalesce(packed, 1) - 1 FROM penstock.history_%s ORDER BY at_offset DESC LIMIT 1', v_period
+        ) INTO v_last;
         EXIT WHEN v_last >= p_before;
+        EXECUTE format('ALTER TABLE penstock.history DETACH PARTITION penstock.history_%s', v_period);
         EXECUTE format('DROP TABLE penstock.history_%s', v_period);
         v_moment.first_kept_offset := greatest(v_moment.first_kept_offset, ((v_last >> 24) + 1) << 24);
     END LOOP;

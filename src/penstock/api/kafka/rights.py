@@ -1,0 +1,50 @@
+"""What a caller may do, in Kafka's numbers of operations (KIP-430): told to whoever asks for it.
+
+Each operation is a bit. Which of them a role amounts to is the table in the reference,
+"Who may do what"; what nobody can do here is said of nobody.
+"""
+
+from enum import IntEnum
+
+from penstock.broker.access import Caller, Role
+
+
+class Operation(IntEnum):
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+_OF_TOPICS = {
+    Role.READ: (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    Role.WRITE: (Operation.WRITE,),
+    Role.ADMIN: (Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS),
+}
+_OF_GROUPS = {
+    Role.READ: (Operation.DESCRIBE,),
+    Role.WRITE: (Operation.READ,),
+    Role.ADMIN: (Operation.DELETE,),
+}
+
+
+def on_topic(caller: Caller, topic: str) -> int:
+    return _bits(*(each for role, found in _OF_TOPICS.items() if caller.has(role, topic) for each in found))
+
+
+def on_group(caller: Caller, group: str) -> int:
+    return _bits(*(each for role, found in _OF_GROUPS.items() if caller.has(role, group) for each in found))
+
+
+def on_cluster() -> int:
+    """Return what everybody may who is let in: the rest is a matter of names."""
+    return _bits(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.IDEMPOTENT_WRITE)
+
+
+def _bits(*operations: Operation) -> int:
+    return sum(1 << operation for operation in operations)

@@ -1,0 +1,143 @@
+"""Several databases used as one: which of them are one and the same, and which numbers the queues of each have.
+
+The number of a queue is part of every message's id, so no two databases of a map may give the same. Each has a *range*
+of them, kept in it (`moment.queue_range`): range r begins at r << 24. A database that is used alone has range 0, and is
+not bound to it.
+
+Who opens several claims a range for each, under a lock in all of them: of servers that start at once, one does it and
+the others find it done. A range is kept whatever becomes of the map, once a queue has a number of it. The locks are
+tried, not waited for, since another map may name the same databases in another order.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from psycopg import AsyncConnection, OperationalError
+
+from penstock.runtime.interface import Dice
+from penstock.store.interface import StoreUnreachable
+from penstock.store.postgres.database import Database
+from penstock.store.postgres.session import Lost
+from penstock.store.postgres.statements import statement
+from penstock.store.refusals import StoreUnfit
+
+RANGE_BITS = 24
+# As many as a number of PostgreSQL's type integer has room for.
+RANGES = 1 << (31 - RANGE_BITS)
+_TRIES_MAX = 200
+_PAUSE_S = 0.1
+
+
+class NumbersShared(StoreUnfit):
+    """Two databases have given the same numbers to their queues, so that they cannot be used as one."""
+
+
+class Numbering(NamedTuple):
+    """The numbers of one database: its range, whether others know of it, and the highest that a queue has or had."""
+
+    range: int
+    is_claimed: bool
+    highest: int | None
+
+    @property
+    def has_queues(self) -> bool:
+        return self.highest is not None
+
+
+def claims(found: Sequence[Numbering]) -> list[int]:
+    """Return the range that each database is to have: its own if it can. Raises `NumbersShared`."""
+    owners: dict[int, int] = {}
+    # Who has queues cannot give way, who has claimed a range before should not.
+    for place in sorted(range(len(found)), key=lambda at: (not found[at].has_queues, not found[at].is_claimed)):
+        each = found[place]
+        if each.has_queues:
+            _check(found, owners, place)
+        free = each.range if each.range not in owners else min(set(range(RANGES)).difference(owners))
+        owners[free] = place
+    ranges = {place: free for free, place in owners.items()}
+    return [ranges[place] for place in range(len(found))]
+
+
+def _check(found: Sequence[Numbering], owners: dict[int, int], place: int) -> None:
+    each = found[place]
+    if each.highest is not None and each.highest >> RANGE_BITS != each.range:
+        raise NumbersShared(
+            f"database {place + 1} of the map has given more than {1 << RANGE_BITS:,} numbers to queues, and those of "
+            "others begin there: serve it by itself"
+        )
+    if each.range in owners:
+        raise NumbersShared(
+            f"databases {owners[each.range] + 1} and {place + 1} of the map were used apart from each other: ids of "
+            "queues and messages of both are the same. Serve them by servers of their own; or drain one, drop its "
+            "schema and begin with an empty one, which then gets ids of its own"
+        )
+
+
+async def distinct(connections: Sequence[AsyncConnection], dice: Dice) -> list[int]:
+    """Return for each connection the first that is to the same database, which may be itself.
+
+    Two names lead to one database if a lock that is taken by one is taken for the other. Locks are of one database and
+    of nothing else, so a copy of a database is never mistaken for it.
+    """
+    firsts: list[int] = []
+    async with AsyncExitStack() as stack:
+        held: dict[int, int] = {}
+        for place, connection in enumerate(connections):
+            await stack.enter_async_context(connection.transaction())
+            async with connection.transaction(force_rollback=True):
+                # What it can take it gives back, or a later name of the same database would be taken for another's.
+                same = [first for first, key in held.items() if not await _takes(connection, key)]
+            firsts.append(same[0] if same else place)
+            if not same:
+                held[place] = dice.token()
+                await _takes(connection, held[place])
+    return firsts
+
+
+async def _takes(connection: AsyncConnection, key: int) -> bool:
+    row = await (await connection.execute("SELECT pg_try_advisory_xact_lock(%s::bigint)", (key,))).fetchone()
+    return row is not None and bool(row[0])
+
+
+async def claim(databases: Sequence[Database], dice: Dice) -> list[int]:
+    """See to it that each database has a range that no other of them has, and return them. Raises `NumbersShared`."""
+    for _ in range(_TRIES_MAX):
+        try:
+            claimed = await _claim(databases)
+        except OperationalError as error:
+            raise Lost(str(error)) from error
+        if claimed is not None:
+            return claimed
+        await asyncio.sleep(dice.roll() * _PAUSE_S)
+    raise StoreUnreachable("the numbers of queues are locked by somebody in one of the databases")
+
+
+async def _claim(databases: Sequence[Database]) -> list[int] | None:
+    """Claim ranges; None if somebody else holds the lock of one."""
+    async with AsyncExitStack() as stack:
+        connections: list[AsyncConnection] = []
+        for database in databases:
+            connection = await stack.enter_async_context(await database.connect())
+            await stack.enter_async_context(connection.transaction())
+            lock = f"SELECT pg_try_advisory_xact_lock(hashtext('{database.settings.schema}.range'), 0)"
+            row = await (await connection.execute(lock.encode())).fetchone()
+            if row is None or not row[0]:
+                return None
+            connections.append(connection)
+        schemas = [database.settings.schema for database in databases]
+        found = [await _read(connection, schema) for connection, schema in zip(connections, schemas, strict=True)]
+        wanted = claims(found)
+        for connection, schema, before, after in zip(connections, schemas, found, wanted, strict=True):
+            if (before.range, before.is_claimed) != (after, True):
+                # The first queue that is made takes the first number of it.
+                changed = f"UPDATE {schema}.moment SET queue_range = %s, is_range_claimed = true"
+                await connection.execute(changed.encode(), (after,))
+        return wanted
+
+
+async def _read(connection: AsyncConnection, schema: str) -> Numbering:
+    row = await (await connection.execute(statement("numbering", schema))).fetchone()
+    assert row is not None
+    return Numbering(*row)

@@ -1,0 +1,72 @@
+"""What a database refuses for a reason that somebody can mend, in a sentence that says how.
+
+What it says itself may name hosts, users and tables, and is for those who look after it; these sentences may be shown
+to anybody. Of what is refused nothing was done. All other errors of the database are mistakes of ours, and stay as they
+are.
+"""
+
+import psycopg
+
+from penstock.store.postgres.session import Unreached
+from penstock.store.refusals import StoreForbids, StoreRefuses, StoreTurnsAway
+
+# The database takes no changes; another one may, that the same URL leads to by now.
+READ_ONLY = "25006"
+_FORBIDDEN = "42501"
+_SENTENCES = {
+    READ_ONLY: "the database takes no changes: it is a standby, or default_transaction_read_only is on. Connect to the "
+    "primary; target_session_attrs=read-write in the URL finds it among several hosts",
+    _FORBIDDEN: "the role that is used in the database lacks a right for this: see the roles in how to run on "
+    "PostgreSQL, or use the one that made the schema",
+    "3F000": "the schema is not in the database: run `penstock migrate`, and look whether it is the right database",
+    "42P01": "a table of the schema is not in the database: run `penstock migrate`",
+    "42883": "a function is not in the schema as this server knows it: another version of Penstock has migrated it. "
+    "Use that one here, too; or run `penstock migrate`, if it was an older one",
+    "53100": "the disk of the database is full: give it more room, or let old history go",
+    "53200": "the database has no memory left for this: give it more, or send and receive fewer messages at once",
+    "57014": "the database has ended the call: statement_timeout of its role, or of the database, is too short",
+}
+
+
+# While a connection is made the driver passes no code on, only what the server says. In other languages it
+# is taken for a server that is not there yet, and tried again.
+_POOLER = "unsupported startup parameter"
+_TURNED_AWAY = (
+    *(
+        "password authentication failed",
+        "no password supplied",
+        "authentication failed for user",
+        "no pg_hba.conf entry",
+    ),
+    *("does not exist", "is not permitted to log in", "permission denied for database", _POOLER),
+    *("certificate verify failed", "server does not support SSL", "does not match host name"),
+)
+
+
+class TurnedAway(Unreached, StoreTurnsAway):
+    """The server is there, and does not let us in."""
+
+
+class Locked(StoreRefuses):
+    """Others hold what is needed, for longer than anybody may wait for it."""
+
+
+def refusal(error: psycopg.Error) -> StoreRefuses | StoreForbids | None:
+    """Return what an error of the database is to those who asked; None for a mistake of ours."""
+    if error.sqlstate == psycopg.errors.LockNotAvailable.sqlstate:
+        return Locked(
+            "others hold a lock for longer than anybody may wait for it: look for a transaction that was left open, or "
+            "for a lock_timeout of the role or of the database that is too short"
+        )
+    sentence = _SENTENCES.get(error.sqlstate or "")
+    if sentence is None:
+        return None
+    return StoreForbids(sentence) if error.sqlstate == _FORBIDDEN else StoreRefuses(sentence)
+
+
+def not_let_in(error: psycopg.OperationalError) -> Unreached:
+    """Return what to say of a connection that could not be made."""
+    said = str(error)
+    advice = " (that is PgBouncer: say --pooled, or PENSTOCK_POSTGRES_IS_POOLED=true)" if _POOLER in said else ""
+    is_final = any(words in said for words in _TURNED_AWAY)
+    return (TurnedAway if is_final else Unreached)(f"{said}{advice}")

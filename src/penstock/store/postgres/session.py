@@ -1,0 +1,225 @@
+"""A connection, and how a function of ours is called on it: with libpq itself, without a cursor.
+
+    prepare (once for a connection) → send the call → wait until the socket has something → read → … → one row
+
+A cursor of psycopg finds out anew at each call what its values are, watches the socket for that one call, and
+costs as much as the database does. Here a value is sent as what the function declares it to be, and the socket is
+watched for as long as the connection lives.
+
+Laws of this file
+-----------------
+1. One call at a time: whoever has borrowed the session is the only one who uses it.
+2. A socket that fails is no longer watched before anybody can open another: its number is given anew.
+3. A call that is cancelled is cancelled in the server, too. If that takes long, the session
+   is left in the middle of it, and its owner closes it.
+4. What is prepared may be gone: after a rollback the driver lets go of all there is on a
+   connection. A call that finds nothing under its name prepares it again; no name is used twice.
+5. A server that ends without having read a call says why, and resets the connection. Of
+   that uvloop tells once, when there is still something to read: so who waits for more watches anew.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import AsyncConnection, adapt, errors
+from psycopg.abc import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+from penstock.store.interface import StoreUnreachable
+from penstock.store.postgres.reach import hang_up
+from penstock.store.postgres.statements import Function
+
+Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
+_FAILED = ExecStatus.FATAL_ERROR
+_CANCEL_S_MAX = 5.0
+
+
+class Lost(StoreUnreachable):
+    """The connection broke, and what it was asked for may be done or not."""
+
+
+class Unreached(Lost):
+    """No connection could be made, so nothing was asked for."""
+
+
+class Silent(Unreached):
+    """Nobody answers: neither yes nor no."""
+
+
+class _Prepared:
+    """A function that is prepared on a connection, and what reads its answers."""
+
+    __slots__ = ("name", "_reader", "_has_loaders")
+
+    def __init__(self, name: bytes, reader: Transformer) -> None:
+        self.name = name
+        self._reader = reader
+        self._has_loaders = False
+
+    def read(self, result: PGresult) -> tuple[Any, ...]:
+        # How a column is read is found at the first answer: all have the same columns.
+        self._reader.set_pgresult(result, set_loaders=not self._has_loaders)
+        self._has_loaders = True
+        return self._reader.load_row(0, tuple) or ()
+
+
+class Session:
+    __slots__ = ("connection", "_pgconn", "_cursor", "_prepared", "_names", "_loop", "_watched", "_waiter", "_result")
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+        self._pgconn = connection.pgconn
+        self._cursor = connection.cursor(binary=True)
+        self._prepared: dict[Function, _Prepared] = {}
+        self._names = (b"penstock_%d" % number for number in count())
+        self._loop = asyncio.get_running_loop()
+        # The socket, while it is watched.
+        self._watched: int | None = None
+        self._waiter: asyncio.Future[PGresult] | None = None
+        self._result: PGresult | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.connection.closed and self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def pid(self) -> int:
+        """The number of the process that serves it, as whoever answered has told."""
+        return self._pgconn.backend_pid
+
+    def hang_up(self) -> None:
+        """Let whoever waits for an answer have none."""
+        hang_up(self.connection)
+
+    async def close(self) -> None:
+        self._unwatch()
+        await self.connection.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Lend the connection for a transaction."""
+        # Cursors watch the socket by themselves.
+        self._unwatch()
+        try:
+            async with self.connection.transaction():
+                yield self.connection
+        except psycopg.Error as error:
+            if self.connection.closed:
+                raise Lost(str(error)) from error
+            raise
+
+    async def execute(self, text: bytes, values: Arguments) -> list[Any]:
+        """Run any statement, and return its rows."""
+        # Cursors watch the socket by themselves.
+        self._unwatch()
+        try:
+            await self._cursor.execute(text, values)
+            return await self._cursor.fetchall()
+        except psycopg.Error as error:
+            if self.connection.closed:
+                raise Lost(str(error)) from error
+            raise
+
+    async def call(self, made: Function, values: Sequence[bytes | None]) -> Any:
+        """Call one of our functions, with its values as they are sent, and return the one row it answers with."""
+        try:
+            try:
+                return await self._called(made, values)
+            except errors.InvalidSqlStatementName:
+                # So nothing was done.
+                self._prepared.clear()
+                return await self._called(made, values)
+        except psycopg.Error as error:
+            if self.connection.closed:
+                self._unwatch()
+                raise Lost(str(error)) from error
+            raise
+
+    async def _called(self, made: Function, values: Sequence[bytes | None]) -> Any:
+        prepared = self._prepared.get(made) or await self._prepare(made)
+        self._pgconn.send_query_prepared(prepared.name, values, made.formats, Format.BINARY)
+        return prepared.read(await self._answer())
+
+    async def _prepare(self, made: Function) -> "_Prepared":
+        prepared = _Prepared(next(self._names), adapt.Transformer(self.connection))
+        self._pgconn.send_prepare(prepared.name, made.direct_text, made.kinds)
+        await self._answer()
+        self._prepared[made] = prepared
+        return prepared
+
+    async def _answer(self) -> PGresult:
+        if self._watched is None:
+            self._watched = self._pgconn.socket
+            self._loop.add_reader(self._watched, self._on_readable)
+        if self._pgconn.flush():
+            self._loop.add_writer(self._watched, self._on_writable)
+        self._waiter = self._loop.create_future()
+        try:
+            result = await self._waiter
+        except asyncio.CancelledError:
+            await self._cancel()
+            raise
+        if result.status == _FAILED:
+            raise error_from_result(result)
+        return result
+
+    async def _cancel(self) -> None:
+        try:
+            async with asyncio.timeout(_CANCEL_S_MAX):
+                await self.connection.cancel_safe(timeout=_CANCEL_S_MAX)
+                if not self.is_idle:
+                    self._waiter = self._loop.create_future()
+                    await self._waiter
+        except (psycopg.Error, TimeoutError):
+            # Its owner sees that it is not idle.
+            pass
+
+    def _on_readable(self) -> None:
+        pgconn = self._pgconn
+        try:
+            pgconn.consume_input()
+            while not pgconn.is_busy():
+                result = pgconn.get_result()
+                if result is None:
+                    self._settle()
+                    return
+                self._result = result
+            self._watch_again()
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def _watch_again(self) -> None:
+        """Watch for the rest of an answer: of a connection that was reset uvloop tells but once (law 5)."""
+        if self._watched is not None:
+            self._loop.remove_reader(self._watched)
+            self._loop.add_reader(self._watched, self._on_readable)
+
+    def _on_writable(self) -> None:
+        try:
+            if self._pgconn.flush() == 0 and self._watched is not None:
+                self._loop.remove_writer(self._watched)
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def _settle(self) -> None:
+        if self._waiter is not None and not self._waiter.done() and self._result is not None:
+            self._waiter.set_result(self._result)
+        self._waiter = self._result = None
+
+    def _fail(self, error: psycopg.Error) -> None:
+        self._unwatch()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+        self._waiter = self._result = None
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            self._loop.remove_reader(self._watched)
+            self._loop.remove_writer(self._watched)
+            self._watched = None

@@ -1,0 +1,79 @@
+"""A whole server whose database falls silent: it says that it is not ready, answers what it is asked, and stops."""
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import penstock
+from tests.cli.servers import Served
+from tests.postgres.falling_silent import relayed
+from tests.postgres.servers import shared_server
+
+pytestmark = pytest.mark.real_time
+
+# Five seconds until it is asked after, two for a connection, and what the machine takes.
+_SECONDS_MAX = 15.0
+
+
+async def test_a_server_whose_database_falls_silent_says_so_and_comes_back(tmp_path: Path) -> None:
+    async with relayed(shared_server().new_database()) as (relay, url):
+        served = await asyncio.to_thread(Served, tmp_path / "a", "--store", url, seconds_max=120)
+        with served:
+            async with penstock.connect(served.url) as client:
+                await client.create_queue("orders")
+                assert await _is_ready(served)
+                relay.fall_silent()
+                began = time.monotonic()
+                assert await _status_of_a_send(served) == 503
+                assert time.monotonic() - began < _SECONDS_MAX
+                await _until_ready(served, is_ready=False)
+                relay.speak()
+                await _until_ready(served, is_ready=True)
+                await client.queue("orders").send("after")
+
+
+@pytest.mark.parametrize("has_request", [False, True])
+async def test_a_server_stops_while_its_database_is_silent(tmp_path: Path, has_request: bool) -> None:
+    async with relayed(shared_server().new_database()) as (relay, url):
+        served = await asyncio.to_thread(Served, tmp_path / "a", "--store", url, seconds_max=120)
+        with served:
+            async with penstock.connect(served.url) as client:
+                await client.create_queue("orders")
+            relay.fall_silent()
+            async with asyncio.TaskGroup() as tasks:
+                if has_request:
+                    sending = tasks.create_task(_status_of_a_send(served))
+                await asyncio.sleep(1)
+                began = time.monotonic()
+                assert await asyncio.to_thread(served.stop) == 0
+                assert time.monotonic() - began < _SECONDS_MAX
+            if has_request:
+                assert sending.result() == 503
+
+
+async def _status_of_a_send(served: Served) -> int:
+    request = urllib.request.Request(f"{served.url}/api/queues/orders/messages", b'{"messages": [{"data": "a"}]}')
+    request.add_header("content-type", "application/json")
+    return await asyncio.to_thread(_status, request)
+
+
+async def _is_ready(served: Served) -> bool:
+    return await asyncio.to_thread(_status, urllib.request.Request(f"{served.url}/health/ready")) == 200
+
+
+async def _until_ready(served: Served, *, is_ready: bool) -> None:
+    async with asyncio.timeout(2 * _SECONDS_MAX):
+        while await _is_ready(served) != is_ready:  # noqa: ASYNC110 - it is asked, as by whoever balances load.
+            await asyncio.sleep(0.1)
+
+
+def _status(request: urllib.request.Request) -> int:
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code

@@ -1,0 +1,75 @@
+"""A database that no longer answers, as seen over the network: connections are made, and nothing comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import parse_qs, urlsplit
+
+_SOCKET = ".s.PGSQL.5432"
+_CHUNK = 65_536
+
+
+class Relay:
+    """Passes bytes on between clients on TCP and a server, until it falls silent.
+
+    A connection that was there when it did stays silent for ever, as one that a router has forgotten.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._speaking = asyncio.Event()
+        self._speaking.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def fall_silent(self) -> None:
+        self._speaking.clear()
+        self._speaking = asyncio.Event()
+
+    def speak(self) -> None:
+        """Serve those who come from now on."""
+        self._speaking.set()
+
+    def forget_all(self) -> None:
+        """Let the connections there are be silent, and serve those who come from now on."""
+        self.fall_silent()
+        self.speak()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        speaking = self._speaking
+        try:
+            if not speaking.is_set():
+                # Whatever was said, nothing is answered; until its end, so that there are no warnings at the end.
+                while await reader.read(_CHUNK):
+                    pass
+                return
+            upstream_reader, upstream_writer = await asyncio.open_unix_connection(f"{self._server}/{_SOCKET}")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_pass(reader, upstream_writer, speaking))
+                tasks.create_task(_pass(upstream_reader, writer, speaking))
+        except* (ConnectionError, EOFError):
+            pass
+        finally:
+            writer.close()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, speaking: asyncio.Event) -> None:
+    try:
+        while data := await reader.read(_CHUNK):
+            if speaking.is_set():
+                writer.write(data)
+                await writer.drain()
+        raise EOFError
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def relayed(url: str) -> AsyncIterator[tuple[Relay, str]]:
+    """Lay a way over TCP to the server of a URL, and return it with the URL that leads there."""
+    (server,) = parse_qs(urlsplit(url).query)["host"]
+    relay = Relay(server)
+    async with await asyncio.start_server(relay.serve, "127.0.0.1", 0) as doors:
+        port = doors.sockets[0].getsockname()[1]
+        yield relay, url.replace(f"host={server}", f"host=127.0.0.1&port={port}&connect_timeout=2")

@@ -1,0 +1,156 @@
+"""Old history goes in whole periods: what can go is shown, written to files if wanted, and dropped."""
+
+import asyncio
+import gzip
+import json
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import app
+from penstock.core.message import Drafts
+from penstock.core.settings import DAY_MS, QueueSettings
+from penstock.store.interface import Outcome
+from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.store import PostgresStore
+from tests.postgres.servers import shared_server
+from tests.simulation.clock import EPOCH_MS, SimClock, SimDice
+
+pytestmark = pytest.mark.real_time
+
+# Two stores of one database draw other numbers for their operations.
+_seeds = count()
+
+
+async def opened(dsn: str, clock: SimClock, *, has_upkeep: bool = False) -> PostgresStore:
+    dice = SimDice(next(_seeds))
+    return await PostgresStore.open(PostgresSettings(url=dsn), clock=clock, dice=dice, has_upkeep=has_upkeep)
+
+
+async def settle_for_days(dsn: str, *, days: int) -> None:
+    """Settle as many messages on each day as its number says."""
+    clock = SimClock()
+    async with await opened(dsn, clock) as store:
+        await store.create("orders", QueueSettings())
+        for day in range(1, days + 1):
+            await store.send("orders", Drafts(bodies=[b"%d" % day] * day))
+            delivery = await store.lease("orders", want=10)
+            assert delivery is not None
+            await store.ack("orders", delivery.receipts())
+            clock.advance_ms(DAY_MS)
+            await store.tidy()
+
+
+def archive(dsn: str, *options: str) -> Any:
+    done = CliRunner().invoke(app, ["archive", "--store", dsn, "--json", *options])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)["periods"]
+
+
+def day_of(number: int) -> str:
+    return datetime.fromtimestamp((EPOCH_MS + number * DAY_MS) / 1_000, UTC).date().isoformat()
+
+
+def written_to(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def test_periods_that_are_over_go_whole(tmp_path: Path) -> None:
+    dsn = shared_server().new_database()
+    await settle_for_days(dsn, days=5)
+
+    shown = await asyncio.to_thread(archive, dsn)
+    assert [(period["rows"], period["can_go"]) for period in shown] == [
+        (1, True), (2, True), (3, True), (4, True), (5, False), (0, False),
+    ]  # fmt: skip
+    assert [period["is_written"] for period in shown] == [False] * 4 + [True] * 2
+    older = await asyncio.to_thread(archive, dsn, "--before", day_of(2))
+    assert [period["can_go"] for period in older] == [True, True, False, False, False, False]
+
+    gone = await asyncio.to_thread(archive, dsn, "--before", day_of(2), "--export", str(tmp_path / "old"), "--drop")
+    assert [period["rows"] for period in gone if period["can_go"]] == [1, 2]
+    left = await asyncio.to_thread(archive, dsn)
+    # The command has a store open for a moment, which begins a period of its own.
+    assert [period["rows"] for period in left][:4] == [3, 4, 5, 0]
+    assert written_to(tmp_path / "old") == ["history_1.csv.gz", "history_2.csv.gz"]
+    with gzip.open(tmp_path / "old" / "history_2.csv.gz", "rt") as file:
+        head, *lines = file.read().splitlines()
+    assert head.startswith("period,at_offset,queue")
+    told = [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines]
+    assert int(told[1]["at_offset"]) == int(told[0]["at_offset"]) + 1
+    assert [int(each["key"]) >> 3 for each in told] == [1, 2]
+    assert [each["sent_at_ms"] for each in told] == [str(EPOCH_MS + DAY_MS)] * 2
+
+    # What is left can be read, and what has gone is known to have.
+    async with await opened(dsn, SimClock()) as store:
+        page = await store.history("orders", from_offset=0, most=100)
+        assert len(page.ending) == 3 + 4 + 5
+        assert page.first_kept_offset > 0
+
+
+async def test_a_period_that_somebody_reads_goes_when_it_was_read() -> None:
+    """Nobody who settles waits for that: whoever drops gives up soon, and tries again."""
+    dsn = shared_server().new_database()
+    await settle_for_days(dsn, days=3)
+    async with await psycopg.AsyncConnection.connect(dsn) as reader:
+        await reader.execute("SELECT count(*) FROM penstock.history")
+        async with asyncio.TaskGroup() as tasks:
+            dropping = tasks.create_task(asyncio.to_thread(archive, dsn, "--drop"))
+            async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as watcher:
+                await _until_somebody_waits(watcher)
+            await reader.rollback()
+        assert [period["rows"] for period in dropping.result() if period["can_go"]] == [1, 2]
+
+
+async def _until_somebody_waits(watcher: psycopg.AsyncConnection[Any]) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            found = await watcher.execute(
+                "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode LIKE 'AccessExclu%'"
+            )
+            row = await found.fetchone()
+            if row is not None and row[0]:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_new_period_begins_while_somebody_reads_the_history() -> None:
+    """A backup reads for an hour, and nobody who settles is to wait for it."""
+    dsn = shared_server().new_database()
+    async with await opened(dsn, SimClock()) as store, await psycopg.AsyncConnection.connect(dsn) as reader:
+        await store.create("orders", QueueSettings())
+        await reader.execute("SELECT count(*) FROM penstock.history")
+        async with asyncio.timeout(60):
+            await settle_for_days(dsn, days=2)
+    assert [period["rows"] for period in await asyncio.to_thread(archive, dsn)][:2] == [1, 2]
+
+
+async def test_every_store_settles_into_the_newest_period_whoever_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.store.postgres.presence.BEAT_S", 0.01)
+    dsn, clock = shared_server().new_database(), SimClock()
+    async with await opened(dsn, clock, has_upkeep=True) as one, await opened(dsn, clock, has_upkeep=True) as other:
+        await one.create("orders", QueueSettings())
+        for period in (2, 3, 4):
+            clock.advance_ms(DAY_MS)
+            async with asyncio.timeout(60):
+                while {one._burying.period, other._burying.period} != {period}:  # noqa: ASYNC110 - nobody says so.
+                    await asyncio.sleep(0.01)
+        await one.trim_history(0, before=0)
+        for store in (one, other):
+            await store.send("orders", Drafts(bodies=[b"a"]))
+            delivery = await store.lease("orders", want=1)
+            assert delivery is not None
+            assert await store.ack("orders", delivery.receipts()) == [Outcome.DONE]
+
+
+async def test_the_history_of_a_schema_without_old_periods_stays(tmp_path: Path) -> None:
+    dsn = shared_server().new_database()
+    await settle_for_days(dsn, days=1)
+    shown = await asyncio.to_thread(archive, dsn, "--drop", "--export", str(tmp_path))
+    assert [period["can_go"] for period in shown] == [False, False]
+    assert written_to(tmp_path) == []

@@ -1,0 +1,153 @@
+"""Leases that end while somebody else is at them, or many at once: none of their messages is left behind."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from penstock.core.message import Drafts
+from penstock.core.settings import QueueSettings
+from penstock.store.interface import Outcome
+from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.known import FORGET_MS, HELD_MS, LATE_MS, LATER_MS, MORE_MS, KnownQueue, QueueRow
+from penstock.store.postgres.leasing import ADVANCE_MOST
+from penstock.store.postgres.store import PostgresStore
+from tests.postgres.schemas import empty_schema
+from tests.simulation.clock import SimClock, SimDice
+
+pytestmark = pytest.mark.real_time
+
+
+def known_queue(*, looked_at_ms: int) -> KnownQueue:
+    """A queue whose leases were all looked at, the oldest ones too."""
+    known = KnownQueue(QueueRow(1, "orders", QueueSettings().to_json(), 1, "orders.dead", 0))
+    for _ in range(2):
+        known.asked(looked_at_ms, None, from_ms=known.lapsed_from_ms(looked_at_ms), has_spent=False)
+    return known
+
+
+def test_leases_are_looked_at_from_where_the_last_look_ended() -> None:
+    known = known_queue(looked_at_ms=1_000_000)
+    assert known.lapsed_from_ms(1_001_000) == 1_000_000 - LATE_MS
+
+
+def test_leases_that_one_look_has_no_time_for_are_in_the_next() -> None:
+    known = known_queue(looked_at_ms=1_000_000)
+    from_ms = known.lapsed_from_ms(1_030_000)
+    known.asked(1_030_000, MORE_MS, from_ms=from_ms, has_spent=False)
+    assert known.is_due(1_030_000)
+    assert known.lapsed_from_ms(1_030_000) == from_ms
+
+
+def test_a_lease_that_others_hold_is_in_every_look_until_they_have_ended() -> None:
+    known = known_queue(looked_at_ms=1_000_000)
+    for now_ms in range(1_001_000, 1_020_000, 1_000):
+        from_ms = known.lapsed_from_ms(now_ms)
+        assert from_ms < 1_000_500
+        # The first look at it may have made it due, so there is a second one at once.
+        for _ in range(2):
+            known.asked(now_ms, 1_000_500, from_ms=from_ms, has_spent=False)
+        assert not known.is_due(now_ms)
+        assert known.is_due(now_ms + HELD_MS)
+    known.asked(1_020_000, None, from_ms=known.lapsed_from_ms(1_020_000), has_spent=False)
+    assert known.lapsed_from_ms(1_021_000) == 1_020_000 - LATE_MS
+
+
+def test_a_look_that_began_behind_what_another_one_left_does_not_count() -> None:
+    known = known_queue(looked_at_ms=1_000_000)
+    one, other = known.lapsed_from_ms(1_001_000), known.lapsed_from_ms(1_003_000)
+    known.asked(1_001_000, one + 1, from_ms=one, has_spent=False)
+    known.asked(1_003_000, None, from_ms=other + 1, has_spent=False)
+    assert known.lapsed_from_ms(1_004_000) == one
+
+
+def test_now_and_then_a_look_goes_further_back() -> None:
+    known = known_queue(looked_at_ms=1_000_000)
+    for now_ms in range(1_001_000, 1_060_000, 1_000):
+        known.asked(now_ms, None, from_ms=known.lapsed_from_ms(now_ms), has_spent=False)
+    assert known.lapsed_from_ms(1_061_000) == 1_061_000 - LATER_MS
+    assert known.lapsed_from_ms(1_061_000) == 1_059_000 - LATE_MS
+    assert known.lapsed_from_ms(1_000_000 + FORGET_MS) == -1
+
+
+async def opened(settings: PostgresSettings, clock: SimClock) -> PostgresStore:
+    return await PostgresStore.open(settings, clock=clock, dice=SimDice(), may_migrate=False, has_upkeep=False)
+
+
+def hold_leases(settings: PostgresSettings) -> psycopg.Connection:
+    """Lock all leases, as an ack in a transaction of a caller does, until it is rolled back."""
+    connection = psycopg.connect(settings.url)
+    connection.execute(f"SELECT number FROM {settings.schema}.lease FOR UPDATE".encode())
+    return connection
+
+
+async def test_a_lease_that_ended_while_a_transaction_held_it_comes_back_when_that_is_rolled_back() -> None:
+    settings, clock = empty_schema(), SimClock()
+    store = await opened(settings, clock)
+    try:
+        await store.create("orders", QueueSettings())
+        await store.send("orders", Drafts(bodies=[b"a", b"b"]))
+        await store.lease("orders", want=1, lease_ms=1_000)
+        with hold_leases(settings) as holder:
+            for _ in range(3):
+                clock.advance_ms(30_000)
+                # There is something else, or nothing: time goes on either way.
+                await store.lease("orders", want=1, lease_ms=3_600_000)
+            holder.rollback()
+            clock.advance_ms(HELD_MS)
+            delivery = await store.lease("orders", want=1)
+        assert delivery is not None
+        assert list(delivery.deliveries) == [2]
+    finally:
+        await store.close()
+
+
+async def test_however_many_leases_have_ended_all_of_their_messages_come_back() -> None:
+    settings, clock = empty_schema(), SimClock()
+    store = await opened(settings, clock)
+
+    async def lease_some(count: int) -> None:
+        for _ in range(count):
+            await store.lease("orders", want=1, lease_ms=1_000)
+
+    try:
+        await store.create("orders", QueueSettings())
+        # More than one call lets lapse, and long ago: nobody was there to see it.
+        count = ADVANCE_MOST + 104
+        await store.send("orders", Drafts(bodies=[b""] * count))
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(8):
+                tasks.create_task(lease_some(count // 8))
+        assert (await store.counts("orders")).leased == count
+        clock.advance_ms(300_000)
+        await store.tidy()
+        assert (await store.counts("orders")).leased == 0
+    finally:
+        await store.close()
+
+
+async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_escalation() -> None:
+    settings, clock = empty_schema(), SimClock()
+    store = await opened(settings, clock)
+    try:
+        await store.create("orders", QueueSettings())
+        ids = await store.send("orders", Drafts(bodies=[b"a"]))
+        await store.lease("orders", want=1, lease_ms=1_000)
+        clock.advance_ms(30_000)
+        with hold_leases(settings) as holder:
+            asked = asyncio.ensure_future(store.escalate("orders", ids, 0, actor="ada", reason=""))  # noqa: TID251 - awaited below.
+            while not await asyncio.to_thread(_is_waited_for, settings, holder):
+                pass
+            holder.rollback()
+            assert await asked == [Outcome.DONE]
+    finally:
+        await store.close()
+
+
+def _is_waited_for(settings: PostgresSettings, holder: psycopg.Connection) -> bool:
+    with psycopg.connect(settings.url, autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))", (holder.info.backend_pid,)
+        ).fetchone()
+    assert found is not None
+    return bool(found[0])

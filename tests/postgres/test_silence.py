@@ -1,0 +1,244 @@
+"""A database that no longer answers: whoever waits learns so within seconds, and it is used again when it is back."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import penstock
+from penstock.client import ConnectionFailed, seen_postgres
+from penstock.client.seen import Standing
+from penstock.core.message import Drafts
+from penstock.core.settings import QueueSettings
+from penstock.runtime.memory import memory_runtime
+from penstock.server import Told, run
+from penstock.settings import ServerSettings
+from penstock.store.interface import StoreUnreachable
+from penstock.store.postgres.database import Database, PostgresSettings
+from penstock.store.postgres.lending import Lending
+from penstock.store.postgres.reach import bounded
+from penstock.store.postgres.session import Silent
+from penstock.store.postgres.store import PostgresStore
+from penstock.store.postgres.vitals import watching
+from tests.postgres.falling_silent import Relay, relayed
+from tests.postgres.schemas import empty_schema
+from tests.postgres.servers import shared_server
+
+pytestmark = pytest.mark.real_time
+
+# Without what is tried here it would be minutes; with it, a few seconds on a machine that has nothing else to do.
+_SECONDS_MAX = 60.0
+
+
+@asynccontextmanager
+async def store_on_a_relay(*, has_upkeep: bool = False) -> AsyncIterator[tuple[PostgresStore, Relay, PostgresSettings]]:
+    settings = empty_schema()
+    runtime = memory_runtime()
+    async with relayed(settings.url) as (relay, url):
+        far = replace(settings, url=url, silence_s=0.5)
+        async with await PostgresStore.open(
+            far, clock=runtime.clock, dice=runtime.dice, may_migrate=False, has_upkeep=has_upkeep
+        ) as store:
+            await store.create("orders", QueueSettings())
+            yield store, relay, far
+
+
+def test_what_a_url_says_of_its_connection_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "connect_timeout=10" in bounded("postgresql://db/shop")
+    assert "tcp_user_timeout=15000" in bounded("postgresql://db/shop")
+    said = bounded("postgresql://db/shop?connect_timeout=3&keepalives_idle=600")
+    assert "connect_timeout=3" in said
+    assert "keepalives_idle=600" in said
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "4")
+    assert "connect_timeout" not in bounded("postgresql://db/shop")
+
+
+async def test_a_database_that_accepts_and_says_nothing_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        port = hole.getsockname()[1]
+        url = f"postgresql://ada:secret@127.0.0.1:{port}/shop?connect_timeout=2"
+        began = time.monotonic()
+        with pytest.raises(StoreUnreachable, match=f"127.0.0.1, port {port}, does not answer") as caught:
+            await Database(PostgresSettings(url=url)).connect()
+        assert time.monotonic() - began < _SECONDS_MAX
+        assert "secret" not in str(caught.value)
+
+
+async def test_calls_end_when_a_database_falls_silent_and_go_on_when_it_is_back() -> None:
+    async with store_on_a_relay() as (store, relay, _):
+        await store.send("orders", Drafts(bodies=[b"before"]))
+        relay.fall_silent()
+        began = time.monotonic()
+        # Many more than there are connections: nobody waits behind the others for an answer of its own.
+        sends = [store.send("orders", Drafts(bodies=[b"a"])) for _ in range(40)]
+        reads = [store.counts("orders") for _ in range(40)]
+        found = await asyncio.gather(*sends, *reads, return_exceptions=True)
+        assert {type(each) for each in found} == {Silent}
+        assert time.monotonic() - began < _SECONDS_MAX
+        # It is known by now, so nobody tries before the next is to try.
+        store._database._lookout._next_try = float("inf")
+        with pytest.raises(Silent):
+            await store.lease("orders", want=1)
+        store._database._lookout._next_try = 0.0
+
+        relay.speak()
+        async with asyncio.timeout(_SECONDS_MAX):
+            while True:
+                try:
+                    await store.send("orders", Drafts(bodies=[b"after"]))
+                    break
+                except Silent:
+                    await asyncio.sleep(0.1)
+        delivery = await store.lease("orders", want=100)
+        assert delivery is not None
+        assert [bytes(body) for body in delivery.bodies] == [b"before", b"after"]
+
+
+async def test_a_client_whose_database_did_not_answer_finds_it_when_it_does() -> None:
+    async with relayed(shared_server().new_database()) as (relay, url):
+        relay.fall_silent()
+        client = penstock.connect(url, timeout_s=0)
+        with pytest.raises(ConnectionFailed, match="does not answer"):
+            await client.create_queue("orders")
+        relay.speak()
+        async with asyncio.timeout(_SECONDS_MAX):
+            # On a busy machine, a connection may take longer than it may here.
+            while True:
+                try:
+                    await client.create_queue("orders")
+                    break
+                except ConnectionFailed:
+                    continue
+        await client.close()
+
+
+async def test_a_send_on_a_connection_that_was_forgotten_is_made_once() -> None:
+    async with store_on_a_relay() as (store, relay, _):
+        await store.send("orders", Drafts(bodies=[b"before"]))
+        relay.forget_all()
+        async with asyncio.timeout(_SECONDS_MAX):
+            await store.send("orders", Drafts(bodies=[b"after"]))
+        assert (await store.counts("orders")).live == 2
+
+
+async def test_a_call_that_takes_long_is_not_taken_for_lost() -> None:
+    async with store_on_a_relay() as (store, _, settings):
+        await store.send("orders", Drafts(bodies=[b"a"]))
+        async with await psycopg.AsyncConnection.connect(settings.url) as other:
+            await other.execute(f"LOCK TABLE {settings.schema}.ready".encode())
+            async with asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(store.send("orders", Drafts(bodies=[b"b"])))
+                # It is asked after more than once meanwhile.
+                await asyncio.sleep(5 * settings.silence_s)
+                assert not sending.done()
+                await other.rollback()
+            assert len(sending.result()) == 1
+
+
+async def test_a_store_listens_again_after_its_connection_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.store.postgres.presence.BEAT_S", 0.1)
+    async with store_on_a_relay(has_upkeep=True) as (store, relay, settings):
+        await store.send("orders", Drafts(bodies=[b"a"]))
+        woken = asyncio.Event()
+        relay.forget_all()
+        store.watch(lambda _: woken.set())
+        async with asyncio.timeout(4 * _SECONDS_MAX):
+            # Because something may have been missed; and then because of what another one sends.
+            await woken.wait()
+            async with await PostgresStore.open(
+                settings, clock=store._clock, dice=store._dice, may_migrate=False
+            ) as other:
+                woken.clear()
+                await other.send("orders", Drafts(bodies=[b"b"]))
+                await woken.wait()
+
+
+async def test_a_store_closes_while_its_database_is_silent() -> None:
+    async with store_on_a_relay(has_upkeep=True) as (store, relay, _):
+        relay.fall_silent()
+        async with asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(store.send("orders", Drafts(bodies=[b"a"])))
+            await asyncio.sleep(0.3)
+            began = time.monotonic()
+            sending.cancel()
+            await store.close()
+        assert sending.cancelled()
+        assert time.monotonic() - began < _SECONDS_MAX
+
+
+async def test_a_silent_database_is_seen_from_outside_and_seen_to_be_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.store.postgres.vitals.EVERY_S", 0.5)
+    settings = empty_schema()
+    async with relayed(settings.url) as (relay, url), watching(url, settings.schema) as look:
+        relay.fall_silent()
+        async with asyncio.timeout(_SECONDS_MAX):
+            while look().is_answering:  # noqa: ASYNC110 - nobody tells, as with a real outage.
+                await asyncio.sleep(0.05)
+        relay.speak()
+        async with asyncio.timeout(_SECONDS_MAX):
+            while not look().is_answering:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+async def test_a_kept_connection_that_was_forgotten_is_not_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.store.postgres.lending._ANSWER_S", 0.5)
+    async with relayed(empty_schema().url) as (relay, url):
+        lending = Lending(url, is_pooled=False, in_thread=asyncio.to_thread)
+        async with lending.transaction() as connection:
+            await connection.execute("SELECT 1")
+        async with lending.plain_transaction() as plain:
+            await asyncio.to_thread(plain.execute, "SELECT 1")
+        relay.forget_all()
+        async with asyncio.timeout(_SECONDS_MAX):
+            async with lending.transaction() as other:
+                await other.execute("SELECT 1")
+            async with lending.plain_transaction() as other_plain:
+                await asyncio.to_thread(other_plain.execute, "SELECT 1")
+        assert (connection.closed, plain.closed) == (True, True)
+        assert (other is connection, other_plain is plain) == (False, False)
+        await lending.close()
+
+
+async def test_what_was_done_is_remembered_though_its_database_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.client.seen_postgres.ANSWER_S", 0.5)
+    async with relayed(shared_server().new_database()) as (relay, url):
+        seen = seen_postgres.PostgresSeen(url)
+        assert await seen.begin("a", 60) is Standing.BEGUN
+        # Nobody has noticed that the connection is gone.
+        relay.forget_all()
+        await seen.finish("a")
+        assert await seen.begin("a", 60) is Standing.DONE
+        relay.fall_silent()
+        began = time.monotonic()
+        found = await asyncio.gather(*(seen.begin(key, 60) for key in map(str, range(100))), return_exceptions=True)
+        assert all(isinstance(each, psycopg.OperationalError) for each in found)
+        assert time.monotonic() - began < 3 * _SECONDS_MAX, "each would take two seconds"
+        relay.speak()
+        assert await seen.begin("b", 60) is Standing.BEGUN
+        await seen.close()
+
+
+def test_connections_of_a_memory_are_bounded_as_those_of_a_store() -> None:
+    for url in ("postgresql://db/shop", "postgresql://db/shop?connect_timeout=3&keepalives_idle=600"):
+        assert seen_postgres.bounded(url) == bounded(url)
+
+
+async def test_a_server_that_waits_for_its_database_stops_when_it_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        store = f"postgresql://127.0.0.1:{hole.getsockname()[1]}/shop?connect_timeout=600"
+        settings = ServerSettings(port=0, data=tmp_path, store=store, kafka=False)
+        told, announced = Told(), list[str]()
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            tasks.create_task(run(settings, told, announce=announced.append))
+            # Once it has asked, it waits for an answer.
+            asked, _ = await asyncio.to_thread(hole.accept)
+            told.stop()
+            told.stop()
+        asked.close()
+        assert announced == []
