@@ -3,8 +3,6 @@
 import json
 import os
 import platform
-import signal
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench import Bench, Row, Workload, core, log, number, pipeline, pipeline_source, server, sqs, store, streams
+from bench.processes import unwind_when_ended
 
 REPORTS: dict[str, Sequence[Workload]] = {
     "The log, beside a plain loop of write and fdatasync": log.WORKLOADS,
@@ -55,8 +54,7 @@ def main(
     if not chosen:
         names = [workload.name for workloads in REPORTS.values() for workload in workloads]
         raise typer.BadParameter("no such workload. There are: " + "; ".join(names), param_hint="--only")
-    # A kill must not leave gigabytes behind, so it unwinds like Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    unwind_when_ended()
     with _folder(data) as folder:
         machine = _machine(folder)
         found = _run(chosen, folder, seconds)

@@ -5,14 +5,15 @@
 
 A history is made in the format a store writes (`pipeline_data.py`), of all the rows and of a
 tenth of them. Over each, a fresh process with one core and one with two runs every step
-(`pipeline_run.py`), the peer's in the same session as ours.
+(`pipeline_run.py`), the peer's in the same session as ours. What a step took is said on standard error when it is
+done, and kept in a file if one is named: a run that is stopped has shown something.
 """
 
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,7 @@ import typer
 from bench import Bench, Row, Workload, number
 from bench.pipeline_data import write_history
 from bench.pipeline_run import ARCHIVE, ARCHIVE_PEER, SIGNALS, SIGNALS_PEER, STEPS, Took
-from bench.processes import StartFailed, environment
+from bench.processes import StartFailed, environment, unwind_when_ended
 
 ROWS = 10_000_000
 # Enough to have every kind of row, few enough to take no time.
@@ -38,8 +39,19 @@ class Setting:
     rows: int
     cores: int
 
+    @property
+    def shown(self) -> str:
+        return f"{self.rows:,} rows, {self.cores} core{'s' if self.cores > 1 else ''}"
+
 
 Results = Mapping[Setting, Mapping[str, Took]]
+
+
+def say(setting: Setting, took: Took) -> None:
+    """Tell whoever waits for the ten million how far it is."""
+    print(
+        f"{setting.shown}: {took.step} took {took.seconds:,.1f} s, {took.rate:,.0f} rows/s", file=sys.stderr, flush=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +59,54 @@ class Pipeline:
     name: str = "pipeline: archive and signals"
     rows: int = ROWS
     is_long: bool = True
+    cores: tuple[int, ...] = CORES
+    told: Callable[[Setting, Took], None] = say
 
     @property
     def steps(self) -> int:
-        return len(self._settings())
+        return len(self._settings()) * len(STEPS)
 
     def run(self, bench: Bench) -> list[Row]:
-        found: dict[Setting, Mapping[str, Took]] = {}
+        found: dict[Setting, dict[str, Took]] = {}
         with bench.folder() as folder:
             write_history(folder / "small", WARM_ROWS)
-            for rows in sorted({setting.rows for setting in self._settings()}):
-                write_history(folder / str(rows), rows)
+            # The smaller first: it says how long the larger will take.
             for setting in self._settings():
+                history = folder / str(setting.rows)
+                if not history.exists():
+                    write_history(history, setting.rows)
                 with bench.folder() as work:
-                    found[setting] = _measured(setting, folder, work)
-                bench.step_done()
+                    for took in _measured(setting, folder, work):
+                        found.setdefault(setting, {})[took.step] = took
+                        self.told(setting, took)
+                        bench.step_done()
         return rows_of(found)
 
     def _settings(self) -> list[Setting]:
-        return [Setting(rows, cores) for rows in (self.rows // 10, self.rows) for cores in CORES]
+        return [Setting(rows, cores) for rows in (self.rows // 10, self.rows) for cores in self.cores]
 
 
-def _measured(setting: Setting, histories: Path, work: Path) -> dict[str, Took]:
+def _measured(setting: Setting, histories: Path, work: Path) -> Iterator[Took]:
+    """Yield what each step took, as soon as it is known."""
     command = [sys.executable, "-m", "bench.pipeline_run", f"local[{setting.cores}]"]
     command += [str(histories / str(setting.rows)), str(histories / "small"), str(work)]
-    done = subprocess.run(
-        command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise StartFailed(f"{' '.join(command)} failed: {done.stderr[-2_000:]}")
-    return {took.step: took for took in (Took(**json.loads(line)) for line in done.stdout.splitlines())}
+    with (
+        (work / "errors").open("w+") as errors,
+        subprocess.Popen(
+            command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as child,
+    ):
+        assert child.stdout is not None
+        try:
+            for line in child.stdout:
+                yield Took(**json.loads(line))
+        except BaseException:
+            # Whoever stops to listen has no use for the rest.
+            child.kill()
+            raise
+        if child.wait():
+            errors.seek(0)
+            raise StartFailed(f"{' '.join(command)} failed: {errors.read()[-2_000:]}")
 
 
 def rows_of(found: Results) -> list[Row]:
@@ -88,7 +118,7 @@ def _row(found: Results, setting: Setting, step: str) -> Row:
     took = found[setting][step]
     peer = PEERS.get(step)
     return Row(
-        name=f"pipeline: {step}, {setting.rows:,} rows, {setting.cores} core{'s' if setting.cores > 1 else ''}",
+        name=f"pipeline: {step}, {setting.shown}",
         figure=took.rate,
         unit="rows/s",
         to_parquet=None if peer is None else took.rate / found[setting][peer].rate,
@@ -120,10 +150,20 @@ WORKLOADS: tuple[Workload, ...] = (Pipeline(),)
 
 def main(
     rows: Annotated[int, typer.Option(min=1_000, help="How many rows the larger history has.")] = ROWS,
+    cores: Annotated[list[int] | None, typer.Option(min=1, help="On so many cores; may be repeated.")] = None,
     data: Annotated[Path, typer.Option(help="A folder on the disk to measure.", file_okay=False)] = Path(),
+    steps: Annotated[Path | None, typer.Option(help="Append what each step took to this file, as JSON lines.")] = None,
 ) -> None:
     """Measure the pipeline alone."""
-    for row in Pipeline(rows=rows).run(Bench(data, 1.0, lambda: None)):
+    unwind_when_ended()
+
+    def told(setting: Setting, took: Took) -> None:
+        say(setting, took)
+        if steps is not None:
+            with steps.open("a") as file:
+                print(json.dumps(asdict(setting) | asdict(took)), file=file)
+
+    for row in Pipeline(rows=rows, cores=tuple(cores or CORES), told=told).run(Bench(data, 1.0, lambda: None)):
         ratio = "" if row.to_parquet is None else f"{row.to_parquet:.2f} × Parquet"
         print(f"{row.name:<60}{row.figure:>14,.0f} {row.unit:<10}{ratio:<16} {row.remark}".rstrip(), flush=True)
 

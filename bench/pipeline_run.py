@@ -3,8 +3,8 @@
     python -m bench.pipeline_run local[2] HISTORY SMALL WORK
 
 HISTORY is a data folder, SMALL a little one of the same kind: every step runs over it first
-and is not timed, because the first run of anything in a Java machine is of the machine and
-not of the step. What each step took is printed as JSON, one line for each.
+and does not count, because the first run of anything in a Java machine is of the machine and
+not of the step. What each step took is printed as JSON, one line for each, as soon as it is done.
 
     archive              HISTORY, by our data source ─▶ an archive
     archive, peer        the same rows as Parquet, by Spark's own source ─▶ Parquet, as an archive has it
@@ -16,7 +16,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,21 +50,21 @@ class Took:
         return self.rows / self.seconds
 
 
-def run_steps(spark: "SparkSession", history: Path, work: Path) -> list[Took]:
+def run_steps(spark: "SparkSession", history: Path, work: Path) -> Iterator[Took]:
     """Run every step over ``history``, in the empty folder ``work``, and count what each has made."""
     archive = work / "archive"
-    took = [_timed(ARCHIVE, lambda: _archive(spark, history, archive))]
+    seconds = _timed(lambda: _archive(spark, history, archive))
     rows = spark.read.parquet(str(archive / "messages")).count()
-    took.append(_timed(ARCHIVE_PEER, lambda: _rewrite(spark, archive / "messages", work / "peer")))
-    took.append(_timed(SIGNALS, lambda: _signals(spark, history, work / "of-folder")))
-    took.append(_timed(SIGNALS_PEER, lambda: _signals(spark, archive, work / "of-archive")))
-    return [Took(step, rows, seconds) for step, seconds in took]
+    yield Took(ARCHIVE, rows, seconds)
+    yield Took(ARCHIVE_PEER, rows, _timed(lambda: _rewrite(spark, archive / "messages", work / "peer")))
+    yield Took(SIGNALS, rows, _timed(lambda: _signals(spark, history, work / "of-folder")))
+    yield Took(SIGNALS_PEER, rows, _timed(lambda: _signals(spark, archive, work / "of-archive")))
 
 
-def _timed(step: str, work: Callable[[], None]) -> tuple[str, float]:
+def _timed(work: Callable[[], None]) -> float:
     began_s = time.perf_counter()
     work()
-    return step, time.perf_counter() - began_s
+    return time.perf_counter() - began_s
 
 
 def _archive(spark: "SparkSession", history: Path, root: Path) -> None:
@@ -88,12 +88,12 @@ def main(master: str, history: str, small: str, work: str) -> None:
         for folder, source in (("warm", small), ("work", history)):
             made = Path(work) / folder
             made.mkdir(parents=True)
-            took = run_steps(spark, Path(source), made)
+            for took in run_steps(spark, Path(source), made):
+                if source == history:
+                    print(json.dumps(asdict(took)), flush=True)
             shutil.rmtree(made)
     finally:
         spark.stop()
-    for each in took:
-        print(json.dumps(asdict(each)), flush=True)
 
 
 if __name__ == "__main__":

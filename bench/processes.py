@@ -8,6 +8,7 @@ environment nor a `penstock.toml` that happens to lie around has a say in what i
 import asyncio
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,11 @@ def ended_children_cpu() -> Cpu:
     """Return what the processes have spent that we started and that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Cpu(spent.ru_utime, spent.ru_stime)
+
+
+def unwind_when_ended() -> None:
+    """Let SIGTERM unwind like Ctrl-C: a kill must not leave gigabytes behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 class StartFailed(Exception):

@@ -94,7 +94,11 @@ class RedisStream:
 @contextmanager
 def server(folder: Path) -> Iterator[Server]:
     """Lend a Redis that answers when it is on the disk."""
-    port = _free_port()
+    with _port_kept() as port:
+        yield from _served(folder, port)
+
+
+def _served(folder: Path, port: int) -> Iterator[Server]:
     command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     command += ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"]
     with processes.started(command, folder, "Ready to accept connections") as (_, pid):
@@ -122,9 +126,10 @@ async def opened(server: Server) -> AsyncIterator[RedisStream]:
         yield RedisStream(senders, consumers)
 
 
-def _free_port() -> int:
-    """Return a port that was free a moment ago: to Redis 0 means none."""
+@contextmanager
+def _port_kept() -> Iterator[int]:
+    """Lend a port that nobody else is given: to Redis 0 means none. Redis may share it with whoever does not listen."""
     with socket.socket() as found:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+        yield found.getsockname()[1]

@@ -7,6 +7,7 @@
 Each warms up first: functions are compiled and statements prepared once for a connection, and that is not what a
 worker that runs for days waits for. They start together, and what they did in the time they had is counted: a message
 counts when its last verb has answered. Each process is new (`spawn`), so nothing of one side is warm for the other.
+All run on uvloop, as a server does.
 """
 
 import asyncio
@@ -17,8 +18,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from multiprocessing.managers import SyncManager
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 from time import perf_counter, process_time
+
+import uvloop
 
 from bench.peer import percentile
 from bench.postgres.sides import Client, Side
@@ -86,7 +89,13 @@ def run(server: Server, side: Side, dsn: str, work: Work, processes: int = PROCE
     with SyncManager(ctx=context) as manager, ProcessPoolExecutor(processes, context) as pool:
         barrier = manager.Barrier(processes + 1)
         shares = [pool.submit(_share, side, dsn, work, barrier) for _ in range(processes)]
-        barrier.wait(_WARM_UP_S_MAX)
+        try:
+            barrier.wait(_WARM_UP_S_MAX)
+        except BrokenBarrierError:
+            # Whoever broke it says why.
+            for share in shares:
+                share.result()
+            raise
         before_s = server.cpu_s()
         return Done([share.result() for share in shares], server.cpu_s() - before_s)
 
@@ -109,7 +118,12 @@ async def fill(side: Side, dsn: str, messages: int) -> None:
 
 
 def _share(side: Side, dsn: str, work: Work, barrier: Barrier) -> Share:
-    return asyncio.run(_work(side, dsn, work, barrier))
+    try:
+        return uvloop.run(_work(side, dsn, work, barrier))
+    except BaseException:
+        # The others would wait for it.
+        barrier.abort()
+        raise
 
 
 async def _work(side: Side, dsn: str, work: Work, barrier: Barrier) -> Share:

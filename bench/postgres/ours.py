@@ -44,12 +44,13 @@ class Penstock:
     name = "Penstock"
 
     async def make(self, dsn: str) -> None:
-        async with open_application(ServerSettings(store=dsn)) as application:
+        async with open_application(ServerSettings(store=dsn, kafka=False)) as application:
             await application.store.create(QUEUE, QueueSettings())
 
     @asynccontextmanager
     async def opened(self, dsn: str) -> AsyncIterator[StoreClient]:
-        settings = ServerSettings(store=dsn, postgres_connections_max=2, postgres_migrates=False)
+        # Topics are in a folder, which one process alone may have.
+        settings = ServerSettings(store=dsn, kafka=False, postgres_connections_max=2, postgres_migrates=False)
         async with open_application(settings) as application:
             yield StoreClient(application.store)
 

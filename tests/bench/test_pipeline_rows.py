@@ -39,5 +39,6 @@ def test_the_row_of_most_rows_and_cores_says_how_it_grows() -> None:
     assert len(remarks) == 3
 
 
-def test_a_run_has_one_step_for_each_size_and_number_of_cores() -> None:
-    assert Pipeline(rows=1_000).steps == 4
+def test_a_run_has_the_steps_for_each_size_and_number_of_cores() -> None:
+    assert Pipeline(rows=1_000).steps == 4 * 4
+    assert Pipeline(rows=1_000, cores=(2,)).steps == 2 * 4

@@ -8,7 +8,7 @@ import pytest
 from bench import moto_peer, processes, sqs, sqs_asking, sqs_recorded, sqs_requests
 from bench.sqs_requests import BATCH, QUEUE, Recorded
 
-SHORT_S = 0.5
+SHORT_S = 2.0
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ JOB = Path(__file__).with_name("cluster_job.py")
 PACKAGE = "penstock.zip/penstock/__init__.py"
 ACKED = 40
 BURIED = 3
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Site(NamedTuple):

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from penstock.pipeline.places import with_id
 from penstock.pipeline.schemas import HISTORY, PRIORITIES, ddl
+from penstock.pipeline.transforms.signals_steps import is_moved, steps_of_moved, steps_of_plain
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -20,6 +21,11 @@ def at(seconds: float) -> datetime:
 def history(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Return a history: each row is acked at its first delivery, a second after that, unless it says otherwise."""
     return with_id(spark.createDataFrame([_row(number, row) for number, row in enumerate(rows)], ddl(HISTORY)))
+
+
+def steps(rows: DataFrame, tenant: Column) -> DataFrame:
+    """Return all stays of a history, as jobs put them together."""
+    return steps_of_plain(rows, tenant).union(steps_of_moved(rows.where(is_moved()), tenant))
 
 
 def _row(number: int, said: Mapping[str, Any]) -> tuple[Any, ...]:

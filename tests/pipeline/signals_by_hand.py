@@ -42,7 +42,7 @@ def made_up(count: int, seed: int) -> list[Stay]:
                 dice.choice(["orders", "mails"]),
                 number,
                 dice.randrange(3),
-                dice.choice([None, None, "a", "b", "c"]),
+                dice.choice([*[None] * 9, "a", "b", "c"]),
                 came,
                 received,
                 last,
@@ -120,11 +120,21 @@ def late(stays: Sequence[Stay], weights: Sequence[int]) -> dict[tuple[str, int],
             and (other.settled if other.received is None else other.received) >= stay.came
             for other in others
         )
-        leases = 1 + sum(other.received is not None and stay.came < other.received < stay.received for other in others)
+        passed = [
+            other for other in others if other.received is not None and stay.came < other.received < stay.received
+        ]
+        leases = 1 + len(passed)
+        # Groups take turns, and whoever failed comes again.
+        ahead += sum(turns(other) for other in passed if other.tier == stay.tier)
         bound = -(-(ahead + 1) * sum(weights) // weights[stay.tier]) + 5
         if leases > bound:
             found[stay.queue, stay.number] = (ahead, leases, bound)
     return found
+
+
+def turns(stay: Stay) -> int:
+    """How many leases of its tier a message takes that those waiting before it do not explain."""
+    return stay.deliveries - (stay.received is not None and stay.group is None)
 
 
 def _overlap(pieces: Iterable[tuple[int, int]], begin: int, end: int) -> int:

@@ -13,15 +13,18 @@ from pyspark.sql import SparkSession
 
 from bench.pipeline_data import write_history
 from penstock.pipeline.archives.begins import AnotherHistory, RowsAreGone, beginning
-from penstock.pipeline.archives.committing import recover
+from penstock.pipeline.archives.committing import Reach, Staged, entry_of, recover
 from penstock.pipeline.archives.locking import ArchiveTaken, Lock
-from penstock.pipeline.archives.manifest import Entry, newest_entries, text_of
+from penstock.pipeline.archives.manifest import Entry, create_entry, newest_entries, text_of
 from penstock.pipeline.archives.stream import now_ms
 from penstock.pipeline.files import LocalFiles
 from penstock.pipeline.jobs.archive import ArchiveOptions, run
 from penstock.pipeline.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.source.ranges import Range
+from penstock.pipeline.source.wrapping import ROW_BITS
+from tests.pipeline.told import START_MS, write_frames
+from tests.pipeline.told import run as settled
 
 ROWS = 50_000
 PER_BATCH = 20_000
@@ -119,6 +122,22 @@ def test_another_source_is_refused_unless_it_only_moved(
     with pytest.raises(JobFailed, match="under another address, say --moved"):
         run(spark, options, Silent())
     assert run(spark, replace(options, is_moved=True), Silent()).figures["rows"] == 0
+
+
+def test_a_source_that_was_begun_anew_is_refused_even_if_it_has_come_as_far(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    data, root = tmp_path / "data", tmp_path / "archive"
+    write_frames(data, [[settled(0)], [settled(1_000)], [settled(2_000)]])
+    files = LocalFiles(root)
+    recover(files, source=str(data), queues=[], written_at=text_of(0))
+    there = Reach(source=str(data), queues=[], offsets_from={"0": 0}, offsets_to={"0": 2 << ROW_BITS})
+    before = text_of(START_MS - 1)
+    row = Staged(path="queue=orders/day=2026-03-01/a", bytes=1, rows=1, settled_from=before, settled_to=before)
+    create_entry(files, entry_of(0, "", there, [row], written_at=before))
+
+    with pytest.raises(AnotherHistory, match=r"has a row there that was settled at 2026-03-01T12:00:01.000Z"):
+        run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(root)), Silent())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pyarrow.csv  # type: ignore[import-untyped]
 import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ def furnish(url: str) -> list[str]:
 
 
 def wait_for_dead_letters(letters: SyncQueue, count: int) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while True:
         try:
             if letters.describe().current_message_count == count:
@@ -80,10 +81,17 @@ def test_the_books_of_a_server_balance_until_a_row_is_taken_out(spark: SparkSess
         (lost,) = pyarrow.parquet.read_table(out / "faults.parquet").to_pylist()
         assert (lost["queue"], lost["id"], lost["fault"]) == ("orders", "1-2", "lost")
         assert "1-2" in str(outcome.tables[1].rows)
+        assert outcome.written == [f"{out}/queues.csv", f"{out}/faults.parquet", f"{out}/faults.csv"]
+        assert all(Path(each).is_file() for each in outcome.written)
+        assert pyarrow.csv.read_csv(out / "faults.csv").to_pylist() == [lost]
+        assert sum(pyarrow.csv.read_csv(out / "queues.csv").column("lost").to_pylist()) == 1
 
 
-def test_an_audit_says_what_it_needs_before_it_starts(spark: SparkSession) -> None:
+def test_an_audit_says_what_it_needs_before_it_starts(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="no server"):
         run(spark, AuditOptions(server=Place(where="./archive")), Silent())
     with pytest.raises(JobFailed, match="--sent"):
         run(spark, AuditOptions(server=Place(where="http://127.0.0.1:1"), is_complete=True), Silent())
+    (tmp_path / "mine.txt").write_text("not a result")
+    with pytest.raises(JobFailed, match="that no job has written"):
+        run(spark, AuditOptions(server=Place(where="http://127.0.0.1:1"), out=str(tmp_path)), Silent())

@@ -39,9 +39,11 @@ def live(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     return spark.createDataFrame([row(each) for each in rows], LOOK)
 
 
-def lanes(spark: SparkSession, *rows: tuple[int, int, int], since: datetime | None = None) -> DataFrame:
+def lanes(
+    spark: SparkSession, *rows: tuple[int, int, int], since: datetime | None = None, may_skip: bool = False
+) -> DataFrame:
     """Return lanes by queue, lane and end."""
-    found = [(NAMES[queue], queue, lane, end, LOOKED_AT, since) for queue, lane, end in rows]
+    found = [(NAMES[queue], queue, lane, end, LOOKED_AT, since, may_skip) for queue, lane, end in rows]
     return spark.createDataFrame(found, books.LANES)
 
 
@@ -156,3 +158,18 @@ def test_a_producers_list_shows_what_the_numbers_alone_cannot(spark: SparkSessio
     sent = spark.createDataFrame([("1-2",), ("1-a",), ("1-2a",), ("31-2",)], "id STRING")
     all_of_it = books.unknown_to_producers(bounds, found, sent, is_complete=True)
     assert found_in(all_of_it) == {("lost", "orders", "1-2a"), ("phantom", "orders", "1-12")}
+
+
+def test_a_number_that_a_rolled_back_send_left_is_unused_unless_its_producer_was_answered(spark: SparkSession) -> None:
+    """Of 0 to 5 one is live and one settled; of the others a producer was answered one, and another that never was."""
+    found = books.stays(live(spark, [{"number": 0}]), history(spark, [{"number": 4}])).persist()
+    bounds = kept(spark, books.with_start(lanes(spark, (ORDERS, 2, 6), may_skip=True), found))
+    missing = books.gaps(bounds, found)
+    wrong = books.faults(bounds, found, missing)
+    sent = spark.createDataFrame([("1-2",), ("1-a",), ("1-fa",)], "id STRING")
+    listed = kept(spark, books.unknown_to_producers(bounds, found, sent, is_complete=False))
+    (alone,) = books.summary(bounds, found, missing, kept(spark, wrong)).collect()
+    assert (alone["live"], alone["settled"], alone["unused"], alone["lost"]) == (1, 1, 4, 0)
+    assert found_in(listed) == {("lost", "orders", "1-a"), ("lost", "orders", "1-fa")}
+    (told,) = books.summary(bounds, found, missing, listed).collect()
+    assert (told["unused"], told["lost"]) == (3, 2)

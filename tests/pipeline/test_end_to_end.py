@@ -103,13 +103,18 @@ def archive_until(client: SyncClient, record: Record, url: str, root: Path, is_t
     command = [sys.executable, "-m", "penstock.pipeline", "archive", url, str(root), "--follow", "--every", "0.1"]
     options = ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--trim"]
     deadline = time.monotonic() + PATIENCE_S
-    with subprocess.Popen(
-        [*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    # A file, as nobody reads a pipe meanwhile, and one that is full would stop it.
+    said = root.with_suffix(".err")
+    with (
+        said.open("w") as errors,
+        subprocess.Popen(
+            [*command, *options], stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        ) as process,
+    ):
         try:
             while not is_time():
-                assert process.poll() is None, process.stderr.read() if process.stderr else ""
-                assert time.monotonic() < deadline
+                assert process.poll() is None, said.read_text()[-4_000:]
+                assert time.monotonic() < deadline, said.read_text()[-4_000:]
                 traffic.go_on(client, record, messages=20)
                 # The load comes in waves, so that there is something for a next batch.
                 time.sleep(0.5)
@@ -160,8 +165,11 @@ def archived_world(spark: SparkSession, folder: Path) -> Iterator[World]:
     staging = root / "staging"
 
     def is_staging_after(entries: int) -> bool:
-        has_entries = len(list((root / "manifest").glob("*.json"))) >= entries
-        return has_entries and staging.exists() and len(list(staging.iterdir())) > 0
+        try:
+            return len(list((root / "manifest").glob("*.json"))) >= entries and any(staging.iterdir())
+        except FileNotFoundError:
+            # Not yet there, or just now moved away.
+            return False
 
     with server(folder / "data") as address, witness(address, root, trims) as url:
         with connect(f"http://{address}") as client:

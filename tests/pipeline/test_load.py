@@ -89,7 +89,9 @@ def test_files_are_loaded_once_and_bad_rows_are_put_aside(spark: SparkSession, u
     (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "b.csv").write_text("level,n\nlow,4\nlow,5,6\n")
     (tmp_path / "c.csv").write_text("n,level\n7,bulky\n")
-    given = options(url, "loaded", tmp_path, tmp_path / "*.*", mapping={"priority": "level"}, id_column="n")
+    (tmp_path / "d.csv").write_text("")
+    said = {"mapping": {"priority": "level"}, "id_column": "n", "rejects": str(tmp_path / "rejects")}
+    given = options(url, "loaded", tmp_path, tmp_path / "*.*", **said)
 
     dry = load.run(spark, LoadOptions(**{**_said(given), "is_dry_run": True}), Silent())
     assert (dry.figures["would_send"], dry.figures["rejected"], held(url, "loaded")) == (3, 4, 0)
@@ -98,10 +100,9 @@ def test_files_are_loaded_once_and_bad_rows_are_put_aside(spark: SparkSession, u
 
     assert (outcome.figures["sent"], outcome.figures["rejected"], outcome.figures["read"]) == (3, 4, 7)
     assert [list(row) for row in outcome.tables[0].rows] == [["malformed row", 2], ["unknown priority", 2]]
+    assert outcome.written == [str(tmp_path / "rejects" / "load-loaded" / "000001")]
     rejected = [
-        json.loads(line)
-        for path in Path(outcome.written[0].removeprefix("file://")).glob("*.json")
-        for line in path.read_text().splitlines()
+        json.loads(line) for path in Path(outcome.written[0]).glob("*.json") for line in path.read_text().splitlines()
     ]
     assert {(Path(row["file"]).name, row["reason"], row["row"]) for row in rejected} == {
         ("a.jsonl", "unknown priority", lines[1]),
@@ -110,12 +111,29 @@ def test_files_are_loaded_once_and_bad_rows_are_put_aside(spark: SparkSession, u
         ("c.csv", "unknown priority", '{"n":"7","level":"bulky"}'),
     }
     again = load.run(spark, given, Silent())
-    assert (again.figures["sent"], again.figures["skipped_files"]) == (0, 3)
+    assert (again.figures["sent"], again.figures["skipped_files"]) == (0, 4)
     assert sorted((each.body, each.priority) for each in take_all(url, "loaded")) == [
         (b'{"level":"low","n":"4"}', "LOW"),
         (lines[0].encode(), "HIGH"),
         (lines[4].encode(), "NORMAL"),
     ]
+
+
+def test_a_line_with_more_than_one_json_value_is_rejected(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    make_queue(url, "single")
+    good = ['{"n": 1}', '  {"n": {"a": [1, {"b": "}{"}]}}  ', '{"n": "a, b"}']
+    bad = ['{"n": 2} {"n": 3}', '{"n": 4},{"n": 5}', '{"n": 6},', '{"n": 7}]', '{"n": 8} and more']
+    (tmp_path / "lines.jsonl").write_text("\n".join(good + bad))
+    outcome = load.run(
+        spark, options(url, "single", tmp_path, tmp_path / "lines.jsonl", rejects=str(tmp_path / "rejects")), Silent()
+    )
+
+    assert [list(row) for row in outcome.tables[0].rows] == [["malformed row", len(bad)]]
+    rejected = [
+        json.loads(line) for path in Path(outcome.written[0]).glob("*.json") for line in path.read_text().splitlines()
+    ]
+    assert sorted(row["row"] for row in rejected) == sorted(bad)
+    assert sorted(bodies(url, "single")) == sorted(line.encode() for line in good)
 
 
 def test_a_load_that_stopped_midway_is_completed_by_the_next_run(spark: SparkSession, url: str, tmp_path: Path) -> None:
@@ -139,14 +157,26 @@ def test_a_load_that_cannot_work_says_why_at_once(spark: SparkSession, url: str,
     (tmp_path / "a.csv").write_text("n\n1\n")
     for queue, said, told in (
         ("nowhere", {}, "404 queue_not_found"),
-        ("topic:orders", {}, "topics are read and not yet written"),
+        ("topic:orders", {}, "topic:orders is a topic, not a queue: name it with --topic orders"),
+        ("strict", {"topic": "events"}, "give --queue or --topic, and not both"),
+        ("", {}, "give --queue or --topic, and not both"),
+        ("", {"topic": "events", "id_column": "n"}, "--id: a topic knows no dedup ids; .* --map key=n"),
+        ("", {"topic": "events", "mapping": {"data": "n"}}, "no column of a record is called so; there are value, key"),
+        ("", {"topic": "events"}, "404 no_topics"),
         ("strict", {"mapping": {"body": "n"}}, "--map body: no column of a message is called so; there are data"),
         ("strict", {"mapping": {"data": "missing"}}, "the files do not fit the mapping.*missing"),
+        ("strict", {"mapping": {"data": "substr(n"}}, "the files do not fit the mapping: .*PARSE_SYNTAX_ERROR"),
         ("strict", {"form": "xml"}, "--format is 'xml'; it is one of parquet, csv, json"),
         ("strict", {"job": "../up"}, "the job is called '../up'"),
     ):
         with pytest.raises(JobFailed, match=told):
             load.run(spark, options(url, queue, tmp_path, tmp_path / "a.csv", **said), Silent())
+    (tmp_path / "case.jsonl").write_text('{"n": 1, "N": 2}\n')
+    with pytest.raises(JobFailed, match=r"`n` already exists.* say --conf spark.sql.caseSensitive=true"):
+        load.run(spark, options(url, "strict", tmp_path, tmp_path / "case.jsonl"), Silent())
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(JobFailed, match=r"empty.csv is empty: CSV begins with a line that names the columns"):
+        load.run(spark, options(url, "strict", tmp_path, tmp_path / "empty.csv"), Silent())
     with pytest.raises(JobFailed, match="there is no file"):
         load.run(spark, options(url, "strict", tmp_path, tmp_path / "none.csv"), Silent())
     with (

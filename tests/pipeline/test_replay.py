@@ -15,7 +15,15 @@ from penstock.pipeline.jobs.replay import ReplayOptions, read_signatures
 from penstock.pipeline.jobs.staging import Target
 from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import MANIFEST, MESSAGES, Place
-from penstock.pipeline.transforms.replaying import Choice, chosen, messages, once_each, too_large, with_signatures
+from penstock.pipeline.transforms.replaying import (
+    Choice,
+    chosen,
+    messages,
+    once_each,
+    too_large,
+    with_signatures,
+    without_sent,
+)
 from tests.pipeline.rows import at, history
 from tests.pipeline.sending import held, make_queue, running, take_all
 
@@ -93,6 +101,21 @@ def test_messages_are_chosen_by_outcome_attribute_condition_and_signature(spark:
     assert numbers(with_signatures(_signed(rows), wanted)) == [0, 1]
 
 
+def test_what_a_replay_has_made_is_not_replayed_by_it(spark: SparkSession) -> None:
+    rows = history(
+        spark,
+        [
+            {"number": 0},
+            {"number": 1, "attributes": '{"replayed-from":"1-2"}'},
+            {"number": 2, "attributes": '{"replayed-from":"9-9"}'},
+            {"number": 3, "attributes": '{"a":"1-2"}'},
+        ],
+    )
+    sent = spark.createDataFrame([("1-2",), ("1-2",)], "id STRING")
+
+    assert sorted(row["number"] for row in without_sent(rows, sent).collect()) == [2, 3]
+
+
 def _signed(rows: DataFrame) -> DataFrame:
     return rows.withColumn("signature", f.regexp_replace("error", " [0-9]+$", ""))
 
@@ -100,8 +123,11 @@ def _signed(rows: DataFrame) -> DataFrame:
 def test_a_replay_sends_what_it_chose_once_however_often_it_runs(spark: SparkSession, url: str, tmp_path: Path) -> None:
     make_queue(url, "orders")
     failed: dict[str, Any] = {"outcome": "buried", "error": "timeout 7", "group": "g", "tier": 1}
-    rows: list[dict[str, Any]] = [failed | {"data": b"%d" % number} for number in range(3)]
-    rows += [{"data": b"good"}, failed, {"data": b"elsewhere", "queue": "other", "queue_id": 3} | failed]
+    bodies = [b"0", b"1", b"\xff"]
+    rows: list[dict[str, Any]] = [failed | {"data": body} for body in bodies]
+    # The last error of a message stays with it when it is acked in the end.
+    retried = {"outcome": "acked", "error": "timeout 7", "data": b"retried"}
+    rows += [retried, failed, {"data": b"elsewhere", "queue": "other", "queue_id": 3} | failed]
     signatures = tmp_path / "signatures.json"
     signatures.write_text('{"version": 1, "signatures": [{"id": "x", "signature": "timeout"}]}')
     given = ReplayOptions(
@@ -109,7 +135,6 @@ def test_a_replay_sends_what_it_chose_once_however_often_it_runs(spark: SparkSes
         target=Target(url=url, wait_s_max=5),
         work=str(tmp_path / "work"),
         job="fix-42",
-        choice=Choice(outcomes=["buried"]),
         signatures=str(signatures),
     )
 
@@ -117,7 +142,7 @@ def test_a_replay_sends_what_it_chose_once_however_often_it_runs(spark: SparkSes
     assert (dry.figures["would_send"], dry.figures["unsendable"], held(url, "orders")) == (3, 1, 0)
     assert [list(row) for row in dry.tables[0].rows] == [["orders", "buried", 3]]
     assert [list(row) for row in dry.tables[1].rows] == [["orders", "buried", "body not kept", 1]]
-    assert [row[2] for row in dry.tables[2].rows] == ["0", "1", "2"]
+    assert [row[2] for row in dry.tables[2].rows] == ["0", "1", "0xff"]
 
     first = replay.run(spark, given, Silent(), signing=_signed)
     second = replay.run(spark, given, Silent(), signing=_signed)
@@ -125,15 +150,26 @@ def test_a_replay_sends_what_it_chose_once_however_often_it_runs(spark: SparkSes
     assert (first.figures["sent"], second.figures["sent"]) == (3, 0)
     found = take_all(url, "orders")
     told = [(each.body, each.group, each.priority, each.attributes["replayed-from"]) for each in found]
-    assert sorted(told) == [(b"%d" % number, "g", "HIGH", f"1-{number * 8 + 1:x}") for number in range(3)]
+    assert sorted(told) == [(body, "g", "HIGH", f"1-{number * 8 + 1:x}") for number, body in enumerate(bodies)]
 
 
 def test_a_replay_that_cannot_work_says_why(spark: SparkSession, tmp_path: Path) -> None:
     nowhere = Target(url="http://127.0.0.1:9")
     given = ReplayOptions(place=Place(where="x"), target=nowhere, work=str(tmp_path), job="a", into="topic:orders")
 
-    with pytest.raises(JobFailed, match="topics are read and not yet written"):
-        replay.run(spark, given, Silent())
+    for said, told in (
+        ({}, "topic:orders is a topic, not a queue: name it with --topic orders"),
+        ({"topic": "orders"}, "give --into or --topic, and not both"),
+        (
+            {"topic": "orders", "into": "", "mapping": {"priority": "1"}},
+            "--map priority: there are value, key, headers",
+        ),
+        ({"into": "", "mapping": {"key": "id"}}, "--map is for --topic"),
+        ({"into": "", "choice": Choice(outcomes=["lost"])}, "--outcome lost: no message ends so; they are acked, bur"),
+        ({"into": "", "place": Place(where="x", since="noon")}, "'noon' is no time: write it as 2026-"),
+    ):
+        with pytest.raises(JobFailed, match=told):
+            replay.run(spark, replace(given, **said), Silent())
     (tmp_path / "bad.json").write_text('{"groups": []}')
     (tmp_path / "none.json").write_text('{"signatures": []}')
     with pytest.raises(JobFailed, match="is not a file of signatures"):

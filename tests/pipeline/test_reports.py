@@ -1,6 +1,7 @@
 """The reports: plots, pages and the folder they are written to."""
 
 import re
+import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.pipeline.outcome import JobFailed
+from penstock.pipeline.reports.figures import span
 from penstock.pipeline.reports.folder import results
 from penstock.pipeline.reports.page import Figure, Section, folded, grid, headline, listing, note, page, table
 from penstock.pipeline.reports.plots import Bar, Series, areas, bars, lines, scale_for
@@ -48,6 +50,7 @@ def test_a_plot_of_any_figures_stays_within_its_box(given: list[float | None], n
     series = [Series(name, given), Series("other", list(reversed(given)))]
 
     assert _is_within(lines(name, _times(len(given)), series, is_log=is_log))
+    assert _is_within(lines(name, _times(len(given)), series, is_log=is_log, form=span))
     assert _is_within(areas(name, _times(len(given)), series))
     assert _is_within(bars(name, [Bar(name, value or 0.0) for value in given]))
 
@@ -80,6 +83,16 @@ def test_scales_end_at_round_numbers() -> None:
     assert (scale_for([7.0, None, 93.0]).high, scale_for([]).high) == (100.0, 1.0)
     logarithmic = scale_for([0.0, 3.0, 4_000.0], is_log=True)
     assert (logarithmic.low, logarithmic.high, logarithmic.height(0.0)) == (1.0, 10_000.0, 0.0)
+
+
+def test_scales_of_spans_are_marked_as_a_clock_is() -> None:
+    def marks(*values_ms: float, is_log: bool = False) -> list[str]:
+        return [span(tick) for tick in scale_for(values_ms, is_log=is_log, is_span=True).ticks]
+
+    assert marks(190.0) == ["0 ms", "50 ms", "100 ms", "150 ms", "200 ms"]
+    assert marks(400_000.0) == ["0 ms", "2 min", "4 min", "6 min", "8 min"]
+    assert marks(5 * 86_400_000.0) == ["0 ms", "2 d", "4 d", "6 d"]
+    assert marks(4_000.0, 95_000.0, is_log=True) == ["1 s", "10 s", "1 min", "10 min"]
 
 
 @given(st.text(max_size=60))
@@ -142,11 +155,24 @@ def test_results_that_a_killed_run_had_put_aside_come_back(tmp_path: Path) -> No
     out = tmp_path / "report"
     with results(str(out)) as folder:
         (folder / "first").write_text("")
-    out.rename(tmp_path / "report.before")
+    out.rename(tmp_path / ".report.before")
+    (tmp_path / ".report.partial-4194999").mkdir()
     with pytest.raises(ZeroDivisionError), results(str(out)):
         1 / 0  # noqa: B018 - the failure.
 
     assert (out / "first").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+
+def test_a_copy_of_results_that_somebody_keeps_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    with results(str(out)) as folder:
+        (folder / "first").write_text("")
+    shutil.copytree(out, tmp_path / "report.before")
+    with results(str(out)) as folder:
+        (folder / "second").write_text("")
+
+    assert (tmp_path / "report.before" / "first").exists()
 
 
 def test_a_folder_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.sessions import NoSpark, open_session
+from penstock.pipeline.sessions import SMALL_BYTES_MAX, NoSpark, open_session, settings_for
 from tests.pipeline.rows import at, history
 from tests.pipeline.test_java import fake_java
 
@@ -37,3 +37,15 @@ def test_a_machine_with_an_old_java_is_told_so_before_spark_starts(
 
     with pytest.raises(NoSpark, match="is Java 11"):
         open_session(master="local[1]", name="nowhere")
+
+
+def test_a_small_folder_is_read_by_a_java_that_compiles_quickly(tmp_path: Path) -> None:
+    (tmp_path / "messages").mkdir()
+    file = tmp_path / "messages" / "a.parquet"
+    file.write_bytes(b"PAR1")
+    assert "TieredStopAtLevel=1" in settings_for(str(tmp_path))["spark.driver.extraJavaOptions"]
+
+    with file.open("r+b") as large:
+        large.truncate(SMALL_BYTES_MAX + 1)
+    assert settings_for(str(tmp_path)) == {}
+    assert settings_for("http://127.0.0.1:8080") == settings_for("s3a://bucket/archive") == {}

@@ -7,16 +7,21 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.transforms.signals import of_range, of_windows
-from penstock.pipeline.transforms.signals_bounds import breaches, checked, starved
-from penstock.pipeline.transforms.signals_counts import Windows, counts, filled, oldest, together
-from penstock.pipeline.transforms.signals_spans import class_of, classes, percentiles
-from penstock.pipeline.transforms.signals_steps import steps, tenant_of, top_tenants, with_rank
+from penstock.pipeline.transforms.signals import as_arrow
+from penstock.pipeline.transforms.signals_bounds import breaches, is_asked, starved, totals
+from penstock.pipeline.transforms.signals_counts import oldest, together
+from penstock.pipeline.transforms.signals_facts import By, facts, pairs
+from penstock.pipeline.transforms.signals_facts import figures as added_up
+from penstock.pipeline.transforms.signals_figures import Figures, figures_of
+from penstock.pipeline.transforms.signals_lines import before
+from penstock.pipeline.transforms.signals_spans import class_of
+from penstock.pipeline.transforms.signals_steps import tenant_counts, tenant_of, top_tenants, with_rank
+from penstock.pipeline.transforms.signals_windows import Windows
 from tests.pipeline import signals_by_hand as by_hand
-from tests.pipeline.rows import at, history
+from tests.pipeline.rows import at, history, steps
 
 MINUTE = 60_000
-STAYS = by_hand.made_up(300, seed=7)
+STAYS = by_hand.made_up(450, seed=7)
 FIRST = by_hand.START_MS // MINUTE
 LAST = (by_hand.START_MS + max(stay.settled for stay in STAYS)) // MINUTE
 # As if the range began in the middle: what came before was there.
@@ -26,44 +31,65 @@ WINDOWS = Windows(MINUTE, FIRST + 4, LAST)
 @pytest.fixture(scope="module")
 def given(spark: SparkSession) -> Iterator[DataFrame]:
     made = steps(history(spark, [by_hand.row(stay) for stay in STAYS]), tenant_of("group"))
-    ranked = with_rank(made, top_tenants(made, 2), 2).persist()
+    ranked = with_rank(made, top_tenants(tenant_counts(made), 2), 2).persist()
     yield ranked
     ranked.unpersist()
 
 
-def _window(row: Any) -> int:
-    return int(row.window_start.timestamp() * 1_000) - by_hand.START_MS
+@pytest.fixture(scope="module")
+def figures(given: DataFrame) -> Figures:
+    return figures_of(added_up(facts(given, WINDOWS, has_tenants=True)).toArrow(), WINDOWS)
 
 
-def test_every_window_of_a_queue_shows_what_was_computed_by_hand(given: DataFrame) -> None:
-    levels = together(filled(counts(given, WINDOWS), "tier", WINDOWS))
-    spans = percentiles(classes(given, "tier", WINDOWS), "queue", "window")
-    ages = oldest(given, WINDOWS).groupBy("queue", "window").agg(f.min("oldest_ms").alias("oldest_ms"))
-    table = of_windows(levels.join(ages, ["queue", "window"], "left"), spans, ["queue"], WINDOWS).collect()
+def _rows(frame: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = as_arrow(frame).to_pylist()
+    return rows
+
+
+def _window(row: dict[str, Any]) -> int:
+    return int(row["window_start"].timestamp() * 1_000) - by_hand.START_MS
+
+
+def test_every_window_of_a_queue_shows_what_was_computed_by_hand(given: DataFrame, figures: Figures) -> None:
+    levels = together(figures.levels(By.TIER))
+    by_tier = oldest(pairs(given, WINDOWS).toArrow().to_pandas(), WINDOWS)
+    ages = by_tier.groupby(["queue", "window"], as_index=False)["oldest_ms"].min()
+    table = _rows(figures.of_queue_windows(levels.merge(ages, on=["queue", "window"], how="left")))
 
     assert len(table) == 2 * WINDOWS.count
     for row in table:
         begin = _window(row)
-        stays = [stay for stay in STAYS if stay.queue == row.queue]
+        stays = [stay for stay in STAYS if stay.queue == row["queue"]]
         expected = by_hand.window(stays, begin, begin + MINUTE)
-        assert by_hand.differences(row.asDict(), expected) == {}, (row.queue, begin)
+        assert by_hand.differences(row, expected) == {}, (row["queue"], begin)
     for queue in ("orders", "mails"):
-        rows = [row for row in table if row.queue == queue]
-        assert max(row.utilisation for row in rows) == 1.0
-        assert all(row.utilisation == row.busy_mean / max(each.busy_mean for each in rows) for row in rows)
+        rows = [row for row in table if row["queue"] == queue]
+        assert max(row["utilisation"] for row in rows) == 1.0
+        assert all(row["utilisation"] == row["busy_mean"] / max(each["busy_mean"] for each in rows) for row in rows)
 
 
-def test_every_window_of_a_tier_and_of_a_tenant_adds_up_to_that_of_its_queue(given: DataFrame) -> None:
-    counted = counts(given, WINDOWS).persist()
-    for by in ("tier", "tenant_rank"):
-        spans = percentiles(classes(given, by, WINDOWS), "queue", by, "window")
-        table = of_windows(filled(counted, by, WINDOWS), spans, ["queue", by], WINDOWS).collect()
-        for row in table:
-            stays = [stay for stay in STAYS if stay.queue == row.queue and _kind(stay, by) == row[by]]
+def test_every_window_of_a_tier_and_of_a_tenant_adds_up_to_that_of_its_queue(figures: Figures) -> None:
+    for by, name in ((By.TIER, "tier"), (By.TENANT, "tenant_rank")):
+        for row in _rows(figures.of_part_windows(by, figures.levels(by))):
+            stays = [stay for stay in STAYS if stay.queue == row["queue"] and _kind(stay, name) == row[name]]
             expected = by_hand.window(stays, _window(row), _window(row) + MINUTE)
             del expected["oldest_age_ms"]
-            assert by_hand.differences(row.asDict(), expected) == {}, (by, row.queue, _window(row))
-    counted.unpersist()
+            assert by_hand.differences(row, expected) == {}, (name, row["queue"], _window(row))
+
+
+def test_the_age_of_the_oldest_is_told_for_each_tier_by_itself(given: DataFrame) -> None:
+    found = oldest(pairs(given, WINDOWS).toArrow().to_pandas(), WINDOWS)
+    told = {(row.queue, row.tier, row.window): row.oldest_ms for row in found.itertuples()}
+    expected: dict[tuple[str, int, int], int] = {}
+    for window in range(WINDOWS.first, WINDOWS.last + 1):
+        end = (window - FIRST + 1) * MINUTE
+        for stay in STAYS:
+            if stay.came < end <= stay.settled:
+                key = (stay.queue, stay.tier, window)
+                expected[key] = min(by_hand.START_MS + stay.came, expected.get(key, by_hand.START_MS + end))
+
+    assert len(found) == len(told) == len(expected)
+    assert told == expected
 
 
 def _kind(stay: by_hand.Stay, by: str) -> int:
@@ -76,15 +102,24 @@ def _kind(stay: by_hand.Stay, by: str) -> int:
     return 0 if stay.group is None else order.index(stay.group) + 1
 
 
-def test_the_whole_range_is_one_row_for_each_queue(given: DataFrame) -> None:
-    levels = together(filled(counts(given, WINDOWS), "tier", WINDOWS))
-    spans = percentiles(classes(given, "tier", WINDOWS), "queue")
+def test_the_whole_range_is_one_row_for_each_queue_tier_and_tenant(figures: Figures) -> None:
     begin, end = (WINDOWS.first - FIRST) * MINUTE, (LAST - FIRST + 1) * MINUTE
-    for row in of_range(levels, spans, ["queue"], WINDOWS).collect():
-        expected = by_hand.window([stay for stay in STAYS if stay.queue == row.queue], begin, end)
-        told = {name: expected[name] for name in expected if name in row.asDict()}
-        assert by_hand.differences(row.asDict(), told) == {}
+
+    def check(row: dict[str, Any], stays: list[by_hand.Stay]) -> None:
+        expected = by_hand.window(stays, begin, end)
+        told = {name: expected[name] for name in expected if name in row}
+        assert by_hand.differences(row, told) == {}
         assert len(told) > 20
+
+    tiers = figures.levels(By.TIER)
+    for row in _rows(figures.of_queues(together(tiers))):
+        check(row, [stay for stay in STAYS if stay.queue == row["queue"]])
+    for by, name in ((By.TIER, "tier"), (By.TENANT, "tenant_rank")):
+        for row in _rows(figures.of_parts(by, figures.levels(by))):
+            check(row, [stay for stay in STAYS if stay.queue == row["queue"] and _kind(stay, name) == row[name]])
+    (whole,) = _rows(figures.of_all())
+    waits = [stay.received - stay.came for stay in STAYS if stay.received is not None and begin <= stay.received]
+    assert by_hand.differences(whole, by_hand.spans("wait", waits)) == {}
 
 
 def test_a_span_is_put_into_a_class_near_it(spark: SparkSession) -> None:
@@ -100,28 +135,30 @@ def test_a_span_is_put_into_a_class_near_it(spark: SparkSession) -> None:
 WEIGHTS = (16, 8, 4, 2, 1)
 
 
-def _weights(spark: SparkSession, *queues: str) -> DataFrame:
-    rows = [(queue, tier, weight, sum(WEIGHTS)) for queue in queues for tier, weight in enumerate(WEIGHTS)]
-    return spark.createDataFrame(rows, "queue STRING, tier INT, weight INT, total INT")
+def _late(given: DataFrame, bucket_ms: int, *queues: str) -> list[Any]:
+    chosen = given.where(f.col("queue").isin(list(queues)))
+    return breaches(
+        given, before(totals(chosen, bucket_ms).toArrow(), dict.fromkeys(queues, WEIGHTS), bucket_ms)
+    ).collect()
 
 
-@pytest.mark.parametrize("bucket_ms", [7_000, 10**9])
-def test_breaches_of_the_bound_are_those_counted_by_hand(given: DataFrame, spark: SparkSession, bucket_ms: int) -> None:
-    found = breaches(given, _weights(spark, "orders", "mails"), bucket_ms).collect()
+def test_breaches_of_the_bound_are_those_counted_by_hand(given: DataFrame) -> None:
+    # So small that many leave in another bucket than they came in; other sizes are in `test_signals_lines`.
+    found = _late(given, 7_000, "orders", "mails")
     expected = by_hand.late(STAYS, WEIGHTS)
 
     assert len(expected) > 20
     assert {(row.queue, row.key // 8): (row.ahead, row.leases, row.bound) for row in found} == expected
 
 
-def test_a_queue_without_weights_promises_nothing(given: DataFrame, spark: SparkSession) -> None:
+def test_a_queue_without_weights_promises_nothing(given: DataFrame) -> None:
     late = by_hand.late(STAYS, WEIGHTS)
-    found = breaches(given, _weights(spark, "orders"), MINUTE).groupBy("queue").count().collect()
-    assert {row.queue: row["count"] for row in found} == {"orders": sum(queue == "orders" for queue, _ in late)}
+    found = _late(given, MINUTE, "orders")
+    assert {row.queue for row in found} == {"orders"}
+    assert len(found) == sum(queue == "orders" for queue, _ in late)
 
     asked = [stay for stay in STAYS if stay.received is not None and stay.group is None]
-    for row in checked(given).collect():
-        assert row.checked == sum(stay.queue == row.queue and stay.tier == row.tier for stay in asked)
+    assert given.where(is_asked()).count() == len(asked)
 
 
 def test_a_tier_that_waits_a_whole_window_while_others_are_served_is_starved(spark: SparkSession) -> None:
@@ -139,8 +176,8 @@ def test_a_tier_that_waits_a_whole_window_while_others_are_served_is_starved(spa
         *[message(0, second, second, second + 1) for second in (5, 65, 190)],
     ]
     minutes = Windows(MINUTE, FIRST, FIRST + 3)
-    given = steps(history(spark, rows), tenant_of("group")).withColumn("tenant_rank", f.lit(0))
-    levels = filled(counts(given, minutes), "tier", minutes)
-    found = starved(levels, together(levels)).collect()
+    given = steps(history(spark, rows), tenant_of("group"))
+    levels = figures_of(added_up(facts(given, minutes, has_tenants=False)).toArrow(), minutes).levels(By.TIER)
+    found = list(starved(levels, together(levels)).itertuples())
 
     assert [(row.tier, row.window - FIRST, row.waiting, row.others_received) for row in found] == [(4, 1, 1, 1)]

@@ -10,7 +10,9 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.jobs.signals import SignalsOptions, choose_windows, read_steps, run
+from penstock.pipeline.jobs.signals import SignalsOptions, choose_windows, run
+from penstock.pipeline.jobs.signals_given import read_given
+from penstock.pipeline.jobs.states import begin
 from penstock.pipeline.jobs.weights import parse
 from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import Place
@@ -32,7 +34,7 @@ def _flood() -> list[dict[str, Any]]:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def test_an_archive_becomes_tables_and_a_page_and_the_same_ones_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -56,7 +58,15 @@ def test_an_archive_becomes_tables_and_a_page_and_the_same_ones_again(spark: Spa
     outcome = run(spark, options, Silent())
     files = _files(tmp_path / "report")
 
-    assert outcome.figures == {"rows": 134, "windows": 12, "breaches": 1, "starved": 6}
+    assert outcome.figures == {
+        "rows": 134,
+        "windows": 12,
+        "breaches": 1,
+        "starved": 6,
+        "rows_new": 134,
+        "rows_known": 0,
+        "rows_again": 0,
+    }
     names = {"queues", "queue_windows", "tiers", "tier_windows", "tenants", "tenant_windows"}
     names |= {"bounds", "breaches", "starvation"}
     plain = {".penstock-results", "about.json", "report.html"}
@@ -92,7 +102,8 @@ def test_one_queue_of_an_archive_still_knows_when_its_messages_came(spark: Spark
         {**_message(0, number=1, settled_at=at(100), first_received_at=at(90)), **dead},
     ]
     place = Place(where=archive(history(spark, rows), tmp_path / "archive"), queues=["orders.dead"])
-    found = read_steps(spark, SignalsOptions(place=place, out="")).collect()
+    start = begin(spark, place, "", {}, is_anew=False)
+    found = read_given(spark, place, "group", start, lambda frame: frame).steps.collect()
 
     assert [(row.queue, row.came_ms - START_MS) for row in found] == [("orders.dead", 30_000)]
 

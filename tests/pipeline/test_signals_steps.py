@@ -3,8 +3,8 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.transforms.signals_steps import steps, tenant_of, top_tenants, with_rank
-from tests.pipeline.rows import NOON, at, history
+from penstock.pipeline.transforms.signals_steps import tenant_counts, tenant_of, top_tenants, with_rank
+from tests.pipeline.rows import NOON, at, history, steps
 
 DEAD = {"queue": "orders.dead", "queue_id": 2, "first_queue": 1}
 START_MS = int(NOON.timestamp() * 1_000)
@@ -88,7 +88,7 @@ def test_tenants_are_groups_or_an_attribute_and_the_small_ones_are_others(spark:
     rows = [{"group": name, "attributes": '{"the customer": "x"}' if name == "a" else None} for name in names]
     frame = history(spark, rows)
     given = steps(frame, tenant_of("group"))
-    top = top_tenants(given, 2)
+    top = top_tenants(tenant_counts(given), 2)
 
     ranked = with_rank(given, top, 2).groupBy("tenant", "tenant_rank").count().collect()
     assert {tuple(row) for row in ranked} == {("a", 1, 3), ("b", 2, 3), ("c", 3, 1), (None, 0, 1)}

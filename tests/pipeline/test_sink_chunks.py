@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_a_slice_of_a_batch_is_sent_without_its_neighbours() -> None:
 def test_rows_for_several_queues_become_a_chunk_for_each() -> None:
     found = chunks(batch(data=pa.array(["1", "2", "3"]), queue=pa.array(["b", "a", "b"])), queue="")
 
-    told = [(chunk.index, chunk.queue, [bytes(each) for each in chunk.frame.bodies]) for chunk in found]
+    told = [(chunk.index, chunk.queue, [bytes(each) for each in decode_send(chunk.content).bodies]) for chunk in found]
     assert told == [(0, "b", [b"1", b"3"]), (1, "a", [b"2"])]
 
 
@@ -118,6 +119,9 @@ def test_the_same_chunk_is_always_the_same_send_and_another_never_is() -> None:
     assert max(by_sender.count(each) for each in by_sender) == 64
 
 
+FLOATS = pa.map_(pa.string(), pa.float64())
+
+
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
@@ -136,6 +140,8 @@ def test_the_same_chunk_is_always_the_same_send_and_another_never_is() -> None:
         ({"dedup_id": pa.array([1, 2])}, "is int64; it is STRING: cast it"),
         ({"attributes": pa.array([[1], []])}, "it is STRING .a JSON object., MAP or STRUCT"),
         ({"attributes": pa.array([{"a": [1]}, None])}, "an attribute of type list"),
+        ({"attributes": pa.array([{"a": 1.5}, {"a": float("nan")}])}, "row 11 .* an attribute is NaN or infinite"),
+        ({"attributes": pa.array([[], [("a", 1.5), ("b", float("inf"))]], FLOATS)}, "row 11 .* NaN or infinite"),
         ({"attributes": pa.array(["x" * 65_537, None])}, "row 10 .* 65537 bytes"),
         ({"max_deliveries": pa.array([1, 0])}, "row 11 .* is 0; it is 1 to DELIVERIES_MAX"),
         ({"queue": pa.array(["orders", "../admin"])}, "row 11 .*which is not the name of a queue"),
@@ -175,6 +181,22 @@ def test_attributes_of_a_struct_are_the_json_of_it() -> None:
 
     assert json_of(pa.array(rows, kind)).to_pylist() == ['{"text":",","count":3,"is_new":true}', "", ""]
     assert json_of(pa.array(rows, kind).slice(1)).to_pylist() == ["", ""]
+
+
+def test_a_column_that_is_nothing_but_null_says_nothing() -> None:
+    names = ("priority", "delay", "visible_at", "group", "attributes", "dedup_id", "max_deliveries")
+    void = batch(data=pa.array(["a"]), **{name: pa.nulls(1) for name in names})
+
+    assert chunks(void)[0].digest == chunks(batch(data=pa.array(["a"])))[0].digest
+    with pytest.raises(BadRow, match="row 0 of the partition: column data is null; a message needs a body"):
+        read_batch(batch(data=pa.nulls(1)), 0)
+
+
+def test_attributes_may_be_decimals_as_sql_writes_them_and_nothing_at_all() -> None:
+    kind = pa.struct([("rate", pa.decimal128(3, 2)), ("share", pa.float64()), ("none", pa.null())])
+    column = pa.array([{"rate": Decimal("1.50"), "share": 0.5}, {"rate": None, "share": None}], kind)
+
+    assert json_of(column).to_pylist() == ['{"rate":1.50,"share":0.5}', ""]
 
 
 def test_a_map_from_numbers_cannot_be_attributes() -> None:

@@ -1,36 +1,59 @@
 """The manifest, the options and the sending of a write, without Spark."""
 
-import http.server
-import threading
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from pyarrow import fs  # type: ignore[import-untyped]
-from pyspark.sql.types import StringType, StructField, StructType
+from pyarrow import fs
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from penstock.pipeline.sink.chunks import Chunk
-from penstock.pipeline.sink.columns import BadColumns, check_columns
+from penstock.pipeline.sink.columns import COLUMNS, BadColumns, check_columns
 from penstock.pipeline.sink.folders import Folder, LocalFolder, RemoteFolder, open_folder
+from penstock.pipeline.sink.holding import LOOK_BYTES, HeldRows
 from penstock.pipeline.sink.manifest import (
     REMEMBERED_MS,
     InputChanged,
     Manifest,
     ManifestDamaged,
+    ManifestElsewhere,
     Recorder,
     SendInDoubt,
+    job_place,
 )
-from penstock.pipeline.sink.options import BadOption, read_options
-from penstock.pipeline.sink.sending import Answered, SendFailed, Sending
-from penstock.wire.frames import Ids, SendFrame, encode_sent
+from penstock.pipeline.sink.options import OPTIONS, BadOption, read_options
+from penstock.pipeline.sink.resuming import NotYet
+from penstock.pipeline.sink.sending import Answered, SendFailed
+from penstock.pipeline.sink.topic.columns import COLUMNS as TOPIC_COLUMNS
+from penstock.pipeline.sink.topic.columns import check_columns as check_topic_columns
+from penstock.pipeline.sink.writing import MessageWriter
+from penstock.wire.frames import SendFrame, encode_send
+from tests.pipeline.answering import FULL, HANGS_UP, TAKEN, answering, waiting
 
 NOON_MS = 1_772_366_400_000
 SENT = Answered("1-2", "1-a")
 
 
 def chunk(index: int, content: str = "") -> Chunk:
-    return Chunk(index, "orders", 2, f"{content or index:0>32}", SendFrame(bodies=[b"a", b"b"]))
+    return Chunk(index, "orders", 2, f"{content or index:0>32}", encode_send(SendFrame(bodies=[b"a", b"b"])))
 
 
 def local(root: Path) -> Folder:
@@ -62,7 +85,7 @@ def test_a_chunk_on_record_is_not_sent_by_the_next_attempt(kind: Callable[[Path]
     second = recorder(kind(tmp_path / "m"), attempt="second")
     assert [must_send(second, chunk(index)) for index in range(4)] == [False, False, False, True]
     second.note_end(chunks=3, rows=6)
-    parts = Manifest(kind(tmp_path / "m"), "nightly/orders", None, "one").complete(1)
+    parts = Manifest(kind(tmp_path / "m"), "nightly/orders", None, "one").complete({0: 3})
     assert (parts[0].sent_messages, parts[0].sent_chunks, parts[0].unsure_messages) == (6, 3, 0)
 
     much_later = recorder(kind(tmp_path / "m"), run="two")
@@ -92,14 +115,96 @@ def test_rows_that_changed_under_a_job_are_not_sent(tmp_path: Path) -> None:
     first.note_sent(chunk(0), SENT)
     first.flush()
 
-    with pytest.raises(InputChanged, match="input of job 'nightly/orders' changed or is not in a fixed order: sort it"):
+    with pytest.raises(InputChanged, match="input of job 'nightly/orders' changed or is not in a fixed order: spread"):
         must_send(recorder(LocalFolder(tmp_path), run="two"), chunk(0, "ff"))
-    # The same rows, spread over the partitions in another way.
-    with pytest.raises(InputChanged, match="another partition had in an earlier run"):
-        must_send(recorder(LocalFolder(tmp_path), run="two", partition=1), chunk(5, "0"))
-    assert must_send(recorder(LocalFolder(tmp_path), run="one", partition=1), chunk(5, "0"))
     with pytest.raises(InputChanged, match="there were 1 partitions, and now there are 0"):
-        Manifest(LocalFolder(tmp_path), "nightly/orders", None, "two").complete(0)
+        Manifest(LocalFolder(tmp_path), "nightly/orders", None, "two").check_partitions(0)
+
+
+def begin(folder: Folder, partitions: int, chunks: int) -> None:
+    """Leave a run behind that has sent so many chunks of each partition."""
+    for partition in range(partitions):
+        first = recorder(folder, partition=partition)
+        for index in range(chunks):
+            first.note_intent(chunk(index, "aa"), now_ms=NOON_MS)
+            first.note_sent(chunk(index, "aa"), SENT)
+        first.flush()
+
+
+@pytest.mark.parametrize("kind", [local, remote])
+def test_a_run_that_resumes_another_sends_nothing_before_each_partition_on_record_was_seen(
+    kind: Callable[[Path], Folder], tmp_path: Path
+) -> None:
+    begin(kind(tmp_path / "m"), partitions=2, chunks=2)
+    new, first, second = (recorder(kind(tmp_path / "m"), run="two", partition=partition) for partition in (2, 0, 1))
+
+    with pytest.raises(NotYet):
+        must_send(new, chunk(0, "aa"))
+    # Rows that are all alike are no reason to stop: it is known where each of them belongs.
+    assert [must_send(first, chunk(index, "aa")) for index in range(2)] == [False, False]
+    with pytest.raises(NotYet):
+        must_send(first, chunk(2, "aa"))
+    assert not must_send(second, chunk(0, "aa"))
+    with pytest.raises(NotYet):
+        must_send(new, chunk(0, "aa"))
+    assert not must_send(second, chunk(1, "aa"))
+
+    assert all(must_send(each, chunk(2, "aa")) for each in (second, first, new))
+    with pytest.raises(NotYet):
+        must_send(recorder(kind(tmp_path / "m"), run="three", partition=2), chunk(0, "aa"))
+
+
+def test_a_partition_that_had_ended_is_seen_when_it_ends_there_again(tmp_path: Path) -> None:
+    ended = recorder(LocalFolder(tmp_path), partition=1)
+    ended.note_intent(chunk(0), now_ms=NOON_MS)
+    ended.note_sent(chunk(0), SENT)
+    ended.note_end(chunks=1, rows=2)
+    again, new = (recorder(LocalFolder(tmp_path), run="two", partition=partition) for partition in (1, 0))
+
+    assert not must_send(again, chunk(0))
+    with pytest.raises(NotYet):
+        must_send(new, chunk(0))
+    again.note_end(chunks=1, rows=2)
+    assert must_send(new, chunk(0))
+
+
+@pytest.mark.parametrize("kind", [local, remote])
+def test_rows_are_held_no_longer_than_they_must_be(kind: Callable[[Path], Folder], tmp_path: Path) -> None:
+    folder = kind(tmp_path / "m")
+    begin(folder, partitions=1, chunks=1)
+    batch = pa.RecordBatch.from_pydict({"data": [bytes(LOOK_BYTES // 2)]})
+    asked: list[int] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number in range(8):
+            if number == 5:
+                must_send(recorder(folder, run="two"), chunk(0, "aa"))
+            asked.append(number)
+            yield batch
+
+    task = recorder(folder, run="two", partition=1)
+    held = HeldRows(rows(), folder, task.resumption.rows_name("first"), task.resumption)
+    assert next(held) == batch
+    assert not held.keep_rest()
+    # It looked after each second one.
+    assert len(asked) == 7
+    assert sum(each == batch for each in held.again()) == 8
+    # Whoever begins now holds nothing.
+    after = HeldRows([batch], folder, "after", recorder(folder, run="two", partition=2).resumption)
+    assert list(after) == [batch]
+    assert after.name == ""
+
+
+def test_a_driver_that_does_not_find_what_its_tasks_have_noted_says_so(tmp_path: Path) -> None:
+    task = recorder(LocalFolder(tmp_path / "of an executor"))
+    task.note_intent(chunk(0), now_ms=NOON_MS)
+    task.note_sent(chunk(0), SENT)
+    task.note_end(chunks=1, rows=2)
+
+    driver = Manifest(LocalFolder(tmp_path / "of the driver"), "nightly/orders", None, "one")
+    with pytest.raises(ManifestElsewhere, match="driver and executors must reach the same folder"):
+        driver.complete({0: 1})
+    assert not list(tmp_path.rglob("done.json"))
 
 
 def test_a_chunk_that_the_server_refused_may_change(tmp_path: Path) -> None:
@@ -138,6 +243,30 @@ def test_a_failed_write_leaves_on_record_what_it_had_sent(tmp_path: Path) -> Non
     assert '"sent_messages": 2, "unsure_messages": 2' in file.read_text()
 
 
+@pytest.mark.parametrize("job", ["..", ".", "a/../../b", "ü" * 100, "nightly\n"])
+def test_a_job_may_be_called_anything_and_keeps_to_a_folder_of_its_own(job: str, tmp_path: Path) -> None:
+    place = job_place(job)
+    assert place not in {job_place("a"), job_place(job + "a"), job_place("ü" * 99 + "u"), "", ".", ".."}
+
+    open_folder(str(tmp_path / "manifest")).append(f"{place}/write/parts/00000/a.jsonl", "text")
+
+    (found,) = (tmp_path / "manifest").iterdir()
+    assert found.name == place
+    assert [each.name for each in tmp_path.iterdir()] == ["manifest"]
+
+
+@pytest.mark.parametrize("kind", [local, remote])
+def test_the_batches_of_a_stream_are_listed_without_a_look_into_them(
+    kind: Callable[[Path], Folder], tmp_path: Path
+) -> None:
+    folder = kind(tmp_path / "m")
+    for name in ("topic.json", "batch-0000000002/parts/00000/a.jsonl", "batch-0000000001/done.json"):
+        folder.put(f"orders/{name}", "{}")
+
+    assert sorted(folder.folders("orders")) == ["batch-0000000001", "batch-0000000002"]
+    assert folder.folders("nowhere") == []
+
+
 def test_a_folder_may_be_named_as_a_file_url(tmp_path: Path) -> None:
     open_folder(f"file://{tmp_path}/with%20space").put("a", "text")
 
@@ -147,13 +276,23 @@ def test_a_folder_may_be_named_as_a_file_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"manifst": "x"}, "no option is called manifst; there are url, key, queue, job, manifest"),
+        (
+            {"manifst": "x"},
+            r"no option is called manifst\. Do you mean manifest\? there are url, key, queue, topic, job, manifest",
+        ),
+        ({"zzz": "x"}, "no option is called zzz; there are url, key"),
+        ({"url": "http://u:sesame@h"}, "option url is 'http://u:…@h'; it names a server"),
         ({"url": "127.0.0.1:8080"}, "option url is '127.0.0.1:8080'; it names a server"),
         ({"url": "http://h:99999"}, "option url"),
         ({"job": ""}, "option job is missing: a name for this write.*delivery=at-least-once"),
         ({"queue": "a/b"}, "option queue is 'a/b'; a name has"),
-        ({"queue": "topic:a"}, "topics are read and not yet written"),
-        ({"topic": "a"}, "topics are read and not yet written"),
+        ({"queue": "topic:a"}, "option queue is 'topic:a'; for a topic, give option topic"),
+        ({"topic": "a"}, "option queue and option topic are both there"),
+        ({"queue": "", "topic": "a/b"}, "option topic is 'a/b'; a topic has 1 to 249 of"),
+        ({"queue": "", "topic": "a"}, "option manifest is missing: of a topic, a server remembers little"),
+        ({"queue": "", "topic": "a", "compression": "lz4"}, "option manifest is missing"),
+        ({"queue": "", "topic": "a", "manifest": "m", "compression": "lz4"}, "it is one of none, gzip, zstd"),
+        ({"compression": "zstd"}, "option compression is 'zstd'; it is one of none"),
         ({"maxWait": "soon"}, "option maxWait is 'soon'; it is a number from 0 to 86400"),
         ({"rate": "10"}, "option rate needs option concurrency"),
         ({"messagesPerSend": "1001"}, "option messagesPerSend is '1001'; it is a whole number from 1 to 1000"),
@@ -168,6 +307,30 @@ def test_a_wrong_option_is_named_with_what_is_allowed(said: dict[str, str], told
 
     with pytest.raises(BadOption, match=told):
         read_options(good | said, environment={})
+    with pytest.raises(BadOption, match="a table of a catalog cannot be written to"):
+        read_options({}, environment={})
+
+
+def test_a_manifest_is_checked_before_a_task_is_started_and_is_the_same_folder_for_all(tmp_path: Path) -> None:
+    schema = StructType([StructField("data", StringType())])
+    (tmp_path / "file").touch()
+    good = {"url": "http://127.0.0.1:8080", "queue": "orders", "job": "nightly"}
+
+    for where in (f"{tmp_path}/file", "nowhere://bucket/manifest"):
+        with pytest.raises(BadOption, match=f"option manifest is '{where}', and nothing can be kept there: "):
+            MessageWriter(good | {"manifest": where}, schema, is_overwrite=False)
+    assert read_options(good | {"manifest": "manifests"}).manifest == str(Path.cwd() / "manifests")
+
+
+def test_each_option_and_column_of_a_write_is_on_the_page_that_says_how() -> None:
+    pages = Path(__file__).parents[2] / "docs" / "how-to"
+    queue, topic = (pages.joinpath(f"write-to-a-{noun}-from-spark.md").read_text() for noun in ("queue", "topic"))
+
+    options = {option.name for option in OPTIONS}
+    assert [name for name in options - {"topic", "compression"} if f"`{name}`" not in queue] == []
+    assert [name for name in options - {"queue"} if f"`{name}`" not in topic] == []
+    assert [name for name in COLUMNS if f"| `{name}` |" not in queue] == []
+    assert [name for name in TOPIC_COLUMNS if f"| `{name}` |" not in topic] == []
 
 
 def test_the_key_comes_from_the_environment_and_the_rate_is_shared() -> None:
@@ -200,71 +363,54 @@ def test_columns_that_are_no_columns_of_a_write_are_named() -> None:
         check("data queue")
 
 
-@contextmanager
-def answering(*answers: tuple[int, str]) -> Iterator[tuple[str, list[int]]]:
-    """Something that answers as it is told, the last answer for ever; status 0 hangs up. Gives URL and answers."""
-    said: list[int] = []
+def test_a_column_of_a_wrong_type_fails_a_write_before_a_task_is_started() -> None:
+    def check(**kinds: DataType) -> None:
+        given = {"data": StringType(), **kinds}
+        schema = StructType([StructField(name, kind) for name, kind in given.items()])
+        check_columns(schema, has_queue=True)
 
-    class Answering(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            status, text = answers[min(len(said), len(answers) - 1)]
-            said.append(status)
-            if not status:
-                self.close_connection = True
-                return
-            body = encode_sent(Ids(1, [16, 24])) if status == 201 else text.encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering) as found:
-        found.daemon_threads = True
-        thread = threading.Thread(target=found.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{found.server_port}", said
-        finally:
-            found.shutdown()
-            thread.join()
+    texts = MapType(StringType(), StringType())
+    check(priority=ByteType(), delay=DecimalType(4, 1), visible_at=TimestampType(), attributes=texts)
+    check(**{name: NullType() for name in COLUMNS if name != "queue"})
+    with pytest.raises(BadColumns, match="column data is int64; it is BINARY or STRING: cast it, or make it JSON"):
+        check(data=LongType())
+    with pytest.raises(BadColumns, match="column visible_at is a time without a zone"):
+        check(visible_at=TimestampNTZType())
+    with pytest.raises(BadColumns, match=r"column delay is duration\[us\]; it is a number of seconds"):
+        check(delay=DayTimeIntervalType())
+    with pytest.raises(BadColumns, match="an attribute of type date32"):
+        check(attributes=MapType(StringType(), DateType()))
+    with pytest.raises(BadColumns, match="column partition is string; it is a whole number"):
+        check_topic_columns(StructType([StructField("value", StringType()), StructField("partition", StringType())]))
+    headers = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+    check_topic_columns(StructType([StructField("value", NullType()), StructField("headers", headers)]))
 
 
-FULL = (429, '{"code": "queue_full", "detail": "it is full", "retry_after_s": 7.5}')
-
-
-def waiting(url: str, wait_s_max: float = 60.0) -> tuple[Sending, list[float]]:
-    """A sending whose clock moves by what it sleeps."""
-    slept: list[float] = []
-    sending = Sending(url, "", wait_s_max=wait_s_max, now_s=lambda: sum(slept), sleep=slept.append)
-    return sending, slept
-
-
-def test_a_full_queue_is_waited_for_as_long_as_it_says() -> None:
-    with answering(FULL, (503, ""), (0, ""), (201, "")) as (url, said):
-        sending, slept = waiting(url)
+def test_a_full_queue_is_waited_for_as_long_as_it_says_but_not_for_a_minute() -> None:
+    nobody_receives = (429, b'{"code": "queue_full", "detail": "it is full", "retry_after_s": 60}')
+    with answering(FULL, (503, b""), HANGS_UP, nobody_receives, TAKEN) as asked:
+        sending, slept = waiting(asked.url)
         assert sending.send("orders", b"frame") == Answered("1-10", "1-18")
         sending.close()
 
-    assert said == [429, 503, 0, 201]
-    assert len(slept) == 3
+    assert asked.answers == [429, 503, 0, 429, 201]
+    assert len(slept) == 4
     assert 7.5 <= slept[0] <= 7.5 * 1.25
+    assert 10.0 <= slept[3] <= 10.0 * 1.25
 
 
-def test_waiting_is_bounded_and_nothing_is_in_doubt_after_it() -> None:
-    with answering(FULL) as (url, said):
-        sending, slept = waiting(url)
+def test_waiting_is_bounded_and_told_once_and_nothing_is_in_doubt_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    with answering(FULL) as asked:
+        sending, slept = waiting(asked.url)
         with pytest.raises(SendFailed, match=r"maxWait \(60 s\).*429 queue_full: it is full") as failed:
             sending.send("orders", b"frame")
         sending.close()
 
-    assert 6 <= len(said) <= 9
-    assert sum(slept) <= 60
+    assert 7 <= len(asked.answers) <= 10
+    # The last try is made when the time is up, though the queue has said to come back later.
+    assert 59.9 <= sum(slept) <= 60.1
+    assert "queue orders at http" in caplog.text
+    assert caplog.text.count("is tried again, for up to maxWait (60 s): 429 queue_full: it is full") == 1
     assert not failed.value.is_unsure
 
 
@@ -279,22 +425,47 @@ def test_waiting_is_bounded_and_nothing_is_in_doubt_after_it() -> None:
         ((404, '{"code": "queue_not_found", "detail": "no queue orders"}'), "404 queue_not_found: no queue", False),
         ((409, '{"code": "send_forgotten", "detail": "too old"}'), "name another job", True),
         ((418, "tea"), "418 tea", False),
+        ((401, '{"code": "unauthorized", "detail": "say a key"}'), "401 unauthorized: say a key", False),
+        # Nobody knows how far it came.
+        ((500, '{"code": "internal_error", "detail": "a bug"}'), "500 internal_error: a bug", True),
     ],
 )
 def test_what_is_refused_fails_at_once_with_the_reason(answer: tuple[int, str], told: str, is_unsure: bool) -> None:
-    with answering(answer) as (url, said):
-        sending, slept = waiting(url)
+    status, text = answer
+    with answering((status, text.encode())) as asked:
+        sending, slept = waiting(asked.url)
         with pytest.raises(SendFailed, match=told) as failed:
             sending.send("orders", b"frame")
         sending.close()
 
-    assert (len(said), slept, failed.value.is_unsure) == (1, [], is_unsure)
+    assert (len(asked.answers), slept, failed.value.is_unsure) == (1, [], is_unsure)
 
 
 def test_a_send_that_was_never_answered_is_in_doubt() -> None:
-    with answering((0, "")) as (url, _said):
-        sending, _slept = waiting(url, wait_s_max=5)
+    with answering(HANGS_UP) as asked:
+        sending, _slept = waiting(asked.url, wait_s_max=5)
         with pytest.raises(SendFailed, match="given up after") as failed:
             sending.send("orders", b"frame")
 
     assert failed.value.is_unsure
+
+
+def test_what_was_never_connected_is_not_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(error: OSError) -> tuple[str, int]:
+        def refuse(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("socket.create_connection", refuse)
+        sending, slept = waiting("http://queues.example.com", wait_s_max=5)
+        with pytest.raises(SendFailed) as failed:
+            sending.send("orders", b"frame")
+        assert not failed.value.is_unsure
+        return str(failed.value), len(slept)
+
+    told, waits = sent(OSError(113, "No route to host"))
+    assert "given up after" in told
+    assert "No route to host" in told
+    assert waits > 1
+    # A name that is misspelt stays so.
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    assert sent(unknown) == ("http://queues.example.com: no machine is known by this name here", 0)

@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from penstock.pipeline.sink.options import BadOption, read_options
 from penstock.pipeline.sink.partitions import WriteFailed, Written, write_partition
 from penstock.pipeline.sink.streaming import MessageStreamWriter
-from penstock.pipeline.sink.writing import MessageWriter
+from penstock.pipeline.sink.writing import MessageWriter, check_name_of_batch
 from tests.pipeline.sending import bodies, held, make_queue, running, take_all
 
 
@@ -217,3 +217,29 @@ def test_a_stream_sends_each_row_once_and_a_batch_that_is_repeated_adds_nothing(
     assert bodies(url, "streamed") == expected(10)
     folder = tmp_path / "manifest" / "stream"
     assert sorted(path.name for path in folder.iterdir()) == ["batch-0000000000", "batch-0000000001"]
+
+
+def test_each_batch_of_foreach_batch_needs_a_name_of_its_own(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    make_queue(url, "ticks")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("tick")
+
+    def send(rows: DataFrame, _batch: int) -> None:
+        writing(rows, url, "ticks", job="ticks").save()
+
+    rows = spark.readStream.schema("value STRING").text(str(tmp_path / "in")).withColumnRenamed("value", "data")
+    query = rows.writeStream.foreachBatch(send).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    # The same row in a later batch would be taken for this one.
+    with pytest.raises(
+        PySparkException, match=r"option job is 'ticks' in batch 0 of foreachBatch: .*'ticks-\{batch_id"
+    ):
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert held(url, "ticks") == 0
+
+
+def test_the_name_of_a_batch_has_its_number_and_a_write_outside_of_a_stream_needs_none() -> None:
+    check_name_of_batch("orders", None)
+    check_name_of_batch("orders-v2-17", "17")
+    check_name_of_batch("", "17")
+    with pytest.raises(BadOption, match=r"each batch needs its own, such as f'orders-7-\{batch_id\}'"):
+        check_name_of_batch("orders-7", "17")

@@ -31,6 +31,8 @@ def test_groups_that_stand_out_are_found_with_a_suggestion(spark: SparkSession, 
     failing = [_message("failing", 2, 1, delivery_count=10, shard=1) for _ in range(3)]
     others = [_message(f"g{number % 26}", 2, 1, shard=1, tier=number % 5) for number in range(52)]
     nobody = [_message(None, 2, 1, shard=1, queue="mails", queue_id=2, tier=0) for _ in range(300)]
+    # Served as urgent, though not sent so.
+    nobody += [_message(None, 2, 1, shard=1, queue="aged", queue_id=3, tier=0, sent_tier=3)]
     rows = [{"number": number, **row} for number, row in enumerate([*hot, *slow, *failing, *others, *nobody])]
     place = Place(where=archive(history(spark, rows), tmp_path / "archive"))
     outcome = run(spark, SkewOptions(place=place, out=str(tmp_path / "skew"), attributes=["customer"]), Silent())
@@ -41,7 +43,14 @@ def test_groups_that_stand_out_are_found_with_a_suggestion(spark: SparkSession, 
 
     spread = {(row["dimension"], row["queue"]): row for row in tables["concentration"]}
     assert set(spread) == {
-        *(("group", "orders"), ("tier", "orders"), ("tier", "mails"), ("queue", None), ("shard", None)),
+        *(
+            ("group", "orders"),
+            ("tier", "orders"),
+            ("tier", "mails"),
+            ("tier", "aged"),
+            ("queue", None),
+            ("shard", None),
+        ),
         ("attribute:customer", "orders"),
     }
     groups = spread["group", "orders"]
@@ -49,7 +58,7 @@ def test_groups_that_stand_out_are_found_with_a_suggestion(spark: SparkSession, 
     assert groups["top_10_share"] == (43 + 3 + 8 * 2) / 100
     assert groups["gini"] == pytest.approx(_gini([43, 2, 3, *[2] * 26]))
     assert groups["wait_ms_median"] == 2_000
-    assert spread["shard", None]["gini"] == pytest.approx(_gini([43, 357]))
+    assert spread["shard", None]["gini"] == pytest.approx(_gini([43, 358]))
 
     said = {(row["kind"], row["value"]): row["suggestion"] for row in tables["findings"]}
     assert set(said) == {("hot", "hot"), ("heavy", "slow"), ("failing", "failing"), ("urgent", "0"), ("uneven", "1")}
@@ -57,7 +66,7 @@ def test_groups_that_stand_out_are_found_with_a_suggestion(spark: SparkSession, 
     assert "89.1 % of the handling time with 2 %" in said["heavy", "slow"]
     assert "100 % of the retries with 3 %" in said["failing", "failing"]
     assert "CRITICAL" in said["urgent", "0"]
-    assert outcome.figures == {"rows": 400, "findings": 5}
+    assert outcome.figures == {"rows": 401, "findings": 5, "rows_new": 401, "rows_known": 0}
     with (tmp_path / "skew" / "findings.csv").open() as file:
         assert [row["suggestion"] for row in csv.DictReader(file)] == [row["suggestion"] for row in tables["findings"]]
     first = next(row for row in tables["heaviest"] if row["dimension"] == "group")

@@ -63,6 +63,15 @@ def test_a_database_gives_spark_the_rows_and_offsets_of_its_server(past: Past, m
     assert any(row["first_queue"] != row["queue_id"] for row in past.rows)
 
 
+def test_a_database_of_several_has_the_shard_that_their_server_says(past: Past) -> None:
+    with psycopg.connect(past.url, autocommit=True) as connection:
+        connection.execute("UPDATE penstock.moment SET queue_range = 3")
+        try:
+            assert set(read({"url": past.url, "columns": "shard"}).column("shard").to_pylist()) == {3}
+        finally:
+            connection.execute("UPDATE penstock.moment SET queue_range = 0")
+
+
 def test_columns_queues_times_and_offsets_of_a_database_are_chosen(past: Past) -> None:
     url = {"url": past.url}
     chosen = read({**url, "columns": "priority,queue", "queue": "mail,gone"}).to_pylist()
@@ -164,7 +173,7 @@ def test_rows_of_a_database_that_were_dropped_are_an_error_unless_told_otherwise
 
 def test_a_database_that_says_no_is_quoted_without_its_password(past: Past) -> None:
     with pytest.raises(DatabaseRefused, match=r'schema "elsewhere" does not exist|relation "elsewhere.moment"'):
-        read({"url": past.url, "schema": "elsewhere"})
+        read({"url": f"{past.url}{'&' if '?' in past.url else '?'}schema=elsewhere"})
     with pytest.raises(DatabaseRefused) as error:
         read({"url": "postgresql://penstock:open sesame@/shop?host=/tmp/nowhere"})
     assert "postgresql://penstock:…@/shop" in str(error.value)

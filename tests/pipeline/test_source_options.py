@@ -12,18 +12,31 @@ FOLDER = {"path": "/data"}
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "neither url nor path is given; say one"),
+        ({"queue": "a"}, "neither url nor path is given; say one"),
+        ({}, "a table of a catalog cannot be read from Penstock"),
+        ({"url": "http://h", "option.url": "http://h", "provider": "penstock"}, "say CREATE TEMPORARY VIEW … USING"),
         ({"url": "http://h", "path": "/data"}, "both url and path are given; say one"),
         ({"url": "localhost:8080"}, "url is 'localhost:8080'; it must be an address such as http://127.0.0.1:8080"),
+        ({"url": "http://"}, "url is 'http://'; it must be an address such as http://127.0.0.1:8080"),
+        ({"url": "http://h:99999"}, "url is 'http://h:99999'; it must be an address"),
+        ({"url": "http://u:sesame@h"}, "url is 'http://u:…@h'; it must be an address"),
+        ({"url": "http://h", "key": "ses\name"}, "key has a character that a header cannot have"),
+        ({"url": "http://h", "key": "clé"}, "key has a character that a header cannot have"),
+        ({"path": "hdfs://name/data"}, "segments are read as files: one that every executor has under this name"),
         ({"path": "http://localhost"}, "the option for a server is url"),
         ({**FOLDER, "queues": "a"}, "there is no option 'queues'. Do you mean queue? There are: url, path, key"),
         ({**FOLDER, "zzz": "a"}, "there is no option 'zzz'. There are: url, path, key"),
         ({**FOLDER, "read": "all"}, "read is 'all'; it must be history or live"),
         ({**FOLDER, "queue": "a,,b"}, "queue is 'a,,b'; it must be names of queues, with commas between them"),
+        ({**FOLDER, "queue": "orders,a/../b"}, "a name is 'a/../b'; a name has A-Z a-z 0-9 _ - and dots"),
+        ({**FOLDER, "queue": "q_1"}, "a name is 'q_1'; names that begin with 'q_' are those of ids"),
         ({**FOLDER, "columns": "queue,colour"}, "there is no column 'colour'; there are: queue, queue_id"),
         ({**FOLDER, "columns": "queue,queue"}, "a column is named twice"),
         ({**FOLDER, "startingTime": "soon"}, "startingTime is 'soon'; it must be a time as RFC 3339, such as 2026-"),
         ({**FOLDER, "endingTime": "-1"}, "endingTime is '-1'; it must be a time as RFC 3339"),
+        ({**FOLDER, "startingTime": "1969-12-31T23:59:59Z"}, "it is outside the years 1970 to 9999"),
+        ({**FOLDER, "endingTime": "253402300800000"}, "it is outside the years 1970 to 9999"),
+        ({**FOLDER, "endingTime": "9" * 30}, "it is outside the years 1970 to 9999"),
         ({**FOLDER, "startingOffsets": "first"}, "startingOffsets is 'first'; it must be earliest, latest, or"),
         ({**FOLDER, "endingOffsets": '{"0": -1}'}, "'0': -1 is no shard with an offset from 0 on"),
         ({**FOLDER, "endingOffsets": "[1]"}, "it is no JSON object"),
@@ -36,7 +49,10 @@ FOLDER = {"path": "/data"}
             "url is a database: only a server knows what is in its queues",
         ),
         ({"url": "postgresql://h/shop", "schema": "Shop"}, "schema is 'Shop'; it must be a name of a-z 0-9 _"),
+        ({"url": "postgresql://h/shop", "schema": "user"}, "schema is 'user'; that is a word of SQL"),
         ({"url": "http://h", "schema": "shop"}, "schema is for a database"),
+        ({"url": "postgresql://h/shop?schema=Shop"}, "schema is 'Shop'; it must be a name of a-z 0-9 _"),
+        ({"url": "postgresql://h/shop?schema=a", "schema": "b"}, "schema is 'b', and url says 'a': say one"),
         ({"path": "postgresql://u:sesame@h/shop"}, "path is 'postgresql://u:…@h/shop'; it must be a folder"),
         ({**FOLDER, "partitions": "0"}, "partitions is for a topic, and no topic is named"),
         ({**FOLDER, "topic": "events", "partitions": "0,-1"}, "partitions is '0,-1'; it must be numbers, with commas"),
@@ -53,8 +69,19 @@ def test_an_option_that_is_wrong_is_told_what_is_allowed(given: dict[str, str], 
     assert said in str(error.value)
 
 
+def test_the_address_of_a_database_may_name_the_schema_and_the_driver_never_sees_it() -> None:
+    options = read_options({"url": "postgresql://h/shop?sslmode=require&schema=queues"})
+
+    assert (options.url, options.schema) == ("postgresql://h/shop?sslmode=require", "queues")
+    assert read_options({"url": "postgresql://h/shop"}).schema == "penstock"
+
+
 def test_the_name_of_an_option_knows_no_case() -> None:
     assert read_options({"PATH": "/data", "rowsperpartition": "7"}).rows_per_partition == 7
+
+
+def test_a_number_of_rows_may_be_larger_than_any_history() -> None:
+    assert read_options({**FOLDER, "rowsPerPartition": "9" * 30}).rows_per_partition == 2**53
 
 
 @pytest.mark.parametrize(
@@ -66,6 +93,7 @@ def test_the_name_of_an_option_knows_no_case() -> None:
         ("2026-03-01T12:00:00.000001Z", 1_772_366_400_001),
         ("2026-03-01", 1_772_323_200_000),
         ("1772366400000", 1_772_366_400_000),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
     ],
 )
 def test_a_time_is_in_utc_unless_it_says_otherwise_and_rounded_up_to_milliseconds(text: str, at_ms: int) -> None:
@@ -76,6 +104,9 @@ def test_the_key_of_the_environment_is_used_and_never_shown(monkeypatch: pytest.
     monkeypatch.setenv("PENSTOCK_KEY", "from-the-environment")
 
     assert read_options({"url": "http://h"}).key == "from-the-environment"
+    # As a file with a line in it has it.
+    monkeypatch.setenv("PENSTOCK_KEY", "from-a-file\n")
+    assert read_options({"url": "http://h"}).key == "from-a-file"
     options = read_options({"url": "http://h", "key": "sesame"})
     assert options.key == "sesame"
     assert "sesame" not in repr(options)

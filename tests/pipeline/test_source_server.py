@@ -26,7 +26,7 @@ from penstock.wire.queues import PRIORITIES
 from tests.pipeline.reading import parts_of, read
 from tests.server.serving import server
 
-TOLD_S_MAX = 30
+TOLD_S_MAX = 60
 
 
 class Busy(NamedTuple):
@@ -182,7 +182,7 @@ def test_the_words_of_the_pipeline_are_those_of_rest() -> None:
 
 
 @contextmanager
-def _door(answers: list[tuple[int, str]]) -> Iterator[str]:
+def _door(answers: list[tuple[int, str]], kind: str = "application/json") -> Iterator[str]:
     """A door that gives these answers in turn; one of 0 closes the connection instead."""
 
     class Door(http.server.BaseHTTPRequestHandler):
@@ -194,6 +194,7 @@ def _door(answers: list[tuple[int, str]]) -> Iterator[str]:
                 self.close_connection = True
                 return
             self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body.encode())
@@ -211,7 +212,8 @@ def _door(answers: list[tuple[int, str]]) -> Iterator[str]:
 
 def test_a_busy_server_and_a_broken_connection_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "WAIT_S_FIRST", 0.0)
-    with _door([(503, "{}"), (0, ""), (429, "{}"), (200, '{"a": 1}')]) as url, Asking(url, "") as asker:
+    answers = [(503, "{}"), (0, ""), (429, "{}"), (502, "Bad Gateway"), (504, ""), (200, '{"a": 1}')]
+    with _door(answers) as url, Asking(url, "") as asker:
         assert asker.json("/") == {"a": 1}
 
 
@@ -226,14 +228,36 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         asker.json("/")
 
 
-def test_the_data_folder_has_the_rows_that_its_server_gave(folder: Path, busy: Busy) -> None:
-    over_http = read({"url": busy.url})
-    running = read({"path": str(folder)})
+def test_of_a_server_without_arrow_a_job_says_what_to_install_and_where() -> None:
+    with (
+        _door([(406, '{"code": "not_acceptable", "detail": "this server has no Arrow"}')]) as url,
+        Asking(url, "") as asker,
+        pytest.raises(
+            ServerRefused, match=rf"{url} has no Arrow.*there, pip install 'penstock\[arrow\]', and start it again"
+        ),
+    ):
+        asker.arrow("/api/history", shard=0)
 
-    # The last commit of each shard is seen by the next one, and there is none.
-    seen, rows = running.to_pylist(), over_http.to_pylist()
-    assert 40 <= len(seen) < len(rows)
-    assert all(row in rows for row in seen)
+
+def test_something_else_at_the_address_of_a_server_is_told_from_one() -> None:
+    with (
+        _door([(200, "<html>")], "text/html; charset=utf-8") as url,
+        Asking(url, "") as asker,
+        pytest.raises(ServerRefused, match="is no Penstock server: it answers GET /api/history/shards with text/html"),
+    ):
+        asker.json("/api/history/shards")
+
+
+def test_the_data_folder_of_an_idle_server_has_all_rows_that_it_gave(folder: Path, busy: Busy) -> None:
+    rows = read({"url": busy.url}).to_pylist()
+
+    # The last commit of each shard is seen when the log has been quiet for a moment.
+    deadline = time.monotonic() + TOLD_S_MAX
+    while len(seen := read({"path": str(folder)}).to_pylist()) < len(rows):
+        assert all(row in rows for row in seen)
+        assert time.monotonic() < deadline, f"the folder shows {len(seen)} of {len(rows)}"
+        time.sleep(0.05)
+    assert seen == rows
 
 
 def test_the_data_folder_of_a_stopped_server_has_all_rows(tmp_path: Path) -> None:

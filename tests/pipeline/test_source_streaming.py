@@ -2,16 +2,18 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.log.disk_log import DiskLog
 from penstock.pipeline.source.options import BadOption
-from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore
+from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice
 from penstock.pipeline.source.streaming import HistoryStreamReader
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
@@ -67,6 +69,34 @@ def test_the_same_offsets_give_the_same_rows(tmp_path: Path) -> None:
     assert first == [row["offset"] for row in rows_of(FRAMES) if start["0"] <= row["offset"] < end["0"]]
     assert offsets(stream_of({"path": str(tmp_path)}), start, end) == first
     assert offsets(reader, start, start) == []
+
+
+def test_a_batch_that_is_repeated_has_the_same_parts_whatever_came_since(tmp_path: Path) -> None:
+    reader = stream_of({"path": str(tmp_path), "rowsPerPartition": "3000"})
+
+    async def plan() -> list[list[Range]]:
+        async with ThreadWorkers(1, halt) as workers:
+            log = await DiskLog.open(system_runtime(tmp_path, workers), "history", LOG_SETTINGS)
+            for at in range(60):
+                await told.append(log, [run(at, count=400, number=at)])
+            end = reader.latestOffset({"0": 0}, ALL)
+            found = [ranges(reader.partitions({"0": 0}, end))]
+            # The segment goes on, with rows that are larger.
+            for at in range(60):
+                await told.append(log, [run(at, count=1)._replace(error="x" * 5_000)])
+            found.append(ranges(reader.partitions({"0": 0}, end)))
+            await log.close()
+            # Opened again, a log goes on with a new segment.
+            await (await DiskLog.open(system_runtime(tmp_path, workers), "history", LOG_SETTINGS)).close()
+        return [*found, ranges(reader.partitions({"0": 0}, end))]
+
+    running, grown, closed = asyncio.run(plan())
+    assert len(running) > 5
+    assert running == grown == closed
+
+
+def ranges(parts: Sequence[InputPartition]) -> list[Range]:
+    return [part.rows for part in parts if isinstance(part, Slice)]
 
 
 def test_a_stream_begins_where_it_is_told(tmp_path: Path) -> None:

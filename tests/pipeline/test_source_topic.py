@@ -1,6 +1,7 @@
 """Reading a topic: from a server and from its data folder, what a Kafka client reads there."""
 
 import json
+import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -11,6 +12,7 @@ from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.broker.records import PlainRecord
@@ -18,8 +20,9 @@ from penstock.broker.records import batch_of as plain_batch
 from penstock.log.record import HEADER_BYTES
 from penstock.pipeline.schemas import TOPIC
 from penstock.pipeline.source.options import BadOption
-from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore
+from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice, Slices
 from penstock.pipeline.source.record_batches import BadRecords, batch_of, read_batches
+from penstock.pipeline.source.topics import joined
 from penstock.pipeline.source.wrapping import Wanted
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import admin, consumer, create, producer
@@ -28,7 +31,7 @@ from tests.pipeline.reading import parts_of, read, read_between, stream_of
 AT_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 STREAM_S_MAX = 120
-WAIT_S = 20
+WAIT_S = 60
 EVERYTHING = Wanted(TOPIC, frozenset(), None, None)
 
 
@@ -150,6 +153,51 @@ def test_a_stream_of_a_topic_has_each_record_once_within_its_limit(filled: Fille
     assert sorted(chain.from_iterable(found)) == sorted(offset for _, offset in filled.of(0, 1))
     with pytest.raises(HistoryEndsBefore, match="has read partition 0 up to offset 101"):
         reader.latestOffset({"0": 101}, ReadAllAvailable())
+
+
+def test_small_partitions_share_a_task_and_a_repeated_batch_has_the_same_tasks(filled: Filled) -> None:
+    _wait_for(filled.path, "events", len(filled.rows))
+    for place in ({"url": filled.url}, {"path": filled.path}):
+        few, many = ({**place, "topic": "events", "rowsPerPartition": rows} for rows in ("500000", "160"))
+        assert [_ranges(task) for task in parts_of(few)] == [[(0, 0, 100), (1, 0, 100)]]
+        assert [_ranges(task) for task in parts_of(many)] == [[(0, 0, 100)], [(1, 0, 100)]]
+        stream = stream_of(few)
+        start, end = {"0": 10, "1": 90, "2": 0}, {"0": 20, "1": 95, "2": 0}
+        for _ in range(2):
+            assert [_ranges(task) for task in stream.partitions(start, end)] == [[(0, 10, 20), (1, 90, 95)]]
+        assert read_between(stream, start, end).column("offset").to_pylist() == [*range(10, 20), *range(90, 95)]
+
+
+def _ranges(task: InputPartition) -> list[Range]:
+    assert isinstance(task, Slice | Slices)
+    return [part.rows for part in (task.parts if isinstance(task, Slices) else [task])]
+
+
+def test_tasks_are_filled_with_small_neighbours_and_large_parts_stay_alone() -> None:
+    sizes = [3, 4, 3, 1, 160, 9, 1, 1]
+    parts = [Slice(Range(shard, 0, size), goes_on=True) for shard, size in enumerate(sizes)]
+    tasks = [[rows.shard for rows in _ranges(task)] for task in joined(parts, 160)]
+    assert tasks == [[0, 1, 2], [3], [4], [5, 6], [7]]
+
+
+def test_the_files_of_an_idle_server_give_all_records_of_its_topics(filled: Filled) -> None:
+    # A topic that was created last, and the last commit of a partition, are seen when the logs have been quiet.
+    _wait_for(filled.path, "events", len(filled.rows))
+    _wait_for(filled.path, "stamped", 1)
+
+
+def _wait_for(path: str, topic: str, count: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not _shows(path, topic, count):
+        assert time.monotonic() < deadline, f"the files do not give all of {topic}"
+        time.sleep(0.05)
+
+
+def _shows(path: str, topic: str, count: int) -> bool:
+    try:
+        return len(read({"path": path, "topic": topic}).to_pylist()) == count
+    except BadOption:
+        return False
 
 
 def test_the_files_of_a_topic_give_the_same_records_and_so_do_those_that_are_trimmed(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from penstock.pipeline.outcome import JobFailed, Outcome, Silent
 from penstock.pipeline.places import MESSAGES, Place
 from penstock.pipeline.transforms.signatures import with_signature
 from penstock.pipeline.transforms.triage import BUCKETS, buckets, causes, judged, signatures
+from penstock.pipeline.transforms.triage import buried as buried_of
 from penstock.pipeline.triage.marks import Mark, began_with, read_marks
 from tests.pipeline.rows import at, history
 
@@ -42,7 +43,7 @@ def by_signature(rows: Sequence[Row]) -> dict[str, Row]:
 
 
 def test_burials_of_one_signature_are_one_cause_with_all_that_is_known(spark: SparkSession) -> None:
-    burials = judged(history(spark, [*ACKED, *REFUSED, *NO_CUSTOMER]), None).cache()
+    burials = judged(buried_of(history(spark, [*ACKED, *REFUSED, *NO_CUSTOMER])), None).cache()
     found = causes(burials, since=at(20)).collect()
     told = by_signature(found)
 
@@ -69,7 +70,7 @@ def test_a_body_that_only_the_dead_letters_have_shapes_the_cause_but_not_what_re
     rows = history(spark, [buried(1, "bad order 1"), buried(2, "bad order 2")])
     letters = rows.select("id").limit(1).collect()[0].id
     dead = spark.createDataFrame([(letters, bytearray(BODY)), ("ff-ff", bytearray(b"other"))], "id STRING, data BINARY")
-    burials = judged(rows, dead).cache()
+    burials = judged(buried_of(rows), dead).cache()
     found = by_signature(causes(burials).collect())
     listed = signatures(burials).collect()
     replayed = {row.signature_id for row in with_signature(rows).collect()}
@@ -138,7 +139,8 @@ def test_a_second_run_tells_what_is_new_and_what_is_gone(spark: SparkSession, tm
 
 def test_a_history_without_burials_is_a_triage_without_causes(spark: SparkSession, tmp_path: Path) -> None:
     outcome = triage(spark, archive(spark, tmp_path / "a", ACKED), tmp_path / "out", by_shape=False)
-    assert outcome.figures == {"settled": 2, "buried": 0, "causes": 0, "new": 0, "gone": 0}
+    rows = {"rows_new": 2, "rows_known": 0}
+    assert outcome.figures == {"settled": 2, "buried": 0, "causes": 0, "new": 0, "gone": 0, **rows}
     assert json.loads((tmp_path / "out" / "signatures.json").read_text())["signatures"] == []
 
 
@@ -163,7 +165,9 @@ def test_marks_of_deploys_are_read_from_csv_and_json_lines(text: str, tmp_path: 
     assert read_marks(str(path)) == [Mark(at(0), "one"), Mark(at(1), "two")]
 
 
-@pytest.mark.parametrize("text", ["at,name\nyesterday,one\n", "when,what\n1,2\n", '{"at": 1}\n', "{nonsense\n"])
+@pytest.mark.parametrize(
+    "text", ["at,name\nyesterday,one\n", "when,what\n1,2\n", "no marks\n", '{"at": 1}\n', "{nonsense\n"]
+)
 def test_a_mark_that_cannot_be_read_is_an_error_that_names_its_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "deploys"
     path.write_text(text)

@@ -1,8 +1,8 @@
 """Asks a server over HTTP: one connection that is kept, and a second try where that may help.
 
-Busy (429), not ready (503) and a connection that broke are tried again, each time after
-a longer while; a server that restarts is back by then. Every question here reads, or does
-what may be done twice, so to ask twice is to ask once. Any other answer than 200 is an
+Busy (429), not ready (503), lost by a proxy (502, 504) and a connection that broke are tried again, each time after a
+longer while; a server that restarts is back by then. Every question here reads, or does
+what may be done twice, so to ask twice is to ask once. Any other answer than 200 or 201 is an
 error that says what the server said.
 
 Only the standard library: executors run it.
@@ -16,7 +16,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
+from penstock.pipeline.servers import lasting_problem
+
 ARROW = "application/vnd.apache.arrow.stream"
+_NO_ARROW = (
+    "has no Arrow, in which jobs read: install it where that server runs, not here; there, "
+    "pip install 'penstock[arrow]', and start it again. Or read its data folder, or its database"
+)
 BATCHES = "application/vnd.penstock.record-batches"
 TRIES_MAX = 9
 # Of a person who waits for the first word of a job: a wrong address shall not take long to be told.
@@ -24,7 +30,8 @@ TRIES_BY_HAND = 3
 WAIT_S_FIRST = 0.1
 WAIT_S_MAX = 5.0
 ANSWER_S_MAX = 120.0
-_AGAIN = frozenset({429, 503})
+_AGAIN = frozenset({429, 502, 503, 504})
+_DONE = frozenset({200, 201})
 
 
 class ServerRefused(Exception):
@@ -46,6 +53,8 @@ class Said(NamedTuple):
     status: int
     # Seconds to wait before the next try, as the server has it.
     wait_s: float
+    # The type of what it says.
+    kind: str
     body: bytes
 
 
@@ -95,14 +104,23 @@ class Asking:
                 trouble = f"{type(error).__name__}: {error}"
                 continue
             except OSError as error:
-                raise ServerUnreachable(f"{self._url} cannot be reached: {error}") from error
-            if said.status == 200:
+                raise ServerUnreachable(f"{self._url} cannot be reached: {lasting_problem(error) or error}") from error
+            if said.status in _DONE:
+                self._check_kind(said, asked, accept)
                 return said.body
             trouble = f"it said {_problem(said)}"
+            if said.status == http.HTTPStatus.NOT_ACCEPTABLE and accept == ARROW:
+                raise ServerRefused(f"{self._url} {_NO_ARROW}", said.status)
             if said.status not in _AGAIN:
                 raise ServerRefused(f"{self._url} refused {asked}: {_problem(said)}", said.status)
             wait_s = max(wait_s, min(said.wait_s, WAIT_S_MAX))
         raise ServerUnreachable(f"{self._url} has not answered {asked} in {self._tries_max} tries; last, {trouble}")
+
+    def _check_kind(self, said: Said, asked: str, accept: str) -> None:
+        """Tell a page for people, at the address of something else, from what was asked for."""
+        if said.kind != accept:
+            found = f"it answers {asked} with {said.kind or 'bytes'}, not {accept}"
+            raise ServerRefused(f"{self._url} is no Penstock server: {found}", said.status)
 
     def _ask(self, method: str, path: str, accept: str, content: bytes | None) -> Said:
         headers = {**self._headers, "Accept": accept}
@@ -111,7 +129,8 @@ class Asking:
         self._connection.request(method, self._front + path, content, headers)
         answer = self._connection.getresponse()
         wait = answer.headers.get("Retry-After", "")
-        return Said(answer.status, float(wait) if wait.isdigit() else 0.0, answer.read())
+        kind = answer.headers.get_content_type() if "content-type" in answer.headers else ""
+        return Said(answer.status, float(wait) if wait.isdigit() else 0.0, kind, answer.read())
 
 
 def _with(path: str, query: dict[str, object]) -> str:

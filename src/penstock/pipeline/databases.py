@@ -3,7 +3,7 @@
 import re
 
 SCHEMA = "penstock"
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}")
+_SCHEMA_IS = "schema="
 
 
 class DatabaseRefused(Exception):
@@ -14,9 +14,19 @@ def is_database(where: str) -> bool:
     return where.startswith(("postgresql://", "postgres://"))
 
 
-def is_schema(name: str) -> bool:
-    """Whether a schema of a store can have this name: it goes into statements without quotes."""
-    return _NAME.fullmatch(name) is not None
+def schema_in(where: str) -> tuple[str, str]:
+    """Take the schema out of an address: it is for us, and PostgreSQL refuses a parameter that it does not know.
+
+    >>> schema_in("postgresql://penstock@db/shop?schema=queues&sslmode=require")
+    ('postgresql://penstock@db/shop?sslmode=require', 'queues')
+    >>> schema_in("postgresql://penstock@db/shop")
+    ('postgresql://penstock@db/shop', '')
+    """
+    plain, _, query = where.partition("?")
+    said = query.split("&") if query else []
+    schemas = [each.removeprefix(_SCHEMA_IS) for each in said if each.startswith(_SCHEMA_IS)]
+    rest = "&".join(each for each in said if not each.startswith(_SCHEMA_IS))
+    return (f"{plain}?{rest}" if rest else plain), (schemas[-1] if schemas else "")
 
 
 def without_password(where: str) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline.asking import Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.outcome import JobFailed
-from penstock.pipeline.places import Place, is_archive, read_history
+from penstock.pipeline.places import Place, check_folder, is_archive, read_history
 from penstock.pipeline.source.looking import LOOK, looker
 
 # As if a history began then: nothing it could tell of was sent before.
@@ -33,8 +33,8 @@ _COLUMNS = (
     "shard",
     "offset",
 )
-# How far up in an offset that of the frame stands.
-ROW_BITS = 17
+# How far up in an offset that of the frame stands; in one of a database, that of the transaction.
+ROW_BITS, DATABASE_ROW_BITS = 17, 24
 _ID = "^[1-9a-f][0-9a-f]{0,7}-(0|[1-9a-f][0-9a-f]{0,15})$"
 
 
@@ -45,6 +45,8 @@ class Lane(NamedTuple):
     end: int
     seen_at: datetime | None
     shard: int
+    # Whether numbers may have been given to messages that never were.
+    may_skip: bool = False
 
 
 class Server:
@@ -106,8 +108,10 @@ def lanes(seen: DataFrame) -> list[Lane]:
     by_lane = seen.where("lane IS NOT NULL").groupBy("queue", "queue_id", "lane", "shard")
     # The last look at a lane is the one that knows where it ended.
     return [
-        Lane(row.queue, row.queue_id, row.lane, row.end, row.seen_at.astimezone(UTC), row.shard)
-        for row in by_lane.agg(f.max("end").alias("end"), f.max("seen_at").alias("seen_at")).collect()
+        Lane(row.queue, row.queue_id, row.lane, row.end, row.seen_at.astimezone(UTC), row.shard, row.may_skip)
+        for row in by_lane.agg(
+            f.max("end").alias("end"), f.max("seen_at").alias("seen_at"), f.max("may_skip").alias("may_skip")
+        ).collect()
     ]
 
 
@@ -126,7 +130,13 @@ def ends(seen: DataFrame, kept: dict[int, tuple[int, int]]) -> dict[int, int]:
 
 
 def settled(
-    spark: SparkSession, server: Place, elsewhere: str, kept: dict[int, tuple[int, int]], ends: dict[int, int]
+    spark: SparkSession,
+    server: Place,
+    elsewhere: str,
+    kept: dict[int, tuple[int, int]],
+    ends: dict[int, int],
+    *,
+    is_database: bool,
 ) -> DataFrame:
     """Return the history: what was kept elsewhere as far as it goes, and the server's from there on."""
     starts = {shard: first for shard, (first, _) in kept.items()}
@@ -134,8 +144,7 @@ def settled(
         return _told(spark, server, starts, ends)
     found = _elsewhere(spark, elsewhere)
     for shard, last in found.groupBy("shard").agg(f.max("offset")).collect():
-        # The last row of a frame is followed by the first of the next, which is further up.
-        if (last >> ROW_BITS) + 1 < starts.get(shard, 0) >> ROW_BITS and not server.since:
+        if has_gap(last, starts.get(shard, 0), is_database=is_database) and not server.since:
             raise JobFailed(
                 f"the history between offset {last} of shard {shard}, where {elsewhere} ends, and {starts[shard]}, "
                 "where the server begins, is gone; say with --since from when on to audit"
@@ -145,9 +154,19 @@ def settled(
     return chosen.unionByName(_told(spark, server, starts, ends))
 
 
+def has_gap(last: int, first_kept: int, *, is_database: bool) -> bool:
+    """Return whether something may have been between the last row kept elsewhere and the first offset of the server.
+
+    A frame, or a transaction, is told of whole: its last row is followed by the first of the next, which is further up.
+    """
+    row_bits = DATABASE_ROW_BITS if is_database else ROW_BITS
+    return (last >> row_bits) + 1 < first_kept >> row_bits
+
+
 def _elsewhere(spark: SparkSession, where: str) -> DataFrame:
     if is_archive(spark, where):
         return read_history(spark, Place(where=where)).select(*_COLUMNS)
+    check_folder(Place(where=where))
     reader = spark.read.format("penstock").option("path", where)
     return reader.option("columns", ",".join(_COLUMNS)).load()
 
@@ -170,12 +189,18 @@ def _told(spark: SparkSession, server: Place, starts: dict[int, int], ends: dict
     return spark.read.format("penstock").options(**{name: value for name, value in said.items() if value}).load()
 
 
-def deleted(settled: DataFrame, looked_at: set[int]) -> list[Lane]:
-    """Return lanes of queues that are only in the history: they end with the highest number it tells of."""
+def deleted(settled: DataFrame, looked_at: set[int], skipping: set[int]) -> list[Lane]:
+    """Return lanes of queues that are only in the history: they end with the highest number it tells of.
+
+    ``skipping`` are the shards where other queues may skip numbers.
+    """
     lane = (f.col("key") % 8).alias("lane")
     gone = settled.where(~f.col("queue_id").isin(sorted(looked_at))) if looked_at else settled
     ends = gone.groupBy("queue", "queue_id", lane, "shard").agg((f.shiftright(f.max("key"), 3) + 1).alias("end"))
-    return [Lane(row.queue, row.queue_id, row.lane, row.end, None, row.shard) for row in ends.collect()]
+    return [
+        Lane(row.queue, row.queue_id, row.lane, row.end, None, row.shard, row.shard in skipping)
+        for row in ends.collect()
+    ]
 
 
 def begins(settled: DataFrame, kept: dict[int, tuple[int, int]], since: str) -> dict[int, datetime | None]:
@@ -197,13 +222,13 @@ def begins(settled: DataFrame, kept: dict[int, tuple[int, int]], since: str) -> 
 
 def bounds(
     lanes: Sequence[Lane], begins: dict[int, datetime | None], silent: set[str]
-) -> list[tuple[str, int, int, int, datetime | None, datetime | None]]:
+) -> list[tuple[str, int, int, int, datetime | None, datetime | None, bool]]:
     """Return lanes as rows of `books.LANES`: where each ends, when that was seen, and from when on it is told of."""
     rows = []
     for each in lanes:
         is_silent = each.queue in silent and each.seen_at is not None
         since = NEVER if is_silent else begins.get(each.shard)
-        rows.append((each.queue, each.queue_id, each.lane, each.end, each.seen_at, since))
+        rows.append((each.queue, each.queue_id, each.lane, each.end, each.seen_at, since, each.may_skip))
     return rows
 
 

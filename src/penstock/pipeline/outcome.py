@@ -33,6 +33,15 @@ class Silent:
         pass
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """Say how many there are, with what follows from it.
+
+    >>> counted(1, "row"), counted(2_000, "row"), counted(2, "file was read", "files were read")
+    ('1 row', '2,000 rows', '2 files were read')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A small table for people; a cell is a number, a text, or None for nothing."""

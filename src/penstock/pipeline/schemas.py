@@ -3,6 +3,7 @@
 A row of the history is a message that left a queue. The words are those of REST.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 # As in `wire.queues`, which executors do not have; a tier is the place in this list.
@@ -68,6 +69,12 @@ TOPIC = (
     Column("timestampType", "INT", "Which of the two: 0 when it was made, 1 when it arrived."),
     Column("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", "Its headers in their order; null if it has none."),
 )
+
+
+def columns_of(names: Iterable[str]) -> tuple[Column, ...]:
+    """Return columns of the history by their names, in their order."""
+    known = {column.name: column for column in HISTORY}
+    return tuple(known[name] for name in names)
 
 
 def ddl(columns: "tuple[Column, ...]") -> str:

@@ -11,11 +11,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import penstock
+from penstock.core.limits import MIB
 from penstock.pipeline.java import NoJava, check_java
 from penstock.pipeline.packaging import write_package
 
@@ -39,6 +40,13 @@ _ON_ONE_MACHINE = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+
+
+# A Java that lives for seconds: what its better compiler would gain, it never earns back. Plans go deep, and the
+# frames of the quick compiler are large.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+# A history of half a million rows, or an archive of two million: above, the better compiler begins to pay.
+SMALL_BYTES_MAX = 32 * MIB
 
 
 class NoSpark(Exception):
@@ -71,6 +79,22 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
         _ship(session)
     register(session)
     return session
+
+
+def settings_for(where: str) -> dict[str, str]:
+    """Return what suits a run over one place: if that is a small folder of this machine, a Java that starts quickly."""
+    folder = Path(where)
+    if "://" in where or not folder.is_dir():
+        return {}
+    size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            # A server that runs may drop a file, or rename it, between two looks.
+            with suppress(FileNotFoundError):
+                size += Path(path, name).stat().st_size
+        if size > SMALL_BYTES_MAX:
+            return {}
+    return {"spark.driver.extraJavaOptions": _SHORT_LIVED}
 
 
 def register(session: "SparkSession") -> None:

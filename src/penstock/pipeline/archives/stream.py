@@ -9,7 +9,6 @@ A run is stopped between batches: what is being committed is brought to its end 
 """
 
 import json
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from penstock.pipeline.archives.committing import Reach, commit, entry_of
 from penstock.pipeline.archives.layout import CHECKPOINT, staging_path
 from penstock.pipeline.archives.manifest import Entry, Offsets, text_of
 from penstock.pipeline.archives.staging import stage
+from penstock.pipeline.failures import reason_of
 from penstock.pipeline.files import Files
 from penstock.pipeline.outcome import JobFailed
 
@@ -35,7 +35,6 @@ LOOK_S = 0.5
 # may need longer; what it had loaded is then at hand, and the next start is quicker.
 STARTS_MAX = 4
 _LATE = "Python worker failed to connect back"
-_OURS = re.compile(r"^penstock\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,18 +160,6 @@ def reach_from(beginning: Beginning, *, source: str, queues: "tuple[str, ...]") 
         offsets_to=beginning.offsets,
         has_gap=beginning.has_gap,
     )
-
-
-def reason_of(text: str) -> str:
-    """Return what one of our own exceptions said, out of the tracebacks that Spark wraps it in.
-
-    >>> reason_of("[STREAM_FAILED] …\\nTraceback …\\npenstock.pipeline.source.ranges.HistoryDropped: it is gone\\n…")
-    'it is gone'
-    >>> reason_of("[STREAM_FAILED] Query terminated with exception: no space left\\n\\tat org…")
-    '[STREAM_FAILED] Query terminated with exception: no space left'
-    """
-    ours = _OURS.findall(text)
-    return str(ours[-1]) if ours else text.partition("\n")[0]
 
 
 def now_ms() -> int:

@@ -10,25 +10,30 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.pipeline.archives.asking import Server
-from penstock.pipeline.archives.begins import Beginning, beginning
+from penstock.pipeline.archives.begins import AnotherHistory, Beginning, beginning
 from penstock.pipeline.archives.committing import recover
 from penstock.pipeline.archives.layout import CHECKPOINT, QUEUES, queue_of
 from penstock.pipeline.archives.letters import dead_letter_queues, snapshot
 from penstock.pipeline.archives.locking import Lock
-from penstock.pipeline.archives.manifest import Entry, Named, Offsets, ms_of, text_of
-from penstock.pipeline.archives.stream import Committed, Stream, now_ms, reach_from, reason_of
+from penstock.pipeline.archives.manifest import Entry, Named, Offsets, ms_of, newest_entries, text_of
+from penstock.pipeline.archives.stream import Committed, Stream, now_ms, reach_from
 from penstock.pipeline.databases import DatabaseRefused, without_password
+from penstock.pipeline.failures import reason_of
 from penstock.pipeline.files import Files, files_of
-from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.places import Place, is_archive, source_options
+from penstock.pipeline.schemas import HISTORY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.pipeline.source.ranges import Histories, Range
 
 ROWS_PER_BATCH = 2_000_000
 EVERY_S = 60.0
@@ -55,7 +60,7 @@ def run(
     """Archive what is there, or go on until ``stopping`` is set."""
     check(spark, options)
     files = files_of(spark, options.root)
-    files.make_folder("")
+    _begin_folder(files, options.root)
     lock = Lock.take(files, now_ms=now_ms(), is_forced=options.breaks_lock)
     try:
         return _Run(spark, options, progress, files, lock).all(stopping or threading.Event())
@@ -76,6 +81,15 @@ def check(spark: "SparkSession", options: ArchiveOptions) -> None:
         )
     if not source.is_server and is_archive(spark, source.where):
         raise JobFailed(f"{source.where} is an archive already; name a server or its data folder")
+
+
+def _begin_folder(files: Files, root: str) -> None:
+    try:
+        files.make_folder("")
+    except OSError as error:
+        raise JobFailed(f"{root} cannot be an archive: {error.strerror}. Name a folder that can be written") from None
+    if files.exists("journal"):
+        raise JobFailed(f"{root} is the data folder of a server; name another folder for the archive")
 
 
 class _Run:
@@ -106,7 +120,14 @@ class _Run:
         self._files.remove(CHECKPOINT)
         self._trim(committed.last)
         self._look_at_the_dead()
-        return outcome(committed, root=self._options.root, letters=self._letters)
+        return outcome(committed, root=self._options.root, letters=self._letters, unknown=self._unknown_queues(last))
+
+    def _unknown_queues(self, last: Entry | None) -> Sequence[str]:
+        """Return which of the queues that were asked for nobody has heard of, at the first run for them."""
+        if self._server is None or last is not None:
+            return ()
+        described = self._server.queues()
+        return [name for name in self._options.source.queues if name not in described]
 
     def _check_same(self, last: Entry | None, queues: Sequence[str]) -> None:
         if last is None:
@@ -130,11 +151,34 @@ class _Run:
 
         try:
             with open_histories(read_options(source_options(self._options.source))) as histories:
-                return beginning(last, histories.kept(), histories, may_have_gaps=self._options.may_have_gaps)
+                start = beginning(last, histories.kept(), histories, may_have_gaps=self._options.may_have_gaps)
+                if last is not None:
+                    self._check_goes_on(last, histories)
+                return start
         except (
             BadOption, DatabaseRefused, NoHistory, LogCorrupted, ServerRefused, ServerUnreachable, OSError,
         ) as error:  # fmt: skip
             raise JobFailed(f"{self._options.source.shown} cannot be read: {error}") from error
+
+    def _check_goes_on(self, last: Entry, histories: "Histories") -> None:
+        """Refuse a source that was begun anew, or put back, and has come as far as the archive since.
+
+        What it has right before the end of the archive is in the archive. So if any of that was settled later than
+        everything in the archive, it is another history.
+        """
+        known = [each.settled_to for each in newest_entries(self._files) if each.settled_to is not None]
+        if not known:
+            return
+        queues = frozenset(self._options.source.queues)
+        for shard, kept in histories.kept().items():
+            end = min(last.offsets_to.get(str(shard), 0), kept.end)
+            found_ms = newest_before(histories, end, kept, queues)
+            if found_ms is not None and found_ms > ms_of(max(known)):
+                raise AnotherHistory(
+                    f"the archive has all before offset {end} of shard {shard}, settled until {max(known)}, and the "
+                    f"source has a row there that was settled at {text_of(found_ms)}: it is another one, or it "
+                    "was put back to an older copy. Begin another archive"
+                )
 
     def _stream(self, start: Beginning, committed: Committed, stopping: threading.Event) -> None:
         options = self._options
@@ -184,12 +228,29 @@ class _Run:
         self._remember_queues()
 
 
+def newest_before(histories: "Histories", end: int, kept: "Range", queues: frozenset[str]) -> int | None:
+    """Return when the newest row of the last frame, or transaction, before an offset was settled; None if gone."""
+    from penstock.pipeline.evidence import DATABASE_ROW_BITS, ROW_BITS  # noqa: PLC0415
+    from penstock.pipeline.source.ranges import Range, Slice  # noqa: PLC0415
+    from penstock.pipeline.source.wrapping import Wanted  # noqa: PLC0415
+
+    wanted = Wanted(tuple(column for column in HISTORY if column.name == "settled_at"), queues, None, None)
+    for bits in (ROW_BITS, DATABASE_ROW_BITS):
+        rows = Range(kept.shard, max(end - (1 << bits), kept.start), end)
+        batches = histories.read(Slice(rows, goes_on=True), wanted) if rows.start < end else ()
+        times = [max(batch.column("settled_at").to_pylist()) for batch in batches if batch.num_rows]
+        if times:
+            # As the manifest has it, whatever the source knows beyond.
+            return int((max(times) - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1))
+    return None
+
+
 def trim(server: Server, offsets: Offsets) -> None:
     for shard, before in sorted(offsets.items()):
         server.trim(int(shard), before=before)
 
 
-def outcome(committed: Committed, *, root: str, letters: int | None) -> Outcome:
+def outcome(committed: Committed, *, root: str, letters: int | None, unknown: Sequence[str] = ()) -> Outcome:
     """Return what a run came to: a row for each queue that got files."""
     entries = committed.entries
     files = [each for entry in entries for each in entry.files]
@@ -198,9 +259,11 @@ def outcome(committed: Committed, *, root: str, letters: int | None) -> Outcome:
         by_queue.setdefault(queue_of(each.path), []).append(each)
     rows = sum(entry.rows for entry in entries)
     if rows:
-        sentence = f"Archived {rows:,} rows in {len(entries):,} batch{'' if len(entries) == 1 else 'es'}."
+        sentence = f"Archived {counted(rows, 'row')} in {counted(len(entries), 'batch', 'batches')}."
     else:
         sentence = "Nothing new: the archive has all that was settled."
+        if unknown:
+            sentence += f" The server has no queue called {', '.join(unknown)}."
     figures: dict[str, int | float | str] = {
         "rows": rows,
         "batches": len(entries),

@@ -8,8 +8,9 @@ books      every number is live, or settled once (`transforms/books.py`)
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.places import Place
+from penstock.pipeline.reports.folder import results, settle_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,16 +39,24 @@ def run(spark: "SparkSession", options: AuditOptions, progress: Progress) -> Out
 
     if options.is_complete and not options.sent:
         raise JobFailed("complete is said of a list of ids; give it with --sent")
+    # A list that cannot be read, and a folder that is no place for results, are told before the work, not after it.
+    if options.out:
+        settle_folder(options.out)
+    sent = evidence.sent_ids(spark, options.sent) if options.sent else None
     server = evidence.Server(options.server)
     names, kept = server.queues(), server.shards()
     silent = server.silent(names)
-    progress.step(f"Looking at {len(names)} queues")
+    progress.step(f"Looking at {counted(len(names), 'queue')}")
     seen = evidence.look(spark, options.server, names)
     live, lanes = seen.where("lane IS NULL"), evidence.lanes(seen)
     progress.step("Reading the history")
-    settled = evidence.settled(spark, options.server, options.history, kept, evidence.ends(seen, kept)).persist()
+    # Only a database skips numbers, and a server has all its queues in databases or none.
+    skipping = {each.shard for each in lanes if each.may_skip}
+    settled = evidence.settled(
+        spark, options.server, options.history, kept, evidence.ends(seen, kept), is_database=bool(skipping)
+    ).persist()
     # A queue that was made since the look is not judged; one that is gone is, by its history alone.
-    lanes += evidence.deleted(settled, {each.queue_id for each in lanes} | set(server.ids()))
+    lanes += evidence.deleted(settled, {each.queue_id for each in lanes} | set(server.ids()), skipping)
     begins = evidence.begins(settled, kept, options.server.since)
     progress.step("Comparing the books")
     found = books.stays(live, settled).persist()
@@ -58,8 +67,7 @@ def run(spark: "SparkSession", options: AuditOptions, progress: Progress) -> Out
     missing = books.gaps(bounds, found).persist()
     # Whoever left for a queue that is not looked at, or tells nothing, may have come there.
     wrong = books.faults(bounds, found, missing, is_silent=bool(silent or options.server.queues))
-    if options.sent:
-        sent = evidence.sent_ids(spark, options.sent)
+    if sent is not None:
         more = books.unknown_to_producers(bounds, found, sent, is_complete=options.is_complete)
         wrong = wrong.unionByName(more).dropDuplicates(["queue_id", "key", "id", "fault"])
     wrong = wrong.persist()
@@ -91,8 +99,12 @@ def _outcome(summary: "DataFrame", wrong: "DataFrame", out: str) -> Outcome:
 
 
 def _sentence(figures: dict[str, int], bad: int) -> str:
-    said = f"Of {figures['audited']:,} messages {figures['live']:,} are live and {figures['settled']:,} settled"
-    unknown = f"; {figures['unknown']:,} are older than the history" if figures["unknown"] else ""
+    live = counted(figures["live"], "is live", "are live")
+    said = f"Of {counted(figures['audited'], 'message')} {live} and {figures['settled']:,} settled"
+    unknown = f"; {counted(figures['unknown'], 'is', 'are')} older than the history" if figures["unknown"] else ""
+    if figures["unused"]:
+        unused = counted(figures["unused"], "number was", "numbers were")
+        unknown += f"; {unused} never used, as sends that were undone in PostgreSQL leave them"
     if not bad:
         return f"The books balance. {said}{unknown}."
     wrong = ", ".join(f"{figures[name]:,} {name}" for name in ("lost", "doubled", "phantom") if figures[name])
@@ -100,8 +112,12 @@ def _sentence(figures: dict[str, int], bad: int) -> str:
 
 
 def _write(summary: "DataFrame", wrong: "DataFrame", out: str) -> list[str]:
-    queues, parquet, csv = f"{out}/queues.csv", f"{out}/faults.parquet", f"{out}/faults.csv"
-    summary.coalesce(1).write.mode("overwrite").option("header", "true").csv(queues)
-    wrong.write.mode("overwrite").parquet(parquet)
-    wrong.orderBy("fault", "queue", "key").coalesce(1).write.mode("overwrite").option("header", "true").csv(csv)
-    return [queues, parquet, csv]
+    import pyarrow.csv  # type: ignore[import-untyped] # noqa: PLC0415
+    import pyarrow.parquet  # type: ignore[import-untyped] # noqa: PLC0415
+
+    faults = wrong.orderBy("fault", "queue", "key").toArrow()
+    with results(out) as folder:
+        pyarrow.csv.write_csv(summary.toArrow(), folder / "queues.csv")
+        pyarrow.csv.write_csv(faults, folder / "faults.csv")
+        pyarrow.parquet.write_table(faults, folder / "faults.parquet", compression="zstd")
+    return [f"{out}/{name}" for name in ("queues.csv", "faults.parquet", "faults.csv")]

@@ -36,14 +36,15 @@ def find_files(spark: "SparkSession", paths: Sequence[str]) -> list[File]:
     """Return the files that are meant, by path: names, patterns, and all that is in folders."""
     found: dict[str, File] = {}
     for path in paths:
-        here = _find(spark, path)
+        here = listed(spark, path)
         if not here:
             raise JobFailed(f"there is no file {path}")
         found |= {file.path: file for file in here}
     return [found[path] for path in sorted(found)]
 
 
-def _find(spark: "SparkSession", path: str) -> list[File]:
+def listed(spark: "SparkSession", path: str) -> list[File]:
+    """Return the files of one name, pattern or folder; those of a hidden one do not count."""
     jvm = spark._jvm
     assert jvm is not None, "the jobs run in a classic session"
     asked = jvm.org.apache.hadoop.fs.Path(path)
@@ -90,6 +91,8 @@ def read_files(
             frames += [_csv(spark, group, options) for group in _by_header(spark, paths, options)]
         else:
             frames.append((_json if found == JSON else _parquet)(spark, paths, options))
+    if not frames:
+        raise JobFailed(f"{files[0].path} is empty: CSV begins with a line that names the columns")
     return frames
 
 
@@ -114,9 +117,19 @@ def _json(spark: "SparkSession", paths: Sequence[str], options: Mapping[str, str
     fields = [field for field in inferred.fields if field.name != CORRUPT]
     schema: StructType = StructType([*fields, StructField(CORRUPT, StringType())])
     parsed = f.from_json("value", schema, {**options, "columnNameOfCorruptRecord": CORRUPT})
+    corrupt = f.coalesce(f.col(f"_parsed.{CORRUPT}"), f.when(~_is_alone(options), f.col(ROW)))
     return lines.select(f.col("value").alias(ROW), _file().alias(FILE), parsed.alias("_parsed")).select(
-        "_parsed.*", ROW, FILE
+        *(f.col(f"_parsed.`{field.name}`") for field in fields), corrupt.alias(CORRUPT), ROW, FILE
     )
+
+
+def _is_alone(options: Mapping[str, str]) -> "Column":
+    """Whether a row is one JSON value and nothing else: Spark takes the first, and says nothing of what follows."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    # The end of a line ends a comment, too, where options allow them.
+    listed = f.concat(f.lit('{"_": ['), ROW, f.lit("\n]}"))
+    return f.coalesce(f.size(f.from_json(listed, "`_` array<string>", dict(options))["_"]) == 1, f.lit(False))
 
 
 def _by_header(spark: "SparkSession", paths: Sequence[str], options: Mapping[str, str]) -> list[list[str]]:
@@ -124,7 +137,9 @@ def _by_header(spark: "SparkSession", paths: Sequence[str], options: Mapping[str
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
         header = tuple(spark.read.options(**{"header": "true", **options}).csv(path).columns)
-        groups.setdefault(header, []).append(path)
+        # One without a single line has no columns, and no rows either.
+        if header:
+            groups.setdefault(header, []).append(path)
     return list(groups.values())
 
 

@@ -1,6 +1,7 @@
-"""`load`: files of Parquet, CSV or JSON lines become messages of a queue; what cannot is put aside with the reason.
+"""`load`: files of Parquet, CSV or JSON lines become messages of a queue, or records of a topic; what cannot is put
+aside with the reason.
 
-    files ──read──▶ rows ──map, check──▶ staged ──┬─ good ──▶ the queue
+    files ──read──▶ rows ──map, check──▶ staged ──┬─ good ──▶ the queue or topic
                                                  └─ bad ───▶ rejects
 
 Run twice, it adds nothing: files that were loaded are known by path, size and time of change,
@@ -12,27 +13,34 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.failures import first_line
 from penstock.pipeline.jobs.inputs import File, find_files, read_files, union
-from penstock.pipeline.jobs.queues import QueueFacts, ask_queue
+from penstock.pipeline.jobs.queues import QueueFacts, TopicFacts, ask_queue, ask_topic
 from penstock.pipeline.jobs.staging import Generation, Staging, Target, open_staging
-from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
+from penstock.pipeline.sink.topic.columns import COLUMNS as RECORD_COLUMNS
+from penstock.pipeline.transforms.bodies import excerpt
 from penstock.pipeline.transforms.loading import MAPPABLE, Bounds, checked, mapped
+from penstock.pipeline.transforms.loading_records import RecordBounds, checked_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SAMPLE_ROWS = 5
 _SAMPLE_CHARACTERS = 60
+_SAME_NAMES = ". If two names differ in their case only, say --conf spark.sql.caseSensitive=true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
     paths: Sequence[str]
     target: Target
-    queue: str
     work: str
     now: datetime
-    # By default named after the queue.
+    # One of them.
+    queue: str = ""
+    topic: str = ""
+    # By default named after the queue or topic.
     job: str = ""
     # By the ending of each file, if it is not said.
     form: str = ""
@@ -58,11 +66,11 @@ class _Counts:
 
 
 def run(spark: "SparkSession", options: LoadOptions, progress: Progress) -> Outcome:
-    _check_mapping(options.mapping)
-    facts = ask_queue(options.target, options.queue)
+    _check(options)
+    facts = ask_topic(options.target, options.topic) if options.topic else ask_queue(options.target, options.queue)
     progress.step("Looking for files")
     files = find_files(spark, options.paths)
-    with open_staging(spark, options.work, options.job or f"load-{options.queue}") as staging:
+    with open_staging(spark, options.work, options.job or _job(options)) as staging:
         counts = _Counts()
         if not options.is_dry_run:
             _finish(staging, options, progress, counts)
@@ -70,12 +78,15 @@ def run(spark: "SparkSession", options: LoadOptions, progress: Progress) -> Outc
         fresh = [file for file in files if _identity(file.as_note()) not in known]
         skipped = len(files) - len(fresh)
         if options.is_dry_run:
-            return _foretell(_judged(spark, options, facts, fresh), fresh, skipped) if fresh else _nothing(skipped)
+            if not fresh:
+                return _nothing(skipped)
+            body = "value" if options.topic else "data"
+            return _foretell(_judged(spark, options, facts, fresh), fresh, skipped, body=body)
         if fresh:
-            progress.step(f"Reading {len(fresh):,} files")
+            progress.step(f"Reading {counted(len(fresh), 'file')}")
             rows = _judged(spark, options, facts, fresh)
             note = {"files": [file.as_note() for file in fresh]}
-            generation = staging.stage(rows, note=note, rate=options.target.rate)
+            generation = staging.stage(rows, note=note, rate=options.target.rate, topic=options.topic)
             counts.sent = _complete(staging, generation, options, progress, counts)
     return _summary(options, counts, files=len(fresh), skipped=skipped)
 
@@ -95,8 +106,9 @@ def _complete(
     rejected = staging.rows(generation).where(f.col("reason").isNotNull()).select("reason", "file", "row")
     by_reason = {str(row["reason"]): int(row["count"]) for row in rejected.groupBy("reason").count().collect()}
     if by_reason:
-        where = f"{options.rejects.rstrip('/')}/{generation.name}" if options.rejects else ""
-        where = where or staging.path(generation.name, "rejects")
+        # Another job may have the same folder for its rejects.
+        own = f"{options.rejects.rstrip('/')}/{staging.job}/{generation.name}" if options.rejects else ""
+        where = own or staging.path(generation.name, "rejects")
         rejected.coalesce(1).write.mode("overwrite").json(where)
         counts.written.append(where)
     for reason, count in by_reason.items():
@@ -104,42 +116,67 @@ def _complete(
     return staging.send(generation, options.target, progress)
 
 
-def _judged(spark: "SparkSession", options: LoadOptions, facts: QueueFacts, files: Sequence[File]) -> "DataFrame":
+def _judged(
+    spark: "SparkSession", options: LoadOptions, facts: QueueFacts | TopicFacts, files: Sequence[File]
+) -> "DataFrame":
     from pyspark.errors import AnalysisException  # noqa: PLC0415
 
+    try:
+        frames = read_files(spark, files, form=options.form, options=options.reader_options)
+        return union([_judge(frame, options, facts) for frame in frames])
+    except AnalysisException as error:
+        hint = _SAME_NAMES if "COLUMN_ALREADY_EXISTS" in str(error) else ""
+        raise JobFailed(f"the files do not fit the mapping: {first_line(str(error))}{hint}") from error
+
+
+def _judge(frame: "DataFrame", options: LoadOptions, facts: QueueFacts | TopicFacts) -> "DataFrame":
+    if isinstance(facts, TopicFacts):
+        limits = RecordBounds(
+            now=options.now,
+            partitions=facts.partitions,
+            batch_bytes_max=facts.batch_bytes_max,
+            is_compacted=facts.is_compacted,
+        )
+        return checked_records(mapped(frame, options.mapping, names=RECORD_COLUMNS, body="value"), limits)
     mapping = dict(options.mapping)
     if options.id_column:
         mapping["dedup_id"] = f"`{options.id_column}`"
     bounds = Bounds(now=options.now, body_bytes_max=facts.body_bytes_max, delay_s_max=facts.delay_s_max)
-    try:
-        frames = read_files(spark, files, form=options.form, options=options.reader_options)
-        return union([checked(mapped(frame, mapping), bounds, queue=options.queue) for frame in frames])
-    except AnalysisException as error:
-        raise JobFailed(f"the files do not fit the mapping: {str(error).splitlines()[0]}") from error
+    return checked(mapped(frame, mapping), bounds, queue=options.queue)
 
 
-def _check_mapping(mapping: Mapping[str, str]) -> None:
-    unknown = [name for name in mapping if name not in MAPPABLE]
+def _check(options: LoadOptions) -> None:
+    if bool(options.queue) == bool(options.topic):
+        raise JobFailed("where to? give --queue or --topic, and not both")
+    if options.topic and options.id_column:
+        raise JobFailed(f"--id: a topic knows no dedup ids; a key is given with --map key={options.id_column}")
+    noun, names = ("record", RECORD_COLUMNS) if options.topic else ("message", MAPPABLE)
+    unknown = [name for name in options.mapping if name not in names]
     if unknown:
-        raise JobFailed(f"--map {unknown[0]}: no column of a message is called so; there are {', '.join(MAPPABLE)}")
+        raise JobFailed(f"--map {unknown[0]}: no column of a {noun} is called so; there are {', '.join(names)}")
+
+
+def _job(options: LoadOptions) -> str:
+    return f"load-topic-{options.topic}" if options.topic else f"load-{options.queue}"
 
 
 def _identity(note: Mapping[str, object]) -> tuple[object, ...]:
     return note["path"], note["size"], note["changed_at_ms"]
 
 
-def _foretell(rows: "DataFrame", files: Sequence[File], skipped: int) -> Outcome:
+def _foretell(rows: "DataFrame", files: Sequence[File], skipped: int, *, body: str) -> Outcome:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     found = {row["reason"]: int(row["count"]) for row in rows.groupBy("reason").count().collect()}
     good = found.pop(None, 0)
-    text = f.substring(f.decode(f.col("data"), "UTF-8"), 1, _SAMPLE_CHARACTERS)
+    text = excerpt(f.col(body), _SAMPLE_CHARACTERS)
     sample = rows.where("reason IS NULL").select(text).limit(_SAMPLE_ROWS).collect()
-    tables = [Table("Would be sent, a sample", ["data"], [[row[0]] for row in sample])]
+    tables = [Table("Would be sent, a sample", [body], [[row[0]] for row in sample])]
     if found:
         tables.append(_rejects_table(found))
     bad = sum(found.values())
-    sentence = f"A dry run: {good:,} rows of {len(files):,} files would be sent, {bad:,} rejected; nothing was sent."
+    would = f"{counted(good, 'row')} of {counted(len(files), 'file')} would be sent"
+    sentence = f"A dry run: {would}, {bad:,} rejected; nothing was sent."
     figures: dict[str, int | float | str] = {
         "read": good + bad,
         "sent": 0,
@@ -151,17 +188,17 @@ def _foretell(rows: "DataFrame", files: Sequence[File], skipped: int) -> Outcome
 
 
 def _nothing(skipped: int) -> Outcome:
-    sentence = f"A dry run: all {skipped:,} files were loaded before; nothing would be sent."
+    sentence = f"A dry run: {counted(skipped, 'file was', 'files were')} loaded before; nothing would be sent."
     return Outcome(sentence=sentence, figures={"read": 0, "sent": 0, "would_send": 0, "skipped_files": skipped})
 
 
 def _summary(options: LoadOptions, counts: _Counts, *, files: int, skipped: int) -> Outcome:
     sent = counts.sent + counts.resumed
-    parts = [f"{sent:,} rows were sent to {options.queue}"]
+    parts = [f"{counted(sent, 'row was', 'rows were')} sent to {options.queue or options.topic}"]
     if counts.resumed:
-        parts.append(f"{counts.resumed:,} of them were left by an earlier run")
-    parts.append(f"{counts.rejected_rows:,} were rejected")
-    parts.append(f"{skipped:,} of {files + skipped:,} files had been loaded before")
+        parts.append(f"{counted(counts.resumed, 'of them was', 'of them were')} left by an earlier run")
+    parts.append(counted(counts.rejected_rows, "was rejected", "were rejected"))
+    parts.append(f"{skipped:,} of {counted(files + skipped, 'file')} had been loaded before")
     figures: dict[str, int | float | str] = {
         "read": sent + counts.rejected_rows,
         "sent": sent,

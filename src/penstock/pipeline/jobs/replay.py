@@ -2,20 +2,22 @@
 
 Which ones is said by time, queue, outcome, attribute, signature, ids or a condition in SQL. A
 job of one name replays a message once, however often it runs: ids that were staged are left
-out, and a run that was killed is completed first. See `staging` for how.
+out, with the messages that were made of them, and a run that was killed is completed first. See `staging` for how.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.jobs.queues import ask_queue, check_target
+from penstock.pipeline.failures import first_line
+from penstock.pipeline.jobs.queues import TopicFacts, ask_queue, ask_topic, check_target
 from penstock.pipeline.jobs.staging import Staging, Target, open_staging
-from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.transforms import replaying
-from penstock.pipeline.transforms.replaying import Choice
+from penstock.pipeline.transforms.bodies import excerpt
+from penstock.pipeline.transforms.replaying import OUTCOMES, RECORD_MAPPABLE, Choice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +41,9 @@ class ReplayOptions:
     ids: str = ""
     # The queue they go to; by default the one each came from.
     into: str = ""
+    # Or the topic, and expressions for what its records have.
+    topic: str = ""
+    mapping: Mapping[str, str] = field(default_factory=dict)
     is_dry_run: bool = False
 
 
@@ -51,8 +56,7 @@ class _Counts:
 def run(
     spark: "SparkSession", options: ReplayOptions, progress: Progress, *, signing: Signing | None = None
 ) -> Outcome:
-    if options.into:
-        check_target(options.into)
+    facts = _check(options)
     with open_staging(spark, options.work, options.job) as staging:
         counts = _Counts()
         if not options.is_dry_run:
@@ -62,7 +66,7 @@ def run(
         progress.step("Choosing messages")
         rows = _chosen(spark, options, staging, signing).cache()
         try:
-            return _replay(staging, rows, options, progress, counts)
+            return _replay(staging, _judged(rows, options, facts), options, progress, counts)
         finally:
             rows.unpersist()
 
@@ -71,14 +75,13 @@ def _replay(
     staging: Staging, rows: "DataFrame", options: ReplayOptions, progress: Progress, counts: _Counts
 ) -> Outcome:
     """Count, and unless it is a dry run: fix and send."""
-    rows = replaying.too_large(rows, _limits(rows, options))
     found = _counted(rows)
     if options.is_dry_run:
-        return _foretell(rows, found)
+        return _foretell(rows, found, body="value" if options.topic else "data")
     good = rows.where("reason IS NULL")
     if any(reason is None for _, _, _, reason in found):
         sendable = good.drop("outcome", "from_queue", "reason")
-        generation = staging.stage(sendable, note={}, rate=options.target.rate, kept=("id",))
+        generation = staging.stage(sendable, note={}, rate=options.target.rate, kept=("id",), topic=options.topic)
         counts.sent = staging.send(generation, options.target, progress)
     return _summary(found, counts)
 
@@ -88,18 +91,67 @@ def _chosen(spark: "SparkSession", options: ReplayOptions, staging: Staging, sig
 
     rows = read_history(spark, options.place)
     if options.ids:
-        rows = replaying.with_ids(rows, spark.read.text(options.ids).selectExpr("trim(value) AS id"))
+        rows = replaying.with_ids(rows, _ids(spark, options.ids))
     try:
-        rows = replaying.chosen(rows, options.choice)
+        rows = replaying.chosen(rows, _choice(options))
     except PySparkException as error:
-        raise JobFailed(f"--where cannot be understood: {str(error).splitlines()[0]}") from error
+        raise JobFailed(f"--where cannot be understood: {first_line(str(error))}") from error
     if options.signatures:
         wanted = spark.createDataFrame([(each,) for each in read_signatures(options.signatures)], "signature STRING")
         rows = replaying.with_signatures((signing or _signing())(rows), wanted)
     sent = staging.kept()
     if sent is not None:
-        rows = replaying.without_ids(rows, sent)
-    return replaying.messages(replaying.once_each(rows), into=options.into)
+        rows = replaying.without_sent(rows, sent)
+    once = replaying.once_each(rows)
+    if not options.topic:
+        return replaying.messages(once, into=options.into)
+    try:
+        return replaying.records(once, options.mapping, topic=options.topic)
+    except PySparkException as error:
+        raise JobFailed(f"--map cannot be understood: {first_line(str(error))}") from error
+
+
+def _choice(options: ReplayOptions) -> Choice:
+    """By signature, what was buried unless an outcome is said: triage looks at burials, and what was acked after a
+    retry, or without any error, has a signature too."""
+    if options.signatures and not options.choice.outcomes:
+        return replace(options.choice, outcomes=("buried",))
+    return options.choice
+
+
+def _ids(spark: "SparkSession", path: str) -> "DataFrame":
+    from pyspark.errors import AnalysisException  # noqa: PLC0415
+
+    try:
+        return spark.read.text(path).selectExpr("trim(value) AS id")
+    except AnalysisException as error:
+        raise JobFailed(f"--ids: {path} cannot be read: {first_line(str(error))}") from None
+
+
+def _check(options: ReplayOptions) -> TopicFacts | None:
+    """Look at what can be wrong before anything is read; return what is known of the topic, if it goes to one."""
+    unheard = [each for each in options.choice.outcomes if each not in OUTCOMES]
+    if unheard:
+        raise JobFailed(f"--outcome {unheard[0]}: no message ends so; they are {', '.join(OUTCOMES)}")
+    if options.topic:
+        if options.into:
+            raise JobFailed("where to? give --into or --topic, and not both")
+        unknown = [name for name in options.mapping if name not in RECORD_MAPPABLE]
+        if unknown:
+            raise JobFailed(f"--map {unknown[0]}: there are {', '.join(RECORD_MAPPABLE)}")
+        return ask_topic(options.target, options.topic)
+    if options.mapping:
+        raise JobFailed("--map is for --topic: a message goes back as it was")
+    if options.into:
+        check_target(options.into)
+    return None
+
+
+def _judged(rows: "DataFrame", options: ReplayOptions, topic: TopicFacts | None) -> "DataFrame":
+    """Give a reason to what its queue, or the topic, does not take."""
+    if topic is None:
+        return replaying.too_large(rows, _limits(rows, options))
+    return replaying.refused_by_topic(rows, batch_bytes_max=topic.batch_bytes_max, is_compacted=topic.is_compacted)
 
 
 def read_signatures(path: str) -> Sequence[str]:
@@ -159,23 +211,23 @@ def _figures(found: Sequence[tuple[str, str, int, str | None]]) -> tuple[int, in
     return good, sum(count for _, _, count, reason in found) - good
 
 
-def _foretell(rows: "DataFrame", found: Sequence[tuple[str, str, int, str | None]]) -> Outcome:
+def _foretell(rows: "DataFrame", found: Sequence[tuple[str, str, int, str | None]], *, body: str) -> Outcome:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    text = f.substring(f.decode(f.col("data"), "UTF-8"), 1, _SAMPLE_CHARACTERS)
+    text = excerpt(f.col(body), _SAMPLE_CHARACTERS)
     sample = rows.where("reason IS NULL").select("id", "queue", text.alias("data")).limit(_SAMPLE_ROWS).collect()
     good, bad = _figures(found)
     tables = [*_tables(found), Table("A sample", ["id", "to", "data"], [list(row) for row in sample])]
-    sentence = f"A dry run: {good:,} messages would be sent, {bad:,} cannot be; nothing was sent."
+    sentence = f"A dry run: {counted(good, 'message')} would be sent, {bad:,} cannot be; nothing was sent."
     return Outcome(sentence=sentence, tables=tables, figures={"would_send": good, "unsendable": bad, "sent": 0})
 
 
 def _summary(found: Sequence[tuple[str, str, int, str | None]], counts: _Counts) -> Outcome:
     _, bad = _figures(found)
     sent = counts.sent + counts.resumed
-    parts = [f"{sent:,} messages were sent"]
+    parts = [counted(sent, "message was sent", "messages were sent")]
     if counts.resumed:
-        parts.append(f"{counts.resumed:,} of them were left by an earlier run")
+        parts.append(f"{counted(counts.resumed, 'of them was', 'of them were')} left by an earlier run")
     parts.append(f"{bad:,} could not be")
     figures: dict[str, int | float | str] = {"sent": sent, "resumed": counts.resumed, "unsendable": bad}
     return Outcome(sentence=f"{'; '.join(parts)}.", tables=_tables(found), figures=figures)

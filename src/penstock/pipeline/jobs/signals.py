@@ -1,36 +1,36 @@
 """The job `signals`: how it went, from the history, as tables for programs and a page for people.
 
-    rows ─▶ steps ─┬─▶ counts ──▶ levels ─┐
-       (kept on    ├─▶ classes ─▶ spans ──┼─▶ tables ─▶ Parquet, CSV, report.html
-        the disk)  ├─▶ oldest ────────────┤
-                   └─▶ breaches ──────────┘
+    new rows ─▶ steps ─┬─▶ facts ─▶ figures ─┐  levels
+       (kept on the    ├─▶ pairs ────────────┼─▶ spans  ─▶ tables ─▶ Parquet, CSV, report.html
+        disk)          └─▶ breaches ─────────┘  oldest
+    state ─────────────────┘  by Spark          on the driver  ─▶ state
 
-Rows never leave the executors: what the driver collects has one row for each window. The results
+Rows never leave the executors: what the driver collects has one row for each window and kind of event. All the rest is
+done with that, since to compile a query of Spark takes longer than to do it (decision 25). The results
 take the place of those before as a whole, and say nothing of when they were made: the same history
 gives the same files.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.sql import functions as f
 
 from penstock.pipeline.jobs.signals_files import write
-from penstock.pipeline.jobs.weights import Sharing, frame, sharing
-from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
-from penstock.pipeline.places import Place, read_history
+from penstock.pipeline.jobs.signals_given import MOVED, SEEN, Given, Unfit, instant_ms, read_given
+from penstock.pipeline.jobs.signals_golden import golden
+from penstock.pipeline.jobs.signals_promises import LATE, TOTALS, Promises, promises
+from penstock.pipeline.jobs.states import Start, State, begin, leave
+from penstock.pipeline.jobs.states import kept as kept_of
+from penstock.pipeline.jobs.weights import Sharing, parse, sharing
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
+from penstock.pipeline.places import Place
 from penstock.pipeline.reports.figures import share, span
 from penstock.pipeline.reports.folder import results, settle_folder
-from penstock.pipeline.transforms import signals as tables
-from penstock.pipeline.transforms import signals_bounds as bounds
-from penstock.pipeline.transforms import signals_counts as counting
-from penstock.pipeline.transforms import signals_spans as spans
-from penstock.pipeline.transforms import signals_steps as stepping
+from penstock.pipeline.transforms.signals_windows import Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,22 +38,6 @@ if TYPE_CHECKING:
 SIZES_MS = {"1s": 1_000, "10s": 10_000, "1m": 60_000, "5m": 300_000, "1h": 3_600_000, "1d": 86_400_000}
 # As many as are chosen by default, and as many as anybody may ask for.
 WINDOWS_GOOD, WINDOWS_MAX = 500, 20_000
-WORST = 20
-_BOUNDS = pyarrow.schema(
-    [
-        ("queue", pyarrow.string()),
-        ("tier", pyarrow.int32()),
-        ("weight", pyarrow.int32()),
-        ("weights_total", pyarrow.int32()),
-        ("weights_from", pyarrow.string()),
-        ("is_strict", pyarrow.bool_()),
-        ("checked", pyarrow.int64()),
-        ("breaches", pyarrow.int64()),
-        ("times_bound_max", pyarrow.float64()),
-    ]
-)
-# Into so many buckets the range is cut for running sums, so that no queue is sorted as a whole.
-_BUCKETS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +51,29 @@ class SignalsOptions:
     tenants: int = 10
     # For all queues, as in 16,8,4,2,1; empty for those of the archive, or of a new queue.
     weights: str = ""
+    # Whether the whole history is read, also if the last run has left a state.
+    is_anew: bool = False
 
-
-Tables = dict[str, "pyarrow.Table"]
+    @property
+    def resting(self) -> dict[str, Any]:
+        """What a state rests on, beside the place."""
+        chosen = {"window": self.window, "tenant": self.tenant, "tenants": self.tenants, "weights": self.weights}
+        return {"job": "signals", **chosen}
 
 
 def run(spark: "SparkSession", options: SignalsOptions, progress: Progress) -> Outcome:
     _check(options)
     settle_folder(options.out)
+    progress.step("Looking at what is new")
+    start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
+    try:
+        return _run(spark, options, progress, start)
+    except Unfit as unfit:
+        anew = begin(spark, options.place, options.out, options.resting, is_anew=True)
+        return _run(spark, options, progress, replace(anew, reason=str(unfit)))
+
+
+def _run(spark: "SparkSession", options: SignalsOptions, progress: Progress, start: Start) -> Outcome:
     with ExitStack() as kept:
 
         def keep(frame: "DataFrame") -> "DataFrame":
@@ -84,33 +83,74 @@ def run(spark: "SparkSession", options: SignalsOptions, progress: Progress) -> O
             return frame
 
         progress.step("Reading history")
-        given = keep(read_steps(spark, options))
-        seen = _seen(given, options)
-        rows = sum(row["rows"] for row in seen)
-        progress.rows(rows, total=rows)
-        windows = choose_windows(
-            options, since_ms=min(row["first_ms"] for row in seen), until_ms=max(row["last_ms"] for row in seen)
-        )
-        progress.step("Counting")
-        found = _golden(spark, given, options, windows, keep)
-        progress.step("Looking for breaches")
+        given = read_given(spark, options.place, options.tenant, start, keep)
+        if not given.seen:
+            raise JobFailed(
+                f"{options.place.shown} has no settled messages of this range and these queues: choose others"
+            )
+        rows_new = given.rows - start.rows_known
+        progress.rows(rows_new, total=rows_new)
+        windows = _windows(options, given.seen)
         known = sharing(spark, options.place, options.weights)
-        promised = {row["queue"]: known[row["queue"]] for row in seen}
-        _promises(spark, given, windows, promised, found, keep)
+        promised = {row["queue"]: known[row["queue"]] for row in given.seen}
+        rests_on = _rests_on(windows, promised, has_tenants=given.has_tenants)
+        _check_fits(start, rests_on)
+        progress.step("Counting")
+        found, tables = golden(spark, given, windows, options.tenants, keep)
+        progress.step("Looking for breaches")
+        late = promises(spark, given, windows, promised, keep)
+        found |= {"bounds": late.bounds, "breaches": late.breaches}
+        state = _state(given, rests_on, tables, late)
     progress.step("Writing")
-    about = _about(options, windows, rows)
+    about = _about(options, windows, given.rows)
     with results(options.out) as folder:
         write(folder, found, about)
-    return _outcome(options, found, about)
+        if state is not None:
+            leave(folder, options.place, options.resting, state)
+    again = f" {late.rows_again:,} of those were read again." if late.rows_again else ""
+    told = start.told(rows_new, is_kept=state is not None, more=again)
+    return _outcome(options, found, about, told, {**start.counts(rows_new), "rows_again": late.rows_again})
 
 
-def choose_windows(options: SignalsOptions, *, since_ms: int, until_ms: int) -> counting.Windows:
+def _rests_on(windows: Windows, promised: Mapping[str, Sharing], *, has_tenants: bool) -> dict[str, Any]:
+    """What sums and breaches rest on beside the rows; both can be told only when rows were read."""
+    weights = {queue: [*found.weights, found.is_strict] for queue, found in promised.items()}
+    return {"window": [windows.size_ms, windows.first], "weights": weights, "has_tenants": has_tenants}
+
+
+def _check_fits(start: Start, now: Mapping[str, Any]) -> None:
+    if start.known is None:
+        return
+    was = start.known.figures
+    if was["window"] != now["window"]:
+        raise Unfit("the windows are not what they were then")
+    if was["has_tenants"] != now["has_tenants"]:
+        raise Unfit("there were no tenants then")
+    for queue, weights in was["weights"].items():
+        if now["weights"][queue] != weights:
+            raise Unfit(f"the weights of {queue} are not what they were then")
+
+
+def _state(given: Given, rests_on: dict[str, Any], tables: dict[str, Any], late: Promises) -> State | None:
+    """What the next run goes on from; None if that is too much."""
+    tables |= {
+        SEEN: given.plain_table(),
+        MOVED: given.start.grown(MOVED, given.moved),
+        TOTALS: late.totals,
+        LATE: kept_of(late.late),
+    }
+    if any(table is None for table in tables.values()):
+        return None
+    return State(extent=given.start.extent, rows=given.rows, figures=rests_on, tables=tables)
+
+
+def choose_windows(options: SignalsOptions, *, since_ms: int, until_ms: int) -> Windows:
     """The windows of the range: as small as gives a plot that can be read, unless somebody chose."""
     if options.place.since:
-        since_ms = max(since_ms, _ms(options.place.since))
+        since_ms = max(since_ms, instant_ms(options.place.since))
 
-    def windows(size_ms: int) -> counting.Windows:
-        return counting.Windows(size_ms, since_ms // size_ms, max(until_ms, since_ms) // size_ms)
+    def windows(size_ms: int) -> Windows:
+        return Windows(size_ms, since_ms // size_ms, max(until_ms, since_ms) // size_ms)
 
     if not options.window:
         every = [windows(size_ms) for size_ms in SIZES_MS.values()]
@@ -132,125 +172,26 @@ def _check(options: SignalsOptions) -> None:
         raise JobFailed(f"--tenant is {options.tenant!r}; it is group, or attribute:<name> without quotes in the name")
     if not 1 <= options.tenants <= 100:
         raise JobFailed(f"--tenants is {options.tenants}; it is between 1 and 100")
+    if options.weights:
+        parse(options.weights)
     for text in (options.place.since, options.place.until):
         if text:
-            _ms(text)
+            instant_ms(text)
 
 
-def read_steps(spark: "SparkSession", options: SignalsOptions) -> "DataFrame":
-    """What the messages of the chosen queues did."""
-    # A message comes to a queue from another one, so all are read, and then those that were asked for are kept.
-    rows = read_history(spark, replace(options.place, queues=()))
-    given = stepping.steps(rows, stepping.tenant_of(options.tenant))
-    return given.where(f.col("queue").isin(list(options.place.queues))) if options.place.queues else given
+def _windows(options: SignalsOptions, seen: Sequence[Mapping[str, Any]]) -> Windows:
+    """Each queue begins with what came first; if nobody knows when, with what was received or settled first."""
+    firsts = []
+    for queue in {row["queue"] for row in seen}:
+        of_queue = [row for row in seen if row["queue"] == queue]
+        known = ([row[name] for row in of_queue if row[name] is not None] for name in ("came", "received", "settled"))
+        firsts.append(min(next(filter(None, known))))
+    return choose_windows(options, since_ms=min(firsts), until_ms=max(row["last_ms"] for row in seen))
 
 
-def _seen(given: "DataFrame", options: SignalsOptions) -> list[dict[str, Any]]:
-    first_ms = f.coalesce(f.min("came_ms"), f.min("received_ms"), f.min("settled_ms"))
-    figures = (f.count("*").alias("rows"), first_ms.alias("first_ms"), f.max("settled_ms").alias("last_ms"))
-    seen = [row.asDict() for row in given.groupBy("queue").agg(*figures).collect()]
-    if not seen:
-        raise JobFailed(f"{options.place.shown} has no settled messages of this range and these queues: choose others")
-    return seen
-
-
-def _golden(
-    spark: "SparkSession",
-    given: "DataFrame",
-    options: SignalsOptions,
-    windows: counting.Windows,
-    keep: "Callable[[DataFrame], DataFrame]",
-) -> Tables:
-    count = options.tenants
-    top_rows = [tuple(row) for row in stepping.top_tenants(given, count).collect()]
-    top = spark.createDataFrame(top_rows, "queue STRING, tenant STRING, tenant_rank INT, messages BIGINT")
-    ranked = stepping.with_rank(given, top, count)
-    counted = keep(counting.counts(ranked, windows))
-    tiers = keep(counting.filled(counted, "tier", windows))
-    queues = counting.together(tiers)
-    classed = keep(spans.classes(ranked, "tier", windows))
-    ages = keep(counting.oldest(given, windows))
-    oldest = ages.groupBy("queue", "window").agg(f.min("oldest_ms").alias("oldest_ms"))
-
-    def whole(levels: "DataFrame", classed: "DataFrame", *keys: str) -> "DataFrame":
-        return tables.of_range(levels, spans.percentiles(classed, *keys), keys, windows)
-
-    def by_window(levels: "DataFrame", classed: "DataFrame", *keys: str) -> "DataFrame":
-        return tables.of_windows(levels, spans.percentiles(classed, *keys, "window"), keys, windows)
-
-    found = {
-        "range": spans.percentiles(classed),
-        "queues": whole(queues, classed, "queue"),
-        "queue_windows": by_window(queues.join(oldest, ["queue", "window"], "left"), classed, "queue"),
-        "tiers": whole(tiers, classed, "queue", "tier"),
-        "tier_windows": by_window(tiers.join(ages, ["queue", "tier", "window"], "left"), classed, "queue", "tier"),
-        "starvation": bounds.starved(tiers, queues).select(
-            "queue",
-            "tier",
-            f.timestamp_millis(f.col("window") * windows.size_ms).alias("window_start"),
-            "waiting",
-            "others_received",
-        ),
-    }
-    if top_rows:
-        tenants = counting.filled(counted, "tenant_rank", windows)
-        of_tenants = keep(spans.classes(ranked, "tenant_rank", windows))
-        for name, made in (("tenants", whole), ("tenant_windows", by_window)):
-            table = made(tenants, of_tenants, "queue", "tenant_rank")
-            found[name] = tables.with_tenant_names(table, top, count)
-    return {name: _collected(frame) for name, frame in found.items()}
-
-
-def _promises(
-    spark: "SparkSession",
-    given: "DataFrame",
-    windows: counting.Windows,
-    promised: Mapping[str, Sharing],
-    found: Tables,
-    keep: "Callable[[DataFrame], DataFrame]",
-) -> None:
-    """Add the tables `bounds` and `breaches`."""
-    bucket_ms = max(1_000, windows.size_ms * windows.count // _BUCKETS)
-    late = keep(bounds.breaches(given, frame(spark, promised), bucket_ms))
-    excess = (f.col("leases") / f.col("bound")).alias("times_bound")
-    by_tier = late.groupBy("queue", "tier").agg(f.count("*").alias("breaches"), f.max(excess).alias("worst"))
-    told = {(row.queue, row.tier): row for row in by_tier.collect()}
-    rows = [
-        {
-            "queue": row.queue,
-            "tier": row.tier,
-            "weight": promised[row.queue].weights[row.tier],
-            "weights_total": sum(promised[row.queue].weights),
-            "weights_from": promised[row.queue].source,
-            "is_strict": promised[row.queue].is_strict,
-            "checked": 0 if promised[row.queue].is_strict else row.checked,
-            "breaches": told[row.queue, row.tier].breaches if (row.queue, row.tier) in told else 0,
-            "times_bound_max": told[row.queue, row.tier].worst if (row.queue, row.tier) in told else None,
-        }
-        for row in sorted(bounds.checked(given).collect())
-    ]
-    found["bounds"] = pyarrow.Table.from_pylist(rows, schema=_BOUNDS)
-    worst = late.orderBy(f.desc(excess), "queue", "queue_id", "key").limit(WORST)
-    ids = given.select("queue_id", "key", "id")
-    named = f.broadcast(worst).join(ids, ["queue_id", "key"]) if told else worst.withColumn("id", f.lit(""))
-    came, received = (
-        f.timestamp_millis("came_ms").alias("came_at"),
-        f.timestamp_millis("received_ms").alias("received_at"),
-    )
-    chosen = named.select("queue", "tier", "id", came, received, "ahead", "leases", "bound", excess)
-    order = [("times_bound", "descending"), ("queue", "ascending"), ("id", "ascending")]
-    found["breaches"] = chosen.toArrow().sort_by(order)
-
-
-def _collected(frame: "DataFrame") -> "pyarrow.Table":
-    """The rows in the order of their keys: the same rows are the same file."""
-    keys = [name for name in ("queue", "tier", "tenant_rank", "window_start") if name in frame.columns]
-    return frame.toArrow().sort_by([(key, "ascending") for key in keys]) if keys else frame.toArrow()
-
-
-def _about(options: SignalsOptions, windows: counting.Windows, rows: int) -> dict[str, Any]:
+def _about(options: SignalsOptions, windows: Windows, rows: int) -> dict[str, Any]:
     ends = (windows.first * windows.size_ms, (windows.last + 1) * windows.size_ms)
-    since, until = (datetime.fromtimestamp(each / 1_000, UTC).isoformat() for each in ends)
+    since, until = (datetime.fromtimestamp(each / 1_000, UTC).isoformat().replace("+00:00", "Z") for each in ends)
     return {
         "version": 1,
         "source": options.place.shown,
@@ -263,7 +204,9 @@ def _about(options: SignalsOptions, windows: counting.Windows, rows: int) -> dic
     }
 
 
-def _outcome(options: SignalsOptions, found: Tables, about: Mapping[str, Any]) -> Outcome:
+def _outcome(
+    options: SignalsOptions, found: Mapping[str, Any], about: Mapping[str, Any], told: str, counts: Mapping[str, int]
+) -> Outcome:
     bounds_of, starved = found["bounds"].to_pylist(), found["starvation"].column("queue").to_pylist()
     late = sum(row["breaches"] for row in bounds_of)
     rows: list[list[str | int | float | None]] = [
@@ -294,18 +237,16 @@ def _outcome(options: SignalsOptions, found: Tables, about: Mapping[str, Any]) -
         "depth max",
     )
     return Outcome(
-        sentence=f"{about['rows']:,} settled messages from {about['from']} to {about['to']}, "
-        f"in {about['windows']:,} windows of {span(about['window_s'] * 1_000)}: "
-        f"{late:,} waited longer than the bound, {len(starved):,} windows starved a tier.",
+        sentence=f"{counted(about['rows'], 'settled message')} from {about['from']} to {about['to']}, "
+        f"in {counted(about['windows'], 'window')} of {span(about['window_s'] * 1_000)}: "
+        f"{late:,} waited longer than the bound, {counted(len(starved), 'window')} starved a tier. {told}",
         tables=[Table("Golden signals", (*columns, "breaches", "starved"), rows)],
         written=[f"{options.out}/report.html", options.out],
-        figures={"rows": about["rows"], "windows": about["windows"], "breaches": late, "starved": len(starved)},
+        figures={
+            "rows": about["rows"],
+            "windows": about["windows"],
+            "breaches": late,
+            "starved": len(starved),
+            **counts,
+        },
     )
-
-
-def _ms(text: str) -> int:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise JobFailed(f"{text!r} is no time: write it as 2026-03-01T12:00:00Z") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)

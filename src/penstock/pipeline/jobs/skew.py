@@ -1,11 +1,19 @@
 """The job `skew`: who has most of the messages, of the work and of the failures, and what to do about it.
 
+    history since the last run ─┬─▶ plain: costs ─┐
+                                └─▶ moved ──┐     ├─▶ concentration, heaviest ─▶ findings
+    state: costs, moved ───────────────────┴──────┘
+
 A finding is a value that has much more than an even part. What is much is in one table below.
+
+Costs are sums, so those of the state and those of new rows are added. A message that moved has a row for each queue it
+left, and they need not come in order: such rows are kept, and their costs worked out anew.
 """
 
 import csv
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +22,14 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
 from penstock.core.message import Tier
-from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
+from penstock.pipeline.jobs.states import Start, State, begin, kept, leave
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.reports.figures import share, short
 from penstock.pipeline.reports.folder import results, settle_folder
+from penstock.pipeline.schemas import columns_of, ddl
 from penstock.pipeline.transforms import skew as transforms
-from penstock.pipeline.transforms.signals_steps import steps, tenant_of
+from penstock.pipeline.transforms.signals_steps import COLUMNS, is_moved, steps_of_moved, steps_of_plain, tenant_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,6 +43,8 @@ _UNEVEN = 1.5
 # From here on nearly everything is urgent.
 _NEARLY_ALL = 0.8
 _SLOW_TIMES = 2.0
+# What a state keeps.
+_COSTS, _MOVED = "costs", "moved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +53,24 @@ class SkewOptions:
     out: str = ""
     # Names of attributes to look at as well.
     attributes: Sequence[str] = ()
+    # Whether the whole history is read, also if the last run has left a state.
+    is_anew: bool = False
+
+    @property
+    def resting(self) -> dict[str, Any]:
+        """What a state rests on, beside the place."""
+        return {"job": "skew", "attributes": list(self.attributes)}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the history that are read."""
+        return (*COLUMNS, "shard", *(["attributes"] if self.attributes else []))
+
+    @property
+    def more(self) -> "list[Column]":
+        """What is told of a stay beside what all jobs know."""
+        named = [tenant_of(f"attribute:{name}").alias(f"attribute:{name}") for name in self.attributes]
+        return [f.col("shard"), f.col("sent_tier"), *named]
 
 
 Row = dict[str, Any]
@@ -50,24 +80,59 @@ def run(spark: "SparkSession", options: SkewOptions, progress: Progress) -> Outc
     _check(options)
     if options.out:
         settle_folder(options.out)
-    progress.step("Reading history")
-    costs = transforms.costs(_steps(spark, options), _dimensions(options)).persist(StorageLevel.DISK_ONLY)
-    try:
+    progress.step("Looking at what is new")
+    start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
+    with ExitStack() as persisted:
+
+        def keep(frame: "DataFrame") -> "DataFrame":
+            persisted.callback(frame.persist(StorageLevel.DISK_ONLY).unpersist)
+            return frame
+
+        progress.step("Reading history")
+        rows = read_history(spark, replace(options.place, queues=()), options.columns, part=start.part)
+        moved = keep(rows.where(is_moved()))
+        plain = keep(_plain(spark, options, start, rows))
+        costs = keep(transforms.with_means(transforms.added(plain.union(_moved(spark, options, start, moved)))))
         spread = transforms.concentration(costs)
         concentration = _sorted(spread.collect())
-        rows = sum(row["messages"] for row in concentration if row["dimension"] == "queue")
-        progress.rows(rows, total=rows)
+        count = sum(row["messages"] for row in concentration if row["dimension"] == "queue")
+        progress.rows(count - start.rows_known, total=count - start.rows_known)
         progress.step("Ranking")
         heaviest = _sorted(transforms.heaviest(costs, spread, HEAVIEST).collect())
-    finally:
-        costs.unpersist()
-    if not rows:
+        state = _state(start, count, plain, moved) if options.out and count else None
+    if not count:
         raise JobFailed(f"{options.place.shown} has no settled messages of this range and these queues: choose others")
     found = findings(heaviest, concentration)
     if options.out:
         with results(options.out) as folder:
             _write(folder, {"heaviest": heaviest, "concentration": concentration, "findings": found})
-    return _outcome(options, rows, found, concentration)
+            if state is not None:
+                leave(folder, options.place, options.resting, state)
+    told = start.told(count - start.rows_known, is_kept=state is not None or not options.out)
+    return _outcome(options, count, found, concentration, start, told)
+
+
+def _plain(spark: "SparkSession", options: SkewOptions, start: Start, rows: "DataFrame") -> "DataFrame":
+    """What the messages cost that never moved: those that are known, and those that are new."""
+    new = _chosen(steps_of_plain(rows, tenant_of("group"), *options.more), options)
+    return transforms.added(
+        start.table(spark, _COSTS, transforms.COSTS).union(transforms.costs(new, _dimensions(options)))
+    )
+
+
+def _moved(spark: "SparkSession", options: SkewOptions, start: Start, new: "DataFrame") -> "DataFrame":
+    """What those cost that moved: the row before one may have come after it, so it is worked out from all of them."""
+    every = start.table(spark, _MOVED, ddl(columns_of(options.columns))).union(new)
+    told = steps_of_moved(every, tenant_of("group"), *options.more)
+    return transforms.costs(_chosen(told, options), _dimensions(options))
+
+
+def _state(start: Start, count: int, plain: "DataFrame", moved: "DataFrame") -> State | None:
+    """What the next run goes on from; None if that is too much."""
+    tables = {_COSTS: kept(plain), _MOVED: start.grown(_MOVED, moved)}
+    if any(table is None for table in tables.values()):
+        return None
+    return State(extent=start.extent, rows=count, tables=tables)
 
 
 def findings(heaviest: Sequence[Row], concentration: Sequence[Row]) -> list[Row]:
@@ -145,7 +210,7 @@ def _about_tier(row: Row) -> Iterator[tuple[str, float, str]]:
             "urgent",
             row["message_share"],
             (
-                f"{share(row['message_share'])} of the messages of {row['queue']} are {tier.name}: "
+                f"{share(row['message_share'])} of the messages of {row['queue']} are sent as {tier.name}: "
                 "where nearly everything is urgent, nothing is. Send at NORMAL what can wait"
             ),
         )
@@ -169,16 +234,14 @@ def _check(options: SkewOptions) -> None:
             raise JobFailed(f"--attribute is {name!r}; it is a name without quotes")
 
 
-def _steps(spark: "SparkSession", options: SkewOptions) -> "DataFrame":
+def _chosen(given: "DataFrame", options: SkewOptions) -> "DataFrame":
     # As in signals: a message comes from other queues, so all are read.
-    rows = read_history(spark, replace(options.place, queues=()))
-    more = [tenant_of(f"attribute:{name}").alias(f"attribute:{name}") for name in options.attributes]
-    given = steps(rows, tenant_of("group"), f.col("shard"), *more)
     return given.where(f.col("queue").isin(list(options.place.queues))) if options.place.queues else given
 
 
 def _dimensions(options: SkewOptions) -> "dict[str, Column]":
-    columns = {"group": f.col("tenant"), "tier": f.col("tier"), "queue": f.col("queue"), "shard": f.col("shard")}
+    # The tier it was sent at: aging, escalations and the head of a FIFO group make a message more urgent by itself.
+    columns = {"group": f.col("tenant"), "tier": f.col("sent_tier"), "queue": f.col("queue"), "shard": f.col("shard")}
     return columns | {f"attribute:{name}": f.col(f"`attribute:{name}`") for name in options.attributes}
 
 
@@ -196,7 +259,9 @@ def _write(folder: Path, tables: dict[str, list[Row]]) -> None:
             lines.writerows(rows)
 
 
-def _outcome(options: SkewOptions, rows: int, found: Sequence[Row], concentration: Sequence[Row]) -> Outcome:
+def _outcome(
+    options: SkewOptions, rows: int, found: Sequence[Row], concentration: Sequence[Row], start: Start, told: str
+) -> Outcome:
     spread: list[list[str | int | float | None]] = [
         [
             row["dimension"],
@@ -208,15 +273,18 @@ def _outcome(options: SkewOptions, rows: int, found: Sequence[Row], concentratio
         ]
         for row in concentration
     ]
-    told: list[list[str | int | float | None]] = [[row["kind"], row["suggestion"]] for row in found]
-    return Outcome(
-        sentence=f"{rows:,} settled messages; {len(found)} things stand out."
+    suggested: list[list[str | int | float | None]] = [[row["kind"], row["suggestion"]] for row in found]
+    sentence = (
+        f"{counted(rows, 'settled message')}; {counted(len(found), 'thing stands', 'things stand')} out."
         if found
-        else f"{rows:,} settled messages are spread well.",
+        else f"{counted(rows, 'settled message is', 'settled messages are')} spread well."
+    )
+    return Outcome(
+        sentence=f"{sentence} {told}",
         tables=[
             Table("How it is spread", ("dimension", "queue", "values", "top 1", "top 10", "Gini"), spread),
-            *([Table("What stands out", ("kind", "suggestion"), told)] if told else []),
+            *([Table("What stands out", ("kind", "suggestion"), suggested)] if suggested else []),
         ],
         written=[options.out] if options.out else [],
-        figures={"rows": rows, "findings": len(found)},
+        figures={"rows": rows, "findings": len(found), **start.counts(rows - start.rows_known)},
     )

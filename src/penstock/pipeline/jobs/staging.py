@@ -29,11 +29,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from penstock.pipeline.outcome import JobFailed, Progress
+from penstock.pipeline.failures import first_line
+from penstock.pipeline.outcome import JobFailed, Progress, counted
 from penstock.pipeline.sink.columns import COLUMNS
 from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import Manifest
-from penstock.pipeline.sink.options import MESSAGES_PER_SEND_MAX
+from penstock.pipeline.sink.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MAX
+from penstock.pipeline.sink.topic.columns import COLUMNS as RECORD_COLUMNS
+from penstock.pipeline.transforms.loading_records import TO_PARTITION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +46,7 @@ REASON = "reason"
 _BLOCK_ROWS = 10_000
 _LOOK_S = 2.0
 _JOB = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
-_SENTENCE = re.compile(r"(?:WriteFailed|BadOption|BadColumns): (.*)")
+_SENTENCE = re.compile(r"(?:WriteFailed|BadOption|BadColumns|TopicChanged): (.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,8 @@ class Generation:
     messages_per_send: int
     note: Mapping[str, Any]
     is_done: bool
+    # Empty if its rows are messages, which say their queue themselves.
+    topic: str = ""
 
 
 class Staging:
@@ -75,7 +80,7 @@ class Staging:
     def __init__(self, spark: "SparkSession", where: str, job: str) -> None:
         self._spark = spark
         self._where = where
-        self._job = job
+        self.job = job
         self._folder = open_folder(where)
         # Spark takes a bare path for one of its default file system, which need not be this machine's.
         self._spark_where = where if urlsplit(where).scheme else f"file://{where}"
@@ -91,12 +96,23 @@ class Staging:
         return f"{self._spark_where}/generations/{generation}/{part}"
 
     def stage(
-        self, rows: "DataFrame", *, note: Mapping[str, Any], rate: float | None, kept: Sequence[str] = ()
+        self,
+        rows: "DataFrame",
+        *,
+        note: Mapping[str, Any],
+        rate: float | None,
+        kept: Sequence[str] = (),
+        topic: str = "",
     ) -> Generation:
-        """Fix rows: columns of a write with `queue`, in the order in which they shall be sent, and whatever else."""
+        """Fix rows: columns of a write with `queue`, in the order in which they shall be sent, and whatever else.
+
+        Of a ``topic``, they are columns of its records, with `to_partition` for `partition`.
+        """
         name = self._fresh_name()
         partitions = max(1, self._spark.sparkContext.defaultParallelism)
-        placed(rows, partitions).write.mode("overwrite").parquet(self.path(name, "rows"))
+        placed(rows, partitions, together=("key",) if topic else ("queue", "group")).write.mode("overwrite").parquet(
+            self.path(name, "rows")
+        )
         staged = self._spark.read.parquet(self.path(name, "rows"))
         if kept:
             staged.select(*kept).write.mode("overwrite").parquet(self.path(name, "kept"))
@@ -104,8 +120,11 @@ class Staging:
             "version": VERSION,
             "rows": _sendable(staged).count(),
             "partitions": partitions,
-            "messages_per_send": messages_per_send(rate, partitions),
+            "messages_per_send": messages_per_send(
+                rate, partitions, most=RECORDS_PER_SEND_MAX if topic else MESSAGES_PER_SEND_MAX
+            ),
             "note": dict(note),
+            "topic": topic,
         }
         self._folder.put(f"generations/{name}/plan.json", json.dumps(plan) + "\n")
         found = self._read(name)
@@ -123,7 +142,7 @@ class Staging:
     def send(self, generation: Generation, target: Target, progress: Progress) -> int:
         """Send what of a generation was not sent, and note that it is done; return how many messages it has."""
         if generation.rows:
-            progress.step(f"Sending {generation.rows:,} messages")
+            progress.step(f"Sending {counted(generation.rows, 'record' if generation.topic else 'message')}")
             with self._telling(generation, progress):
                 self._write(generation, target)
             progress.rows(generation.rows, total=generation.rows)
@@ -148,8 +167,9 @@ class Staging:
             options["key"] = target.key
         if target.rate:
             options |= {"rate": str(target.rate), "concurrency": str(partitions)}
-        named = [name for name in COLUMNS if name in rows.columns]
-        ordered = rows.sortWithinPartitions("queue", "position").select(*named)
+        ordered = _ordered(rows, generation.topic)
+        if generation.topic:
+            options["topic"] = generation.topic
         try:
             ordered.write.format("penstock").mode("append").options(**options).save()
         except PySparkException as error:
@@ -177,7 +197,7 @@ class Staging:
         return open_folder(f"{self._where}/manifest")
 
     def _sink_job(self, generation: Generation) -> str:
-        return f"{self._job} {generation.name}"
+        return f"{self.job} {generation.name}"
 
     def _fresh_name(self) -> str:
         """The next number. What a kill left under it goes."""
@@ -195,7 +215,13 @@ class Staging:
             raise JobFailed(f"generation {name} is of version {plan['version']}; this code knows {VERSION}")
         is_done = self._folder.get(f"generations/{name}/done.json") is not None
         return Generation(
-            name, plan["rows"], plan["partitions"], plan["messages_per_send"], plan["note"], is_done=is_done
+            name,
+            plan["rows"],
+            plan["partitions"],
+            plan["messages_per_send"],
+            plan["note"],
+            is_done=is_done,
+            topic=plan.get("topic", ""),
         )
 
 
@@ -228,36 +254,46 @@ def _unlocked() -> Iterator[None]:
     yield
 
 
-def placed(rows: "DataFrame", partitions: int) -> "DataFrame":
-    """Give each row a partition and a place in it: rows of one group stay together, the others go in even blocks."""
+def _ordered(rows: "DataFrame", topic: str) -> "DataFrame":
+    """The columns of a write, in their order."""
+    if not topic:
+        return rows.sortWithinPartitions("queue", "position").select(
+            *(name for name in COLUMNS if name in rows.columns)
+        )
+    own = rows.sortWithinPartitions("position").drop("partition").withColumnRenamed(TO_PARTITION, "partition")
+    return own.select(*(name for name in RECORD_COLUMNS if name in own.columns))
+
+
+def placed(rows: "DataFrame", partitions: int, *, together: Sequence[str] = ("queue", "group")) -> "DataFrame":
+    """Give each row a partition and a place in it: rows of one group, or key, stay together, the others go in even
+    blocks."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     position = f.col("position")
     block = f.shiftrightunsigned(position, 33) + f.floor(position % (1 << 33) / _BLOCK_ROWS)
-    together = (
-        f.when(f.col("group").isNotNull(), f.xxhash64("queue", "group")) if "group" in rows.columns else f.lit(None)
-    )
+    last = together[-1]
+    by_name = f.when(f.col(last).isNotNull(), f.xxhash64(*together)) if last in rows.columns else f.lit(None)
     numbered = rows.withColumn("position", f.monotonically_increasing_id())
     return numbered.withColumn(
-        "partition", f.pmod(f.coalesce(together.cast("bigint"), block), f.lit(partitions)).cast("int")
+        "partition", f.pmod(f.coalesce(by_name.cast("bigint"), block), f.lit(partitions)).cast("int")
     )
 
 
-def messages_per_send(rate: float | None, partitions: int) -> int:
+def messages_per_send(rate: float | None, partitions: int, *, most: int = MESSAGES_PER_SEND_MAX) -> int:
     """A slow job sends small chunks, about one a second from each task, instead of a thousand now and then.
 
     >>> messages_per_send(None, 4), messages_per_send(20, 4), messages_per_send(0.5, 4)
     (1000, 5, 1)
     """
     if rate is None:
-        return MESSAGES_PER_SEND_MAX
-    return max(1, min(MESSAGES_PER_SEND_MAX, int(rate / partitions)))
+        return most
+    return max(1, min(most, int(rate / partitions)))
 
 
 def sentence_of(error: Exception) -> str:
     """What our own code said in the long error that Spark makes of it."""
     found = _SENTENCE.search(str(error))
-    return f"{found[1].rstrip('.')}." if found else f"Spark failed: {str(error).strip().splitlines()[0][:500]}."
+    return f"{found[1].rstrip('.')}." if found else f"Spark failed: {first_line(str(error))}."
 
 
 def _sendable(staged: "DataFrame") -> "DataFrame":

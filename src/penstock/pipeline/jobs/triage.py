@@ -1,7 +1,13 @@
 """The job `triage`: dead letters by cause, with what helps to judge each; new and gone causes since the last run.
 
+    history since the last run ──▶ burials ─┐
+                   burials of the state ────┴─▶ judged ──▶ causes ──▶ tables, report.html, state
+
 It reads the burials of a history and, where they are to be had, the bodies of what is still a dead letter: from
 the archive's own copy of them, or from the server. All it leaves is its folder, whole or not at all.
+
+The state keeps the burials and not the causes: which of them are still dead letters is asked anew by each run, and
+their bodies make a cause another one.
 """
 
 from collections import defaultdict
@@ -14,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.pipeline.archives.asking import Server
 from penstock.pipeline.archives.letters import dead_letter_queues
 from penstock.pipeline.files import has_path
-from penstock.pipeline.outcome import Outcome, Progress, Table
+from penstock.pipeline.jobs.states import Start, State, begin, leave
+from penstock.pipeline.outcome import Outcome, Progress, Table, counted
 from penstock.pipeline.places import DEAD_LETTERS, Place, is_archive, read_history, read_live
 from penstock.pipeline.reports.folder import results, settle_folder
 from penstock.pipeline.reports.plots import cut
@@ -29,6 +36,8 @@ if TYPE_CHECKING:
 # More causes than anybody reads: then the signatures do not do their work, and the rest is counted only.
 CAUSES_MAX = 10_000
 _SHOWN = 20
+_COUNTED = ("settled_at", "outcome")
+_BURIALS = "burials"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +52,13 @@ class TriageOptions:
     by_shape: bool = True
     # Whether bodies are taken from dead letters where the history has none.
     with_dead_letters: bool = True
+    # Whether the whole history is read, also if the last run has left a state.
+    is_anew: bool = False
+
+    @property
+    def resting(self) -> dict[str, str]:
+        """What a state rests on, beside the place: nothing, as burials are judged anew by each run."""
+        return {"job": "triage"}
 
 
 class Known(NamedTuple):
@@ -54,34 +70,74 @@ class Known(NamedTuple):
     buried: int
 
 
+class Found(NamedTuple):
+    """What a run has found, and what it compares with."""
+
+    known: Known
+    causes: Sequence[Cause]
+    signatures: Sequence[dict[str, Any]]
+    last: Memory | None
+    state: State | None
+
+    @property
+    def gone(self) -> dict[str, Remembered]:
+        return gone(self.causes, self.last)
+
+
 def run(spark: "SparkSession", options: TriageOptions, progress: Progress) -> Outcome:
     from penstock.pipeline.transforms import triage as transforms  # noqa: PLC0415 - it needs Spark.
 
     settle_folder(options.out)
     marks = read_marks(options.deploys) if options.deploys else []
     last = recall(Path(options.out), by_shape=options.by_shape)
-    history = read_history(spark, options.place)
+    progress.step("Looking at what is new")
+    start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
     progress.step("Reading the history")
-    known = _known(history)
-    progress.rows(known.settled)
-    progress.step(f"Finding the causes of {known.buried:,} burials")
-    burials = transforms.judged(history, _dead_letters(spark, options), by_shape=options.by_shape).persist()
+    fresh = _known(read_history(spark, options.place, _COUNTED, part=start.part))
+    known = _together(start, fresh)
+    progress.rows(fresh.settled)
+    progress.step(f"Finding the causes of {counted(known.buried, 'burial')}")
+    new = transforms.buried(read_history(spark, options.place, part=start.part)).persist()
+    burials = start.table(spark, _BURIALS, transforms.BURIED).union(new)
+    judged = transforms.judged(burials, _dead_letters(spark, options), by_shape=options.by_shape).persist()
     try:
         since = last.known_to if last else None
         rows = [
-            row.asDict(recursive=True) for row in transforms.causes(burials, since=since).limit(CAUSES_MAX).collect()
+            row.asDict(recursive=True) for row in transforms.causes(judged, since=since).limit(CAUSES_MAX).collect()
         ]
-        parts = transforms.buckets(burials, first=known.first, last=known.last).collect()
-        signatures = [row.asDict() for row in transforms.signatures(burials).limit(10 * CAUSES_MAX).collect()]
+        parts = transforms.buckets(judged, first=known.first, last=known.last).collect()
+        signatures = [row.asDict() for row in transforms.signatures(judged).limit(10 * CAUSES_MAX).collect()]
+        state = _state(start, known, new)
     finally:
-        burials.unpersist()
+        judged.unpersist()
+        new.unpersist()
     setting = Setting(known_from=known.first, last=last, marks=marks, within=options.deploy_window)
     buckets = _filled(parts, transforms.BUCKETS)
     causes = [cause_of(_in_utc(row), buckets[row["cause_id"]], setting) for row in rows]
     progress.step("Writing the report")
-    missing = gone(causes, last)
-    _write(options, known, causes, [_in_utc(row) for row in signatures], last)
-    return _outcome(options, known, causes, missing, is_first=last is None)
+    found = Found(known, causes, [_in_utc(row) for row in signatures], last, state)
+    _write(options, found)
+    return _outcome(options, found, start, fresh.settled)
+
+
+def _together(start: Start, fresh: Known) -> Known:
+    """Add what was known before to what is new."""
+    if start.known is None or not start.known.rows:
+        return fresh
+    said = start.known.figures
+    first, last = (datetime.fromisoformat(said[name]) for name in ("first", "last"))
+    if fresh.settled:
+        first, last = min(first, fresh.first), max(last, fresh.last)
+    return Known(first, last, start.known.rows + fresh.settled, said["buried"] + fresh.buried)
+
+
+def _state(start: Start, known: Known, new: "DataFrame") -> State | None:
+    """What the next run goes on from; None if there are too many burials to keep."""
+    burials = start.grown(_BURIALS, new)
+    if burials is None:
+        return None
+    figures = {"first": known.first.isoformat(), "last": known.last.isoformat(), "buried": known.buried}
+    return State(extent=start.extent, rows=known.settled, figures=figures, tables={_BURIALS: burials})
 
 
 def _known(history: "DataFrame") -> Known:
@@ -118,35 +174,31 @@ def _filled(parts: Sequence[Any], count: int) -> "defaultdict[str, list[int]]":
     return found
 
 
-def _write(
-    options: TriageOptions,
-    known: Known,
-    causes: Sequence[Cause],
-    signatures: Sequence[dict[str, Any]],
-    last: Memory | None,
-) -> None:
+def _write(options: TriageOptions, found: Found) -> None:
+    known = found.known
     kept = {
         cause.cause_id: Remembered(cause.signature, cause.burials, cause.first_seen, cause.last_seen)
-        for cause in causes
+        for cause in found.causes
     }
     told = report(
-        causes,
-        gone(causes, last),
-        known_from=known.first,
-        known_to=known.last,
-        is_first=last is None,
-        foot=f"{known.settled:,} settled messages of {options.place.shown}",
+        found.causes,
+        found.gone,
+        known=(known.first, known.last),
+        is_first=found.last is None,
+        again=f"penstock pipeline replay {options.place.shown} --job NAME --signature {options.out}",
+        foot=f"{counted(known.settled, 'settled message')} of {options.place.shown}",
     )
     with results(options.out) as folder:
-        write_causes(folder, causes)
-        write_signatures(folder, signatures)
+        write_causes(folder, found.causes)
+        write_signatures(folder, found.signatures)
         remember(folder, Memory(by_shape=options.by_shape, known_to=known.last, causes=kept))
         (folder / "report.html").write_text(told, encoding="utf-8")
+        if found.state is not None:
+            leave(folder, options.place, options.resting, found.state)
 
 
-def _outcome(
-    options: TriageOptions, known: Known, causes: Sequence[Cause], missing: dict[str, Remembered], *, is_first: bool
-) -> Outcome:
+def _outcome(options: TriageOptions, found: Found, start: Start, rows_new: int) -> Outcome:
+    known, causes, missing = found.known, found.causes, found.gone
     fresh = sum(cause.is_new for cause in causes)
     columns = ("cause", "burials", "since last run", "trend", "last seen", "queues", "deploy", "new", "signature")
     rows = [
@@ -164,11 +216,15 @@ def _outcome(
         for cause in causes[:_SHOWN]
     ]
     compared = (
-        "nothing to compare with yet" if is_first else f"{fresh:,} new and {len(missing):,} gone since the last run"
+        "nothing to compare with yet"
+        if found.last is None
+        else f"{fresh:,} new and {len(missing):,} gone since the last run"
     )
-    buried = f"{known.buried:,} of {known.settled:,} settled messages were buried"
+    told = start.told(rows_new, is_kept=found.state is not None)
+    settled = counted(known.settled, "settled message")
+    buried = f"{known.buried:,} of {settled} {'was' if known.buried == 1 else 'were'} buried"
     return Outcome(
-        sentence=f"{buried}, for {len(causes):,} causes: {compared}.",
+        sentence=f"{buried}, for {counted(len(causes), 'cause')}: {compared}. {told}",
         tables=[Table("Causes", columns, rows)] if rows else [],
         written=[
             f"{options.out}/{name}" for name in ("report.html", "causes.csv", "causes.parquet", "signatures.json")
@@ -179,6 +235,7 @@ def _outcome(
             "causes": len(causes),
             "new": fresh,
             "gone": len(missing),
+            **start.counts(rows_new),
         },
     )
 

@@ -17,7 +17,7 @@ from penstock.pipeline.outcome import JobFailed
 from penstock.pipeline.places import Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _LEAST = 0.001
 
@@ -54,17 +54,6 @@ def sharing(spark: "SparkSession", place: Place, said: str) -> Mapping[str, Shar
     found = present_settings(spark, place)
     known = {queue: Sharing(each.weights, is_strict=each.is_strict, source=source) for queue, each in found.items()}
     return _Everywhere(Sharing(), known)
-
-
-def frame(spark: "SparkSession", by_queue: Mapping[str, Sharing]) -> "DataFrame":
-    """The weights of queues that promise something, as the transforms take them."""
-    rows = [
-        (queue, tier, weight, sum(found.weights))
-        for queue, found in by_queue.items()
-        if not found.is_strict
-        for tier, weight in enumerate(found.weights)
-    ]
-    return spark.createDataFrame(rows, "queue STRING, tier INT, weight INT, total INT")
 
 
 class _Everywhere(dict[str, Sharing]):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.jobs.described import present_settings
-from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table
-from penstock.pipeline.places import Place, read_history
+from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
+from penstock.pipeline.places import Place, read_history, with_id
 from penstock.pipeline.reports.figures import span
 from penstock.pipeline.reports.folder import results, settle_folder
 from penstock.pipeline.whatif.report import COLUMNS, in_order, report, told
@@ -59,7 +59,8 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
     if options.out:
         settle_folder(options.out)
     progress.step("Reading the history")
-    arrivals = transforms.arrivals(read_history(spark, options.place)).persist()
+    history = with_id(read_history(spark, options.place, transforms.COLUMNS))
+    arrivals = transforms.arrivals(history).persist()
     try:
         counts = _counts(arrivals)
         wanted = sorted(queue for queue, count in counts.items() if count.received)
@@ -74,7 +75,7 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
             workers=options.workers,
             batch=options.batch,
         )
-        progress.step(f"Simulating {len(wanted)} queues under {len(scenarios)} settings")
+        progress.step(f"Simulating {counted(len(wanted), 'queue')} under {counted(len(scenarios), 'setting')}")
         found = [row.asDict() for row in transforms.simulated(rows, plan).collect()]
     finally:
         arrivals.unpersist()
@@ -116,7 +117,9 @@ def _remarks(options: WhatIfOptions, counts: Mapping[str, Count], present: Mappi
         if count.rows > options.rows:
             remarks.append(f"{queue}: the newest {options.rows:,} of {count.rows:,} messages; --rows takes more.")
         if count.unknown:
-            remarks.append(f"{queue}: {count.unknown:,} were moved here nobody knows when, and are left out.")
+            remarks.append(
+                f"{queue}: {counted(count.unknown, 'was', 'were')} moved here nobody knows when, and left out."
+            )
         if queue not in present:
             remarks.append(f"{queue}: its settings are not known; the baseline has those of a new queue.")
     if not options.workers:
@@ -160,7 +163,7 @@ def _outcome(options: WhatIfOptions, rows: Sequence[Mapping[str, Any]], remarks:
         Table(f"Waits in {queue}", COLUMNS, [told(row) for row in rows if row["queue"] == queue]) for queue in queues
     ]
     rate = simulated / max(taken_s, 1e-9)
-    sentence = f"Simulated {simulated:,} messages in {len(runs):,} runs, {rate:,.0f}/s on each core."
+    sentence = f"Simulated {counted(simulated, 'message')} in {counted(len(runs), 'run')}, {rate:,.0f}/s on each core."
     return Outcome(
         sentence=" ".join([sentence, *remarks]),
         tables=tables,

@@ -1,11 +1,12 @@
 """A folder of results that is there as a whole or not at all.
 
-    <out>.partial-<pid>    being written; removed when writing fails
-    <out>.before           the results of the run before, while the new ones take their place
-    <out>                  the results
+    .<out>.partial-<pid>    being written; removed when writing fails, and by the next run if this one was killed
+    .<out>.before           the results of the run before, while the new ones take their place
+    <out>                   the results
 
 A folder cannot be exchanged for another in one step. Between the two renames there is no `<out>`;
-whoever is killed there leaves `<out>.before`, and the next run puts it back before it begins.
+whoever is killed there leaves `.<out>.before`, and the next run puts it back before it begins. Both
+names are hidden ones: `<out>.before` is what somebody calls a copy that is to be kept.
 A folder that this project has not written is never replaced: the results carry a mark.
 """
 
@@ -25,7 +26,7 @@ def results(out: str) -> Iterator[Path]:
     """Give a folder to write into; at the end of the block it is ``out``, unless the block failed."""
     target = Path(out).absolute()
     settle_folder(out)
-    partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+    partial = _partial(target)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
@@ -48,12 +49,14 @@ def settle_folder(out: str) -> None:
             shutil.rmtree(before)
         else:
             before.rename(target)
+    _remove_left(target)
     if target.exists() and not target.is_dir():
         raise JobFailed(f"{target} is a file: name a folder for the results")
     if target.is_dir() and any(target.iterdir()) and not (target / MARK).exists():
         raise JobFailed(
             f"{target} has files that no job has written: name an empty folder, or one that is not there yet"
         )
+    _check_writable(target)
 
 
 def _exchange(target: Path, partial: Path) -> None:
@@ -64,5 +67,39 @@ def _exchange(target: Path, partial: Path) -> None:
     shutil.rmtree(before, ignore_errors=True)
 
 
+def _check_writable(target: Path) -> None:
+    """A folder beside it can be made: there is no other way to know, for root may do what cannot be done."""
+    partial = _partial(target)
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        partial.rmdir()
+    except OSError as error:
+        raise JobFailed(f"{target} cannot be written: {error.strerror}. Name another folder for the results") from None
+
+
+def _remove_left(target: Path) -> None:
+    """Remove what runs were writing that were killed."""
+    front = f".{target.name}.partial-"
+    for each in target.parent.iterdir() if target.parent.is_dir() else ():
+        pid = each.name.removeprefix(front)
+        if pid != each.name and pid.isdecimal() and not _is_running(int(pid)):
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # It is somebody else's.
+        return True
+    return True
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(f".{target.name}.partial-{os.getpid()}")
+
+
 def _before(target: Path) -> Path:
-    return target.with_name(f"{target.name}.before")
+    return target.with_name(f".{target.name}.before")

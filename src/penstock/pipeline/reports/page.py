@@ -82,8 +82,8 @@ def note(text: str) -> str:
 
 
 def listing(text: str) -> str:
-    """Text as it is, its lines kept: an error, a traceback, the beginning of a body."""
-    return f"<pre>{chr(10).join(clean(line) for line in text.splitlines())}</pre>"
+    """Text as it is, its lines and tabs kept: an error, a traceback, the beginning of a body."""
+    return f"<pre>{chr(10).join(clean(line.expandtabs()) for line in text.splitlines())}</pre>"
 
 
 def folded(title: str, parts: Sequence[str]) -> str:

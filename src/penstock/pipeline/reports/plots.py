@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from penstock.pipeline.reports.figures import short
+from penstock.pipeline.reports.figures import short, span
 
 WIDTH, HEIGHT = 420, 190
 COLOURS = 8
@@ -30,6 +30,17 @@ _INNER_HEIGHT = HEIGHT - _TOP - _BOTTOM
 # So many places under the pointer tell their figures; more would only make the page heavy.
 _HOVERS_MAX = 96
 _BAR_HEIGHT, _BAR_GAP = 16, 6
+
+_SECOND_MS, _DAY_MS = 1_000.0, 86_400_000.0
+# Steps of a clock, in seconds, up to a day.
+_CLOCK_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400)
+# What a scale by powers is marked with; of spans: up to ten seconds so, then one and ten minutes, hours, days and on.
+_POWERS = tuple(10.0**power for power in range(-12, 19))
+_MARKS_MS = (
+    *(10.0**power for power in range(-3, 5)),
+    *(60_000.0, 600_000.0, 3_600_000.0, 36_000_000.0),
+    *(_DAY_MS * 10.0**power for power in range(10)),
+)
 
 Format = Callable[[float | None], str]
 
@@ -58,6 +69,8 @@ class Scale:
 
     low: float
     high: float
+    # What has a line and a label.
+    ticks: Sequence[float]
     is_log: bool = False
 
     def height(self, value: float) -> float:
@@ -69,20 +82,12 @@ class Scale:
             part = (value - self.low) / (self.high - self.low)
         return min(max(part, 0.0), 1.0)
 
-    def ticks(self) -> list[float]:
-        if self.is_log:
-            first, last = round(math.log10(self.low)), round(math.log10(self.high))
-            every = max(1, math.ceil((last - first) / 4))
-            return [10.0**power for power in range(first, last + 1, every)]
-        step = _step((self.high - self.low) / 4)
-        return [self.low + step * at for at in range(int((self.high - self.low) / step + 1e-9) + 1)]
-
 
 def lines(
     title: str, times: Sequence[datetime], series: Sequence[Series], *, form: Format = short, is_log: bool = False
 ) -> str:
     """A line for each series. With ``is_log`` each step up is ten times more, and zero stands at the foot."""
-    scale = scale_for([value for each in series for value in each.values], is_log=is_log)
+    scale = scale_for([value for each in series for value in each.values], is_log=is_log, is_span=form is span)
     drawn = [
         f'<path class="line c{_colour(each, at)}" d="{_path(each.values, scale)}"/>' for at, each in enumerate(series)
     ]
@@ -127,19 +132,26 @@ def bars(title: str, given: Sequence[Bar], *, form: Format = short) -> str:
     return _svg(title, height, parts)
 
 
-def scale_for(values: Iterable[float | None], *, is_log: bool = False) -> Scale:
-    """A scale from zero (or a power of ten) to a round number that nothing exceeds."""
+def scale_for(values: Iterable[float | None], *, is_log: bool = False, is_span: bool = False) -> Scale:
+    """A scale from zero (or a power of ten) to a round number that nothing exceeds; of spans, one that a clock has."""
     known = [value for value in values if value is not None and math.isfinite(value)]
-    high = max(known, default=0.0)
     if is_log:
-        above = [value for value in known if value > 0]
-        first = math.floor(math.log10(min(above, default=1.0)))
-        last = math.ceil(math.log10(max(above, default=10.0)) - 1e-9)
-        return Scale(10.0**first, 10.0 ** max(last, first + 1), is_log=True)
+        return _log_scale([value for value in known if value > 0], _MARKS_MS if is_span else _POWERS)
+    high = max(known, default=0.0)
     if high <= 0:
-        return Scale(0.0, 1.0)
-    step = _step(high / 4)
-    return Scale(0.0, math.ceil(high / step - 1e-9) * step)
+        high = 1.0
+    step = _span_step(high / 4) if is_span else _step(high / 4)
+    count = math.ceil(high / step - 1e-9)
+    return Scale(0.0, count * step, [step * at for at in range(count + 1)])
+
+
+def _log_scale(values: Sequence[float], marks: Sequence[float]) -> Scale:
+    low, high = min(values, default=1.0), max(values, default=10.0)
+    first = max((at for at, mark in enumerate(marks[:-1]) if mark <= low), default=0)
+    last = min((at for at, mark in enumerate(marks) if mark >= high * (1 - 1e-9)), default=len(marks) - 1)
+    last = max(last, first + 1)
+    every = math.ceil((last - first) / 4)
+    return Scale(marks[first], marks[last], marks[first : last + 1 : every], is_log=True)
 
 
 def clean(text: str) -> str:
@@ -182,7 +194,7 @@ def _title(title: str) -> str:
 def _legend(series: Sequence[Series]) -> list[str]:
     parts, x = [], 0.0
     for at, each in enumerate(series):
-        name = cut(each.name, 14)
+        name = cut(each.name, 16)
         if x + 14 + 6 * len(name) > WIDTH:
             break
         parts.append(
@@ -195,7 +207,7 @@ def _legend(series: Sequence[Series]) -> list[str]:
 
 def _grid(scale: Scale, form: Format) -> list[str]:
     parts = []
-    for tick in scale.ticks():
+    for tick in scale.ticks:
         y = _number(_y(scale, tick))
         parts.append(
             f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
@@ -288,6 +300,15 @@ def _step(rough: float) -> float:
     """The round number at or above: 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
+
+
+def _span_step(rough_ms: float) -> float:
+    """The step at or above that a clock has: from a second on, parts of a minute, an hour and a day."""
+    if rough_ms <= _SECOND_MS / 2:
+        return _step(rough_ms)
+    if rough_ms > _DAY_MS:
+        return _DAY_MS * _step(rough_ms / _DAY_MS)
+    return next(step * _SECOND_MS for step in _CLOCK_S if step * _SECOND_MS >= rough_ms)
 
 
 def _number(value: float) -> str:

@@ -118,8 +118,8 @@ def _plots(times: Sequence[datetime], windows: Sequence[Row]) -> list[str]:
     outcomes = [Series(name, of(name), colour) for name, colour in _OUTCOMES.items() if any(of(name))]
     levels = [
         Series("depth", of("depth")),
-        Series("in flight, most", of("in_flight_max"), 3),
-        Series("least", of("in_flight_min"), 2),
+        Series("most in flight", of("in_flight_max"), 3),
+        Series("least in flight", of("in_flight_min"), 2),
     ]
     return [
         lines("Traffic, per second", times, [*traffic, Series("settled", of("settled_per_s"), 2)]),
@@ -197,7 +197,7 @@ def _promise(row: Row | None) -> tuple[Cell, Cell, Cell]:
 
 def _late(tables: Tables) -> Section:
     lead = (
-        "A message without a group that finds p of its tier waiting is among the next (p + 1) · W / w + 5 that are "
+        "A message without a group that has p of its tier before it is among the next (p + 1) · W / w + 5 that are "
         "received, where w is the weight of its tier and W the sum of all. A message that rested, or a "
         "queue that was paused, shows here too: the history does not tell."
     )

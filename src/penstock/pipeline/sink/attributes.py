@@ -5,13 +5,20 @@ and most of their values repeat.
 """
 
 import json
+from bisect import bisect_right
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+_NO_NUMBER = "an attribute is NaN or infinite; JSON has no such number"
+
 
 class NotAttributes(ValueError):
-    """This type cannot be attributes; the message says what can."""
+    """This type, or this row, cannot be attributes; the message says what can."""
+
+    def __init__(self, text: str, row: int | None = None) -> None:
+        super().__init__(text)
+        self.row = row
 
 
 def is_nested(kind: pa.DataType) -> bool:
@@ -44,8 +51,11 @@ def _of_map(column: pa.MapArray) -> pa.Array:
     first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
     if len(keys) != last - first:
         keys, items = keys.slice(first, last - first), items.slice(first, last - first)
-    entries = pc.binary_join_element_wise(_quoted(keys), _rendered(items), ":")
     offsets = pc.subtract(column.offsets, first)
+    place = _not_finite(items)
+    if place is not None:
+        raise NotAttributes(_NO_NUMBER, bisect_right(offsets.to_pylist(), place) - 1)
+    entries = pc.binary_join_element_wise(_quoted(keys), _rendered(items), ":")
     if entries.null_count:
         # An attribute without a value is none.
         kept = pc.cast(pc.is_valid(entries), pa.int32())
@@ -60,12 +70,23 @@ def _of_struct(column: pa.StructArray) -> pa.Array:
     entries = []
     # Unlike its fields, its flattened columns are those of the slice.
     for at, values in enumerate(column.flatten()):
+        row = _not_finite(values)
+        if row is not None:
+            raise NotAttributes(_NO_NUMBER, row)
         name = json.dumps(column.type.field(at).name, ensure_ascii=False)
         entries.append(pc.binary_join_element_wise(name, _rendered(values), ":"))
     # Arrow loses rows in which everything is skipped, so each begins with a text that is not.
     joined = pc.utf8_ltrim(pc.binary_join_element_wise("", *entries, ",", null_handling="skip"), characters=",")
     texts = pc.binary_join_element_wise("{", joined, "}", "")
     return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
+
+
+def _not_finite(values: pa.Array) -> int | None:
+    """Return the place of the first value that is no number for JSON."""
+    if not pa.types.is_floating(values.type):
+        return None
+    place: int = pc.index(pc.is_finite(values), False).as_py()
+    return None if place < 0 else place
 
 
 def _rendered(values: pa.Array) -> pa.Array:
@@ -83,4 +104,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_bare(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    are = pa.types
+    is_number = are.is_integer(kind) or are.is_floating(kind) or are.is_decimal(kind)
+    # Of a value that is nothing but null there is no attribute.
+    return bool(is_number or are.is_boolean(kind) or are.is_null(kind))

@@ -11,9 +11,10 @@ The digest of a chunk is that of its queue and of the bytes of its frame, withou
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -22,7 +23,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from penstock.core.limits import BATCH_BYTES_MAX, BODY_BYTES_MAX, SENDER_SENDS_MAX
 from penstock.frame import Blobs
 from penstock.pipeline.sink.columns import NORMAL_TIER
-from penstock.wire.frames import Sender, SendFrame, encode_send
+from penstock.wire.frames import Sender, SendFrame, encode_send, with_sender
 
 WINDOW_BYTES_MAX = BATCH_BYTES_MAX // 4
 # What a row takes beside its texts: the numbers and offsets of a frame, and room for what the journal adds.
@@ -31,6 +32,8 @@ _TEXTS = ("data", "group", "dedup_id", "attributes")
 _DIGEST_BYTES = 16
 _SEQUENCE_BITS = 56
 assert WINDOW_BYTES_MAX > BODY_BYTES_MAX
+
+Sizes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class Chunk:
     queue: str
     rows: int
     digest: str
-    frame: SendFrame
+    # The frame, without a sender.
+    content: bytes
 
     def encode(self, sender_name: str) -> bytes:
         """Return the body of the request, with the sender that makes a repeat harmless.
@@ -53,8 +57,8 @@ class Chunk:
         block, place = divmod(self.index, SENDER_SENDS_MAX)
         name = blake2b(f"{sender_name}\n{block}".encode(), digest_size=8).digest()
         content = int(self.digest, 16) & ((1 << _SEQUENCE_BITS) - 1)
-        self.frame.sender = Sender(int.from_bytes(name, "little"), 0, place << _SEQUENCE_BITS | content)
-        return encode_send(self.frame)
+        sender = Sender(int.from_bytes(name, "little"), 0, place << _SEQUENCE_BITS | content)
+        return with_sender(self.content, sender)
 
 
 def chunks_of(batches: Iterable[pa.RecordBatch], *, queue: str, rows_max: int) -> Iterator[Chunk]:
@@ -67,26 +71,40 @@ def chunks_of(batches: Iterable[pa.RecordBatch], *, queue: str, rows_max: int) -
 
 
 def windows_of(
-    batches: Iterable[pa.RecordBatch], *, rows_max: int, bytes_max: int = WINDOW_BYTES_MAX
+    batches: Iterable[pa.RecordBatch],
+    *,
+    rows_max: int,
+    bytes_max: int = WINDOW_BYTES_MAX,
+    sizes: "Callable[[pa.RecordBatch], Sizes] | None" = None,
 ) -> Iterator[pa.RecordBatch]:
-    rest: pa.RecordBatch | None = None
+    """Cut rows by their number and their ``sizes``, by default those of messages."""
+    sizes = sizes or _sizes
+    rest: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
             continue
-        rows = batch if rest is None else pa.concat_batches([rest, batch])
+        parts = [*rest, batch]
         start = 0
-        ends = np.cumsum(_sizes(rows))
+        ends = np.cumsum(np.concatenate([sizes(part) for part in parts]))
         while (end := _end(ends, start, rows_max=rows_max, bytes_max=bytes_max)) is not None:
-            yield rows.slice(start, end - start)
+            yield _between(parts, start, end)
             start = end
-        rest = rows.slice(start) if start < rows.num_rows else None
-    if rest is not None:
-        yield rest
+        rest = [_between(parts, start, len(ends))] if start < len(ends) else []
+    yield from rest
 
 
-def _end(
-    ends: "np.ndarray[tuple[int], np.dtype[np.int64]]", start: int, *, rows_max: int, bytes_max: int
-) -> int | None:
+def _between(parts: "list[pa.RecordBatch]", start: int, end: int) -> pa.RecordBatch:
+    """Rows of several batches; they are copied only where two of them meet."""
+    found = []
+    for part in parts:
+        first, last = max(start, 0), min(end, part.num_rows)
+        if first < last:
+            found.append(part.slice(first, last - first))
+        start, end = start - part.num_rows, end - part.num_rows
+    return found[0] if len(found) == 1 else pa.concat_batches(found)
+
+
+def _end(ends: Sizes, start: int, *, rows_max: int, bytes_max: int) -> int | None:
     """Where the window that begins at ``start`` ends; None as long as rows that are still to come may belong to it."""
     before = int(ends[start - 1]) if start else 0
     fitting = int(np.searchsorted(ends, before + bytes_max, side="right"))
@@ -95,7 +113,7 @@ def _end(
     return end if is_sure and end <= len(ends) else None
 
 
-def _sizes(rows: pa.RecordBatch) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _sizes(rows: pa.RecordBatch) -> Sizes:
     sizes = np.full(rows.num_rows, _ROW_BYTES, np.int64)
     for name in _TEXTS:
         if name in rows.schema.names:
@@ -126,8 +144,9 @@ def _chunk(index: int, queue: str, rows: pa.RecordBatch) -> Chunk:
         deliveries_max=_numbers(rows, "max_deliveries", "I"),
     )
     digest = blake2b(queue.encode() + b"\n", digest_size=_DIGEST_BYTES)
-    digest.update(encode_send(frame))
-    return Chunk(index, queue, rows.num_rows, digest.hexdigest(), frame)
+    content = encode_send(frame)
+    digest.update(content)
+    return Chunk(index, queue, rows.num_rows, digest.hexdigest(), content)
 
 
 def _tiers(rows: pa.RecordBatch) -> bytes | None:

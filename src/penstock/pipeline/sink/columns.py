@@ -10,7 +10,8 @@
     max_deliveries   a whole number         from 1 on
     queue            STRING                 where to, if option `queue` does not say
 
-Null is "not said" everywhere but in `data` and `queue`. A row that cannot be sent fails its
+Null is "not said" everywhere but in `data` and `queue`, also in a column that is nothing but null (VOID). A column of
+a wrong type fails the write before a task is started. A row that cannot be sent fails its
 task before anything of its chunk is sent, and the error names the row, the column and the limit.
 """
 
@@ -60,6 +61,18 @@ def check_columns(schema: "StructType", *, has_queue: bool) -> None:
             if has_queue
             else "where to? give option queue, or a column queue"
         )
+    try:
+        read_batch(without_rows(schema), 0)
+    except BadRow as error:
+        raise BadColumns(str(error)) from None
+
+
+def without_rows(schema: "StructType") -> pa.RecordBatch:
+    """Return what a task would get of this schema if it had no rows: whoever reads it looks at types alone."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - of the driver, which has Spark.
+
+    kinds = to_arrow_schema(schema, timezone="UTC")
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in kinds.types], schema=kinds)
 
 
 def read_batch(batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
@@ -67,18 +80,22 @@ def read_batch(batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            columns[name] = _READERS[name](column)
+            columns[name] = _READERS[name](column.cast(_VOID[name]) if pa.types.is_null(column.type) else column)
         except _Wrong as wrong:
-            row = "" if wrong.row is None else f"row {first_row + wrong.row} of the partition: "
-            raise BadRow(f"{row}column {name} {wrong}") from None
+            raise BadRow(f"{_row(first_row, wrong.row)}column {name} {wrong}") from None
         except (pa.ArrowException, NotAttributes) as error:
-            raise BadRow(f"column {name} ({column.type}) cannot be read: {error}") from None
+            row = _row(first_row, getattr(error, "row", None))
+            raise BadRow(f"{row}column {name} ({column.type}) cannot be read: {error}") from None
     if "delay" in columns and "visible_at" in columns:
         both = pc.and_(pc.not_equal(columns["delay"], 0), pc.not_equal(columns["visible_at"], 0))
         if pc.any(both).as_py():
             row = first_row + pc.index(both, True).as_py()
             raise BadRow(f"row {row} of the partition: delay and visible_at are both there; give one of them")
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _row(first_row: int, row: int | None) -> str:
+    return "" if row is None else f"row {first_row + row} of the partition: "
 
 
 class _Wrong(Exception):
@@ -107,7 +124,7 @@ def _priority(column: pa.Array) -> pa.Array:
 
 
 def _delay(column: pa.Array) -> pa.Array:
-    if pa.types.is_boolean(column.type) or _is_text(column.type):
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
         raise _Wrong(f"is {column.type}; it is a number of seconds")
     seconds = column.cast(pa.float64(), safe=False)
     most_s = DURATION_MS_MAX / 1_000
@@ -138,7 +155,7 @@ def _name(column: pa.Array) -> pa.Array:
 def _attributes(column: pa.Array) -> pa.Array:
     if is_nested(column.type):
         check_nested(column.type)
-        column = json_of(column)
+        column = json_of(column) if len(column) else pa.array([], pa.string())
     if not _is_text(column.type):
         raise _Wrong(f"is {column.type}; it is STRING (a JSON object), MAP or STRUCT")
     return _within(_plain(column), ATTRIBUTES_BYTES_MAX, "the limit of attributes")
@@ -170,6 +187,21 @@ _READERS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "dedup_id": _name,
     "max_deliveries": _max_deliveries,
     "queue": _queue,
+}
+
+
+_TEXT, _NUMBER = pa.string(), pa.int64()
+# What a column that is nothing but null is taken for.
+_VOID = {
+    "data": pa.binary(),
+    "priority": _NUMBER,
+    "delay": _NUMBER,
+    "visible_at": pa.timestamp("us", "UTC"),
+    "group": _TEXT,
+    "attributes": _TEXT,
+    "dedup_id": _TEXT,
+    "max_deliveries": _NUMBER,
+    "queue": _TEXT,
 }
 
 

@@ -1,6 +1,6 @@
 """Where a manifest is kept: a folder of this machine or a shared one, or an object store.
 
-Both keep small texts under names. `append` returns when the text is durable and never
+Both keep small texts under names, and rows for a while. `append` returns when the text is durable and never
 changes what is there: a folder adds to a file of this process, an object store makes one
 more object.
 
@@ -8,6 +8,7 @@ more object.
     s3://bucket/manifests whatever pyarrow.fs opens: s3 (s3a too), gs, hdfs, abfs
 """
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -19,6 +20,10 @@ from pyarrow import fs
 
 
 class Folder(Protocol):
+    def prepare(self) -> None:
+        """Raise `OSError` if nothing can be kept here, as far as that can be told beforehand."""
+        ...
+
     def append(self, name: str, text: str) -> None:
         """Add to ``name``, of which this process is the only writer; durable when it returns."""
         ...
@@ -31,8 +36,20 @@ class Folder(Protocol):
         """Return what was put there; None if nothing was."""
         ...
 
+    def open_output(self, name: str) -> pa.NativeFile:
+        """Return a new file for bytes, for others to read once it is closed; it need not outlive a power cut."""
+        ...
+
+    def open_input(self, name: str) -> pa.NativeFile:
+        """Return a file of `open_output`; raises `FileNotFoundError` if there is none."""
+        ...
+
     def names(self, under: str) -> list[str]:
         """Return the names of all files below, in order."""
+        ...
+
+    def folders(self, under: str) -> list[str]:
+        """Return what the folders directly below are called, without a look into them."""
         ...
 
     def texts(self, name: str) -> str:
@@ -55,6 +72,11 @@ def open_folder(where: str) -> Folder:
 class LocalFolder:
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    def prepare(self) -> None:
+        self._root.mkdir(parents=True, exist_ok=True)
+        if not os.access(self._root, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self._root))
 
     def append(self, name: str, text: str) -> None:
         path = self._root / name
@@ -85,6 +107,14 @@ class LocalFolder:
         except FileNotFoundError:
             return None
 
+    def open_output(self, name: str) -> pa.NativeFile:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return pa.OSFile(str(path), "wb")
+
+    def open_input(self, name: str) -> pa.NativeFile:
+        return pa.OSFile(str(self._root / name), "rb")
+
     def names(self, under: str) -> list[str]:
         top = self._root / under
         return sorted(
@@ -92,6 +122,13 @@ class LocalFolder:
             for path in top.rglob("*")
             if path.is_file() and not path.name.startswith(".")
         )
+
+    def folders(self, under: str) -> list[str]:
+        try:
+            with os.scandir(self._root / under) as found:
+                return [each.name for each in found if each.is_dir()]
+        except FileNotFoundError:
+            return []
 
     def texts(self, name: str) -> str:
         return (self._root / name).read_bytes().decode(errors="replace")
@@ -119,15 +156,15 @@ class RemoteFolder:
         self._root = root.rstrip("/")
         self._count = 0
 
+    def prepare(self) -> None:
+        self._system.get_file_info(self._root)
+
     def append(self, name: str, text: str) -> None:
         self._count += 1
         self.put(f"{name}.{self._count:08}", text)
 
     def put(self, name: str, text: str) -> None:
-        path = f"{self._root}/{name}"
-        # Object stores need no folders; HDFS does.
-        self._system.create_dir(path.rpartition("/")[0], recursive=True)
-        with self._system.open_output_stream(path) as stream:
+        with self.open_output(name) as stream:
             stream.write(text.encode())
 
     def get(self, name: str) -> str | None:
@@ -136,10 +173,24 @@ class RemoteFolder:
         except FileNotFoundError:
             return None
 
+    def open_output(self, name: str) -> pa.NativeFile:
+        path = f"{self._root}/{name}"
+        # Object stores need no folders; HDFS does.
+        self._system.create_dir(path.rpartition("/")[0], recursive=True)
+        return self._system.open_output_stream(path)
+
+    def open_input(self, name: str) -> pa.NativeFile:
+        return self._system.open_input_file(f"{self._root}/{name}")
+
     def names(self, under: str) -> list[str]:
         selector = fs.FileSelector(f"{self._root}/{under}", recursive=True, allow_not_found=True)
         found = [info.path for info in self._system.get_file_info(selector) if info.type == fs.FileType.File]
         return sorted(path[len(self._root) + 1 :] for path in found)
+
+    def folders(self, under: str) -> list[str]:
+        selector = fs.FileSelector(f"{self._root}/{under}", allow_not_found=True)
+        found = self._system.get_file_info(selector)
+        return [info.base_name for info in found if info.type == fs.FileType.Directory]
 
     def texts(self, name: str) -> str:
         with self._system.open_input_stream(f"{self._root}/{name}") as stream:

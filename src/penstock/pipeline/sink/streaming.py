@@ -10,18 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.pipeline.sink.columns import check_columns
 from penstock.pipeline.sink.options import BadOption, read_options
 from penstock.pipeline.sink.partitions import Written, write_partition
-from penstock.pipeline.sink.writing import abort_write, commit_write, this_partition
+from penstock.pipeline.sink.writing import abort_write, batch_of_stream, commit_write, plan_of, this_partition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-_BATCH = "streaming.sql.batchId"
 
 
 class MessageStreamWriter(DataSourceStreamArrowWriter):
@@ -29,18 +25,23 @@ class MessageStreamWriter(DataSourceStreamArrowWriter):
         if is_overwrite:
             raise BadOption("output mode complete: a queue is not replaced by every batch. Use output mode append")
         self._options = read_options(options)
-        check_columns(schema, has_queue=bool(self._options.queue))
+        self._plan = plan_of(self._options, schema, is_stream=True)
         self._run = uuid.uuid4().hex[:12]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        context = TaskContext.get()
-        # A writer is not told its batch; the task knows it.
-        batch = None if context is None else context.getLocalProperty(_BATCH)
-        assert batch is not None, f"Spark did not set {_BATCH}"
-        return write_partition(iterator, self._options, partition=this_partition(), batch=int(batch), run=self._run)
+        batch = batch_of_stream()
+        assert batch is not None, "Spark did not say which batch it is"
+        return write_partition(
+            iterator,
+            self._options,
+            partition=this_partition(),
+            batch=int(batch),
+            run=self._run,
+            plan=self._plan,
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name.
-        commit_write(self._options, messages, batch=batchId, run=self._run)
+        commit_write(self._options, messages, batch=batchId, run=self._run, plan=self._plan)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name.
         abort_write(self._options, messages, batch=batchId, run=self._run)

@@ -12,7 +12,11 @@ Laws of this file
    a transaction open nor a table: the store drops old tables, and would wait.
 3. Whether rows were dropped is asked after a page, not before: a table that went between
    is then known of.
-4. No row is an object. The database sends numbers; words are looked up as columns.
+4. No row is an object. The database sends numbers; words are looked up as columns, and packs of messages that were
+   acked together are taken apart as columns (`database_packs.py`). Everything is counted in messages.
+5. A page is bounded by what it holds, however large its rows turn out to be: what is too much is not kept, and asked
+   for again. It may be many messages, as packs are small; they are taken apart some at a time.
+6. A schema of before may have no ranges and no packs, and is read all the same.
 
 To import this module is to need `adbc-driver-postgresql`, the extra `spark-postgres`.
 """
@@ -33,16 +37,19 @@ except ModuleNotFoundError:
 from penstock.core.limits import MIB
 from penstock.pipeline.databases import DatabaseRefused, passwords_in, without_password
 from penstock.pipeline.source.database_columns import batch_of, fields_of
+from penstock.pipeline.source.database_packs import counts_of, pack_field, unpacked
 from penstock.pipeline.source.ranges import Range, Slice, dropped
 from penstock.pipeline.source.wrapping import Wanted
 
-SHARD = 0
 ROW_BITS = 24
 PAGE_ROWS = 65_536
-# Where there are bodies: begin with few rows, and go on with as many as make this many bytes.
-BODY_ROWS = 1_024
+# Where there are bodies: begin with few rows, and go on with as many as make this many bytes. A pack has up to 1 MiB.
+BODY_ROWS = 32
 PAGE_BYTES = 16 * MIB
 _OFFSET_MAX = 2**63 - 1
+# So many rows are looked at first where some are counted that may be packs.
+_SKIPPED_MIN = 1_024
+_ROW_MASK = (1 << ROW_BITS) - 1
 
 # Every page is found by the index. A table may be large before PostgreSQL has counted it.
 _BY_INDEX = (
@@ -55,18 +62,20 @@ class DatabaseHistories:
     def __init__(self, connection: Any, schema: str) -> None:
         self._connection = connection
         self._schema = schema
+        self._has_packs: bool | None = None
 
     def kept(self) -> dict[int, Range]:
         with self._transaction() as cursor:
-            ((end, first),) = _rows(
+            # A schema of before has no ranges, and is shard 0.
+            ((end, first, shard),) = _rows(
                 cursor,
-                "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 24, first_kept_offset "
-                f"FROM {self._schema}.moment",
+                "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 24, first_kept_offset, "
+                f"coalesce((to_jsonb(moment) ->> 'queue_range')::integer, 0) FROM {self._schema}.moment",
             )
             # Another statement sees more, and nothing more below this end.
             ((last,),) = _rows(cursor, f"SELECT max(at_offset) FROM {self._schema}.history WHERE at_offset < {end}")
         behind = 0 if last is None else ((last >> ROW_BITS) + 1) << ROW_BITS
-        return {SHARD: Range(SHARD, first, max(first, behind))}
+        return {shard: Range(shard, first, max(first, behind))}
 
     def offset_since(self, kept: Range, at_ms: int) -> int:
         with self._transaction() as cursor:
@@ -80,12 +89,54 @@ class DatabaseHistories:
             return self._after(cursor, rows, count)
 
     def _after(self, cursor: Any, rows: Range, count: int) -> int:
+        """Return the offset of the message behind so many others, or the end of a range that has not so many."""
+        place = ""
+        if self._has_packs_in(cursor):
+            rows, count = self._skip(cursor, rows, count)
+            first, end = min(rows.start, _OFFSET_MAX), min(rows.end, _OFFSET_MAX)
+            last = f"least(coalesce(packed, 1), {end} - at_offset) - 1"
+            place = f" + generate_series(greatest(0, {first} - at_offset), {last})"
         found = _rows(
             cursor,
-            f"SELECT at_offset FROM {self._schema}.history WHERE {_between(rows)} "
+            f"SELECT at_offset{place} FROM {self._schema}.history WHERE {self._within(cursor, rows)} "
             f"ORDER BY at_offset OFFSET {min(count, _OFFSET_MAX)} LIMIT 1",
         )
         return int(found[0][0]) if found else rows.end
+
+    def _skip(self, cursor: Any, rows: Range, count: int) -> tuple[Range, int]:
+        """Skip messages, but not so many, and return what is left of both: rows are counted faster than messages."""
+        most = _SKIPPED_MIN
+        while True:
+            own = f"(messages - greatest(0, {min(rows.start, _OFFSET_MAX)} - at_offset))::integer"
+            ((skipped, behind),) = _rows(
+                cursor,
+                f"SELECT sum({own}), max(at_offset + messages) FROM ("
+                f"SELECT at_offset, coalesce(packed, 1) AS messages FROM {self._schema}.history "
+                f"WHERE {self._within(cursor, rows)} ORDER BY at_offset LIMIT {min(most, count)}) AS looked",
+            )
+            # A range that ends within a pack has nothing left behind it.
+            if skipped is None or skipped > count or behind >= rows.end:
+                return rows, count
+            rows, count = rows._replace(start=min(behind, rows.end)), count - skipped
+            most = min(4 * most, PAGE_ROWS)
+
+    def _has_packs_in(self, cursor: Any) -> bool:
+        """Whether a row may be a pack of messages."""
+        if self._has_packs is None:
+            ((self._has_packs,),) = _rows(
+                cursor,
+                "SELECT EXISTS (SELECT 1 FROM pg_attribute "
+                f"WHERE attrelid = '{self._schema}.history'::regclass AND attname = 'packed')",
+            )
+        return self._has_packs
+
+    def _within(self, cursor: Any, rows: Range) -> str:
+        """Return which rows have messages in a range: of a transaction that it begins within, maybe a pack."""
+        row = rows.start & _ROW_MASK
+        if not row or not self._has_packs_in(cursor):
+            return _between(rows)
+        before = f"SELECT at_offset FROM {self._schema}.history WHERE at_offset = {rows.start - row} AND packed > {row}"
+        return f"at_offset >= coalesce(({before}), {rows.start}) AND {_below(rows)}"
 
     def slices(self, rows: Range, count: int, *, goes_on: bool) -> list[Slice]:
         parts, start = [], rows.start
@@ -96,7 +147,8 @@ class DatabaseHistories:
         return parts
 
     def has_reached(self, shard: int, offset: int) -> bool:
-        return shard == SHARD and offset <= self.kept()[SHARD].end
+        kept = self.kept()
+        return shard in kept and offset <= kept[shard].end
 
     def read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
         """Yield the wanted rows of a part. It is below what is told, so it does not change; it may be dropped."""
@@ -112,29 +164,33 @@ class DatabaseHistories:
             chosen += f" AND settled_at_ms >= {wanted.from_ms}"
         if wanted.until_ms is not None:
             chosen += f" AND settled_at_ms < {wanted.until_ms}"
-        for page in self._pages(part, fields_of(wanted.columns), chosen):
-            for batch in page.to_batches():
-                yield batch_of(batch, wanted.columns, names)
+        for batch in self._pages(part, fields_of(wanted.columns), chosen):
+            for messages in unpacked(batch, most=PAGE_ROWS, start=part.rows.start, end=part.rows.end):
+                yield batch_of(messages, wanted.columns, names, part.rows.shard)
 
     def _pages(self, part: Slice, fields: dict[str, str], chosen: str) -> Iterator[Any]:
+        """Yield rows as the database has them."""
         has_bodies = not fields.keys().isdisjoint({"body", "attributes"})
         most = BODY_ROWS if has_bodies else PAGE_ROWS
         rest = part.rows
         while True:
             page = self._page(part, rest, fields, f"{chosen} ORDER BY at_offset LIMIT {most}")
-            if page.num_rows:
-                yield page
-            if page.num_rows < most:
+            yield from page.batches
+            if page.is_whole and page.rows < most:
                 return
-            rest = rest._replace(start=page.column("at_offset")[-1].as_py() + 1)
+            rest = rest._replace(start=page.end)
             if has_bodies:
-                most = min(max(PAGE_BYTES * page.num_rows // max(page.nbytes, 1), 1), 4 * most, PAGE_ROWS)
+                most = min(max(PAGE_BYTES * page.rows // max(page.size, 1), 1), 4 * most, PAGE_ROWS)
 
-    def _page(self, part: Slice, rest: Range, fields: dict[str, str], chosen: str) -> Any:
-        asked = ", ".join(f"{value} AS {name}" for name, value in fields.items())
+    def _page(self, part: Slice, rest: Range, fields: dict[str, str], chosen: str) -> "_Page":
         with self._transaction() as cursor:
-            cursor.execute(f"SELECT {asked} FROM {self._schema}.history WHERE {_between(rest)}{chosen}")
-            page = cursor.fetch_arrow_table()
+            if self._has_packs_in(cursor):
+                fields = {**fields, **pack_field(fields)}
+            asked = ", ".join(f"{value} AS {name}" for name, value in fields.items())
+            cursor.execute(f"SELECT {asked} FROM {self._schema}.history WHERE {self._within(cursor, rest)}{chosen}")
+            page = _Page()
+            with cursor.fetch_record_batch() as batches:
+                page.read(batches)
             ((first,),) = _rows(cursor, f"SELECT first_kept_offset FROM {self._schema}.moment")
         if first > rest.start and not part.goes_on:
             raise dropped(part.rows.shard, rest.start, first)
@@ -157,6 +213,32 @@ class DatabaseHistories:
                 cursor.execute("ROLLBACK")
 
 
+class _Page:
+    """What the database answers, up to twice the bytes that were meant: rows turn out larger than those before."""
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+        self.rows = 0
+        self.size = 0
+        self.is_whole = True
+
+    def read(self, batches: Any) -> None:
+        for batch in batches:
+            if self.size >= 2 * PAGE_BYTES:
+                self.is_whole = False
+                return
+            if batch.num_rows:
+                self.batches.append(batch)
+                self.rows += batch.num_rows
+                self.size += batch.nbytes
+
+    @property
+    def end(self) -> int:
+        """Behind the last message."""
+        last = self.batches[-1].slice(self.batches[-1].num_rows - 1)
+        return int(last.column("at_offset")[0].as_py() + counts_of(last)[0])
+
+
 def _rows(cursor: Any, statement: str) -> list[Any]:
     cursor.execute(statement)
     found: list[Any] = cursor.fetchall()
@@ -164,7 +246,11 @@ def _rows(cursor: Any, statement: str) -> list[Any]:
 
 
 def _between(rows: Range) -> str:
-    return f"at_offset >= {min(rows.start, _OFFSET_MAX)} AND at_offset < {min(rows.end, _OFFSET_MAX)}"
+    return f"at_offset >= {min(rows.start, _OFFSET_MAX)} AND {_below(rows)}"
+
+
+def _below(rows: Range) -> str:
+    return f"at_offset < {min(rows.end, _OFFSET_MAX)}"
 
 
 @contextmanager

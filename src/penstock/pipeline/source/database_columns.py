@@ -43,16 +43,19 @@ def fields_of(columns: tuple[Column, ...]) -> dict[str, str]:
     return fields
 
 
-def batch_of(rows: Any, columns: tuple[Column, ...], names: Mapping[int, str]) -> Any:
+def batch_of(rows: Any, columns: tuple[Column, ...], names: Mapping[int, str], shard: int) -> Any:
     """Return a batch with these columns; ``names`` are those of queues, by number."""
-    made = [_column(rows, column, names) for column in columns]
+    made = [
+        pa.repeat(pa.scalar(shard, KINDS[column.kind]), rows.num_rows)
+        if column.name == "shard"
+        else _column(rows, column, names)
+        for column in columns
+    ]
     return pa.RecordBatch.from_arrays(made, schema=schema_of(columns))
 
 
 def _column(rows: Any, column: Column, names: Mapping[int, str]) -> Any:
     kind = KINDS[column.kind]
-    if column.name == "shard":
-        return pa.repeat(pa.scalar(0, kind), rows.num_rows)
     found = _MADE[column.name].make(rows)
     if column.name == "queue":
         numbers = pa.array(list(names), pa.int32())

@@ -104,7 +104,11 @@ class FolderHistories:
                     yield front
 
     def slices(self, rows: Range, count: int, *, goes_on: bool) -> list[Slice]:
-        """Cut a range where segments have an index, by bytes: rows of one segment are about equally large."""
+        """Cut a range where segments have an index, by bytes: rows of one segment are about equally large.
+
+        Nothing but the range says where, not what came behind it since: a batch of a stream that is repeated has the
+        same parts, and a sink that goes by parts knows them.
+        """
         cuts: list[tuple[int, tuple[int, int] | None]] = [(rows.start, None)]
         room = float(count)
         for span in segments.list_spans(self._folder(rows.shard)):
@@ -122,13 +126,14 @@ class FolderHistories:
         """Add cuts within one segment, and return how many rows still fit into the last slice."""
         folder = self._folder(rows.shard)
         index = segments.index_of(folder, span)
-        _, position = index.entry_of(max(rows.start >> ROW_BITS, span.base_offset))
+        frames = range(max(rows.start >> ROW_BITS, span.base_offset), min(-(-rows.end >> ROW_BITS), span.next_offset))
+        _, position = index.entry_of(frames.start)
         if cuts[0][1] is None:
             cuts[0] = (rows.start, index.entry_of(rows.start >> ROW_BITS))
         end_bytes = span.end_bytes
-        if rows.end < span.next_offset << ROW_BITS:
-            _, end_bytes = index.entry_of(rows.end >> ROW_BITS)
-        row_bytes = _row_bytes(folder, span, index)
+        if rows.end <= span.next_offset << ROW_BITS:
+            _, end_bytes = index.entry_of(frames.stop - 1)
+        row_bytes = _row_bytes(folder, span, index, frames)
         while position + room * row_bytes < end_bytes:
             offset, position = segments.entry_at(index, span, int(position + max(room, 1) * row_bytes))
             if not cuts[-1][0] < offset << ROW_BITS < rows.end:
@@ -225,12 +230,12 @@ def _first_since(folder: Path, span: Span, index: Index, at_ms: int) -> int:
     return span.base_offset
 
 
-def _row_bytes(folder: Path, span: Span, index: Index) -> float:
-    """Return about how many bytes a row of a segment takes."""
-    step = max((span.next_offset - span.base_offset) // _SAMPLES, 1)
+def _row_bytes(folder: Path, span: Span, index: Index, frames: range) -> float:
+    """Return about how many bytes a row of some frames of a segment takes."""
+    step = max(len(frames) // _SAMPLES, 1)
     found = [
         front
-        for offset in range(span.base_offset, span.next_offset, step)
+        for offset in frames[::step]
         if (front := next(segments.fronts(folder, span, index.entry_of(offset)), None)) is not None
     ]
     return max(sum(front.size_bytes for front in found) / max(sum(front.rows for front in found), 1), 1.0)

@@ -2,7 +2,8 @@
 
 `mapInArrow` runs this on executors, a queue at a time. A row is a live message, or with
 `lane` set a range of numbers: every number in it is live, or was settled before `seen_at`
-and is told of below `history_offset` of the history of its shard.
+and is told of below `history_offset` of the history of its shard; or, where numbers
+`may_skip`, it was never used.
 
 A look is not repeatable: whoever uses it must keep what came of it (`localCheckpoint`).
 """
@@ -20,7 +21,7 @@ PAGE_ROWS = 65_536
 LOOK = (
     "`queue` STRING, `queue_id` BIGINT, `first_queue` BIGINT, `sent_tier` TINYINT, `number` BIGINT, `key` BIGINT, "
     "`state` STRING, `sent_at` TIMESTAMP, `seen_at` TIMESTAMP, "
-    "`lane` TINYINT, `first` BIGINT, `end` BIGINT, `shard` INT, `history_offset` BIGINT"
+    "`lane` TINYINT, `first` BIGINT, `end` BIGINT, `shard` INT, `history_offset` BIGINT, `may_skip` BOOLEAN"
 )
 _TIME = pa.timestamp("us", tz="UTC")
 _KINDS = {
@@ -38,6 +39,7 @@ _KINDS = {
     "end": pa.int64(),
     "shard": pa.int32(),
     "history_offset": pa.int64(),
+    "may_skip": pa.bool_(),
 }
 _OF_MESSAGES = ("queue", "queue_id", "first_queue", "sent_tier", "number", "key", "state", "sent_at")
 
@@ -105,6 +107,8 @@ def _ranges(queue: str, said: dict[str, str]) -> Any:
             "end": end,
             "shard": int(said["shard"]),
             "history_offset": int(said["history_offset"]) if said["history_offset"] else None,
+            # A server of before does not say it, and had no such store.
+            "may_skip": said.get("may_skip_numbers") == "true",
         }
         for lane, first, end in json.loads(said["ranges"])
     ]

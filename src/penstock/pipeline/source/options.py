@@ -16,8 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from penstock.pipeline.databases import SCHEMA, is_database, is_schema, without_password
+from penstock.core.names import BadName, check_name
+from penstock.core.schema_names import BadSchema, check_schema
+from penstock.pipeline.databases import SCHEMA, is_database, schema_in, without_password
 from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column
+from penstock.pipeline.servers import is_key, is_server
 
 T = TypeVar("T")
 
@@ -32,6 +35,10 @@ SHARD, PARTITION = "shard", "partition"
 _OFFSETS_ALLOWED = 'earliest, latest, or an offset for each shard or partition as JSON: {"0": 131072}'
 _TIME_ALLOWED = "a time as RFC 3339, such as 2026-03-01T12:00:00Z, or milliseconds since 1970"
 _MS = 1_000
+# What a server takes as a number. There are fewer rows than that anywhere.
+_COUNT_MAX = 2**53
+# The last millisecond that a server takes.
+_TIME_MS_MAX = 253_402_300_799_999
 
 
 class Option(NamedTuple):
@@ -51,7 +58,12 @@ OPTIONS = (
     ),
     Option("path", "a folder", "", "The data folder to read from, while a server uses it or not; this or `url`."),
     Option("key", "an API key", KEY_VARIABLE + " of the driver", "The key for the server; it must see all queues."),
-    Option("schema", "a name of a-z 0-9 _", SCHEMA, "Of a database: the schema that the store is in."),
+    Option(
+        "schema",
+        "a name of a-z 0-9 _",
+        SCHEMA,
+        "Of a database: the schema that the store is in; `url` may say it too, as `?schema=`.",
+    ),
     Option("queue", "names of queues, with commas between them", "all", "Only messages of these queues."),
     Option("topic", "the name of a topic", "", "Read the records of this topic, and not messages of queues."),
     Option("partitions", "numbers, with commas between them", "all", "Of a topic: only these partitions."),
@@ -117,16 +129,18 @@ class ReadOptions:
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Return what the options of a read say; raises `BadOption`."""
     said = {name.lower(): value for name, value in given.items()}
+    _check_asked_for(said)
     for name in said:
         if name not in _BY_NAME:
             raise _unknown(name)
+    _take_schema(said)
     is_live = _read(said, "read", _one_of("history", "live"), "history") == "live"
     options = ReadOptions(
         url=_read(said, "url", _url, ""),
         path=_read(said, "path", _path, ""),
-        key=said.get("key") or os.environ.get(KEY_VARIABLE, ""),
+        key=_key(said.get("key") or os.environ.get(KEY_VARIABLE, "")),
         schema=_read(said, "schema", _schema, SCHEMA),
-        queues=_read(said, "queue", _list, ()),
+        queues=_read(said, "queue", _queues, ()),
         is_live=is_live,
         topic=_read(said, "topic", _name, ""),
         partitions=_read(said, "partitions", _numbers, ()),
@@ -142,6 +156,24 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     )
     _check_together(options, said)
     return options
+
+
+def _check_asked_for(said: Mapping[str, str]) -> None:
+    """Refuse what comes of a table in a catalog: Spark 4.3 hands on its options when it is made, and none later."""
+    if not said or "provider" in said:
+        raise BadOption(
+            "a table of a catalog cannot be read from Penstock, as Spark keeps its options to itself: say CREATE "
+            "TEMPORARY VIEW … USING penstock OPTIONS (url 'http://127.0.0.1:8080'), or spark.read with url or path"
+        )
+
+
+def _take_schema(said: dict[str, str]) -> None:
+    """Let the address of a database name the schema: jobs are given an address and no options."""
+    if not is_database(said.get("url", "").strip()):
+        return
+    said["url"], named = schema_in(said["url"].strip())
+    if named and said.setdefault("schema", named) != named:
+        raise BadOption(f"schema is {said['schema']!r}, and url says {named!r}: say one")
 
 
 def known_columns(*, is_live: bool, is_topic: bool) -> tuple[Column, ...]:
@@ -223,9 +255,16 @@ def _columns(said: Mapping[str, str], known: tuple[Column, ...]) -> tuple[Column
 def _url(text: str) -> str:
     if is_database(text):
         return text
-    if not text.startswith(("http://", "https://")):
+    if not is_server(text):
         raise ValueError
     return text.rstrip("/")
+
+
+def _key(key: str) -> str:
+    if not is_key(key.strip()):
+        # Whoever sends it nevertheless has it in the error.
+        raise BadOption("key has a character that a header cannot have")
+    return key.strip()
 
 
 def _path(text: str) -> str:
@@ -233,13 +272,17 @@ def _path(text: str) -> str:
         raise _Reason("the option for a server is url")
     # Whoever passes a path through Hadoop's own class gets a scheme before it.
     plain = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
+    if "://" in plain:
+        raise _Reason("segments are read as files: one that every executor has under this name, mounted or its own")
     # Executors work elsewhere.
     return str(Path(plain).absolute())
 
 
 def _schema(text: str) -> str:
-    if not is_schema(text):
-        raise ValueError
+    try:
+        check_schema(text)
+    except BadSchema as error:
+        raise _Reason(str(error)) from None
     return text
 
 
@@ -263,6 +306,17 @@ def _list(text: str) -> tuple[str, ...]:
     return names
 
 
+def _queues(text: str) -> tuple[str, ...]:
+    """A queue that was deleted may be asked for; one that there can never have been has no history to be empty."""
+    names = _list(text)
+    for name in names:
+        try:
+            check_name(name, field="a name")
+        except BadName as error:
+            raise _Reason(str(error)) from None
+    return names
+
+
 def _one_of(*words: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in words:
@@ -280,13 +334,18 @@ def _count(text: str) -> int:
     count = int(text)
     if count < 1:
         raise ValueError
-    return count
+    return min(count, _COUNT_MAX)
 
 
 def _time_ms(text: str) -> int:
     """Return a time in milliseconds, rounded up: rows have whole ones, so «from it on» and «before it» stay exact."""
-    if text.isdigit():
-        return int(text)
+    at_ms = int(text) if text.isdigit() else _instant_ms(text)
+    if not 0 <= at_ms <= _TIME_MS_MAX:
+        raise _Reason("it is outside the years 1970 to 9999")
+    return at_ms
+
+
+def _instant_ms(text: str) -> int:
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)

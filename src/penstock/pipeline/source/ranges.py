@@ -45,6 +45,13 @@ class Slice(InputPartition):
         self.hint = hint
 
 
+class Slices(InputPartition):
+    """What one task reads where there is little in each: one slice after the other."""
+
+    def __init__(self, parts: list[Slice]) -> None:
+        self.parts = parts
+
+
 class Histories(Protocol):
     """The histories of all shards, in a folder or at a server."""
 

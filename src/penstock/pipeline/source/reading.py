@@ -9,7 +9,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from penstock.pipeline.schemas import Column, ddl
 from penstock.pipeline.source.opening import open_histories
 from penstock.pipeline.source.options import BadOption, ReadOptions, known_columns, read_options
-from penstock.pipeline.source.ranges import Slice, batch_ranges
+from penstock.pipeline.source.ranges import Slice, Slices, batch_ranges
+from penstock.pipeline.source.topics import joined
 from penstock.pipeline.source.wrapping import Wanted
 
 if TYPE_CHECKING:
@@ -34,15 +35,15 @@ class HistoryReader(DataSourceReader):
 
             return live_partitions(options)
         goes_on = options.starting == "earliest" or not options.fails_on_data_loss
-        parts: list[InputPartition] = []
+        parts: list[Slice] = []
         with open_histories(options) as histories:
             for rows in batch_ranges(histories, options):
                 parts += histories.slices(rows, options.rows_per_partition, goes_on=goes_on)
-        return parts
+        return tasks_of(options, parts)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if isinstance(partition, Slice):
-            return read_slice(self._options, partition)
+        if isinstance(partition, Slice | Slices):
+            return read_slices(self._options, partition)
         if self._options.is_live and partition.value is not None:
             from penstock.pipeline.source.live import read_live  # noqa: PLC0415
 
@@ -51,10 +52,16 @@ class HistoryReader(DataSourceReader):
         return iter(())
 
 
-def read_slice(options: ReadOptions, part: Slice) -> Iterator[Any]:
+def tasks_of(options: ReadOptions, parts: list[Slice]) -> list[InputPartition]:
+    """Return what each task reads. Offsets of a topic count records, so that small parts are known by them."""
+    return joined(parts, options.rows_per_partition) if options.topic else list(parts)
+
+
+def read_slices(options: ReadOptions, task: Slice | Slices) -> Iterator[Any]:
     wanted = Wanted(options.columns, frozenset(options.queues), options.from_ms, options.until_ms)
     with open_histories(options) as histories:
-        yield from histories.read(part, wanted)
+        for part in task.parts if isinstance(task, Slices) else [task]:
+            yield from histories.read(part, wanted)
 
 
 def options_with(given: Mapping[str, str], schema: "StructType") -> ReadOptions:

@@ -9,8 +9,8 @@ Laws of this file
    sync, cut and lock; so only its pure parts are used.
 2. What is read is durable. A closed segment is; of the active one, what is below the
    position that a whole commit marker names; all of it if the log was closed in good
-   order. The last commit of a running server is therefore seen when the next one is
-   written: the marker that ends a commit cannot know that it is safe.
+   order. The marker that ends a commit cannot know that it is safe: the next one says
+   it, or a lone marker, which a log that is quiet writes within two seconds (decision 0031).
 3. Indexes are hints: whoever follows one checks the batch it leads to.
 
 To import this module is to need `crc32c`, which is installed with `penstock`.
@@ -148,7 +148,7 @@ def _durable_end(folder: Path, file: File, state: Manifest) -> tuple[int, int]:
     if best is None or not durable:
         return state.active_offset, 0
     if durable == best[0]:
-        # It closes what was found open after a crash, and made durable before.
+        # A lone marker, or one that closes what was found open after a crash, and made durable before.
         return best[1].base_offset + 1, durable
     at = durable - MARKER_BYTES
     try:

@@ -25,10 +25,11 @@ from penstock.pipeline.source.ranges import (
     HistoryEndsBefore,
     Range,
     Slice,
+    Slices,
     batch_ranges,
     checked_start,
 )
-from penstock.pipeline.source.reading import options_with, read_slice
+from penstock.pipeline.source.reading import options_with, read_slices, tasks_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -81,7 +82,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         options, fails = self._options, self._options.fails_on_data_loss
-        parts: list[InputPartition] = []
+        parts: list[Slice] = []
         with open_histories(options) as histories:
             kept = histories.kept()
             for shard, until in end.items():
@@ -96,11 +97,11 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows = Range(int(shard), first, until)
                 if rows.start < rows.end:
                     parts += histories.slices(rows, options.rows_per_partition, goes_on=not fails)
-        return parts
+        return tasks_of(options, parts)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Slice)
-        return read_slice(self._options, partition)
+        assert isinstance(partition, Slice | Slices)
+        return read_slices(self._options, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         pass

@@ -5,7 +5,7 @@
 
 As with the history of a folder, nothing is locked or changed, every CRC is checked, and
 only what is proven durable is read: of a running server, the last commit of a partition
-is seen when the next one is written.
+is seen when the next one is written, or when the log has been quiet for two seconds.
 
 To import this module is to need `crc32c`, which is installed with `penstock`.
 """
@@ -43,12 +43,13 @@ class FolderTopic:
 
     def kept(self) -> dict[int, Range]:
         facts = self._facts()
-        found = {}
-        for partition in range(facts.settings.partitions):
-            spans = segments.list_spans(self._folder(facts, partition))
-            start = max(spans[0].base_offset, facts.partition(partition).trimmed_offset)
-            found[partition] = Range(partition, start, max(start, spans[-1].next_offset))
+        found = {partition: self._kept(facts, partition) for partition in range(facts.settings.partitions)}
         return chosen_of(found, self._topic, self._partitions)
+
+    def _kept(self, facts: TopicFacts, partition: int) -> Range:
+        spans = segments.list_spans(self._folder(facts, partition))
+        start = max(spans[0].base_offset, facts.partition(partition).trimmed_offset)
+        return Range(partition, start, max(start, spans[-1].next_offset))
 
     def _facts(self) -> TopicFacts:
         """Return what the catalog says of the topic."""
@@ -113,7 +114,8 @@ class FolderTopic:
         """Yield the batches of a part. Segments that retention or compaction takes meanwhile are looked for anew."""
         at = part.rows.start
         while at < part.rows.end:
-            kept = self.kept()[part.rows.shard]
+            facts = self._facts()
+            kept = self._kept(facts, part.rows.shard)
             if kept.start > at and not part.goes_on:
                 raise dropped(part.rows.shard, at, kept.start, noun=PARTITION)
             at = max(at, kept.start)
@@ -122,7 +124,7 @@ class FolderTopic:
                     f"partition {kept.shard} of {self._topic} was to be read up to {part.rows.end}, and its files end "
                     f"at {kept.end}"
                 )
-            folder = self._folder(self._facts(), part.rows.shard)
+            folder = self._folder(facts, part.rows.shard)
             spans = segments.list_spans(folder)
             span = spans[segments.span_of(spans, at)]
             entry = (span.base_offset, 0) if span.is_active else segments.index_of(folder, span).entry_of(at)

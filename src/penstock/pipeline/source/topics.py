@@ -12,11 +12,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+from pyspark.sql.datasource import InputPartition
+
 from penstock.pipeline.asking import Asking, ServerRefused
 from penstock.pipeline.source.options import PARTITION, BadOption
-from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, dropped
+from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, Slices, dropped
 from penstock.pipeline.source.record_batches import batch_of, read_batches
 from penstock.pipeline.source.wrapping import Wanted
+
+# Partitions share a task as long as it has this part of the rows that a task may have: work is still spread.
+SMALL = 16
 
 
 class ServerTopic:
@@ -90,6 +95,23 @@ def chosen_of(found: dict[int, Range], topic: str, partitions: tuple[int, ...]) 
     if missing:
         raise BadOption(f"partitions names {missing[0]}; {topic} has: {', '.join(map(str, found))}")
     return {partition: found[partition] for partition in partitions or found}
+
+
+def joined(parts: list[Slice], count: int) -> list[InputPartition]:
+    """Give small neighbours to one task: a topic of a thousand partitions is not a thousand tasks of a few records.
+
+    Nothing but the parts says which, so that a batch of a stream that is repeated has the same tasks.
+    """
+    groups: list[list[Slice]] = []
+    room = 0
+    for part in parts:
+        size = part.rows.end - part.rows.start
+        if not groups or size > room:
+            groups.append([])
+            room = count // SMALL
+        groups[-1].append(part)
+        room -= size
+    return [group[0] if len(group) == 1 else Slices(group) for group in groups]
 
 
 def cut(rows: Range, count: int, *, goes_on: bool) -> list[Slice]:

@@ -10,6 +10,9 @@
     doubled    settled twice; settled before it was seen live; in a queue it never left for
     phantom    a message of a number that its first queue had not given when it was looked at
 
+    unused     where numbers `may_skip`: one that is neither. A send that was rolled back, or a crash of the database,
+               leaves such; a producer that was answered one of them shows that it is lost after all
+
 What the history does not keep, nobody can judge: numbers below `start` that are missing
 are unknown, and counted apart. `start` is the first number known to be sent after the
 history begins: numbers rise with the time of sending, so all that follow are told of.
@@ -29,10 +32,14 @@ FAULTS = ("lost", "doubled", "phantom")
 # Gaps are looked for in so many numbers at a time: one task need not sort a whole lane.
 BUCKET = 1 << 20
 
-LANES = "`queue` STRING, `queue_id` BIGINT, `lane` TINYINT, `end` BIGINT, `seen_at` TIMESTAMP, `since` TIMESTAMP"
+LANES = (
+    "`queue` STRING, `queue_id` BIGINT, `lane` TINYINT, `end` BIGINT, `seen_at` TIMESTAMP, `since` TIMESTAMP, "
+    "`may_skip` BOOLEAN"
+)
 _PLACE = ("queue_id", "key")
 _IDENTITY = ("first_queue", "sent_tier", "number")
 _FAULT = ("queue_id", "key", "id", "fault", "why")
+_ANSWERED = "its producer was answered, and it is neither live nor settled"
 
 
 def stays(live: "DataFrame", settled: "DataFrame") -> "DataFrame":
@@ -130,7 +137,10 @@ def faults(lanes: "DataFrame", found: "DataFrame", missing: "DataFrame", *, is_s
     ``lanes`` have a `start`, ``missing`` are their gaps. Where ``is_silent``, some queue keeps no history: who left
     for another queue and is not seen again may have been settled there.
     """
-    wrong = _lost(missing).unionByName(_misplaced(lanes, found))
+    skipping = lanes.where("may_skip").select("queue_id", "lane")
+    wrong = _lost(missing.join(f.broadcast(skipping), ["queue_id", "lane"], "left_anti")).unionByName(
+        _misplaced(lanes, found)
+    )
     if not is_silent:
         wrong = wrong.unionByName(_strays(lanes, found))
     return _named(lanes, wrong)
@@ -224,14 +234,14 @@ def unknown_to_producers(
     is_lost = f.col("known").isNull() & (f.shiftright(f.col("key"), 3) >= f.col("start"))
     is_strange = f.col("is_listed").isNull() & f.lit(is_complete)
     wrong = audited.where(is_lost | is_strange)
-    why = f.when(is_lost, f.lit("its producer was answered, and it is neither live nor settled"))
+    why = f.when(is_lost, f.lit(_ANSWERED))
     fault = f.when(is_lost, f.lit("lost")).otherwise(f.lit("phantom"))
     return _named(lanes, _fault(wrong, fault, why.otherwise(f.lit("its producer knows nothing of it"))))
 
 
 def summary(lanes: "DataFrame", found: "DataFrame", missing: "DataFrame", wrong: "DataFrame") -> "DataFrame":
-    """Return a row for each queue: how many numbers are audited, live, settled and unknown, and how many are wrong."""
-    numbers = ("audited", "live", "settled", "unknown", *FAULTS)
+    """Return a row for each queue: how many numbers are audited, live, settled, unknown and unused, and wrong."""
+    numbers = ("audited", "live", "settled", "unknown", "unused", *FAULTS)
 
     def tally(rows: "DataFrame", **counts: "Column") -> "DataFrame":
         return rows.select("queue_id", *(counts.get(name, f.lit(0)).cast("bigint").alias(name) for name in numbers))
@@ -242,10 +252,21 @@ def summary(lanes: "DataFrame", found: "DataFrame", missing: "DataFrame", wrong:
         (f.col("place") >= f.col("start")) & (f.col("place") < f.col("end"))
     )
     unknown = f.greatest(f.lit(0), f.least("last", f.col("start") - 1) - f.col("first") + 1)
+    gone = f.greatest(f.lit(0), f.col("last") - f.greatest("first", "start") + 1)
+    skipping = f.broadcast(lanes.where("may_skip").select("queue_id", "lane", "end"))
+    # Unused, until a producer knows of it.
+    answered = (
+        wrong.where((f.col("fault") == "lost") & (f.col("why") == _ANSWERED))
+        .withColumn("lane", (f.col("key") % 8).cast("tinyint"))
+        .join(skipping, ["queue_id", "lane"])
+        .where(f.shiftright(f.col("key"), 3) < f.col("end"))
+    )
     tallies = (
         tally(lanes, audited=f.col("end") - f.col("start"))
         .unionByName(tally(audited.dropDuplicates([*_PLACE]), live=is_live, settled=~is_live))
         .unionByName(tally(missing, unknown=unknown))
+        .unionByName(tally(missing.join(skipping, ["queue_id", "lane"]), unused=gone))
+        .unionByName(tally(answered, unused=f.lit(-1)))
         .unionByName(tally(wrong, **{fault: f.col("fault") == fault for fault in FAULTS}))
     )
     counted = tallies.groupBy("queue_id").agg(*(f.sum(name).alias(name) for name in numbers))

@@ -4,7 +4,7 @@ A row is never dropped: it comes out with the columns of a write, or with a `rea
 reasons are few and fixed, so that they can be counted; the row itself is beside them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -32,19 +32,21 @@ class Bounds:
     delay_s_max: float = DURATION_MS_MAX / 1_000
 
 
-def mapped(rows: "DataFrame", mapping: Mapping[str, str]) -> "DataFrame":
+def mapped(
+    rows: "DataFrame", mapping: Mapping[str, str], *, names: Sequence[str] = MAPPABLE, body: str = "data"
+) -> "DataFrame":
     """Return the columns of a write, by expressions over the columns of the file, and `_row`, `_file`, what is corrupt.
 
     A column that is called as one of a write is that one, unless the mapping says otherwise; without any
-    for `data`, the whole row as JSON is.
+    for the ``body``, the whole row as JSON is.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     own = [name for name in rows.columns if name not in (ROW, FILE, CORRUPT)]
-    said = {name: f.expr(mapping[name]) for name in MAPPABLE if name in mapping}
-    same = {name: f.col(f"`{name}`") for name in MAPPABLE if name in own and name not in said}
-    chosen = {"data": f.col(ROW)} | same | said
-    columns = [chosen[name].alias(name) for name in MAPPABLE if name in chosen]
+    said = {name: f.expr(mapping[name]) for name in names if name in mapping}
+    same = {name: f.col(f"`{name}`") for name in names if name in own and name not in said}
+    chosen = {body: f.col(ROW)} | same | said
+    columns = [chosen[name].alias(name) for name in names if name in chosen]
     return rows.select(*columns, ROW, FILE, CORRUPT)
 
 
@@ -52,25 +54,59 @@ def checked(rows: "DataFrame", bounds: Bounds, *, queue: str) -> "DataFrame":
     """Return rows of `mapped` with the types of a write and a `reason`, null for those that can be sent."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
+    names = [name for name in MAPPABLE if name in rows.columns]
+    judged = judge(rows, names, _read, _wrongs(set(names), bounds))
+    return judged.select(f.lit(queue).alias("queue"), "*")
+
+
+def judge(
+    rows: "DataFrame",
+    names: "Sequence[str]",
+    read: "Callable[[str, str], Column]",
+    wrongs: "Sequence[Column]",
+) -> "DataFrame":
+    """Return what ``read`` makes of each column, by its name and kind, or else the first of the ``wrongs`` as reason.
+
+    These see the columns as they were read, and in `_has_…` whether anything was said. A row with a reason has its
+    file and its text, and nothing else.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
     kinds = {field.name: field.dataType.typeName() for field in rows.schema.fields}
-    found = {name: _read(name, kinds[name]) for name in MAPPABLE if name in kinds}
-    read = rows.select(
-        *(f.col(name).isNotNull().alias(f"_has_{name}") for name in found),
-        *(value.alias(name) for name, value in found.items()),
+    read_rows = rows.select(
+        *(f.col(name).isNotNull().alias(f"_has_{name}") for name in names),
+        *(read(name, kinds[name]).alias(name) for name in names),
         ROW,
         FILE,
         CORRUPT,
     )
-    wrong = [f.when(f.col(CORRUPT).isNotNull(), f.lit("malformed row")), *_wrongs(set(found), bounds)]
-    judged = read.withColumn("reason", f.coalesce(*wrong))
+    malformed = f.when(f.col(CORRUPT).isNotNull(), f.lit("malformed row"))
+    judged = read_rows.withColumn("reason", f.coalesce(malformed, *wrongs))
     is_bad = f.col("reason").isNotNull()
     return judged.select(
-        f.lit(queue).alias("queue"),
-        *(f.when(~is_bad, f.col(name)).alias(name) for name in found),
+        *(f.when(~is_bad, f.col(name)).alias(name) for name in names),
         "reason",
         f.when(is_bad, f.col(FILE)).alias("file"),
         f.when(is_bad, f.coalesce(CORRUPT, ROW)).alias("row"),
     )
+
+
+def read_bytes(name: str, kind: str) -> "Column":
+    """Bytes and texts as they are, and what has parts as JSON."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    value = f.col(name)
+    if kind in ("struct", "array", "map"):
+        return f.to_json(value).cast("binary")
+    return value if kind == "binary" else value.cast("string").cast("binary")
+
+
+def read_time(name: str, kind: str) -> "Column":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    value = f.col(name)
+    is_time = kind in ("timestamp", "timestamp_ntz", "date")
+    return value.cast("timestamp") if is_time else value.cast("string").try_cast("timestamp")
 
 
 def _read(name: str, kind: str) -> "Column":
@@ -80,16 +116,14 @@ def _read(name: str, kind: str) -> "Column":
     value = f.col(name)
     text = value.cast("string")
     if name == "data":
-        if kind in ("struct", "array", "map"):
-            return f.to_json(value).cast("binary")
-        return value if kind == "binary" else text.cast("binary")
+        return read_bytes(name, kind)
     if name == "priority":
         places = [f.when(f.upper(text).isin(word, str(tier)), f.lit(tier)) for tier, word in enumerate(PRIORITIES)]
         return f.coalesce(*places)
     if name == "attributes":
         return f.to_json(value) if kind in ("struct", "map") else text
     if name == "visible_at":
-        return value.cast("timestamp") if kind in ("timestamp", "timestamp_ntz", "date") else text.try_cast("timestamp")
+        return read_time(name, kind)
     return text.try_cast({"delay": "double", "max_deliveries": "int"}.get(name, "string"))
 
 

@@ -9,12 +9,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core.names import DEAD
+from penstock.core.settling import Ending
 from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX
+from penstock.pipeline.transforms.loading_records import pairs_of, record_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+OUTCOMES = tuple(ending.name.lower() for ending in Ending)
 REPLAYED_FROM = "replayed-from"
+# What of a record may be said with an expression over the columns of the history.
+RECORD_MAPPABLE = ("value", "key", "headers", "timestamp")
+_PAIRS = "array<struct<key:string,value:binary>>"
 # What a name of ours looks like in the text of attributes. A quote inside a text has a backslash before it.
 _EARLIER = rf',?\s*"{REPLAYED_FROM}"\s*:\s*"[^"\\]*"'
 
@@ -49,8 +55,12 @@ def with_ids(rows: "DataFrame", wanted: "DataFrame") -> "DataFrame":
     return rows.join(wanted.select("id").distinct(), "id", "left_semi")
 
 
-def without_ids(rows: "DataFrame", sent: "DataFrame") -> "DataFrame":
-    return rows.join(sent.select("id").distinct(), "id", "left_anti")
+def without_sent(rows: "DataFrame", sent: "DataFrame") -> "DataFrame":
+    """Leave out what was sent, and what became of it: a worker that acks it makes a settled message of it, too."""
+    ids = sent.select("id").distinct()
+    origins = ids.withColumnRenamed("id", "_origin")
+    fresh = rows.join(ids, "id", "left_anti").withColumn("_origin", _attribute(REPLAYED_FROM))
+    return fresh.join(origins, "_origin", "left_anti").drop("_origin")
 
 
 def once_each(rows: "DataFrame") -> "DataFrame":
@@ -97,6 +107,49 @@ def messages(rows: "DataFrame", *, into: str = "") -> "DataFrame":
     )
 
 
+def records(rows: "DataFrame", mapping: Mapping[str, str], *, topic: str) -> "DataFrame":
+    """Return what would be sent to a topic, as `messages` does. The key is the group, headers are the attributes."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    own = f.expr(mapping["headers"]).cast("map<string,string>") if "headers" in mapping else _attributes()
+    texts = f.map_filter(own, lambda name, value: (name != REPLAYED_FROM) & value.isNotNull())
+    mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), f.col("id").cast("binary").alias("value")))
+    usual = {"value": f.col("data"), "key": f.when(f.col("group") != "", f.col("group")), "timestamp": None}
+    made = {name: f.expr(mapping[name]) if name in mapping else column for name, column in usual.items()}
+    columns = [
+        column.cast("timestamp" if name == "timestamp" else "binary").alias(name)
+        for name, column in made.items()
+        if column is not None
+    ]
+    found = rows.select(
+        f.lit(topic).alias("queue"),
+        *columns,
+        f.concat(f.coalesce(pairs_of(texts), f.array().cast(_PAIRS)), mark).alias("headers"),
+        "id",
+        "outcome",
+        f.col("queue").alias("from_queue"),
+        "sent_at",
+        "first_queue",
+        "number",
+        "sent_tier",
+    )
+    reason = f.when(f.col("value").isNull(), f.lit("body not kept"))
+    ordered = found.withColumn("reason", reason).orderBy("sent_at", "first_queue", "number", "sent_tier")
+    return ordered.drop("sent_at", "first_queue", "number", "sent_tier")
+
+
+def refused_by_topic(rows: "DataFrame", *, batch_bytes_max: int, is_compacted: bool) -> "DataFrame":
+    """Give a reason to records that their topic does not take."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    found = f.coalesce(
+        f.col("reason"),
+        f.when(f.col("key").isNull() & f.lit(is_compacted), f.lit("no key, and the topic is compacted")),
+        f.when(record_bytes(set(rows.columns)) > batch_bytes_max, f.lit("too large for the topic")),
+    )
+    return rows.withColumn("reason", found)
+
+
 def too_large(rows: "DataFrame", limits: Mapping[str, int]) -> "DataFrame":
     """Give a reason to messages that their queue does not take; queues without a limit take none."""
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -124,4 +177,10 @@ def _attribute(name: str) -> "Column":
     """The text of an attribute; the name is one key, whatever dots and quotes it has."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    return f.from_json("attributes", "map<string,string>")[f.lit(name)]
+    return _attributes()[f.lit(name)]
+
+
+def _attributes() -> "Column":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.from_json("attributes", "map<string,string>")

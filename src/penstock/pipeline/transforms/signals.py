@@ -1,88 +1,101 @@
 """The four golden signals as tables: their columns, in order, are the contract of `docs/reference/signals.md`.
 
-signals_steps    what each message did in each queue
-signals_counts   what happened in each window; levels
-signals_spans    how long it took
-signals_bounds   breaches of the worst-wait bound; starvation
+signals_steps    what each message did in each queue       every row, by Spark
+signals_facts    the same added up                         every row, by Spark
+signals_bounds   breaches of the worst-wait bound          every row, by Spark; starvation, on the driver
+signals_lines    who was ahead in line                     every row, in numpy, on executors
+signals_counts   what happened in each window; levels      one row for each window, on the driver
+signals_spans    how long it took                          the same
 here             the same put together, one row for each window or for the whole range
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as f
+import numpy
+import pyarrow  # type: ignore[import-untyped]
 
-from penstock.pipeline.transforms.signals_counts import COUNTED, Windows
+from penstock.pipeline.transforms.signals_counts import COUNTED
+from penstock.pipeline.transforms.signals_spans import MEASURES
 from penstock.pipeline.transforms.signals_spans import names as span_names
+from penstock.pipeline.transforms.signals_windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
-
 RATES = ("sent", "moved_in", "received", "settled")
 LEVELS = ("depth", "waiting", "in_flight_min", "in_flight_max")
+_KINDS = {
+    **dict.fromkeys(("queue", "tenant"), pyarrow.string()),
+    **dict.fromkeys(("tier", "tenant_rank"), pyarrow.int32()),
+    **dict.fromkeys((*COUNTED, *LEVELS, "depth_max", "oldest_age_ms", "others_received"), pyarrow.int64()),
+    **dict.fromkeys((f"{measure}_ms_max" for measure in MEASURES), pyarrow.int64()),
+    "is_others": pyarrow.bool_(),
+    "window_start": pyarrow.timestamp("us", "UTC"),
+}
 
 
-def of_windows(levels: "DataFrame", spans: "DataFrame", keys: "Sequence[str]", windows: Windows) -> "DataFrame":
+def of_windows(levels: Any, spans: Any, keys: "Sequence[str]", windows: Windows) -> Any:
     """One row for each of ``keys`` and window: traffic, errors, latency and saturation."""
     size_s = windows.size_ms / 1_000
-    busy_mean = f.col("busy_before") + f.col("busy_left") / windows.size_ms
-    busiest = f.max("busy_mean").over(Window.partitionBy(*keys))
-    start_ms = f.col("window") * windows.size_ms
-    whole = levels.join(spans, [*keys, "window"], "left").withColumn("busy_mean", busy_mean)
-    return whole.select(
-        *keys,
-        f.timestamp_millis(start_ms).alias("window_start"),
-        f.lit(size_s).alias("window_s"),
-        *COUNTED,
-        *[(f.col(name) / size_s).alias(f"{name}_per_s") for name in RATES],
-        _rate("buried").alias("dead_letter_rate"),
-        *span_names(),
-        *LEVELS,
-        (f.col("depth_before") + f.col("depth_left") / windows.size_ms).alias("depth_mean"),
-        "busy_mean",
-        f.when(busiest > 0, f.col("busy_mean") / busiest).alias("utilisation"),
-        *(
-            [(start_ms + windows.size_ms - f.col("oldest_ms")).alias("oldest_age_ms")]
-            if "oldest_ms" in whole.columns
-            else []
-        ),
+    whole = levels.merge(spans, on=[*keys, "window"], how="left")
+    busy_mean = whole["busy_before"] + whole["busy_left"] / windows.size_ms
+    busiest = busy_mean.groupby([whole[key] for key in keys]).transform("max")
+    start_ms = whole["window"] * windows.size_ms
+    made = whole.assign(
+        window_start=start_ms * 1_000,
+        window_s=size_s,
+        **{f"{name}_per_s": whole[name] / size_s for name in RATES},
+        dead_letter_rate=_rate(whole, "buried"),
+        depth_mean=whole["depth_before"] + whole["depth_left"] / windows.size_ms,
+        busy_mean=busy_mean,
+        utilisation=(busy_mean / busiest).where(busiest > 0),
     )
+    columns = [*keys, "window_start", "window_s", *_traffic(), *LEVELS, "depth_mean", "busy_mean", "utilisation"]
+    if "oldest_ms" in whole.columns:
+        made["oldest_age_ms"] = start_ms + windows.size_ms - whole["oldest_ms"]
+        columns.append("oldest_age_ms")
+    return made[columns]
 
 
-def of_range(levels: "DataFrame", spans: "DataFrame", keys: "Sequence[str]", windows: Windows) -> "DataFrame":
+def of_range(levels: Any, spans: Any, keys: "Sequence[str]", windows: Windows) -> Any:
     """One row for each of ``keys``: the whole range in figures."""
     range_ms = windows.size_ms * windows.count
     seconds = range_ms / 1_000
+    busy_mean = levels["busy_before"] + levels["busy_left"] / windows.size_ms
+    by_keys = levels.assign(busy=busy_mean).groupby(list(keys), as_index=False)
+    summed = by_keys[[*COUNTED, "busy_before", "busy_left"]].sum()
     # Of whole numbers: a sum of fractions would depend on the order in which they are added.
-    busy_ms = f.sum("busy_before") * windows.size_ms + f.sum("busy_left")
-    busy_mean = f.col("busy_before") + f.col("busy_left") / windows.size_ms
-    summed = levels.groupBy(*keys).agg(
-        *[f.sum(name).alias(name) for name in COUNTED],
-        f.max("depth").alias("depth_max"),
-        (busy_ms / range_ms).alias("busy_mean"),
-        f.max(busy_mean).alias("busy_mean_max"),
-    )
-    return summed.join(spans, list(keys), "left").select(
-        *keys,
-        *COUNTED,
-        *[(f.col(name) / seconds).alias(f"{name}_per_s") for name in RATES],
-        _rate("buried").alias("dead_letter_rate"),
-        *span_names(),
-        "depth_max",
-        "busy_mean",
-        "busy_mean_max",
-    )
+    busy_ms = summed["busy_before"] * windows.size_ms + summed["busy_left"]
+    whole = summed.assign(
+        depth_max=by_keys["depth"].max()["depth"],
+        busy_mean=busy_ms / range_ms,
+        busy_mean_max=by_keys["busy"].max()["busy"],
+        **{f"{name}_per_s": summed[name] / seconds for name in RATES},
+        dead_letter_rate=_rate(summed, "buried"),
+    ).merge(spans, on=list(keys), how="left")
+    return whole[[*keys, *_traffic(), "depth_max", "busy_mean", "busy_mean_max"]]
 
 
-def with_tenant_names(table: "DataFrame", top: "DataFrame", count: int) -> "DataFrame":
+def with_tenant_names(table: Any, top: Any, count: int) -> Any:
     """Give ranks their names: null for messages of nobody, and for all others beyond the top."""
+    named = table.merge(top[["queue", "tenant_rank", "tenant"]], on=["queue", "tenant_rank"], how="left")
+    named["is_others"] = named["tenant_rank"] > count
     rest = [name for name in table.columns if name not in {"queue", "tenant_rank"}]
-    named = table.join(f.broadcast(top.select("queue", "tenant_rank", "tenant")), ["queue", "tenant_rank"], "left")
-    is_others = (f.col("tenant_rank") > count).alias("is_others")
-    return named.select("queue", "tenant_rank", "tenant", is_others, *rest)
+    return named[["queue", "tenant_rank", "tenant", "is_others", *rest]]
 
 
-def _rate(name: str) -> "Column":
-    return f.when(f.col("settled") > 0, f.col(name) / f.col("settled"))
+def as_arrow(frame: Any) -> "pyarrow.Table":
+    """The rows in the order of their keys, with the kinds of the contract: the same rows are the same file."""
+    keys = [name for name in ("queue", "tier", "tenant_rank", "window_start") if name in frame.columns]
+    ordered = frame.sort_values(keys) if keys else frame
+    kinds = [(name, _KINDS.get(name, pyarrow.float64())) for name in ordered.columns]
+    arrays = [pyarrow.array(ordered[name], kind, from_pandas=True) for name, kind in kinds]
+    return pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(kinds))
+
+
+def _traffic() -> list[str]:
+    return [*COUNTED, *(f"{name}_per_s" for name in RATES), "dead_letter_rate", *span_names()]
+
+
+def _rate(whole: Any, name: str) -> Any:
+    return whole[name] / whole["settled"].where(whole["settled"] > 0, numpy.nan)

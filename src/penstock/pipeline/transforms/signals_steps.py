@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from penstock.pipeline.places import message_id
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -30,42 +32,68 @@ OUTCOMES = ("acked", "buried", "expired", "purged", "redriven", "deleted")
 HANDLED = ("acked", "buried")
 
 NO_TENANT = 0
+_ATTRIBUTE = "attribute:"
 
 
-def steps(rows: "DataFrame", tenant: "Column", *more: "Column") -> "DataFrame":
+COLUMNS = (
+    *("queue", "queue_id", "first_queue", "sent_tier", "number", "key", "tier", "group"),
+    *("sent_at", "first_received_at", "last_received_at", "settled_at", "delivery_count", "outcome"),
+)
+
+
+def steps_of_plain(rows: "DataFrame", tenant: "Column", *more: "Column") -> "DataFrame":
     """One row for each stay: when it came, was received first and last, and left; what it was, and whose.
 
-    ``more`` are columns of the history to keep beside.
+    ``rows`` need `COLUMNS`, and what ``tenant`` and ``more``, columns of the history to keep beside, are made of. Here
+    are the stays of messages that never moved: each row tells all of itself, whatever else there is.
     """
-    plain = rows.where(_is_home() & ~_has_moved())
-    moved = rows.where(~_is_home() | _has_moved())
+    plain = rows.where(~is_moved())
+    return _steps(plain, f.unix_millis("sent_at"), f.lit(0), (tenant.alias("tenant"), *more))
+
+
+def steps_of_moved(rows: "DataFrame", tenant: "Column", *more: "Column") -> "DataFrame":
+    """The same for messages that moved: it takes their other rows to tell when they came. All ``rows`` are such."""
     here = (
-        moved.withColumn("before_queue", f.lag("queue_id").over(_life()))
+        rows.withColumn("before_queue", f.lag("queue_id").over(_life()))
         .withColumn("before_ms", f.lag(f.unix_millis("settled_at")).over(_life()))
         .withColumn("before_count", f.lag("delivery_count").over(_life()))
     )
     is_followed = f.col("before_ms").isNotNull() & (f.col("before_queue") != f.col("queue_id"))
     came_ms = f.when(_is_home(), f.unix_millis("sent_at")).when(is_followed, f.col("before_ms"))
     earlier = f.when(_is_home(), 0).when(is_followed, f.col("before_count"))
-    at_home = _steps(plain, f.unix_millis("sent_at"), f.lit(0), (tenant.alias("tenant"), *more))
-    return at_home.union(_steps(here, came_ms, earlier, (tenant.alias("tenant"), *more)))
+    return _steps(here, came_ms, earlier, (tenant.alias("tenant"), *more))
+
+
+def is_moved() -> "Column":
+    """Whether a stay is one of several of its message, or was meant to be."""
+    return ~_is_home() | _has_moved()
 
 
 def tenant_of(choice: str) -> "Column":
     """Whose a message is: `group`, or `attribute:<name>`. A name with a quote is refused by the job."""
     if choice == "group":
         return f.col("group")
-    name = choice.removeprefix("attribute:")
+    name = choice.removeprefix(_ATTRIBUTE)
     return f.get_json_object("attributes", f"$['{name}']")
 
 
-def top_tenants(given: "DataFrame", count: int) -> "DataFrame":
+def columns_of(choice: str) -> tuple[str, ...]:
+    """The columns of the history that `steps` needs if whose a message is was chosen so."""
+    return (*COLUMNS, "attributes") if choice.startswith(_ATTRIBUTE) else COLUMNS
+
+
+def tenant_counts(given: "DataFrame", *more: str) -> "DataFrame":
+    """How many messages each tenant has in each queue, and for each of ``more``."""
+    by_tenant = given.where(f.col("tenant").isNotNull()).groupBy("queue", "tenant", *more)
+    return by_tenant.agg(f.count("*").alias("messages"))
+
+
+def top_tenants(counts: "DataFrame", count: int) -> "DataFrame":
     """The tenants with the most messages in each queue, ranked from 1 on; by name where they have as many."""
     by_size = Window.partitionBy("queue").orderBy(f.desc("messages"), "tenant")
     return (
-        given.where(f.col("tenant").isNotNull())
-        .groupBy("queue", "tenant")
-        .agg(f.count("*").alias("messages"))
+        counts.groupBy("queue", "tenant")
+        .agg(f.sum("messages").alias("messages"))
         .withColumn("tenant_rank", f.row_number().over(by_size))
         .where(f.col("tenant_rank") <= count)
         .select("queue", "tenant", "tenant_rank", "messages")
@@ -87,7 +115,7 @@ def _steps(rows: "DataFrame", came_ms: "Column", earlier: "Column", more: "Seque
         "queue",
         "queue_id",
         "key",
-        "id",
+        message_id().alias("id"),
         f.col("tier").cast("int").alias("tier"),
         *more,
         f.col("group").isNotNull().alias("is_grouped"),

@@ -1,6 +1,6 @@
 """Who has most of it: how messages, handling time and retries are spread over groups, tiers, shards and attributes.
 
-    costs           what each value of each dimension costs; one pass over the rows for all dimensions
+    costs           what each value of each dimension costs, in sums; one pass over the rows for all dimensions
     concentration   for each dimension of each queue: the top one, the top ten, the Gini coefficient
     heaviest        the values with the greatest part of anything
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 # Compared with each other, not within a queue.
 ACROSS = ("queue", "shard")
 _KEYS = ("dimension", "queue")
+_SUMS = ("messages", "handling_ms", "retries", "buried", "wait_ms", "waits")
+# What `costs` gives, as Spark takes a schema.
+COSTS = ", ".join(("dimension STRING, queue STRING, value STRING", *(f"{name} BIGINT" for name in _SUMS)))
 
 
 def costs(steps: "DataFrame", dimensions: "Mapping[str, Column]") -> "DataFrame":
-    """What each value costs: messages, those handled, the time of it, retries, dead letters, waits."""
+    """What each value costs: messages, the time they were handled, retries, dead letters, waits."""
     values = f.array(
         *[
             f.struct(
@@ -57,9 +60,21 @@ def costs(steps: "DataFrame", dimensions: "Mapping[str, Column]") -> "DataFrame"
             f.coalesce(f.sum("handling_ms"), f.lit(0)).alias("handling_ms"),
             f.coalesce(f.sum("retries"), f.lit(0)).alias("retries"),
             f.sum((f.col("outcome") == "buried").cast("int")).alias("buried"),
-            f.avg("wait_ms").alias("wait_ms_mean"),
+            f.coalesce(f.sum("wait_ms"), f.lit(0)).alias("wait_ms"),
+            f.count("wait_ms").alias("waits"),
         )
     )
+
+
+def added(costs: "DataFrame") -> "DataFrame":
+    """What values cost that are told of several times, each in one row."""
+    return costs.groupBy(*_KEYS, "value").agg(*[f.sum(name).alias(name) for name in _SUMS])
+
+
+def with_means(costs: "DataFrame") -> "DataFrame":
+    """Add how long a message of each value waited, in the mean; null if nobody knows of any."""
+    mean = f.when(f.col("waits") > 0, f.col("wait_ms") / f.col("waits"))
+    return costs.withColumn("wait_ms_mean", mean).drop("wait_ms", "waits")
 
 
 def concentration(costs: "DataFrame") -> "DataFrame":

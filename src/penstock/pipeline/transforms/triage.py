@@ -1,8 +1,8 @@
 """Dead letters by their cause: burials of one signature are one cause, with all that helps to judge it.
 
-    buried rows ──▶ judged ──▶ causes       one row for each cause
-                      │    └──▶ buckets     burials of each cause over time
-                      └───────▶ signatures  what `replay` knows them by again
+    history ──▶ buried ──▶ judged ──▶ causes       one row for each cause
+                             │    └──▶ buckets     burials of each cause over time
+                             └───────▶ signatures  what `replay` knows them by again
 
 Words: a *burial* is a row of the history with the outcome `buried`; a message that was redriven and failed again has
 two. A *cause* is a signature with all its burials. A *tenant* is a group of messages, as their sender named it.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from penstock.pipeline.transforms.bodies import excerpt
 from penstock.pipeline.transforms.signatures import (
     ERROR_SIGNATURE,
     body_shape,
@@ -27,7 +28,7 @@ from penstock.pipeline.transforms.signatures import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 TIERS = 5
 SAMPLES = 3
@@ -35,30 +36,19 @@ TENANTS_TOLD = 5
 QUEUES_TOLD = 20
 EXCERPT_CHARACTERS = 400
 BUCKETS = 24
+# What `buried` gives, as Spark takes a schema.
+BURIED = (
+    "id STRING, queue STRING, tier TINYINT, tenant STRING, buried_at TIMESTAMP, delivery_count INT, error STRING, "
+    f"{ERROR_SIGNATURE} STRING, has_body BOOLEAN, shape STRING, excerpt STRING"
+)
 
 _NOTHING = "CAST(NULL AS STRING)"
 
 
-def judged(history: "DataFrame", dead_letters: "DataFrame | None", *, by_shape: bool = True) -> "DataFrame":
-    """Return the burials of a history, each with its cause and what is told of it.
-
-    ``dead_letters`` has `id` and `data` of messages that are still dead letters, or is None if nobody knows.
-    """
-    buried = with_error_signature(history.where(f.col("outcome") == "buried"))
-    if dead_letters is None:
-        known = buried.withColumns({"letter": f.expr("CAST(NULL AS BINARY)"), "is_dead_letter": f.lit(False)})
-    else:
-        letters = dead_letters.select("id", f.col("data").alias("letter")).dropDuplicates(["id"])
-        known = buried.join(letters.withColumn("is_dead_letter", f.lit(True)), "id", "left")
-    body = f.coalesce("data", "letter")
-    shape = body_shape(body) if by_shape else f.expr(_NOTHING)
-    known = known.withColumns({"_own_shape": body_shape(f.col("data")), "_shape": shape})
-    error = f.col(ERROR_SIGNATURE)
-    return known.select(
-        signature_id_of(error, f.col("_shape")).alias("cause_id"),
-        signature_of(error, f.col("_shape")).alias("signature"),
-        signature_id_of(error, f.col("_own_shape")).alias("replay_id"),
-        signature_of(error, f.col("_own_shape")).alias("replay_signature"),
+def buried(history: "DataFrame") -> "DataFrame":
+    """Return the burials of a history with all that it tells of them; what is still a dead letter is another matter."""
+    rows = with_error_signature(history.where(f.col("outcome") == "buried"))
+    return rows.select(
         "id",
         "queue",
         "tier",
@@ -66,7 +56,36 @@ def judged(history: "DataFrame", dead_letters: "DataFrame | None", *, by_shape: 
         f.col("settled_at").alias("buried_at"),
         "delivery_count",
         "error",
-        _excerpt(body).alias("excerpt"),
+        ERROR_SIGNATURE,
+        f.col("data").isNotNull().alias("has_body"),
+        body_shape(f.col("data")).alias("shape"),
+        excerpt(f.col("data"), EXCERPT_CHARACTERS).alias("excerpt"),
+    )
+
+
+def judged(burials: "DataFrame", dead_letters: "DataFrame | None", *, by_shape: bool = True) -> "DataFrame":
+    """Return burials, as `buried` gives them, each with its cause and what is told of it.
+
+    ``dead_letters`` has `id` and `data` of messages that are still dead letters, or is None if nobody knows.
+    """
+    if dead_letters is None:
+        known = burials.withColumns({"letter": f.expr("CAST(NULL AS BINARY)"), "is_dead_letter": f.lit(False)})
+    else:
+        letters = dead_letters.select("id", f.col("data").alias("letter")).dropDuplicates(["id"])
+        known = burials.join(letters.withColumn("is_dead_letter", f.lit(True)), "id", "left")
+    shape = f.expr(_NOTHING)
+    if by_shape:
+        shape = f.when(f.col("has_body"), f.col("shape")).otherwise(body_shape(f.col("letter")))
+    known = known.withColumn("_shape", shape)
+    error = f.col(ERROR_SIGNATURE)
+    letter = excerpt(f.col("letter"), EXCERPT_CHARACTERS)
+    return known.select(
+        signature_id_of(error, f.col("_shape")).alias("cause_id"),
+        signature_of(error, f.col("_shape")).alias("signature"),
+        signature_id_of(error, f.col("shape")).alias("replay_id"),
+        signature_of(error, f.col("shape")).alias("replay_signature"),
+        *("id", "queue", "tier", "tenant", "buried_at", "delivery_count", "error"),
+        f.when(f.col("has_body"), f.col("excerpt")).otherwise(letter).alias("excerpt"),
         f.coalesce("is_dead_letter", f.lit(False)).alias("is_dead_letter"),
     )
 
@@ -156,12 +175,3 @@ def _top_tenants(burials: "DataFrame") -> "DataFrame":
         lambda row: f.struct(row["tenant"].alias("tenant"), row["burials"].alias("burials")),
     )
     return few.groupBy("cause_id").agg(told.alias("top_tenants"))
-
-
-def _excerpt(body: "Column") -> "Column":
-    """The beginning of a body as text, or of what is no text as hexadecimal digits."""
-    text = f.try_validate_utf8(body.cast("string"))
-    digits = f.concat(f.lit("0x"), f.lower(f.hex(f.substring(body, 1, EXCERPT_CHARACTERS // 8))))
-    return f.when(body.isNull(), f.expr(_NOTHING)).otherwise(
-        f.coalesce(f.substring(text, 1, EXCERPT_CHARACTERS), digits)
-    )

@@ -26,6 +26,13 @@ _LANE_BITS = 7
 _WANTED = [part.split()[0] for part in INPUT.split(", ") if not part.startswith("scenario ")]
 
 
+# What `arrivals` needs of a history, beside `id`: no bodies.
+COLUMNS = (
+    *("queue", "queue_id", "first_queue", "sent_tier", "number", "key", "group", "shard", "offset", "delivery_count"),
+    *("sent_at", "first_received_at", "last_received_at", "settled_at"),
+)
+
+
 def arrivals(history: "DataFrame") -> "DataFrame":
     """Return the messages of each queue with the columns of `comparing.INPUT`; `arrived_ms` is null if nobody knows."""
     moves = Window.partitionBy("id").orderBy("settled_at", "shard", "offset")

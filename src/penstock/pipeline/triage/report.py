@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from penstock.pipeline.outcome import counted
 from penstock.pipeline.reports.figures import count
 from penstock.pipeline.reports.page import Figure, Section, folded, grid, headline, listing, note, page, table
 from penstock.pipeline.reports.plots import Series, areas, cut
@@ -17,14 +18,18 @@ def report(
     causes: Sequence[Cause],
     gone: Mapping[str, Remembered],
     *,
-    known_from: datetime,
-    known_to: datetime,
+    known: tuple[datetime, datetime],
     is_first: bool,
+    again: str,
     foot: str,
 ) -> str:
-    """Return the page, as HTML."""
+    """Return the page, as HTML. ``again`` is the command that replays a cause, up to the folder of its signatures."""
+    known_from, known_to = known
     sections = [_overview(causes, gone, known_from=known_from, known_to=known_to, is_first=is_first)]
-    sections += [_cause(cause, _times(known_from, known_to, len(cause.buckets))) for cause in causes[:CAUSES_TOLD]]
+    sections += [
+        _cause(number, cause, _times(known_from, known_to, len(cause.buckets)), again)
+        for number, cause in enumerate(causes[:CAUSES_TOLD], 1)
+    ]
     if gone:
         rows = [(name, each.signature, each.burials, stamp(each.last_seen)) for name, each in gone.items()]
         gone_table = table(("cause", "signature", "burials then", "last seen"), rows)
@@ -53,20 +58,21 @@ def _overview(
         Figure("gone", "–" if is_first else count(len(gone)), "since the last run"),
         Figure("with a deploy", count(sum(cause.deploy is not None for cause in causes)), "began right after one"),
     ]
-    columns = (
-        "cause",
-        "signature",
-        "burials",
-        "trend",
-        "first seen",
-        "last seen",
-        "queues",
-        "tenants",
-        "deploy",
-        "new",
-    )
+    parts = [headline(figures)]
+    if causes:
+        parts += [grid([_over_time(causes, known_from=known_from, known_to=known_to)]), _listed(causes)]
+    if len(causes) > CAUSES_TOLD:
+        others = counted(len(causes) - CAUSES_TOLD, "cause is", "causes are")
+        parts.append(note(f"The other {others} in causes.csv and causes.parquet."))
+    return Section("All causes", parts)
+
+
+def _listed(causes: Sequence[Cause]) -> str:
+    """The table of causes; the plot above it has their numbers."""
+    columns = ("#", "cause", "signature", "burials", "trend", "first seen", "last seen", "queues", "tenants", "deploy")
     rows = [
         (
+            number,
             cause.cause_id,
             cut(cause.signature, 160),
             cause.burials,
@@ -78,26 +84,23 @@ def _overview(
             cause.deploy,
             "new" if cause.is_new else None,
         )
-        for cause in causes[:CAUSES_TOLD]
+        for number, cause in enumerate(causes[:CAUSES_TOLD], 1)
     ]
-    parts = [headline(figures)]
-    if causes:
-        parts += [grid([_over_time(causes, known_from=known_from, known_to=known_to)]), table(columns, rows)]
-    if len(causes) > CAUSES_TOLD:
-        parts.append(note(f"The other {len(causes) - CAUSES_TOLD:,} causes are in causes.csv and causes.parquet."))
-    return Section("All causes", parts)
+    return table((*columns, "new"), rows)
 
 
 def _over_time(causes: Sequence[Cause], *, known_from: datetime, known_to: datetime) -> str:
-    series = [Series(cause.cause_id, list(cause.buckets)) for cause in causes[:_PLOTTED]]
+    # By number: that many ids have no room in a legend.
+    series = [Series(f"#{number}", list(cause.buckets)) for number, cause in enumerate(causes[:_PLOTTED], 1)]
     if rest := causes[_PLOTTED:]:
         series.append(Series("others", [sum(each) for each in zip(*(cause.buckets for cause in rest), strict=True)]))
     return areas("Burials over time, by cause", _times(known_from, known_to, len(causes[0].buckets)), series)
 
 
-def _cause(cause: Cause, times: Sequence[datetime]) -> Section:
+def _cause(number: int, cause: Cause, times: Sequence[datetime], again: str) -> Section:
+    deliveries = counted(cause.deliveries, "delivery", "deliveries")
     facts: list[tuple[str, str | int]] = [
-        ("burials", f"{cause.burials:,} of {cause.messages:,} messages, after {cause.deliveries:,} deliveries"),
+        ("burials", f"{cause.burials:,} of {counted(cause.messages, 'message')}, after {deliveries}"),
         ("seen", f"{stamp(cause.first_seen)} to {stamp(cause.last_seen)}, {cause.trend}"),
         ("began with", cause.deploy or "no deploy that is known"),
         ("queues", ", ".join(cause.queues)),
@@ -105,7 +108,7 @@ def _cause(cause: Cause, times: Sequence[datetime]) -> Section:
         ("tenants", _tenants(cause)),
         ("dead letters still", f"{cause.still_dead:,}"),
         ("messages", ", ".join(cause.sample_ids)),
-        ("to replay", f"penstock pipeline replay … --signature signatures/{cause.cause_id}.json"),
+        ("to replay", f"{again}/signatures/{cause.cause_id}.json"),
     ]
     parts = [
         grid([areas("Burials over time", times, [Series("burials", list(cause.buckets))])]),
@@ -114,7 +117,8 @@ def _cause(cause: Cause, times: Sequence[datetime]) -> Section:
     ]
     if cause.sample_body is not None:
         parts.append(folded("How its body begins", [listing(cause.sample_body)]))
-    return Section(cause.cause_id + (" (new)" if cause.is_new else ""), parts, lead=cause.signature)
+    title = f"#{number} {cause.cause_id}" + (" (new)" if cause.is_new else "")
+    return Section(title, parts, lead=cause.signature)
 
 
 def _tenants(cause: Cause) -> str:

@@ -133,7 +133,11 @@ def within_bound(seen: Seen, settings: QueueSettings) -> npt.NDArray[np.bool_] |
         arrived = seen.arrived_ms[mine]
         gone = np.sort(seen.received_ms[mine & seen.is_received])
         ahead = np.arange(len(arrived)) - np.searchsorted(gone, arrived, "left")
-        bounds = np.array([shares.bound(tier, ahead=int(p)) for p in np.maximum(ahead, 0)], dtype=np.int64)
+        # Groups take turns, so those that come later may go before it.
+        grouped = np.sort(seen.received_ms[mine & seen.is_received & seen.has_group])
+        turns = np.searchsorted(grouped, seen.received_ms[mine], "left") - np.searchsorted(grouped, arrived, "right")
+        before = np.maximum(ahead, 0) + np.maximum(turns, 0)
+        bounds = np.array([shares.bound(tier, ahead=int(p)) for p in before], dtype=np.int64)
         is_met[mine] = served[mine] <= bounds
     return is_met
 

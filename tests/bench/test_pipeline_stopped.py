@@ -1,0 +1,26 @@
+"""A benchmark of the pipeline that is stopped leaves nothing behind."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+WAIT_S_MAX = 60
+
+
+def test_a_benchmark_that_is_ended_takes_its_folders_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.pipeline", "--rows", "20000000", "--data", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        try:
+            deadline = time.monotonic() + WAIT_S_MAX
+            while not any(tmp_path.iterdir()):
+                assert child.poll() is None, "it ended by itself"
+                assert time.monotonic() < deadline, "it made no folder"
+                time.sleep(0.01)
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(WAIT_S_MAX) == 1
+        finally:
+            child.kill()
+    assert list(tmp_path.iterdir()) == []

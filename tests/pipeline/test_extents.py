@@ -1,0 +1,131 @@
+"""What of a place is new since a run, and whether a run may go on from the last one."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.log.disk_log import DiskLog
+from penstock.pipeline.jobs.extents import Extent, growth
+from penstock.pipeline.outcome import JobFailed
+from penstock.pipeline.places import Place, read_history
+from penstock.runtime.system import halt, system_runtime
+from penstock.runtime.workers import ThreadWorkers
+from penstock.settings import ServerSettings
+from tests.pipeline.growing import files_of, grow
+from tests.pipeline.rows import at
+from tests.pipeline.test_source_server import told
+from tests.pipeline.told import SHORT, run, write_frames, write_segments
+from tests.postgres.servers import shared_server
+from tests.server.serving import server
+
+
+def numbers(spark: SparkSession, place: Place, known: Extent | None) -> tuple[list[int], Extent, str]:
+    """Read what is new, and return it with what is known now and why it was begun anew."""
+    found = growth(spark, place, known)
+    rows = read_history(spark, place, ("number",), part=found.part).collect()
+    return sorted(row.number for row in rows), found.extent, found.reason
+
+
+def test_of_a_data_folder_only_rows_behind_the_last_ones_are_new(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place(where=str(tmp_path))
+    write_frames(tmp_path, [[run(0, count=2)]])
+    first, known, _ = numbers(spark, place, None)
+    write_frames(tmp_path, [[run(1, number=2, count=1)]])
+    write_frames(tmp_path, [[run(2, number=9, count=1)]], name="history-1")
+    second, known, reason = numbers(spark, place, known)
+    third, _, again = numbers(spark, place, known)
+
+    assert (first, second, third) == ([0, 1], [2, 9], [])
+    assert (reason, again) == ("", "")
+
+
+def test_a_history_that_is_another_one_is_read_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place(where=str(tmp_path))
+    write_frames(tmp_path, [[run(0)], [run(1, number=3)]])
+    _, known, _ = numbers(spark, place, None)
+
+    # It was begun anew, and is as long by now, or longer, or not yet.
+    for frames in ([[run(5)], [run(6, number=3)]], [[run(5)]] * 3, [[run(0)]]):
+        shutil.rmtree(tmp_path / "history")
+        write_frames(tmp_path, frames)
+        rows, _, reason = numbers(spark, place, known)
+        assert len(rows) == 3 * len(frames)
+        assert "another one" in reason
+    write_frames(tmp_path, [[run(9)]], name="history-1")
+    _, both, _ = numbers(spark, place, None)
+    shutil.rmtree(tmp_path / "history-1")
+    assert "shard 1, which was read then, is not there" in numbers(spark, place, both)[2]
+
+
+def test_a_history_that_was_trimmed_is_read_as_a_whole_unless_the_range_begins_later(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_segments(tmp_path, [[run(0)], [run(10_000, number=3)], [run(20_000, number=6)]])
+    place, later = Place(where=str(tmp_path)), Place(where=str(tmp_path), since="2026-03-01T12:00:15Z")
+    all_rows, known, _ = numbers(spark, place, None)
+    late_rows, known_late, _ = numbers(spark, later, None)
+    assert (len(all_rows), late_rows) == (9, [6, 7, 8])
+
+    asyncio.run(_drop(tmp_path, 1))
+    kept, _, reason = numbers(spark, place, known)
+    assert kept == [3, 4, 5, 6, 7, 8]
+    assert "is kept from" in reason
+    assert numbers(spark, later, known_late)[0::2] == ([], "")
+
+
+async def _drop(folder: Path, frames: int) -> None:
+    async with ThreadWorkers(1, halt) as workers:
+        log = await DiskLog.open(system_runtime(folder, workers), "history", SHORT)
+        await log.drop_before(frames)
+        await log.close()
+
+
+def test_of_an_archive_only_files_that_were_not_read_are_new(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place(where=grow(spark, tmp_path, [{"number": 1}, {"number": 2, "queue": "mail"}]), queues=["orders"])
+    first, known, _ = numbers(spark, place, None)
+    nothing, known, _ = numbers(spark, place, known)
+    grow(spark, tmp_path, [{"number": 3}, {"number": 4, "settled_at": at(100_000)}])
+    second, known, reason = numbers(spark, place, known)
+
+    assert (first, nothing, second, reason) == ([1], [], [3, 4], "")
+    gone = files_of(tmp_path)[-1]
+    gone.unlink()
+    rows, known, reason = numbers(spark, place, known)
+    assert len(rows) == 2
+    assert f"{gone.name}, which was read then, is gone" in reason
+    changed = files_of(tmp_path)[-1]
+    changed.with_name(f".{changed.name}.crc").unlink()
+    shutil.copy(changed, gone)
+    gone.rename(changed)
+    assert "has been changed" in numbers(spark, place, known)[2]
+
+
+def test_of_a_server_and_of_its_database_only_rows_behind_the_last_ones_are_new(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    url = shared_server().new_database()
+    with server(ServerSettings(port=0, data=tmp_path, store=url)) as running:
+        places = [Place(where=running.url), Place(where=url)]
+        with penstock.connect(running.url).sync() as client:
+            client.create_queue("orders")
+            known: list[Extent | None] = [None, None]
+            for already in range(0, 6, 2):
+                client.queue("orders").send_many([b"a", b"b"])
+                client.queue("orders").receive(limit=2).ack()
+                told(running.url, already + 2, shards=1)
+                for which, place in enumerate(places):
+                    rows, known[which], reason = numbers(spark, place, known[which])
+                    assert (len(rows), reason) == (2, "")
+        # What one says of the end, the other one knows.
+        assert known[0] == known[1]
+
+
+def test_a_place_that_cannot_be_read_is_said_in_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "manifest").write_bytes(b"nonsense")
+    with pytest.raises(JobFailed, match="cannot be read"):
+        growth(spark, Place(where=str(tmp_path)), None)
