@@ -15,6 +15,8 @@ export PYTHONHASHSEED := 0
 # System packages, one list: `package:command-that-proves-it`. Installed only when missing, and only as root.
 # Any Java from 17 on will do, on the path or in JAVA_HOME; one that is too old counts as missing.
 APT_PACKAGES := curl:curl openjdk-17-jre-headless:java
+# What a few tests need, which are skipped without it. It is not started: tests run one of their own.
+APT_OPTIONAL := pgbouncer:/usr/sbin/pgbouncer
 CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 
 # The last SDK of AWS that spoke to SQS in forms and XML. It stands beside today's, in a folder of its own, for the tests.
@@ -28,7 +30,8 @@ help: ## List the targets
 serve: $(VENV)/run.stamp ## Run the server, on this machine only, with its data in ./penstock-data
 	$(BIN)/penstock serve
 
-test: check ## Everything CI runs: style, types, layers, all tests
+test: $(VENV)/dev.stamp ## Everything CI runs: style, types, layers, all tests
+	@$(MAKE) --no-print-directory -j 2 --output-sync check $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
@@ -74,14 +77,20 @@ $(VENV)/run.stamp: $(UV) pyproject.toml requirements/run.txt
 	@touch $@
 
 $(VENV)/dev.stamp: $(UV) pyproject.toml requirements/dev.txt requirements/older-aws.txt
-	@missing() { for pair in $(APT_PACKAGES); do \
+	@missing() { for pair in "$$@"; do \
 	  case "$$pair" in *:java) $(CHECK_JAVA) 2>/dev/null;; *) command -v "$${pair#*:}" >/dev/null;; esac || echo -n " $${pair%%:*}"; done; }; \
-	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -qq && apt-get install -y -qq $$(missing); fi; \
-	still="$$(missing)"; if [ -n "$$still" ]; then \
+	wanted="$$(missing $(APT_PACKAGES) $(APT_OPTIONAL))"; \
+	if [ -n "$$wanted" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && SYSTEMD_OFFLINE=1 apt-get install -y -qq $$wanted; fi; \
+	still="$$(missing $(APT_PACKAGES))"; if [ -n "$$still" ]; then \
 	  $(CHECK_JAVA); echo "These system packages are missing:$$still. Install them with: sudo apt-get install$$still"; exit 1; fi
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/uv.txt requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@rm -rf $(VENV)/older-aws
 	$(UV) pip install --quiet --python $(BIN)/python --target $(VENV)/older-aws --require-hashes -r requirements/older-aws.txt
 	@touch $@
+
+# Tests do without it if it cannot be made; with it, a run of Spark costs them half. It is made beside `check`, which
+# has use for one core.
+$(VENV)/spark-classes.jsa: $(VENV)/dev.stamp
+	-$(BIN)/python -m tests.java_classes

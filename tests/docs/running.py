@@ -12,7 +12,7 @@ stand for any text.
 A page that speaks to `127.0.0.1:8080`, or to Kafka at `127.0.0.1:9092`, or calls `penstock.connect()`, has a server of
 its own: one is started for it, with an empty folder, and its address is put in the
 place of the other, in what is run and in what is to be printed. One that speaks to
-`postgresql://localhost/shop` has an empty database of its own in the same way.
+`postgresql://localhost/shop`, or `…/mail`, has an empty database of its own in the same way.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ from tests.docs.pages import KINDS, ROOT, Block, Page
 from tests.docs.serving import KAFKA_SAID, SAID, kafka_server, server
 from tests.postgres.servers import shared_server
 
-DATABASE = "postgresql://localhost/shop"
-COMMAND_SECONDS_MAX = 300
+DATABASES = ("postgresql://localhost/shop", "postgresql://localhost/mail")
+COMMAND_SECONDS_MAX = 900
 _END = "--end-of-command--"
 _ASKS_FOR_A_SERVER = re.compile(
     rf"{re.escape(SAID)}|{re.escape(KAFKA_SAID)}|\bconnect\(\)"
@@ -53,10 +53,9 @@ def run(page: Page, folder: Path) -> int:
 
 
 def _database_for(page: Page) -> dict[str, str]:
-    """Give what to put in the place of the database that a page names; of none, if it names none."""
-    if not any(DATABASE in block.text for block in page.blocks if block.kind in _RUNNABLE):
-        return {}
-    return {DATABASE: shared_server().new_database()}
+    """Give what to put in the place of each database that a page names; of none, if it names none."""
+    text = "\n".join(block.text for block in page.blocks if block.kind in _RUNNABLE)
+    return {named: shared_server().new_database() for named in DATABASES if named in text}
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 SAID = "127.0.0.1:8080"
 KAFKA_SAID = "127.0.0.1:9092"
 START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 30
+STOP_SECONDS_MAX = 60
 
 _SERVE = """
 import sys

@@ -25,23 +25,28 @@ _PLACES = """\
 A server and its data folder, or its database, give the same rows with the same offsets, so a stream may change from one
 to the other.
 
-- **A server** (`url`) is asked over HTTP, by several tasks at once. Executors need pyarrow and nothing else of a
+- **A server** (`url`) is asked over HTTP, by several tasks at once. It needs `penstock[arrow]`.
+  Executors need pyarrow and nothing else of a
   server. The API key must be good for all queues, deleted ones included. A server that is busy or restarts is asked
   again for about a quarter of a minute.
 - **A data folder** (`path`) is read directly, also while a server uses it: nothing is locked, nothing is changed,
-  every CRC is checked. Executors need `crc32c`, and to see the folder. Of a running server, the last commit to the
-  history is seen when the next one is written, because only that proves it durable; after a clean stop all of it is
-  seen.
+  every CRC is checked. Executors need `crc32c`, and to see the folder. Of a running server, what is
+  written to the history is seen when a later commit, or two quiet seconds, have proven it durable; after a clean stop
+  all of it is seen. Of a server that was killed, the last commit is seen when it has been started again.
 - **A database** (`url` with `postgresql://…`) is asked by ADBC, by several tasks at once, while servers use it or
   not. Executors need the extra `spark-postgres`, and to reach the database; the user needs `SELECT` on `history`,
   `moment` and `queue`. A page is read in a short transaction of its own that only reads, so a slow job holds nothing
   up. What a transaction has settled is told of when no older one runs any more: one that is left open holds up the
   history, and is never skipped. A password belongs into the file that `passfile` in the address names, on every
-  executor, or else is in the address, which is not shown. There is one shard, 0.
+  executor, or else is in the address, which is not shown. There is one shard, 0; of a database
+  that is one of [several](../how-to/spread-queues-over-databases.md), with the number that their server has for it.
 
 Whoever reads few columns should say which: Spark does not tell a source in Python, and what is not asked for is
 neither fetched nor converted. The same holds for times and queues: filters in Spark are right, options are faster. A
-read is planned once, so `load()` again to see what came since.
+read is planned once, so `load()` again to see what came since. A queue that has no history, or never was, has no rows.
+
+In SQL, a read is a temporary view, `CREATE TEMPORARY VIEW settled USING penstock OPTIONS (url 'http://127.0.0.1:8080')`.
+`CREATE TABLE` is refused: Spark hands the options of a table to no source in Python.
 
 Times without a zone are in UTC. `startingTime` and `endingTime` go by `settled_at`; «from this one on» and «before
 that one» are exact. A stream with `startingTime` leaves out rows that were settled earlier for as long as it runs."""
@@ -55,9 +60,12 @@ data folder. What is said here of shards holds for partitions; offsets are those
 - `startingOffsets` and `endingOffsets` name partitions, `{"0": 100, "1": 250}`; one that is not named has no limit.
 - `startingTime` and `endingTime` go by `timestamp`, and are exact, whatever order producers stamp their records in.
 - `maxRowsPerTrigger` and `rowsPerPartition` count offsets; a compacted topic has fewer records than that.
+- Partitions in which there is little to read share a task, of a sixteenth of `rowsPerPartition` at most.
 - The API key must be good for the topic. Nothing is committed, and no consumer group is involved.
 - Batches that are packed (gzip, snappy, lz4, zstd) are unpacked on the executors, by pyarrow.
-- Of the data folder of a running server, the last commit to a partition is seen when the next one is written."""
+- Of the data folder of a running server, the last commit to a partition, or a topic that was just created, is seen
+  when another one follows, or after two quiet seconds.
+- A topic that was deleted and made again has other records at the same offsets: begin with a new checkpoint."""
 
 _STREAMS = """\
 ## Streams
