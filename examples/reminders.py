@@ -14,6 +14,9 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import penstock
+from penstock import Draft
+
+REMINDERS = (("drink it", 0.9), ("put the kettle on", 0.3), ("take the tea out", 0.6))
 
 
 async def main() -> None:
@@ -22,9 +25,8 @@ async def main() -> None:
         await client.create_queue("reminders-tea", retention_s=0)
         tea = client.queue("reminders-tea")
 
-        begin = datetime.now(UTC)
-        for text, seconds in (("drink it", 0.9), ("put the kettle on", 0.3), ("take the tea out", 0.6)):
-            await tea.send({"text": text, "due": seconds}, scheduled_at=begin + timedelta(seconds=seconds))
+        # In one send, so that all are due after the same moment; `scheduled_at` would say an instant.
+        await tea.send_many([Draft(data={"text": text, "due": due}, delay_s=due) for text, due in REMINDERS])
 
         early = 0
         for _ in range(3):
@@ -34,7 +36,7 @@ async def main() -> None:
                 reminder = message.json()
                 print(reminder["text"])
                 # Times are kept in whole milliseconds.
-                early += datetime.now(UTC) < begin + timedelta(seconds=reminder["due"] - 0.001)
+                early += datetime.now(UTC) < message.sent_at + timedelta(seconds=reminder["due"] - 0.001)
         print("none was early" if not early else f"{early} were early")
         await tea.delete()
 

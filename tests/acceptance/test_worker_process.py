@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,20 +19,30 @@ from tests.worker.stage import eventually
 pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 
 WORKER = """
-import asyncio, logging, sys
+import asyncio, logging, os, sys
 from penstock.client.worker import Worker
+from penstock.client.worker.notes import STOPPING
 
-logging.basicConfig(level="INFO", stream=sys.stderr)
 worker = Worker(sys.argv[1], drain_s=float(sys.argv[3]))
 
 def tell(*words):
     print(*words, flush=True)
+
+class Teller(logging.Handler):
+    def emit(self, record):
+        if getattr(record, "note", "") == STOPPING:
+            tell("stopping")
+
+logging.basicConfig(level="INFO", handlers=[Teller()])
 
 @worker.handler("orders", concurrency=int(sys.argv[2]))
 async def work(message):
     tell("began", message.text)
     if message.text.startswith("sleep"):
         await asyncio.sleep(float(message.text.split()[1]))
+    if message.text == "wait":
+        # For one byte of standard input.
+        await asyncio.to_thread(os.read, 0, 1)
     tell("ended", message.text)
 
 worker.run_sync()
@@ -45,6 +56,7 @@ class WorkerProcess:
         self.process = subprocess.Popen(
             [sys.executable, "-c", WORKER, url, str(concurrency), str(drain_s)],
             env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -63,12 +75,20 @@ class WorkerProcess:
             found.append(line)
         return found
 
+    def go_on(self, works: int) -> None:
+        """Let so many works end that wait."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("x" * works)
+        self.process.stdin.flush()
+
     async def ended(self) -> int:
         return await asyncio.to_thread(self.process.wait, 60)
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -83,16 +103,27 @@ async def in_flight(queue: Queue) -> int:
     return (await queue.describe()).in_flight
 
 
+async def is_held_on(queue: Queue, message_id: str, seen: dict[int, str]) -> bool:
+    """Whether a lease ends later than when it was first seen; ``seen`` has that by the number of the delivery.
+
+    A worker that cannot run for a whole timeout loses its message, and receives it again under another lease.
+    """
+    now = await queue.look(message_id)
+    return now.state == "in_flight" and str(now.until) > seen.setdefault(now.delivery_count, str(now.until))
+
+
 async def test_a_worker_told_to_stop_ends_its_work_and_leaves_the_rest(server: Server) -> None:
     worker = WorkerProcess(server.url, concurrency=2)
     try:
         async with penstock.connect(server.url) as client:
             await client.create_queue("orders")
             queue = client.queue("orders")
-            await queue.send_many(["sleep 3"] * 6)
-            assert [await worker.line(), await worker.line()] == ["began sleep 3"] * 2
+            await queue.send_many(["wait"] * 6)
+            assert [await worker.line(), await worker.line()] == ["began wait"] * 2
             worker.process.send_signal(signal.SIGTERM)
-            assert await worker.lines() == ["ended sleep 3"] * 2 + ["stopped"]
+            assert await worker.line() == "stopping"
+            worker.go_on(2)
+            assert await worker.lines() == ["ended wait"] * 2 + ["stopped"]
             assert await worker.ended() == 0
             view = await queue.describe()
             assert (view.ready, view.in_flight) == (4, 0)
@@ -110,7 +141,7 @@ async def test_a_second_signal_hurries_a_worker_and_nothing_is_lost(server: Serv
             assert await worker.line() == "began sleep 600"
             worker.process.send_signal(signal.SIGINT)
             # Two signals that arrive at once are one.
-            await asyncio.sleep(2)
+            assert await worker.line() == "stopping"
             assert worker.process.poll() is None
             worker.process.send_signal(signal.SIGINT)
             assert await worker.lines() == ["stopped"]
@@ -127,14 +158,16 @@ async def test_messages_of_a_killed_worker_come_back_after_the_visibility_timeou
         async with penstock.connect(server.url) as client:
             await client.create_queue("orders", visibility_timeout=4)
             queue = client.queue("orders")
-            await queue.send("sleep 600")
+            message_id = await queue.send("sleep 600")
             assert await worker.line() == "began sleep 600"
             # It holds the message for longer than one timeout.
-            assert await queue.receive(wait_s=5) is None
+            await eventually(partial(is_held_on, queue, message_id, {}))
             worker.process.kill()
+            await worker.ended()
+            held = await queue.look(message_id)
             message = await queue.receive(wait_s=60)
             assert message is not None
-            assert message.delivery_count == 2
+            assert message.delivery_count == held.delivery_count + 1
     finally:
         worker.close()
 

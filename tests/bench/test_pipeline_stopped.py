@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-WAIT_S_MAX = 60
+WAIT_S_MAX = 300
 
 
 def test_a_benchmark_that_is_ended_takes_its_folders_with_it(tmp_path: Path) -> None:
@@ -15,9 +15,10 @@ def test_a_benchmark_that_is_ended_takes_its_folders_with_it(tmp_path: Path) -> 
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         try:
             deadline = time.monotonic() + WAIT_S_MAX
-            while not any(tmp_path.iterdir()):
+            # Something in the folder: one that is just being made is nobody's yet.
+            while not any(tmp_path.glob("*/*")):
                 assert child.poll() is None, "it ended by itself"
-                assert time.monotonic() < deadline, "it made no folder"
+                assert time.monotonic() < deadline, "it wrote nothing"
                 time.sleep(0.01)
             child.send_signal(signal.SIGTERM)
             assert child.wait(WAIT_S_MAX) == 1

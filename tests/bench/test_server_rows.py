@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from bench import processes, redis_peer, rest, sdk, sides, singles, traffic
+from bench import peer, processes, redis_peer, rest, sdk, sides, singles, traffic
 from bench.peer import Window
 from bench.processes import Cpu, Server, own_cpu
 from bench.singles import Soloists
 from bench.traffic import Crowd, Queues, Traffic
 
-pytestmark = pytest.mark.real_time
-
 SHORT_S = 0.1
 BATCH = 10
+
+
+@pytest.fixture
+def virtual_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a bench look at the clock of its event loop, which is a simulated one: no machine is too slow for it."""
+    for module in (peer, singles, traffic):
+        monkeypatch.setattr(module, "perf_counter", lambda: asyncio.get_running_loop().time())
 
 
 @dataclass
@@ -36,17 +41,16 @@ class Instant:
         return 2
 
 
-async def test_acks_of_consumers_that_overlap_all_count() -> None:
-    async def share(seconds: float) -> float:
-        calls = Instant()
-        found = await singles.run(calls, Soloists(senders=5, consumers=8), seconds, {"client": own_cpu})
-        return found.messages / calls.handed_out
+async def test_acks_of_consumers_that_overlap_all_count(virtual_clock: None) -> None:
+    calls = Instant()
 
-    # What was handed out while it warmed up is not in it, and a machine that pauses then has done more of it before.
-    assert max([await share(seconds) for seconds in (0.2, 0.2, 1)]) > 0.5
+    found = await singles.run(calls, Soloists(senders=5, consumers=8), 0.2, {"client": own_cpu})
+
+    # What was handed out while it warmed up is not in it.
+    assert 0.5 < found.messages / calls.handed_out < 1
 
 
-async def test_a_window_in_which_nothing_is_done_is_no_figure() -> None:
+async def test_a_window_in_which_nothing_is_done_is_no_figure(virtual_clock: None) -> None:
     with pytest.raises(traffic.WindowTooShort):
         await traffic.measured(Window.lasting(0.01), lambda: 7, {}, {})
 

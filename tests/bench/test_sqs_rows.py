@@ -1,26 +1,43 @@
 """The rows of SQS: both servers take what boto3 wrote, whoever sends it again."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from bench import moto_peer, processes, sqs, sqs_asking, sqs_recorded, sqs_requests
+from bench.processes import Server
 from bench.sqs_requests import BATCH, QUEUE, Recorded
+from bench.traffic import Traffic, WindowTooShort
 
-SHORT_S = 2.0
+SHORT_S = 0.5
 
 
 @pytest.mark.slow
 def test_recorded_requests_send_receive_and_delete(tmp_path: Path) -> None:
     with processes.penstock(tmp_path, "--sqs") as server:
         requests = sqs_requests.record(server, QUEUE)
-        found = [asyncio.run(sqs_asking.ask(server, requests, connections=2, seconds=SHORT_S))]
+        found = [_asked(server, requests)]
         if sqs_recorded.has_wrk():
             found.append(asyncio.run(sqs_recorded.by_wrk(server, requests, connections=2, seconds=1)))
     assert all(each.messages >= BATCH for each in found)
     assert [*found[0].cpu] == ["server", "generator"]
     assert not Path(f"/proc/{server.pid}").exists()
+
+
+def _asked(server: Server, requests: dict[str, Recorded]) -> Traffic:
+    """What was asked in a window in which a batch went all the way: a busy machine may do nothing for seconds."""
+
+    def ask(seconds: float) -> Traffic:
+        return asyncio.run(sqs_asking.ask(server, requests, connections=2, seconds=seconds))
+
+    for seconds in (SHORT_S, 10 * SHORT_S):
+        with suppress(WindowTooShort):
+            found = ask(seconds)
+            if found.messages >= BATCH:
+                return found
+    return ask(100 * SHORT_S)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from penstock.client.connection import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from penstock.client.http import Address, HttpTransport
 from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
 from tests.client.peers import OK, Peer, peer, polite, transport_to
+from tests.ports import HeldPort
 
 pytestmark = pytest.mark.real_time
 
@@ -94,11 +95,11 @@ async def test_a_fresh_connection_that_is_closed_leaves_the_request_unanswered()
 
 
 async def test_nobody_listening_means_that_nothing_was_sent() -> None:
-    async with peer(polite) as found:
-        pass
-    async with transport_to(found) as transport:
+    port = HeldPort()
+    async with transport_to(Peer(Address("127.0.0.1", port.number, False))) as transport:
         with pytest.raises(NotSent):
             await get(transport)
+    port.give_back()
 
 
 async def test_an_answer_in_chunks_is_put_together() -> None:
@@ -171,14 +172,18 @@ def test_no_noise_from_a_server_is_more_than_an_unanswered_request(noise: bytes)
 
 
 async def test_time_runs_out_for_an_answer_that_does_not_come() -> None:
+    asked = asyncio.Event()
+
     async def silent(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
         await found.request(reader)
+        asked.set()
         await reader.read()
 
     async with peer(silent) as found, transport_to(found) as transport:
         with pytest.raises(Unanswered, match=r"within 1 s"):
             await get(transport, timeout_s=1)
         # A try that took all of its time is not tried again by itself.
+        await asked.wait()
         assert len(found.heads) == 1
 
 

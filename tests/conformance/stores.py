@@ -123,11 +123,24 @@ class RealDisk:
 
     async def crash(self) -> None:
         """Go on with a copy of what is on the disk now: that is all a killed process leaves."""
-        before, killed = self._folder(), self.store
+        before, killed = self._root / self._folder(), self.store
         self._lives += 1
-        shutil.copytree(self._root / before, self._root / self._folder())
+        _copy_folder(before, self._root / self._folder())
         await self.open()
         await killed.close()
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder that is in use. Where a file goes meanwhile, as an unfinished snapshot does, copy it all again."""
+    while True:
+        try:
+            shutil.copytree(source, target)
+        except shutil.Error as error:
+            if any(Path(missed).exists() for missed, *_ in error.args[0]):
+                raise
+            shutil.rmtree(target)
+        else:
+            return
 
 
 class InMemory:

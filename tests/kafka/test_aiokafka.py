@@ -37,6 +37,8 @@ async def consuming(broker: Broker, *topics: str, **settings: Any) -> AsyncItera
 
 async def consumer(broker: Broker, *topics: str, **settings: Any) -> AIOKafkaConsumer:
     usual = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 200}
+    # Longer than a busy machine keeps a member from its heartbeats.
+    usual["session_timeout_ms"] = 30_000
     made = AIOKafkaConsumer(*topics, bootstrap_servers=broker.servers, **{**usual, **settings})
     await made.start()
     return made

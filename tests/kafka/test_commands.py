@@ -75,8 +75,8 @@ def test_a_group_is_shown_with_its_members_and_its_lag(run: Run, topic: str, gro
 
     async def read_one() -> Result:
         async with penstock.connect(broker.url) as client, asyncio.timeout(60):
-            # Where the server speaks Kafka it says itself.
-            records = client.topic(topic).consume(group=group)
+            # Where the server speaks Kafka it says itself. The session outlives the commands on any machine.
+            records = client.topic(topic).consume(group=group, session_timeout_ms=120_000)
             with await anext(records):
                 pass
             (shown,) = [each for each in words(await asyncio.to_thread(run, "group", "show", group)) if topic in each]

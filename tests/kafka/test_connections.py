@@ -233,11 +233,19 @@ async def test_a_connection_that_keeps_the_server_waiting_is_closed(limit: str) 
 
 
 async def test_a_stranger_has_to_say_in_time_who_it_is() -> None:
-    async with staged(first_request_s=1) as stage:
+    async with staged(first_request_s=WAIT_S) as stage:
         stage.is_stranger = True
         async with connected(stage) as client:
-            client.send(b"one")
-            assert await client.answer() == b"<one>"
+            due: set[float] = set()
+            for body in (b"one", b"two"):
+                client.send(body)
+                assert await client.answer() == b"<" + body + b">"
+                (connection,) = stage.listener.shared.connections
+                due.add(connection.due_at)
+            # It is given no more time by what it says.
+            (due_at,) = due
+            assert due_at <= asyncio.get_running_loop().time() + WAIT_S
+            connection.due_at = 0.0
             assert await client.is_closed()
 
 

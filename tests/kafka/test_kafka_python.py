@@ -37,6 +37,8 @@ def test_kafka_python_finds_offsets_and_commits_in_a_group(broker: Broker, topic
     made.close()
     place = TopicPartition(topic, 0)
     settings = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    # Longer than a busy machine keeps a member from its heartbeats.
+    settings["session_timeout_ms"] = 60_000
     reader = KafkaConsumer(topic, bootstrap_servers=broker.servers, consumer_timeout_ms=int(WAIT_S * 1_000), **settings)
     assert [next(reader).value for _ in range(3)] == [b"0", b"1", b"2"]
     reader.commit()

@@ -20,7 +20,7 @@ import pyspark
 PYTHON = "bare-python"
 START_SECONDS_MAX = 300
 RUN_SECONDS_MAX = 900
-STOP_SECONDS_MAX = 30
+STOP_SECONDS_MAX = 60
 
 LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from tests.pipeline.interrupting import (
 )
 from tests.pipeline.sending import held, make_queue
 
-KILL_S_MAX = 120
+KILL_S_MAX = 600
 
 
 @pytest.fixture(scope="module")
@@ -242,19 +243,24 @@ def is_alive(*, session: int) -> bool:
 def test_a_driver_that_is_killed_while_it_sends_for_its_tasks_is_resumed(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    target = Target(broker, "queue", "killed-driver").make()
+    # There is no room for all: whoever comes late to kill the driver finds it still at its work.
+    make_queue(broker.url, "killed-driver", queue_size=300)
+    target = Target(broker, "queue", "killed-driver")
     interrupt(target, tmp_path, {1: 50, 3: 50})
-    said = json.dumps(target.said(tmp_path, rate=100, concurrency=1))
+    said = json.dumps(target.said(tmp_path, rate=100, concurrency=1, maxWait=KILL_S_MAX))
     command = [sys.executable, "-m", "tests.pipeline.resuming_driver", said]
     with subprocess.Popen(command, start_new_session=True) as driver:
         # One task at a time: the last one sends its own rows, and the driver then those of the others.
         while held(broker.url, target.name) < 150 + 20:
             assert driver.poll() is None
+            time.sleep(0.01)
         os.killpg(driver.pid, signal.SIGKILL)
     # What Spark had started ends by itself, a moment later.
     while is_alive(session=driver.pid):
-        pass
+        time.sleep(0.01)
 
+    with connect(broker.url) as client:
+        client.queue(target.name).change(queue_size=1_000)
     save(frame(spark, target.column, PARTITIONS), target, tmp_path)
 
     assert target.arrived() == everything()

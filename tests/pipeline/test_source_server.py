@@ -24,6 +24,7 @@ from penstock.settings import ServerSettings
 from penstock.wire.operating import OUTCOMES
 from penstock.wire.queues import PRIORITIES
 from tests.pipeline.reading import parts_of, read
+from tests.ports import HeldPort
 from tests.server.serving import server
 
 TOLD_S_MAX = 60
@@ -69,7 +70,7 @@ def live(client: SyncClient) -> int:
         message.reject("no «stock»")
     client.queue("mail").receive(limit=30).ack()
     client.queue("mail").purge()
-    client.queue("orders.dead").receive(limit=1, wait_s=10).ack()
+    client.queue("orders.dead").receive(limit=1, wait_s=TOLD_S_MAX).ack()
     client.queue("gone").receive(limit=1).ack()
     client.queue("gone").delete()
     client.queue("orders").send("this one stays")
@@ -205,9 +206,11 @@ def _door(answers: list[tuple[int, str]], kind: str = "application/json") -> Ite
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door) as listening:
         thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{listening.server_address[1]}"
-        listening.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listening.server_address[1]}"
+        finally:
+            listening.shutdown()
+            thread.join()
 
 
 def test_a_busy_server_and_a_broken_connection_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +227,13 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         said = "in 9 tries; last, it said 503 starting: come back later"
         with Asking(url, "") as asker, pytest.raises(ServerUnreachable, match=said):
             asker.json("/")
-    with Asking(url, "") as asker, pytest.raises(ServerUnreachable, match="ConnectionRefusedError"):
-        asker.json("/")
+    held = HeldPort()
+    try:
+        url = f"http://127.0.0.1:{held.number}"
+        with Asking(url, "") as asker, pytest.raises(ServerUnreachable, match="ConnectionRefusedError"):
+            asker.json("/")
+    finally:
+        held.give_back()
 
 
 def test_of_a_server_without_arrow_a_job_says_what_to_install_and_where() -> None:

@@ -1,6 +1,5 @@
 """`spark.read.format("penstock")` and `readStream`, in a real Spark."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ from bench.pipeline_data import write_history
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.schemas import HISTORY
 from tests.pipeline.reading import read
+from tests.pipeline.streams import begun, run
 
 ROWS = 4_000
-STREAM_S_MAX = 120
 
 
 @pytest.fixture(scope="module")
@@ -91,18 +90,9 @@ def test_a_stream_that_was_stopped_goes_on_with_each_row_once(
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
     writing = _stream(spark, folder).writeStream.format("parquet").option("checkpointLocation", checkpoint)
 
-    query = writing.trigger(processingTime="0 seconds").start(out)
-    try:
-        deadline = time.monotonic() + STREAM_S_MAX
-        while query.isActive and query.lastProgress is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        query.stop()
+    begun(writing.trigger(processingTime="0 seconds"), out).stop()
     before = spark.read.parquet(out).count()
-    query = writing.trigger(availableNow=True).start(out)
-    assert query.awaitTermination(STREAM_S_MAX)
-    sizes = [progress.numInputRows for progress in query.recentProgress]
+    sizes = [progress.numInputRows for progress in run(writing, out).recentProgress]
 
     assert before > 0
     # At most 1,500 rows at a time, in whole frames.

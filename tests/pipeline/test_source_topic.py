@@ -27,10 +27,10 @@ from penstock.pipeline.source.wrapping import Wanted
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import admin, consumer, create, producer
 from tests.pipeline.reading import parts_of, read, read_between, stream_of
+from tests.pipeline.streams import run
 
 AT_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-STREAM_S_MAX = 120
 WAIT_S = 60
 EVERYTHING = Wanted(TOPIC, frozenset(), None, None)
 
@@ -258,8 +258,7 @@ def test_spark_reads_and_streams_a_topic(filled: Filled, spark: SparkSession, tm
         # The second run finds everything read, and adds nothing.
         reader = spark.readStream.format("penstock").option("url", filled.url).option("topic", "events")
         stream = reader.option("maxRowsPerTrigger", "150").load()
-        query = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(out)
-        assert query.awaitTermination(STREAM_S_MAX)
+        run(stream.writeStream.option("checkpointLocation", checkpoint), out)
     written = spark.read.parquet(out).toArrow()
 
     assert shown(written) == filled.rows

@@ -19,11 +19,15 @@ class Relay:
         self._server = server
         self._speaking = asyncio.Event()
         self._speaking.set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        # How many have come so far.
+        self.connections = 0
+        # Whether anybody has said something into the silence since it fell.
+        self.was_asked = asyncio.Event()
 
     def fall_silent(self) -> None:
         self._speaking.clear()
         self._speaking = asyncio.Event()
+        self.was_asked.clear()
 
     def speak(self) -> None:
         """Serve those who come from now on."""
@@ -36,15 +40,16 @@ class Relay:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         speaking = self._speaking
+        self.connections += 1
         try:
             if not speaking.is_set():
                 # Whatever was said, nothing is answered; until its end, so that there are no warnings at the end.
                 while await reader.read(_CHUNK):
-                    pass
+                    self.was_asked.set()
                 return
             upstream_reader, upstream_writer = await asyncio.open_unix_connection(f"{self._server}/{_SOCKET}")
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_pass(reader, upstream_writer, speaking))
+                tasks.create_task(_pass(reader, upstream_writer, speaking, self.was_asked))
                 tasks.create_task(_pass(upstream_reader, writer, speaking))
         except* (ConnectionError, EOFError):
             pass
@@ -52,12 +57,19 @@ class Relay:
             writer.close()
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, speaking: asyncio.Event) -> None:
+async def _pass(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    speaking: asyncio.Event,
+    swallowed: asyncio.Event | None = None,
+) -> None:
     try:
         while data := await reader.read(_CHUNK):
             if speaking.is_set():
                 writer.write(data)
                 await writer.drain()
+            elif swallowed is not None:
+                swallowed.set()
         raise EOFError
     finally:
         writer.close()
@@ -66,10 +78,13 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, spea
 
 
 @asynccontextmanager
-async def relayed(url: str) -> AsyncIterator[tuple[Relay, str]]:
-    """Lay a way over TCP to the server of a URL, and return it with the URL that leads there."""
+async def relayed(url: str, *, connect_s: int) -> AsyncIterator[tuple[Relay, str]]:
+    """Lay a way over TCP to the server of a URL, and return it with the URL that leads there.
+
+    Whoever is not let in within ``connect_s`` takes it for silent: only where it is, that may be short.
+    """
     (server,) = parse_qs(urlsplit(url).query)["host"]
     relay = Relay(server)
     async with await asyncio.start_server(relay.serve, "127.0.0.1", 0) as doors:
         port = doors.sockets[0].getsockname()[1]
-        yield relay, url.replace(f"host={server}", f"host=127.0.0.1&port={port}&connect_timeout=2")
+        yield relay, url.replace(f"host={server}", f"host=127.0.0.1&port={port}&connect_timeout={connect_s}")

@@ -1,6 +1,7 @@
 """An empty schema for each test, without making one: what the test before has left is removed."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -15,6 +16,13 @@ _TABLES = (
     "history", "redrive",
 )  # fmt: skip
 _ALONE_S = 0.002
+# Who has left is noticed by the database a moment later; a test that waits longer for it has failed.
+_LEFT_S_MAX = 60.0
+# Every store that is there holds one, and so does the one that leads.
+_PRESENT = """
+SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+WHERE locktype = 'advisory' AND datname = current_database()
+"""
 
 
 def shared_settings(which: int = 0) -> PostgresSettings:
@@ -41,9 +49,16 @@ def _made(_which: int) -> PostgresSettings:
 
 
 def empty_schema(which: int = 0) -> PostgresSettings:
-    """Return where to find a schema that has nothing in it."""
+    """Return where to find a schema that has nothing in it, and where no store of the test before is seen any more."""
     settings = shared_settings(which)
-    with psycopg.connect(settings.url) as connection:
+    with psycopg.connect(settings.url, autocommit=True) as connection:
+        _wait_until_all_have_left(connection)
+        _empty(connection)
+    return settings
+
+
+def _empty(connection: psycopg.Connection) -> None:
+    with connection.transaction():
         lanes = connection.execute("SELECT unnest(lanes)::regclass::text FROM penstock.queue").fetchall()
         for name in _TABLES:
             connection.execute(f"DELETE FROM penstock.{name}".encode())
@@ -54,15 +69,29 @@ def empty_schema(which: int = 0) -> PostgresSettings:
         connection.execute("ALTER SEQUENCE penstock.queue_number RESTART")
         anew = "at_ms = 0, period_began_at_ms = 0, queue_range = 0, is_range_claimed = false"
         connection.execute(f"UPDATE penstock.moment SET {anew}".encode())
-    return settings
+
+
+def _wait_until_all_have_left(connection: psycopg.Connection) -> None:
+    until = time.monotonic() + _LEFT_S_MAX
+    while connection.execute(_PRESENT).fetchone() is not None:
+        assert time.monotonic() < until, "a store of another test is still there"
+        time.sleep(_ALONE_S)
 
 
 async def until_alone(settings: PostgresSettings) -> None:
     """Return when the database has noticed that no store is there any more."""
-    lock = f"SELECT pg_try_advisory_lock(hashtext('{settings.schema}.alone'), 0)".encode()
-    async with await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as connection:
-        while True:
-            found = await (await connection.execute(lock)).fetchone()
-            if found is not None and found[0]:
-                return
+    alone = f"(hashtext('{settings.schema}.alone'), 0)"
+    async with (
+        asyncio.timeout(_LEFT_S_MAX),
+        await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as connection,
+    ):
+        while await _number(connection, f"pg_try_advisory_lock{alone}::int") == 0:  # noqa: ASYNC110 - nobody says so.
             await asyncio.sleep(_ALONE_S)
+        # Not left to the end of the connection, which is noticed later: the next store would not be the only one.
+        await _number(connection, f"pg_advisory_unlock{alone}::int")
+
+
+async def _number(connection: psycopg.AsyncConnection, expression: str) -> int:
+    row = await (await connection.execute(f"SELECT {expression}".encode())).fetchone()
+    assert row is not None
+    return int(row[0])

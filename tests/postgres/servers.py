@@ -131,7 +131,8 @@ class Server:
         """Make an empty database and return its URL."""
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+            # Of the template that nobody is ever connected to: one that is in use cannot be copied.
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0'.encode())
         return self.dsn_of(name)
 
     def start(self) -> None:
@@ -229,8 +230,12 @@ class Server:
 
 @cache
 def shared_server(version: int | None = None) -> Server:
-    """The server that all tests of this process share, started when first asked for and ended with the process."""
-    server = Server(version)
+    """The server that all tests of this process share, started when first asked for and ended with the process.
+
+    Nothing happens in it that no test has asked for: autovacuum would take locks, hold snapshots and change plans
+    whenever a minute is over. A test that wants it clean cleans it.
+    """
+    server = Server(version, options={"autovacuum": "off"})
     atexit.register(server.close)
     return server
 

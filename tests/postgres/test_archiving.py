@@ -19,6 +19,7 @@ from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import shared_server
+from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import EPOCH_MS, SimClock, SimDice
 
 pytestmark = pytest.mark.real_time
@@ -101,22 +102,9 @@ async def test_a_period_that_somebody_reads_goes_when_it_was_read() -> None:
         await reader.execute("SELECT count(*) FROM penstock.history")
         async with asyncio.TaskGroup() as tasks:
             dropping = tasks.create_task(asyncio.to_thread(archive, dsn, "--drop"))
-            async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as watcher:
-                await _until_somebody_waits(watcher)
+            await until_waited_for(reader)
             await reader.rollback()
         assert [period["rows"] for period in dropping.result() if period["can_go"]] == [1, 2]
-
-
-async def _until_somebody_waits(watcher: psycopg.AsyncConnection[Any]) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            found = await watcher.execute(
-                "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode LIKE 'AccessExclu%'"
-            )
-            row = await found.fetchone()
-            if row is not None and row[0]:
-                return
-            await asyncio.sleep(0.01)
 
 
 async def test_a_new_period_begins_while_somebody_reads_the_history() -> None:

@@ -13,6 +13,7 @@ from penstock.store.postgres.known import FORGET_MS, HELD_MS, LATE_MS, LATER_MS,
 from penstock.store.postgres.leasing import ADVANCE_MOST
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
+from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import SimClock, SimDice
 
 pytestmark = pytest.mark.real_time
@@ -108,7 +109,9 @@ async def test_however_many_leases_have_ended_all_of_their_messages_come_back() 
 
     async def lease_some(count: int) -> None:
         for _ in range(count):
-            await store.lease("orders", want=1, lease_ms=1_000)
+            # For each there is one, though others may just be at it.
+            while await store.lease("orders", want=1, lease_ms=1_000) is None:
+                pass
 
     try:
         await store.create("orders", QueueSettings())
@@ -126,7 +129,11 @@ async def test_however_many_leases_have_ended_all_of_their_messages_come_back() 
         await store.close()
 
 
-async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_escalation() -> None:
+async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_escalation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Longer than it takes to see that it waits.
+    monkeypatch.setattr("penstock.store.postgres.burying._HELD_WAIT_MS", 60_000)
     settings, clock = empty_schema(), SimClock()
     store = await opened(settings, clock)
     try:
@@ -136,18 +143,8 @@ async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_e
         clock.advance_ms(30_000)
         with hold_leases(settings) as holder:
             asked = asyncio.ensure_future(store.escalate("orders", ids, 0, actor="ada", reason=""))  # noqa: TID251 - awaited below.
-            while not await asyncio.to_thread(_is_waited_for, settings, holder):
-                pass
+            await until_waited_for(holder)
             holder.rollback()
             assert await asked == [Outcome.DONE]
     finally:
         await store.close()
-
-
-def _is_waited_for(settings: PostgresSettings, holder: psycopg.Connection) -> bool:
-    with psycopg.connect(settings.url, autocommit=True) as connection:
-        found = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))", (holder.info.backend_pid,)
-        ).fetchone()
-    assert found is not None
-    return bool(found[0])

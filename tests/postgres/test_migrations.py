@@ -20,6 +20,7 @@ from penstock.store.postgres.statements import migrations, read
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server
+from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import SimClock, SimDice
 
 pytestmark = pytest.mark.real_time
@@ -182,17 +183,13 @@ async def test_nobody_waits_for_a_migration_that_waits_for_a_backup(monkeypatch:
 async def test_a_migration_that_deadlocks_with_somebody_gives_way_and_comes_again() -> None:
     # What comes next changes the lines, and then an index of the marked.
     dsn = schema_of(6)
-    async with (
-        await psycopg.AsyncConnection.connect(dsn) as worker,
-        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other,
-        asyncio.TaskGroup() as tasks,
-    ):
+    async with await psycopg.AsyncConnection.connect(dsn) as worker, asyncio.TaskGroup() as tasks:
+        # Whoever looks for a deadlock first is the one that fails: not the worker, however late it comes.
+        await worker.execute("SET LOCAL deadlock_timeout = '1h'")
         await worker.execute("LOCK TABLE penstock.marked IN ROW EXCLUSIVE MODE")
         migrating = tasks.create_task(opened(dsn))
+        await until_waited_for(worker)
         async with asyncio.timeout(60):
-            waits = "SELECT 1 FROM pg_locks WHERE NOT granted"
-            while await (await other.execute(waits)).fetchone() is None:  # noqa: ASYNC110 - nobody says so.
-                await asyncio.sleep(0.01)
             await worker.execute("LOCK TABLE penstock.line IN ROW EXCLUSIVE MODE")
         await worker.rollback()
         await (await migrating).close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
 import penstock
@@ -40,8 +41,9 @@ async def store_at(settings: PostgresSettings, options: str = "") -> AsyncIterat
 
 
 def _of_the_database(settings: PostgresSettings, text: str) -> None:
-    with psycopg.connect(settings.url, autocommit=True) as connection:
-        name = connection.info.dbname
+    """Change what holds for connections that are made from now on; said in another database, where it does not."""
+    with psycopg.connect(shared_server().dsn, autocommit=True) as connection:
+        name = conninfo_to_dict(settings.url)["dbname"]
         connection.execute(f'ALTER DATABASE "{name}" {text}'.encode())
 
 
@@ -94,10 +96,7 @@ async def test_a_database_that_takes_no_changes_is_left_for_one_that_does() -> N
             with pytest.raises(StoreRefuses, match="target_session_attrs=read-write"):
                 await store.send("orders", Drafts(bodies=[b"a"]))
         finally:
-            with psycopg.connect(
-                f"{settings.url}%20-c%20default_transaction_read_only%3Doff", autocommit=True
-            ) as other:
-                other.execute(f'ALTER DATABASE "{other.info.dbname}" RESET default_transaction_read_only'.encode())
+            _of_the_database(settings, "RESET default_transaction_read_only")
         # A connection that was made meanwhile would take no changes still.
         await store.send("orders", Drafts(bodies=[b"b"]))
 
@@ -128,13 +127,17 @@ async def test_backslashes_in_texts_may_be_whatever_the_role_wants_them_to_be() 
 async def test_time_limits_of_a_role_are_named_when_they_end_a_call() -> None:
     settings = empty_schema()
     for limit, kind in (("statement_timeout", StoreRefuses), ("lock_timeout", Locked)):
-        async with (
-            store_at(settings, f"-c%20{limit}%3D300") as store,
-            await psycopg.AsyncConnection.connect(settings.url) as other,
-        ):
+        async with store_at(settings) as store, await psycopg.AsyncConnection.connect(settings.url) as other:
             await other.execute("LOCK TABLE penstock.ready")
-            with pytest.raises(kind, match=limit):
-                await store.send("orders", Drafts(bodies=[b"a"]))
+            # Only for this one call: whatever else takes long on a busy machine is not ended.
+            _of_the_database(settings, f"SET {limit} = 300")
+            try:
+                await store._database._close_free()
+                with pytest.raises(kind, match=limit):
+                    await store.send("orders", Drafts(bodies=[b"a"]))
+            finally:
+                _of_the_database(settings, f"RESET {limit}")
+            await store._database._close_free()
             await other.rollback()
             await store.send("orders", Drafts(bodies=[b"a"]))
 
@@ -145,6 +148,8 @@ async def test_a_schema_that_was_dropped_is_missed_with_advice() -> None:
         await client.create_queue("orders")
         with psycopg.connect(dsn) as connection:
             connection.execute("SET client_min_messages = error")
+            # If what the client looks after is in the way of it, that gives way.
+            connection.execute("SET deadlock_timeout = '1h'")
             connection.execute("DROP SCHEMA penstock CASCADE")
         with pytest.raises(penstock.client.ServerBusy, match="penstock migrate"):
             await client.queue("orders").receive()

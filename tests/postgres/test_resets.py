@@ -37,7 +37,7 @@ async def _with_backends_that_end() -> None:
 async def _end_unread(pid: int, call: Coroutine[Any, Any, object]) -> None:
     """Let a backend end before it has read a call, and wait for the answer all the same."""
     os.kill(pid, signal.SIGSTOP)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(call)
         for _ in range(3):
             await asyncio.sleep(0)

@@ -14,11 +14,10 @@ from penstock.core.settings import QueueSettings
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
+from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import SimClock, SimDice
 
 pytestmark = pytest.mark.real_time
-
-_BEHIND = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
 
 
 @asynccontextmanager
@@ -30,16 +29,16 @@ async def one_connection() -> AsyncIterator[tuple[PostgresStore, PostgresSetting
         yield store, settings
 
 
-async def test_a_call_that_is_cancelled_is_cancelled_in_the_database_too() -> None:
+async def test_a_call_that_is_cancelled_is_cancelled_in_the_database_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Who gives up leaves it to the database to go on with the call.
+    monkeypatch.setattr("penstock.store.postgres.reach._CANCEL_S_MAX", 60.0)
+    monkeypatch.setattr("penstock.store.postgres.session._CANCEL_S_MAX", 60.0)
     async with one_connection() as (store, settings), await psycopg.AsyncConnection.connect(settings.url) as other:
         await store.send("orders", Drafts(bodies=[b"a"]))
         await other.execute(f"LOCK TABLE {settings.schema}.ready".encode())
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(store.send("orders", Drafts(bodies=[b"b"])))
-            for _ in range(1_000):
-                if await (await other.execute(_BEHIND, (f"%{settings.schema}.send_plain%",))).fetchall():
-                    break
-                await asyncio.sleep(0.01)
+            await until_waited_for(other)
             sending.cancel()
         assert sending.cancelled()
         await other.rollback()
@@ -88,7 +87,7 @@ async def test_a_connection_that_the_server_has_ended_is_not_used_again() -> Non
     async with one_connection() as (store, settings), await psycopg.AsyncConnection.connect(settings.url) as other:
         await store.send("orders", Drafts(bodies=[b"a"]))
         await other.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
             "WHERE pid <> pg_backend_pid() AND query LIKE %s",
             (f"%{settings.schema}.send_plain%",),
         )

@@ -15,7 +15,8 @@ from penstock.core.settings import QueueSettings
 from penstock.store.interface import Outcome, QueueNotFound
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
-from tests.postgres.schemas import empty_schema
+from tests.postgres.schemas import empty_schema, until_alone
+from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import SimClock, SimDice
 
 pytestmark = pytest.mark.real_time
@@ -27,11 +28,12 @@ class Together:
         self.clock = SimClock()
         self.stores: list[PostgresStore] = []
 
-    async def store(self, *, seed: int = 0, clock: SimClock | None = None, has_upkeep: bool = False) -> PostgresStore:
+    async def store(self, *, clock: SimClock | None = None, has_upkeep: bool = False) -> PostgresStore:
         store = await PostgresStore.open(
             replace(self.settings, connections_max=3),
             clock=clock or self.clock,
-            dice=SimDice(seed),
+            # No two of them ever roll the same: by that, their calls are told apart.
+            dice=SimDice(len(self.stores)),
             may_migrate=False,
             has_upkeep=has_upkeep,
         )
@@ -51,7 +53,7 @@ async def together() -> AsyncIterator[Together]:
 
 async def test_what_one_store_does_to_a_queue_the_others_know_at_once() -> None:
     async with together() as here:
-        first, second = await here.store(), await here.store(seed=1)
+        first, second = await here.store(), await here.store()
         await first.create("orders", QueueSettings())
         await second.send("orders", Drafts(bodies=[b"a"] * 3))
         await first.change("orders", QueueSettings(lease_ms=1_000))
@@ -70,7 +72,7 @@ async def test_what_one_store_does_to_a_queue_the_others_know_at_once() -> None:
 
 async def test_messages_are_leased_to_one_worker_of_any_store_and_none_is_lost() -> None:
     async with together() as here:
-        stores = [await here.store(seed=seed) for seed in range(3)]
+        stores = [await here.store() for _ in range(3)]
         await stores[0].create("orders", QueueSettings())
         sent = [b"%d" % number for number in range(600)]
         acked: Counter[bytes] = Counter()
@@ -128,7 +130,7 @@ class Line:
 
 async def test_a_group_in_order_is_held_by_one_worker_of_all_stores() -> None:
     async with together() as here:
-        stores = [await here.store(seed=seed) for seed in range(2)]
+        stores = [await here.store() for _ in range(2)]
         await stores[0].create("line", QueueSettings(is_fifo=True))
         line = Line(b"a", b"b", b"c")
         async with asyncio.TaskGroup() as tasks:
@@ -167,6 +169,7 @@ async def test_leases_begin_anew_only_for_the_first_store_to_come_and_only_once(
             here.clock.advance_ms(9_000)
             for store in (first, second):
                 await store.close()
+            await until_alone(here.settings)
             first = second = await here.store()
             is_held = await second.lease("orders", want=1) is None
             assert is_held == (lapses_at_ms == 9_000), "a lease that never ended would never be worked on"
@@ -285,11 +288,11 @@ async def test_a_store_hears_of_sends_while_a_transaction_holds_up_its_upkeep(
         store.watch(lambda name: woken.set() if name == "orders" else None)
         # The lease that began anew lapses, and its group is held.
         here.clock.advance_ms(2_000)
-        async with asyncio.timeout(60), await psycopg.AsyncConnection.connect(here.settings.url) as teller:
-            await teller.set_autocommit(True)
-            waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            while await (await teller.execute(waits)).fetchone() is None:  # noqa: ASYNC110 - nobody says so.
-                await asyncio.sleep(0.01)
+        await until_waited_for(holder)
+        async with (
+            asyncio.timeout(60),
+            await psycopg.AsyncConnection.connect(here.settings.url, autocommit=True) as teller,
+        ):
             await teller.execute("NOTIFY penstock, '0:orders'")
             await woken.wait()
 

@@ -81,7 +81,7 @@ async def test_a_message_of_a_rolled_back_transaction_never_was(dsn: str) -> Non
 
 async def test_a_consumer_is_woken_by_a_commit(dsn: str) -> None:
     async with _shop(dsn) as shop, await shop.connection() as connection, asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(shop.orders.receive(wait_s=20))
+        waiting = tasks.create_task(shop.orders.receive(wait_s=60))
         await shop.orders.send(b"a", connection=connection)
         await connection.commit()
         message = await waiting

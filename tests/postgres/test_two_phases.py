@@ -38,8 +38,8 @@ async def test_what_is_sent_in_two_phases_is_there_after_the_second_and_wakes_wh
         await orders.send("a", connection=connection)
         await connection.tpc_prepare()
         assert await orders.receive() is None
-        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(orders.receive(wait_s=60))
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(orders.receive(wait_s=120))
             await connection.tpc_commit()
         message = waiting.result()
         assert message is not None

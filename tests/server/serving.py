@@ -154,16 +154,19 @@ class Running:
             assert time.monotonic() < until
             time.sleep(0.001)
 
-    def pass_time(self, seconds: float) -> None:
-        """Move the clock of a `HeldLoop`, and look at all deadlines."""
+    def pass_time(self, seconds: float, *, once: Callable[[], bool] = lambda: True) -> bool:
+        """Move the clock of a `HeldLoop`, and look at all deadlines; only if something holds at that very moment."""
 
-        def moved() -> None:
+        def moved() -> bool:
             assert isinstance(self.loop, HeldLoop)
             assert self.listener is not None
+            if not once():
+                return False
             self.loop.stands_at_s += seconds
             self.listener._look()
+            return True
 
-        self.call(moved)
+        return bool(self.call(moved))
 
 
 @contextmanager

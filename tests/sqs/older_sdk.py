@@ -17,7 +17,7 @@ QUEUE = "of-an-older-sdk"
 
 def life(sqs: Any) -> dict[str, Any]:
     """Call what a program of those days calls, and return what it saw."""
-    url = sqs.create_queue(QueueName=QUEUE, Attributes={"VisibilityTimeout": "7"}, tags={"team": "mail"})["QueueUrl"]
+    url = sqs.create_queue(QueueName=QUEUE, Attributes={"VisibilityTimeout": "300"}, tags={"team": "mail"})["QueueUrl"]
     attributes = {
         "text": {"DataType": "String", "StringValue": "<größe> & \r\n"},
         "number": {"DataType": "Number.long", "StringValue": "3.0"},

@@ -39,7 +39,7 @@ def test_the_last_boto3_that_spoke_xml_works_unchanged(running: Running, tmp_pat
         "sent in a batch": ["one"],
         "failed in a batch": [["late", "InvalidParameterValue", True]],
         "deleted in a batch": [{"Id": "d"}],
-        "visibility": "7",
+        "visibility": "300",
         "left": "0",
         "nothing is there": True,
         "error": ["AWS.SimpleQueueService.NonExistentQueue", True],

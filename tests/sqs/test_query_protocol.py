@@ -40,7 +40,7 @@ def ask(running: Running, method: str, path: str, form: dict[str, str]) -> Answe
 
 def test_the_whole_life_of_a_message_in_the_older_protocol(older: Any) -> None:
     name = new_name()
-    url = older.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "7"}, tags={"a": "b", "c": ""})[
+    url = older.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "300"}, tags={"a": "b", "c": ""})[
         "QueueUrl"
     ]
     assert older.get_queue_url(QueueName=name)["QueueUrl"] == url
@@ -64,7 +64,7 @@ def test_the_whole_life_of_a_message_in_the_older_protocol(older: Any) -> None:
     older.delete_message(**handle)
     older.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "1"})
     found = attributes_of(older, url)
-    assert (found["VisibilityTimeout"], found["DelaySeconds"], found["QueueArn"]) == ("7", "1", arn_of(url))
+    assert (found["VisibilityTimeout"], found["DelaySeconds"], found["QueueArn"]) == ("300", "1", arn_of(url))
     older.untag_queue(QueueUrl=url, TagKeys=["a"])
     older.tag_queue(QueueUrl=url, Tags={"d": "e"})
     assert older.list_queue_tags(QueueUrl=url)["Tags"] == {"c": "", "d": "e"}

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from penstock.api.sqs import queue_attributes
+from penstock.core.settings import QueueSettings
+from penstock.store.interface import Counts, Description
 from tests.sqs.conftest import ACCOUNT, arn_of, attributes_of, made
 from tests.sqs.test_queues import refusal
 
@@ -30,6 +33,13 @@ def test_every_attribute_that_can_be_set_is_read_back(sqs: Any, queue: str) -> N
     found = attributes_of(sqs, queue)
     assert not {"Policy", "KmsMasterKeyId", "RedriveAllowPolicy"} & found.keys()
     assert found["ReceiveMessageWaitTimeSeconds"] == "20"
+
+
+def test_a_queue_was_not_changed_before_it_was_made_though_a_second_has_begun_meanwhile() -> None:
+    settings = queue_attributes.apply({}, QueueSettings(), now_s=1_700_000_000)
+    made_later = Description("orders", "q_1", settings, 1_700_000_001_000, None, ())
+    told = queue_attributes.show_counts(made_later, Counts((0,) * 5, 0, 0, (None,) * 5), "arn")
+    assert (told["CreatedTimestamp"], told["LastModifiedTimestamp"]) == ("1700000001", "1700000001")
 
 
 def test_only_the_attributes_that_are_asked_for_are_told(sqs: Any, queue: str) -> None:

@@ -1,4 +1,4 @@
-"""A queue in this process, and a worker for it, so that a test reads as a story."""
+"""A queue in this process, and a worker for it, so that a test reads as a story. Its time is steady."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,13 +9,16 @@ import penstock
 from penstock.client import Client
 from penstock.client.queue import Queue
 from penstock.client.worker import ConsumerStats, Worker
+from tests.worker.steady import SteadyClock, steady_time
 
 PATIENCE_S = 60.0
 
 
 class Stage:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, clock: SteadyClock) -> None:
         self.client = client
+        # What all of it goes by.
+        self.clock = clock
         self.worker = Worker(client, drain_s=10)
         self.queue: Queue = client.queue("orders")
 
@@ -47,9 +50,10 @@ class Stage:
 
 @asynccontextmanager
 async def staged(**settings: Any) -> AsyncIterator[Stage]:
-    async with penstock.connect("memory:") as client:
-        await client.create_queue("orders", **settings)
-        yield Stage(client)
+    with steady_time() as clock:
+        async with penstock.connect("memory:") as client:
+            await client.create_queue("orders", **settings)
+            yield Stage(client, clock)
 
 
 async def eventually(holds: Callable[[], bool | Awaitable[bool]]) -> None:

@@ -79,7 +79,7 @@ async def test_work_whose_lease_was_lost_may_go_on_to_its_end() -> None:
         await stage.queue.send("order")
         ends: list[int] = []
 
-        @stage.worker.handler("orders", cancels_lost=False, seen=MemorySeen())
+        @stage.worker.handler("orders", cancels_lost=False, seen=MemorySeen(clock=stage.clock))
         async def work(message: Message) -> None:
             await stage.queue.release(message.receipt, delay_s=0)
             await asyncio.sleep(5)

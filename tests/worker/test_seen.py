@@ -201,7 +201,7 @@ async def test_a_memory_that_cannot_be_asked_fails_the_message(tmp_path: Path) -
 async def test_a_claim_lasts_as_long_as_the_work_does(tmp_path: Path) -> None:
     async with staged(visibility_timeout=3) as stage:
         message_id = await stage.queue.send("order")
-        seen = SqliteSeen(tmp_path / "seen.db")
+        seen = SqliteSeen(tmp_path / "seen.db", clock=stage.clock)
         standings: list[Standing] = []
 
         @stage.worker.handler("orders", seen=seen)

@@ -46,16 +46,18 @@ async def test_what_was_not_begun_is_given_back_at_once() -> None:
 async def test_prefetched_messages_are_given_back_while_others_are_worked_on() -> None:
     async with staged() as stage:
         await stage.queue.send_many([b"x"] * 2_000)
-        is_slow = False
+        has_many = asyncio.Event()
 
         @stage.worker.handler("orders", concurrency=2)
         async def work(message: Message) -> None:
-            if is_slow:
+            # Looked at here, as all may be done before anybody else looks.
+            if stage.stats().prefetched > 10:
+                has_many.set()
+            if has_many.is_set():
                 await asyncio.sleep(0.3)
 
-        async with stage.running():
-            await eventually(lambda: stage.stats().prefetched > 10)
-            is_slow = True
+        async with asyncio.timeout(60), stage.running():
+            await has_many.wait()
         stats = stage.stats()
         assert stats.given_back > 0
         assert stats.done + await stage.count() == 2_000

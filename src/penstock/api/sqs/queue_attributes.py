@@ -202,7 +202,8 @@ def show_counts(description: Description, counts: Counts, arn: str) -> dict[str,
         counts.leased,
         counts.delayed,
         created_at_s,
-        kept_of(description.settings).modified_at_s or created_at_s,
+        # Not before it was made: its attributes are dated when the call comes, and another second may begin until then.
+        max(kept_of(description.settings).modified_at_s, created_at_s),
     )
     return dict(zip(_COUNTED, map(str, values), strict=True))
 

@@ -19,6 +19,8 @@ from penstock.store.postgres.reach import Reached, answered_within, bounded
 from penstock.store.postgres.statements import statement
 
 EVERY_S = 5.0
+# How long it may take to answer; else it is silent.
+ANSWER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ class Watch:
                     bounded(self._dsn, connect_timeout=5), autocommit=True, prepare_threshold=None
                 ) as connection:
                     while True:
-                        with answered_within(connection, EVERY_S):
+                        with answered_within(connection, ANSWER_S):
                             found = await read_vitals(connection, self._schema)
                         self.seen = replace(found, database=self._database)
                         await asyncio.sleep(EVERY_S)
