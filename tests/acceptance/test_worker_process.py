@@ -156,7 +156,7 @@ async def test_messages_of_a_killed_worker_come_back_after_the_visibility_timeou
     worker = WorkerProcess(server.url)
     try:
         async with penstock.connect(server.url) as client:
-            await client.create_queue("orders", visibility_timeout=4)
+            await client.create_queue("orders", visibility_timeout=4, max_deliveries=0)
             queue = client.queue("orders")
             message_id = await queue.send("sleep 600")
             assert await worker.line() == "began sleep 600"

@@ -17,6 +17,8 @@ from penstock.pipeline.jobs.archive import ArchiveOptions
 from penstock.pipeline.jobs.archive import run as archive
 from penstock.pipeline.jobs.audit import AuditOptions
 from penstock.pipeline.jobs.audit import run as audit
+from penstock.pipeline.jobs.queues import ask_queue
+from penstock.pipeline.jobs.staging import Target
 from penstock.pipeline.outcome import JobFailed, Silent
 from penstock.pipeline.places import Place, read_history
 from penstock.pipeline.reports.folder import settle_folder
@@ -86,6 +88,18 @@ def test_a_server_that_is_not_there_is_told_before_spark_asks_it(spark: SparkSes
     try:
         with pytest.raises(JobFailed, match=r"cannot be read: .* has not answered .* in 3 tries") as refused:
             read_history(spark, Place(where=f"http://127.0.0.1:{held.number}"))
+    finally:
+        held.give_back()
+
+    assert ending_of(refused.value) is Ending.UNREACHABLE
+
+
+def test_a_server_to_send_to_that_is_not_there_is_told_with_how_to_name_another() -> None:
+    held = HeldPort()
+
+    try:
+        with pytest.raises(JobFailed, match=r"has not answered .* name it with --url or in PENSTOCK_URL") as refused:
+            ask_queue(Target(url=f"http://127.0.0.1:{held.number}"), "orders")
     finally:
         held.give_back()
 

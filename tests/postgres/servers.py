@@ -127,12 +127,12 @@ class Server:
         path = self.folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def new_database(self) -> str:
+    def new_database(self, encoding: str = "UTF8") -> str:
         """Make an empty database and return its URL."""
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             # Of the template that nobody is ever connected to: one that is in use cannot be copied.
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0'.encode())
+            connection.execute(f"CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING '{encoding}'".encode())
         return self.dsn_of(name)
 
     def start(self) -> None:

@@ -148,3 +148,26 @@ async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_e
             assert await asked == [Outcome.DONE]
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("verb", ["purge", "delete"])
+async def test_a_message_whose_lease_ends_at_that_moment_goes_with_the_rest_of_its_queue(verb: str) -> None:
+    settings, clock = empty_schema(), SimClock()
+    store = await opened(settings, clock)
+    none = "ARRAY[0, 0, 0, 0, 0]"
+    advance = f"SELECT * FROM penstock.advance(1, %s, -1, 0, {none}, false, 10, 0, {none})".encode()
+    left = "SELECT (SELECT count(*) FROM penstock.marked) + (SELECT count(*) FROM penstock.leased)"
+    try:
+        await store.create("orders", QueueSettings())
+        await store.send("orders", Drafts(bodies=[b"a"], groups=[b"g"]))
+        await store.lease("orders", want=1, lease_ms=1_000)
+        clock.advance_ms(2_000)
+        async with await psycopg.AsyncConnection.connect(settings.url) as other:
+            await other.execute(advance, (store.now_ms(),))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(getattr(store, verb)("orders"))
+                await until_waited_for(other)
+                await other.commit()
+            assert await (await other.execute(left)).fetchone() == (0,)
+    finally:
+        await store.close()

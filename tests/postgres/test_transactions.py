@@ -200,11 +200,7 @@ def test_a_connection_to_another_database_writes_nothing_there() -> None:
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
 def test_a_database_of_another_encoding_has_queues_and_transactions_too(encoding: str) -> None:
-    dsn = shared_server().new_database()
-    name = dsn.partition("?")[0].rpartition("/")[2]
-    with psycopg.connect(shared_server().dsn, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name}".encode())
-        connection.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0".encode())
+    dsn = shared_server().new_database(encoding)
     with penstock.connect(dsn) as client:
         client.create_queue("orders")
         orders = client.queue("orders")

@@ -64,6 +64,8 @@ def _ask(target: Target, path: str) -> dict[str, object]:
         check_server(target.url, target.key)
         with Asking(target.url, target.key, tries_max=TRIES_BY_HAND) as asking:
             found: dict[str, object] = asking.json(path)
-    except (BadOption, ServerRefused, ServerUnreachable) as error:
+    except (BadOption, ServerRefused) as error:
         raise JobFailed(str(error)) from None
+    except ServerUnreachable as error:
+        raise JobFailed(f"{error}. If it is another server, name it with --url or in PENSTOCK_URL") from None
     return found

@@ -16,6 +16,8 @@ DECLARE
     v_count bigint;
     v_is_more boolean := false;
 BEGIN
+    -- Called by itself, too: what moves while a purge or a deletion looks would be seen in neither place, and be left.
+    PERFORM pg_advisory_xact_lock_shared(hashtext('penstock.queue'), p_queue);
     WITH due AS MATERIALIZED (
         SELECT ctid AS place, own_tier AS tier, grp, turn IS NOT NULL AND state = 1 AS has_turn, escalated_until_ms, ordinal
         FROM penstock.marked
