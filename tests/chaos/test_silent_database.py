@@ -15,8 +15,8 @@ from tests.postgres.servers import shared_server
 
 pytestmark = pytest.mark.real_time
 
-# Five seconds until it is asked after and five for a connection, for each of those who wait one after the other: from 6 to
-# 16 seconds were seen. Whoever waits for TCP waits for a quarter of an hour.
+# Five seconds until it is asked after and five for a connection, for each of those who wait one after the other: from 6
+# to 16 seconds were seen. Whoever waits for TCP waits for a quarter of an hour.
 _SECONDS_MAX = 40.0
 
 

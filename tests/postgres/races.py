@@ -246,7 +246,7 @@ def rows(page: LivePage) -> dict[str, tuple[str, int, int]]:
 
 async def raced(settings: PostgresSettings, seed: int, *, rounds: int = 8, each: int = 5, held_min: int = 0) -> Race:
     """Race some stores from a seed. The same seed gives the same commands, not the same answers."""
-    # The judge knows of no answer that was lost, so no call is hung up: nobody is silent here but a machine that is busy.
+    # The judge knows of no answer that was lost, so no call is hung up: only a busy machine is silent here.
     settings = replace(settings, silence_s=60)
     dice, clock = random.Random(f"race/{seed}"), SimClock()
     stores = [
