@@ -115,10 +115,31 @@ def test_replaced_keys_are_good_at_once_and_the_old_ones_are_not() -> None:
     assert refused(access, f"Bearer pk_ba9876543210_{'t' * 43}") is None
 
 
-@pytest.mark.parametrize("held", list(Role))
+LATTICE = {
+    Role.METRICS: {Role.METRICS},
+    Role.SEND: {Role.SEND, Role.SEE},
+    Role.RECEIVE: {Role.RECEIVE, Role.SEE, Role.FETCH},
+    Role.READ: {Role.READ, Role.SEE, Role.FETCH, Role.METRICS},
+    Role.WRITE: set(Role) - {Role.ADMIN},
+    Role.ADMIN: set(Role),
+}
+
+
+@pytest.mark.parametrize("held", list(LATTICE))
 @pytest.mark.parametrize("asked", list(Role))
-def test_a_role_includes_those_below_it(held: Role, asked: Role) -> None:
-    assert Caller("shop", (Grant(held, "orders"),)).has(asked, "orders") == (asked <= held)
+def test_a_role_allows_what_the_table_says_and_nothing_else(held: Role, asked: Role) -> None:
+    assert Caller("shop", (Grant(held, "orders"),)).has(asked, "orders") == (asked in LATTICE[held])
+
+
+@pytest.mark.parametrize("role", [Role.SEE, Role.FETCH])
+def test_what_several_roles_bring_is_not_granted_by_itself(role: Role) -> None:
+    with pytest.raises(BadGrant, match="is no role of a key"):
+        Grant(role, "*")
+
+
+def test_a_refusal_names_the_roles_that_would_do() -> None:
+    with pytest.raises(NotAllowed, match="does not have the role receive or read on orders"):
+        Caller("shop", (Grant(Role.SEND, "*"),)).check(Role.FETCH, "orders")
 
 
 def test_roles_hold_for_the_queues_of_their_pattern() -> None:
@@ -132,7 +153,7 @@ def test_roles_hold_for_the_queues_of_their_pattern() -> None:
         caller.check(Role.ADMIN, "orders")
 
 
-def test_a_caller_sees_only_queues_it_may_read() -> None:
+def test_a_caller_sees_only_queues_it_has_a_role_on() -> None:
     caller = Caller("shop", (Grant(Role.WRITE, "orders"),))
     assert caller.may_list("orders")
     assert not caller.may_list("orders.dead")

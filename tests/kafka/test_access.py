@@ -7,14 +7,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.api.kafka.wire.versions import Api
 from penstock.broker.access import Grant, Role
 from penstock.broker.keys import create_key, revoke_key
 from tests.certificates import make_certificate
 from tests.kafka.brokers import Broker, RawClient, request
-from tests.kafka.librdkafka import WAIT_S, admin, create, produce_all, producer, read_topic
+from tests.kafka.librdkafka import WAIT_S, admin, consumer, create, produce_all, producer, read, read_topic
 
 
 class Locked:
@@ -39,6 +39,8 @@ GRANTS = {
     "boss": [Grant(Role.ADMIN, "*")],
     "writer": [Grant(Role.WRITE, "open-*")],
     "reader": [Grant(Role.READ, "*")],
+    "sender": [Grant(Role.SEND, "*")],
+    "receiver": [Grant(Role.RECEIVE, "*")],
 }
 
 
@@ -93,6 +95,29 @@ def test_a_client_may_not_do_what_its_role_does_not_allow(locked: Locked, topic:
     assert errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
     assert error_of(lambda: create(servers, "other", login=locked.login("writer"))) == 29
     assert topic not in admin(servers, **locked.login("writer")).list_topics(timeout=WAIT_S).topics
+
+
+def test_a_sender_produces_and_a_receiver_consumes_and_neither_does_the_other(
+    locked: Locked, topic: str, group: str
+) -> None:
+    servers = locked.broker.servers
+    create(servers, topic, login=locked.login("boss"))
+    assert produce_all(producer(servers, **locked.login("sender")), topic, [b"mine"]) == [0]
+    with consumer(servers, group, **locked.login("receiver")) as reader:
+        reader.subscribe([topic])
+        assert [each.value() for each in read(reader, 1)] == [b"mine"]
+        reader.commit(asynchronous=False)
+    errors: list[Any] = []
+    made = producer(servers, **locked.login("receiver"))
+    made.produce(topic, b"no", on_delivery=lambda error, _: errors.append(error and error.code()))
+    assert made.flush(WAIT_S) == 0
+    assert errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with consumer(servers, group, **locked.login("sender")) as reader:
+        reader.assign([TopicPartition(topic, 0, 0)])
+        found = reader.poll(WAIT_S)
+        error = None if found is None else found.error()
+        assert error is not None
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def ask_for_ever(client: Any) -> None:

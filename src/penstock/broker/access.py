@@ -1,8 +1,15 @@
 """Who may do what: callers, their roles, and the queues those hold for.
 
-    READ     describe, list, peek, look, explain, history
-    WRITE    … and send, lease, ack, release, extend
-    ADMIN    … and create, change, pause, purge, delete, escalate, requeue, redrive
+    role      see  fetch  send  receive  read  metrics  write  admin
+    metrics    ·     ·     ·      ·       ·      ●        ·      ·
+    send       ●     ·     ●      ·       ·      ·        ·      ·
+    receive    ●     ●     ·      ●       ·      ·        ·      ·
+    read       ●     ●     ·      ·       ●      ●        ·      ·
+    write      ●     ●     ●      ●       ●      ●        ●      ·
+    admin      ●     ●     ●      ●       ●      ●        ●      ●
+
+A column is what a request can ask for: `SEE` is to list and describe, `FETCH` to read
+the records of a topic and the offsets of a group. These two are never granted by name.
 
 A key is `pk_<id>_<secret>`. The secret has 256 bits of chance, so nobody guesses it
 from its hash, and one round of SHA-256 is the right hash: a slow one protects short
@@ -32,11 +39,40 @@ _BEARER = re.compile(r"(?i:bearer) +pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43}) *", re
 
 
 class Role(IntEnum):
-    """What a caller may do; each includes those below it."""
+    """What a key grants, and what a request asks for."""
 
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
+    METRICS = 1
+    SEE = 2
+    FETCH = 3
+    SEND = 4
+    RECEIVE = 5
+    READ = 6
+    WRITE = 7
+    ADMIN = 8
+
+
+INCLUDED: dict[Role, frozenset[Role]] = {
+    Role.METRICS: frozenset({Role.METRICS}),
+    Role.SEND: frozenset({Role.SEND, Role.SEE}),
+    Role.RECEIVE: frozenset({Role.RECEIVE, Role.SEE, Role.FETCH}),
+    Role.READ: frozenset({Role.READ, Role.SEE, Role.FETCH, Role.METRICS}),
+    Role.WRITE: frozenset(Role) - {Role.ADMIN},
+    Role.ADMIN: frozenset(Role),
+}
+# The roles that a key can have, by the names that people write.
+GRANTED: dict[str, Role] = {role.name.lower(): role for role in INCLUDED}
+
+
+def spoken(role: Role, *, quote: str = "") -> str:
+    """Return a role as a refusal names it: for one that is not granted by name, the roles that bring it.
+
+    >>> spoken(Role.SEND), spoken(Role.FETCH)
+    ('role send', 'role receive or read')
+    """
+    if role in INCLUDED:
+        return f"role {quote}{role.name.lower()}{quote}"
+    least = [name for name, each in GRANTED.items() if role in INCLUDED[each] and each < Role.WRITE]
+    return "role " + " or ".join(f"{quote}{name}{quote}" for name in least)
 
 
 class KeyNeeded(Exception):
@@ -67,10 +103,15 @@ class Grant:
     pattern: str
 
     def __post_init__(self) -> None:
+        if self.role not in INCLUDED:
+            raise BadGrant(f"{self.role.name.lower()} is no role of a key; there are {', '.join(GRANTED)}")
         try:
             check_pattern(self.pattern)
         except BadPattern as error:
             raise BadGrant(str(error)) from None
+
+    def includes(self, role: Role) -> bool:
+        return role in INCLUDED[self.role]
 
     def covers(self, queue: str) -> bool:
         return fits(self.pattern, queue)
@@ -120,19 +161,19 @@ class Caller:
         self._grants = grants
 
     def has(self, role: Role, queue: str) -> bool:
-        return any(grant.role >= role and grant.covers(queue) for grant in self._grants)
+        return any(role in INCLUDED[grant.role] and grant.covers(queue) for grant in self._grants)
 
     def check(self, role: Role, queue: str) -> None:
         if not self.has(role, queue):
-            raise NotAllowed(f"the key {self.name!r} does not have the role {role.name.lower()} on {queue}")
+            raise NotAllowed(f"the key {self.name!r} does not have the {spoken(role)} on {queue}")
 
     def check_everywhere(self, role: Role) -> None:
         """Check for what is about all queues at once, deleted ones too: some patterns together are not all names."""
-        if not any(grant.role >= role and not grant.pattern.strip("*") for grant in self._grants):
-            raise NotAllowed(f"the key {self.name!r} does not have the role {role.name.lower()} on all queues (*)")
+        if not any(grant.includes(role) and not grant.pattern.strip("*") for grant in self._grants):
+            raise NotAllowed(f"the key {self.name!r} does not have the {spoken(role)} on all queues (*)")
 
     def may_list(self, queue: str) -> bool:
-        return self.has(Role.READ, queue)
+        return self.has(Role.SEE, queue)
 
     def check_may_create(self, queue: str, existing: Iterable[str]) -> None:
         """Check the role, and that there is room for one more queue.

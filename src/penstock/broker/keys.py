@@ -64,7 +64,7 @@ class TooManyKeys(Exception):
 
 
 class _Grant(Struct, forbid_unknown_fields=True):
-    role: Literal["read", "write", "admin"]
+    role: Literal["metrics", "send", "receive", "read", "write", "admin"]
     queue: str
 
 
@@ -277,17 +277,12 @@ def _scram(text: str) -> Scram | None:
 
 
 def _stored(key: Key) -> _Key:
-    roles: dict[Role, Literal["read", "write", "admin"]] = {
-        Role.READ: "read",
-        Role.WRITE: "write",
-        Role.ADMIN: "admin",
-    }
     return _Key(
         id=key.id,
         name=key.name,
         sha256=key.secret_sha256.hex(),
         ending=key.ending,
-        grants=[_Grant(roles[grant.role], grant.pattern) for grant in key.grants],
+        grants=[_Grant(grant.role.name.lower(), grant.pattern) for grant in key.grants],  # type: ignore[arg-type]
         queues_max=key.queues_max,
         created_at=key.created_at,
         scram_sha256="" if key.scram is None else (key.scram.salt + key.scram.stored_key + key.scram.server_key).hex(),

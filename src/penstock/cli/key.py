@@ -26,6 +26,9 @@ Data = Annotated[
 
 
 class RoleName(Enum):
+    metrics = "metrics"
+    send = "send"
+    receive = "receive"
     read = "read"
     write = "write"
     admin = "admin"
@@ -35,7 +38,7 @@ class RoleName(Enum):
 def create(
     *,
     name: Annotated[str, typer.Option(help="Whose key it is; only people read this.")],
-    role: Annotated[RoleName, typer.Option(help="What its holder may do; each includes those before it.")],
+    role: Annotated[RoleName, typer.Option(help="What its holder may do.")],
     queue: Annotated[
         list[str] | None, typer.Option(help="The queues it holds for; * stands for any characters. Default: all.")
     ] = None,
@@ -51,9 +54,12 @@ def create(
     The server keeps only a hash of it, and takes it up within a second or two, also
     while it runs. With the first key, everybody needs one.
 
-    read    describe, list, peek, explain, history
-    write   and send, receive, ack
-    admin   and create, change, purge, delete, escalate, redrive
+    metrics   read /metrics, and nothing else; on all queues
+    send      send; list and describe
+    receive   receive, ack, release, extend; list and describe
+    read      peek, explain, history, metrics; list and describe
+    write     all of the above
+    admin     and create, change, purge, delete, escalate, redrive
 
     [bold]Examples:[/]
 

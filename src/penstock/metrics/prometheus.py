@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock import telemetry
-from penstock.broker.access import Access, KeyNeeded, KeyUnknown, Role
+from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Role
 from penstock.broker.queues import Queues, Totals
 from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Tier
@@ -283,6 +283,8 @@ def _check(access: Access, authorization: str | None) -> Response | None:
     except (KeyNeeded, KeyUnknown) as error:
         return refused("unauthorized", str(error))
     # The names and sizes of all queues are shown, so it takes a role on all.
-    if not caller.has(Role.READ, ""):
-        return refused("forbidden", f"the key {caller.name!r} does not have the role read on all queues (`*`)")
+    try:
+        caller.check_everywhere(Role.METRICS)
+    except NotAllowed as error:
+        return refused("forbidden", str(error))
     return None

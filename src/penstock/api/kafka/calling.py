@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.api.kafka.errors import GroupNotAllowed, TopicNotAllowed
-from penstock.broker.access import Access, Caller, Role
+from penstock.broker.access import Access, Caller, Role, spoken
 from penstock.broker.groups import Groups
 from penstock.broker.topics import Topics
 from penstock.streams.settings import TopicSettings
@@ -51,7 +51,7 @@ class Call:
 
     def check_group(self, role: Role, group: str) -> None:
         if not self.caller.has(role, group):
-            raise GroupNotAllowed(f"the key {self.caller.name!r} does not have the role {role.name.lower()} on {group}")
+            raise GroupNotAllowed(f"the key {self.caller.name!r} does not have the {spoken(role)} on {group}")
 
 
 Values = Mapping[str, Any]
@@ -60,4 +60,4 @@ Answer = Callable[[Call], Awaitable[Values]]
 
 def check_topic(caller: Caller, role: Role, topic: str) -> None:
     if not caller.has(role, topic):
-        raise TopicNotAllowed(f"the key {caller.name!r} does not have the role {role.name.lower()} on {topic}")
+        raise TopicNotAllowed(f"the key {caller.name!r} does not have the {spoken(role)} on {topic}")

@@ -32,7 +32,7 @@ def offered(*, error: int) -> Values:
 async def metadata(call: Call) -> Values:
     wanted = _wanted(call)
     if wanted is None:
-        found = [_topic(call, topic) for topic in call.service.topics.list() if call.caller.has(Role.READ, topic.name)]
+        found = [_topic(call, topic) for topic in call.service.topics.list() if call.caller.has(Role.SEE, topic.name)]
     else:
         found = [await _found(call, each) for each in wanted]
     return {"throttle_time": 0, "error_code": 0, **_brokers(call), "cluster_id": CLUSTER_ID, "topics": found}
@@ -63,7 +63,7 @@ async def _found(call: Call, wanted: SimpleNamespace) -> Values:
     try:
         if name is None:
             return _by_id(call, topic_id)
-        call.check_topic(Role.READ, name)
+        call.check_topic(Role.SEE, name)
         return _topic(call, await _find_or_make(call, name))
     except REFUSALS as error:
         return _refused(name, topic_id, code_of(error))
@@ -74,7 +74,7 @@ def _by_id(call: Call, topic_id: bytes) -> Values:
         topic = call.service.topics.find_by_id(topic_id)
     except TopicNotFound:
         return _refused(None, topic_id, ErrorCode.unknown_topic_id)
-    call.check_topic(Role.READ, topic.name)
+    call.check_topic(Role.SEE, topic.name)
     return _topic(call, topic)
 
 
@@ -142,7 +142,7 @@ def _coordinator(call: Call, key: str, kind: int) -> Values:
     try:
         if kind == _TRANSACTION:
             raise NoTransactions("transactions are not offered by this server")
-        call.check_group(Role.READ, key)
+        call.check_group(Role.SEE, key)
     except REFUSALS as error:
         where = {"node_id": -1, "host": "", "port": -1}
         return {**where, "key": key, "error_code": code_of(error), "error_message": str(error)}

@@ -206,7 +206,7 @@ def _described_resource(call: Call, resource: SimpleNamespace) -> Values:
 def _rows_of(call: Call, kind: int, name: str) -> list[Values]:
     service = call.service
     if kind == _TOPIC:
-        call.check_topic(Role.READ, name)
+        call.check_topic(Role.SEE, name)
         return described(service.topics.find(name).settings, service.topic_defaults)
     if kind == _BROKER and name in ("", str(NODE_ID)):
         return _of_broker(call)

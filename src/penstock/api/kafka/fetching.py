@@ -46,7 +46,7 @@ async def _fetched(topics: Topics, ones: list[FetchOne], request: FetchRequest, 
 
 def _one(topics: Topics, caller: Caller, wanted: Wanted) -> FetchOne:
     topic = wanted.topic if isinstance(wanted.topic, str) else topics.find_by_id(wanted.topic).name
-    check_topic(caller, Role.READ, topic)
+    check_topic(caller, Role.FETCH, topic)
     return FetchOne(topic, wanted.partition, wanted.offset, max(0, wanted.bytes_max))
 
 
@@ -74,7 +74,7 @@ async def _listed(call: Call, topic: str, part: Any) -> Values:
     time_ms: int = part.timestamp
     error, found = 0, (-1, -1)
     try:
-        call.check_topic(Role.READ, topic)
+        call.check_topic(Role.FETCH, topic)
         found = await _offset_at(call.service.topics, topic, index, time_ms)
     except REFUSALS as problem:
         error = code_of(problem)
@@ -106,7 +106,7 @@ def _epoch_end(call: Call, topic: str, part: Any) -> Values:
     index: int = part.partition
     error, found = 0, (-1, -1)
     try:
-        call.check_topic(Role.READ, topic)
+        call.check_topic(Role.FETCH, topic)
         found = call.service.topics.epoch_end(topic, index, part.leader_epoch)
     except REFUSALS as problem:
         error = code_of(problem)

@@ -19,7 +19,7 @@ _SKIPS_FROM = 9
 async def join_group(call: Call) -> Values:
     request = call.request
     try:
-        call.check_group(Role.WRITE, request.group_id)
+        call.check_group(Role.RECEIVE, request.group_id)
         joined = await call.service.groups.join(request.group_id, _join_request(call))
     except REFUSALS as error:
         member_id = error.member_id if isinstance(error, MemberIdNeeded) else request.member_id
@@ -80,7 +80,7 @@ def _not_joined(call: Call, error: int, member_id: str) -> Values:
 async def sync_group(call: Call) -> Values:
     request = call.request
     try:
-        call.check_group(Role.WRITE, request.group_id)
+        call.check_group(Role.RECEIVE, request.group_id)
         synced = await call.service.groups.sync(
             request.group_id,
             SyncRequest(
@@ -109,7 +109,7 @@ async def heartbeat(call: Call) -> Values:
     instance_id = getattr(request, "group_instance_id", None)
     error = 0
     try:
-        call.check_group(Role.WRITE, request.group_id)
+        call.check_group(Role.RECEIVE, request.group_id)
         await call.service.groups.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
     except REFUSALS as problem:
         error = group_code_of(problem)
@@ -137,7 +137,7 @@ async def leave_group(call: Call) -> Values:
         for each in ([request] if is_alone else request.members)
     ]
     try:
-        call.check_group(Role.WRITE, request.group_id)
+        call.check_group(Role.RECEIVE, request.group_id)
         errors = [code_of_row(each) for each in await call.service.groups.leave(request.group_id, leavers)]
     except REFUSALS as problem:
         return {"throttle_time": 0, "error_code": group_code_of(problem), "members": []}

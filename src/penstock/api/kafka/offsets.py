@@ -40,9 +40,9 @@ async def _commit(call: Call, rows: Sequence[Commit]) -> list[int]:
     request = call.request
     generation = getattr(request, "generation_id_or_member_epoch", None)
     retention_ms = getattr(request, "retention_time", _FOR_EVER)
-    allowed = [row for row in rows if call.caller.has(Role.READ, row.topic)]
+    allowed = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
     try:
-        call.check_group(Role.WRITE, request.group_id)
+        call.check_group(Role.RECEIVE, request.group_id)
         done = await call.service.groups.commit(
             request.group_id,
             allowed,
@@ -55,7 +55,7 @@ async def _commit(call: Call, rows: Sequence[Commit]) -> list[int]:
         return [group_code_of(error)] * len(rows)
     errors = iter(done)
     refused = TopicNotAllowed()
-    return [code_of_row(next(errors) if call.caller.has(Role.READ, row.topic) else refused) for row in rows]
+    return [code_of_row(next(errors) if call.caller.has(Role.FETCH, row.topic) else refused) for row in rows]
 
 
 async def offset_fetch(call: Call) -> Values:
@@ -73,11 +73,11 @@ async def _fetch(call: Call, group: str, topics: list[SimpleNamespace] | None) -
     if topics is not None:
         wanted = {topic.name: topic.partition_indexes for topic in topics}
     try:
-        call.check_group(Role.READ, group)
+        call.check_group(Role.FETCH, group)
         rows = await call.service.groups.committed(group, wanted)
     except REFUSALS as error:
         return {"group_id": group, "error_code": group_code_of(error), "topics": []}
-    allowed = [row for row in rows if call.caller.has(Role.READ, row.topic)]
+    allowed = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
     return {"group_id": group, "error_code": 0, "topics": _by_topic((_row(row), row.topic) for row in allowed)}
 
 

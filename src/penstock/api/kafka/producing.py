@@ -40,7 +40,7 @@ async def _append(service: Service, caller: Caller, request: ProduceRequest, par
             raise NoTransactions("transactions are not offered by this server")
         if request.acks not in _ACKS:
             raise BadAcks(f"acks is {request.acks}; it must be -1, 0 or 1")
-        check_topic(caller, Role.WRITE, part.topic)
+        check_topic(caller, Role.SEND, part.topic)
         if not part.batches:
             raise InvalidRecord("there is no record batch")
         while True:

@@ -22,13 +22,14 @@ class Operation(IntEnum):
 
 
 _OF_TOPICS = {
-    Role.READ: (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
-    Role.WRITE: (Operation.WRITE,),
+    Role.SEE: (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    Role.FETCH: (Operation.READ,),
+    Role.SEND: (Operation.WRITE,),
     Role.ADMIN: (Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS),
 }
 _OF_GROUPS = {
     Role.READ: (Operation.DESCRIBE,),
-    Role.WRITE: (Operation.READ,),
+    Role.RECEIVE: (Operation.READ,),
     Role.ADMIN: (Operation.DELETE,),
 }
 

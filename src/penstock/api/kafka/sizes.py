@@ -21,7 +21,7 @@ async def describe_log_dirs(call: Call) -> Values:
     topics = [
         {"name": topic.name, "partitions": [row for index in indexes if (row := _row(topic, index)) is not None]}
         for topic, indexes in found
-        if call.caller.has(Role.READ, topic.name)
+        if call.caller.has(Role.SEE, topic.name)
     ]
     folder = {"error_code": 0, "log_dir": _FOLDER, "topics": topics}
     return {"throttle_time": 0, "error_code": 0, "results": [folder]}

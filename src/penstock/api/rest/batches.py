@@ -46,7 +46,7 @@ class ProduceQuery(Struct, forbid_unknown_fields=True):
 
 
 async def new_producers(call: Call) -> Answer:
-    name = call.topic(Role.WRITE)
+    name = call.topic(Role.SEND)
     topic = call.streams.topics.find(name)
     asked: wire.NewProducers = await call.body(_read_producers, may_be_empty=True)
     first = await call.streams.topics.new_producers(asked.count)

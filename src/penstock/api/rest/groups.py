@@ -22,7 +22,7 @@ async def list_groups(call: Call) -> Answer:
     names = [
         each.group
         for each in await call.streams.groups.listed()
-        if each.group.startswith(asked.prefix) and each.group > asked.cursor and call.caller.may_list(each.group)
+        if each.group.startswith(asked.prefix) and each.group > asked.cursor and call.caller.has(Role.READ, each.group)
     ]
     page = names[: asked.limit]
     rows = [row for name in page if (row := await _row(call, name)) is not None]

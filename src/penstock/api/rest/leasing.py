@@ -42,7 +42,7 @@ async def lease_by_post(call: Call) -> Answer:
 
 async def _lease(call: Call, asked: Lease) -> Answer:
     check_frames_only(call.form)
-    queue = await call.queue(Role.WRITE)
+    queue = await call.queue(Role.RECEIVE)
     want = 1 if isinstance(asked.limit, msgspec.UnsetType) else asked.limit
     length_ms = None if isinstance(asked.visibility_timeout, msgspec.UnsetType) else lease_ms(asked.visibility_timeout)
     if isinstance(asked.wait_s, msgspec.UnsetType) or not asked.wait_s:

@@ -40,6 +40,7 @@ from penstock.api.rest.described import (
 from penstock.api.rest.examples import EXAMPLES, LINKS, problem_example
 from penstock.api.rest.formats import ARROW_TYPE, BATCHES_TYPE
 from penstock.api.rest.operations import OPERATIONS
+from penstock.broker.access import spoken
 from penstock.version import __version__
 from penstock.wire.frames import FRAME_TYPE
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
@@ -154,7 +155,7 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         "operationId": operation.name,
         "tags": [operation.tag],
         "summary": operation.summary,
-        "description": f"A key needs the role `{operation.role.name.lower()}`.",
+        "description": f"A key needs the {spoken(operation.role, quote='`')}.",
         "parameters": list(_parameters(operation, schemas)),
         "responses": _answers(operation, schemas),
     }

@@ -199,7 +199,7 @@ async def _into(call: Call, queue: str, into: str | UnsetType) -> str | None:
         return None
     try:
         name = await call.queues.name(into)
-        call.caller.check(Role.WRITE, name)
+        call.caller.check(Role.SEND, name)
         await call.queues.store.describe(name)
     except QueueNotFound as error:
         raise Refused("queue_not_found", str(error), field="into") from None

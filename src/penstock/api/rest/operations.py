@@ -25,7 +25,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path="/api/queues",
-        role=Role.READ,
+        role=Role.SEE,
         name="list_queues",
         summary="List queues by name.",
         run=queues.list_queues,
@@ -35,7 +35,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path=_QUEUE,
-        role=Role.READ,
+        role=Role.SEE,
         name="get_queue",
         summary="A queue: its settings and what is in it.",
         run=queues.describe,
@@ -77,7 +77,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=_QUEUE + "/messages",
-        role=Role.WRITE,
+        role=Role.SEND,
         name="send_messages",
         summary="Send one message, or up to 1,000 together. The answer comes when they are on the disk.",
         run=sending.send,
@@ -98,7 +98,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path=_QUEUE + "/messages",
-        role=Role.WRITE,
+        role=Role.RECEIVE,
         name="receive_messages",
         summary="Receive messages: they are hidden from others until acked, released or timed out.",
         run=leasing.lease_by_get,
@@ -110,7 +110,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=_QUEUE + "/lease",
-        role=Role.WRITE,
+        role=Role.RECEIVE,
         name="lease_messages",
         summary="Receive messages, as GET does; what to receive may be in the query or in the body.",
         run=leasing.lease_by_post,
@@ -123,7 +123,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="DELETE",
         path=_QUEUE + "/messages/{message_id}",
-        role=Role.WRITE,
+        role=Role.RECEIVE,
         name="ack_message",
         summary="Ack one message. Without `receipt` it acks whoever has received it, which is the weaker form.",
         run=settling.ack_one,
@@ -135,7 +135,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=_QUEUE + "/ack",
-        role=Role.WRITE,
+        role=Role.RECEIVE,
         name="ack_messages",
         summary="Ack messages by their receipts, with a result for each.",
         run=settling.ack,
@@ -147,7 +147,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=_QUEUE + "/release",
-        role=Role.WRITE,
+        role=Role.RECEIVE,
         name="release_messages",
         summary="Give messages back, with an error and a delay, or for the queue's own backoff.",
         run=settling.release,
@@ -159,7 +159,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=_QUEUE + "/extend",
-        role=Role.WRITE,
+        role=Role.RECEIVE,
         name="extend_messages",
         summary="Hold messages for longer: the heartbeat of a worker.",
         run=settling.extend,

@@ -65,7 +65,7 @@ async def list_queues(call: Call) -> Answer:
 
 
 async def describe(call: Call) -> Answer:
-    return Answer(await _view(call, await call.queue(Role.READ)))
+    return Answer(await _view(call, await call.queue(Role.SEE)))
 
 
 async def change(call: Call) -> Answer:

@@ -43,7 +43,7 @@ class RecordsQuery(Struct, forbid_unknown_fields=True):
 
 
 async def produce(call: Call) -> Answer:
-    name = call.topic(Role.WRITE)
+    name = call.topic(Role.SEND)
     topic = call.streams.topics.find(name)
     if sent_format(call.headers.get(b"content-type")) is Format.BATCHES:
         return await produce_batches(call, topic)
@@ -90,7 +90,7 @@ def _partition(asked: wire.NewRecord, made: PlainRecord, partitions: int) -> int
 
 
 async def browse(call: Call) -> Answer:
-    name = call.topic(Role.READ)
+    name = call.topic(Role.FETCH)
     topics = call.streams.topics
     topic = topics.find(name)
     asked: RecordsQuery = call.query(RecordsQuery)

@@ -52,7 +52,7 @@ _KEY_BYTES_MAX = 256
 
 
 async def send(call: Call) -> Answer:
-    queue = await call.queue(Role.WRITE)
+    queue = await call.queue(Role.SEND)
     raw = await call.bytes()
     form = sent_format(call.headers.get(b"content-type"))
     if form is Format.FRAME:

@@ -30,7 +30,7 @@ class AckQuery(Struct, forbid_unknown_fields=True):
 
 
 async def ack(call: Call) -> Answer:
-    queue = await call.queue(Role.WRITE)
+    queue = await call.queue(Role.RECEIVE)
     raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
     if form is Format.FRAME:
         settle = _read_frame(raw)
@@ -41,7 +41,7 @@ async def ack(call: Call) -> Answer:
 
 
 async def release(call: Call) -> Answer:
-    queue = await call.queue(Role.WRITE)
+    queue = await call.queue(Role.RECEIVE)
     raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
     if form is Format.FRAME:
         settle = _read_frame(raw)
@@ -66,7 +66,7 @@ async def release(call: Call) -> Answer:
 
 
 async def extend(call: Call) -> Answer:
-    queue = await call.queue(Role.WRITE)
+    queue = await call.queue(Role.RECEIVE)
     raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
     if form is Format.FRAME:
         settle = _read_frame(raw)
@@ -83,7 +83,7 @@ async def extend(call: Call) -> Answer:
 
 async def ack_one(call: Call) -> Answer:
     """Ack one message: with its receipt if there is one, or whatever lease holds it."""
-    queue, message_id = await call.queue(Role.WRITE), call.parameter("message_id")
+    queue, message_id = await call.queue(Role.RECEIVE), call.parameter("message_id")
     asked: AckQuery = call.query(AckQuery)
     if isinstance(asked.receipt, UnsetType):
         await call.queues.ack_by_id(queue, message_id)

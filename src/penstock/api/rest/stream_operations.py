@@ -24,7 +24,7 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path="/api/topics",
-        role=Role.READ,
+        role=Role.SEE,
         name="list_topics",
         summary="List topics by name.",
         run=topics.list_topics,
@@ -36,7 +36,7 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path=_TOPIC,
-        role=Role.READ,
+        role=Role.SEE,
         name="get_topic",
         summary="A topic: its settings, and what its partitions hold.",
         run=topics.describe,
@@ -70,7 +70,7 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=_TOPIC + "/producers",
-        role=Role.WRITE,
+        role=Role.SEND,
         name="create_producers",
         summary="Take producer ids, with which record batches that are sent twice are there once.",
         run=batches.new_producers,
@@ -82,7 +82,7 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=_TOPIC + "/records",
-        role=Role.WRITE,
+        role=Role.SEND,
         name="produce_records",
         summary="Produce a few records, or whole record batches. The answer comes when they are on the disk.",
         run=records.produce,
@@ -106,7 +106,7 @@ STREAM_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path=_TOPIC + "/records",
-        role=Role.READ,
+        role=Role.FETCH,
         name="browse_records",
         summary="Look at records of a partition, from an `offset` or a time on. Nothing is taken or committed.",
         run=records.browse,

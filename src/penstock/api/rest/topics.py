@@ -56,7 +56,7 @@ async def list_topics(call: Call) -> Answer:
 
 
 async def describe(call: Call) -> Answer:
-    name = call.topic(Role.READ)
+    name = call.topic(Role.SEE)
     return Answer(_view(call, call.streams.topics.find(name)))
 
 
