@@ -44,7 +44,8 @@ def files() -> Iterator[Path]:
 
 def _below(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
-        if path.is_symlink():
+        # In a worktree of git, `.git` is a file that says where the repository is.
+        if path.is_symlink() or path.name == ".git":
             continue
         if path.is_file():
             yield path
