@@ -28,7 +28,12 @@ async def test_a_new_queue_is_answered_with_201_and_all_its_settings() -> None:
         assert (view["queue_size"], view["delay_s"], view["fifo"], view["paused"]) == (0, 0, False, False)
         assert (view["dead_letter_queue"], view["dlq_id"]) == ("mail.dead", None)
         assert (view["retention_s"], view["dedup"], view["dedup_window_s"]) == (345_600, "window", 300)
-        assert view["tiers"] == {"mode": "weighted", "weights": [16, 8, 4, 2, 1], "aging_s": [0, 0, 0, 1800, 3600]}
+        assert view["tiers"] == {
+            "mode": "weighted",
+            "weights": [16, 8, 4, 2, 1],
+            "aging_s": [0, 0, 0, 1800, 3600],
+            "reserve_percent": [0, 0, 0, 0, 0],
+        }
         assert view["retry"] == {"base_s": 1, "cap_s": 900, "jitter": True}
         assert (view["message_bytes_max"], view["history"]) == (1_048_576, "facts")
         assert view["current_message_count"] == 0
@@ -76,7 +81,12 @@ async def test_every_setting_can_be_given_and_comes_back() -> None:
         "fifo": True,
         "dedup": "content",
         "dedup_window_s": 60,
-        "tiers": {"mode": "strict", "weights": [5, 4, 3, 2, 1], "aging_s": [0, 1, 2, 3, 4.5]},
+        "tiers": {
+            "mode": "strict",
+            "weights": [5, 4, 3, 2, 1],
+            "aging_s": [0, 1, 2, 3, 4.5],
+            "reserve_percent": [0, 2, 5, 10, 99],
+        },
         "retry": {"base_s": 0, "cap_s": 1.5, "jitter": False},
         "message_bytes_max": 100,
         "history": "full",
@@ -124,6 +134,8 @@ BAD_SETTINGS: list[tuple[dict[str, object], str, float | None]] = [
     ({"tiers": {"weights": [1, 2, 3]}}, "tiers.weights", 5),
     ({"tiers": {"weights": [1, 2, 3, 4, 0]}}, "tiers.weights[4]", 0.001),
     ({"tiers": {"aging_s": [1] * 6}}, "tiers.aging_s", 5),
+    ({"tiers": {"reserve_percent": [0] * 4}}, "tiers.reserve_percent", 5),
+    ({"tiers": {"reserve_percent": [0, 0, 0, 0, 100]}}, "tiers.reserve_percent[4]", 99),
     ({"tiers": {"wieghts": [1] * 5}}, "tiers.wieghts", None),
     ({"retry": {"base_s": -1}}, "retry.base_s", 0),
     ({"retry": {"jitter": "yes"}}, "retry.jitter", None),

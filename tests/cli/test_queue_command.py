@@ -119,6 +119,8 @@ def test_an_address_that_is_none_is_a_bad_setting(run: Run) -> None:
         (["dead_letter_queue=graves"], {"dead_letter_queue": "graves"}),
         (["dead_letter_queue=123"], {"dead_letter_queue": "123"}),
         (["dead_letter_queue=none"], {"dead_letter_queue": None}),
+        (["tiers.reserve_percent=0,2,5,10,20"], {"tiers": {"reserve_percent": [0, 2, 5, 10, 20]}}),
+        (["tenants.noisy_percent=20"], {"tenants": {"noisy_percent": 20}}),
         (["tiers.mode=strict", "tiers.aging_s=[0,0,0,5,6]"], {"tiers": {"mode": "strict", "aging_s": [0, 0, 0, 5, 6]}}),
         (["visibility_timeout=0.5"], {"visibility_timeout": 0.5}),
         ([], {}),
@@ -156,5 +158,5 @@ def test_a_shell_is_offered_the_names_of_queues(run: Run, monkeypatch: pytest.Mo
 
 
 def test_a_shell_is_offered_the_names_of_settings() -> None:
-    assert complete_setting("tiers.") == ["tiers.mode=", "tiers.weights=", "tiers.aging_s="]
+    assert complete_setting("tiers.") == ["tiers.mode=", "tiers.weights=", "tiers.aging_s=", "tiers.reserve_percent="]
     assert len(complete_setting("")) == len(setting_names())

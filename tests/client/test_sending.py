@@ -229,7 +229,7 @@ async def test_who_will_not_wait_for_a_full_queue_is_told_so_at_once(url: str, n
 
 async def test_what_is_urgent_does_not_stand_behind_what_is_not_when_a_queue_is_full(url: str, name: str) -> None:
     async with penstock.connect(url) as client:
-        await client.create_queue(name, queue_size=1000)
+        await client.create_queue(name, queue_size=1000, tiers={"reserve_percent": [0, 2, 5, 10, 20]})
         queue = client.queue(name)
         low = [asyncio.ensure_future(queue.send(b"low", priority=4)) for _ in range(1000)]  # noqa: TID251
         await asyncio.wait(low, timeout=60, return_when=asyncio.FIRST_COMPLETED)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
+from penstock.core.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_UNKNOWN
 from penstock.core.message import Drafts, Tier
 from penstock.core.names import BadName
 from penstock.core.queue import QueueFull
@@ -287,8 +287,26 @@ async def test_a_queue_that_drains_fast_asks_for_a_shorter_wait(stage: Stage) ->
 
 
 @every_store
-async def test_a_filling_queue_refuses_the_least_urgent_first(stage: Stage) -> None:
-    await stage.store.change("orders", QueueSettings(size_max=100))
+async def test_a_queue_takes_exactly_as_many_as_its_size_of_any_tier(stage: Stage) -> None:
+    async def take(queue: str, tier: Tier, count: int) -> None:
+        await stage.store.send(queue, Drafts(bodies=[b"x"] * count, tiers=bytes([tier]) * count))
+
+    for tier in Tier:
+        queue = f"all-{tier.name}"
+        await stage.store.create(queue, QueueSettings(size_max=100))
+        await take(queue, tier, 99)
+        with pytest.raises(QueueFull):
+            await take(queue, tier, 2)
+        await take(queue, tier, 1)
+        with pytest.raises(QueueFull) as full:
+            await take(queue, tier, 1)
+        assert full.value.retry_after_ms == RETRY_AFTER_MS_UNKNOWN
+        assert (await stage.store.counts(queue)).live == 100
+
+
+@every_store
+async def test_with_reserves_a_filling_queue_refuses_the_least_urgent_first(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(size_max=100, reserve_percent=(0, 2, 5, 10, 20)))
 
     async def fill(tier: Tier) -> int:
         """Send one by one until refused, and return how full the queue is then."""

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.drafts import BadDraft
-from penstock.core.limits import BODY_BYTES_MAX, LABELS_CHARACTERS_MAX, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
+from penstock.core.limits import BODY_BYTES_MAX, LABELS_CHARACTERS_MAX, RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_UNKNOWN
 from penstock.core.message import Drafts, Tier
 from penstock.core.queue import Queue, QueueFull
 from penstock.core.settings import BadSettings, DedupScope, History, QueueSettings
@@ -61,8 +61,17 @@ def test_a_paused_queue_accepts_sends_and_acks_and_leases_nothing() -> None:
     assert len(life.drain()) == 2
 
 
-def test_a_full_queue_refuses_background_before_critical() -> None:
-    life = Life(QueueSettings(size_max=100))
+def test_by_default_every_tier_may_fill_a_queue() -> None:
+    for tier in Tier:
+        life = Life(QueueSettings(size_max=100))
+        for _ in range(100):
+            life.send(1, tier)
+        with pytest.raises(QueueFull):
+            life.send(1, tier)
+
+
+def test_a_full_queue_with_reserves_refuses_background_before_critical() -> None:
+    life = Life(QueueSettings(size_max=100, reserve_percent=(0, 2, 5, 10, 20)))
     life.send(80, Tier.CRITICAL)
     with pytest.raises(QueueFull):
         life.send(1, Tier.BACKGROUND)
@@ -100,7 +109,7 @@ def test_a_refusal_says_when_to_try_again_from_the_rate_of_draining() -> None:
     life.send(1_000, Tier.CRITICAL)
     with pytest.raises(QueueFull) as stuck:
         life.send(1, Tier.CRITICAL)
-    assert stuck.value.retry_after_ms == RETRY_AFTER_MS_MAX
+    assert stuck.value.retry_after_ms == RETRY_AFTER_MS_UNKNOWN <= 5_000
     for _ in range(10):
         life.wait(1_000)
         life.ack(life.leased(50))

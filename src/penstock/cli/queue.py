@@ -32,7 +32,8 @@ def create(session: Session, name: Name, words: Words = None) -> None:
     """Make a queue. The same again with equal settings changes nothing.
 
     Settings are those of the API: visibility_timeout, max_deliveries, queue_size,
-    retention_s, delay_s, fifo, dedup, history, tiers.mode, tiers.weights, retry.base_s …
+    retention_s, delay_s, fifo, dedup, history, tiers.mode, tiers.weights,
+    tiers.reserve_percent, retry.base_s …
     A list has one number for each priority, CRITICAL first.
 
     [bold]Examples:[/]

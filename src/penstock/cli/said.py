@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import typer
 
-from penstock.wire.queues import Retry, Settings, Tiers
+from penstock.wire.queues import Retry, Settings, Tenants, Tiers
 
-_PARTS: dict[str, type[msgspec.Struct]] = {"tiers": Tiers, "retry": Retry}
+_PARTS: dict[str, type[msgspec.Struct]] = {"tiers": Tiers, "retry": Retry, "tenants": Tenants}
 
 
 def setting_names() -> list[str]:

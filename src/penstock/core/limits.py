@@ -58,6 +58,7 @@ COPY_MESSAGES_MAX = 4_096
 COPY_BYTES_MAX = 256 * KIB
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = 60_000
+RETRY_AFTER_MS_UNKNOWN = 3_000
 
 TOPIC_NAME_CHARACTERS_MAX = 249
 TOPIC_PARTITIONS_MAX = 1_000
@@ -162,6 +163,12 @@ LIMITS: tuple[Limit, ...] = (
     Limit("COPY_BYTES_MAX", COPY_BYTES_MAX, "bytes", "Copied forward in one step, by the mean size of a body."),
     Limit("RETRY_AFTER_MS_MIN", RETRY_AFTER_MS_MIN, "ms", "The shortest wait asked of a sender to a full queue."),
     Limit("RETRY_AFTER_MS_MAX", RETRY_AFTER_MS_MAX, "ms", "The longest wait asked of a sender to a full queue."),
+    Limit(
+        "RETRY_AFTER_MS_UNKNOWN",
+        RETRY_AFTER_MS_UNKNOWN,
+        "ms",
+        "The wait asked of a sender to a full queue from which nothing has gone lately.",
+    ),
     Limit("GROUPS_MAX", GROUPS_MAX, "groups", "Of consumers, those that only keep offsets included."),
     Limit("GROUPS_BYTES_MAX", GROUPS_BYTES_MAX, "bytes", "Said by the members of all groups, and assigned to them."),
     Limit("GROUP_NAME_BYTES_MAX", GROUP_NAME_BYTES_MAX, "bytes", "The name of a consumer group, or of an instance."),

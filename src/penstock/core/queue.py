@@ -63,6 +63,7 @@ from penstock.core.limits import (
     REASON_CHARACTERS_MAX,
     RETRY_AFTER_MS_MAX,
     RETRY_AFTER_MS_MIN,
+    RETRY_AFTER_MS_UNKNOWN,
     SWEEP_ROWS,
 )
 from penstock.core.message import Drafts, Origin, Run, Sender, Tier, as_runs, keys_of
@@ -86,6 +87,13 @@ class QueueFull(Exception):
     def __init__(self, retry_after_ms: int) -> None:
         super().__init__(f"the queue is full; try again in {retry_after_ms} ms")
         self.retry_after_ms = retry_after_ms
+
+    @classmethod
+    def of(cls, drained_in_ms: int | None) -> "QueueFull":
+        """Return the refusal by a queue that has room in so many ms at its present rate; None if it has no rate."""
+        if drained_in_ms is None:
+            return cls(RETRY_AFTER_MS_UNKNOWN)
+        return cls(max(RETRY_AFTER_MS_MIN, min(drained_in_ms, RETRY_AFTER_MS_MAX)))
 
 
 @dataclass(slots=True)
@@ -184,9 +192,7 @@ class Queue:
             raise BadDraft(f"{len(tiers)} messages; by its size_max the queue never has room for more than {room}")
         excess = self.state.live + len(tiers) - room
         if excess > 0:
-            wait_ms = self.state.drained.ms_for(excess, now_ms)
-            most = RETRY_AFTER_MS_MAX if wait_ms is None else min(wait_ms, RETRY_AFTER_MS_MAX)
-            raise QueueFull(max(RETRY_AFTER_MS_MIN, most))
+            raise QueueFull.of(self.state.drained.ms_for(excess, now_ms))
 
     def lease(self, want: int, *, now_ms: int, token: int, lease_ms: int | None = None) -> Leased | None:
         """Hand out at most ``want`` visible messages, or return None if there are none."""

@@ -99,8 +99,8 @@ class QueueSettings:
     size_max: int = 0
     # How large a body may be. A send with a larger one is refused as a whole.
     body_bytes_max: int = BODY_BYTES_MAX
-    # Of `size_max`, in percent, what a tier leaves to the others: the least urgent is refused first.
-    reserve_percent: tuple[int, ...] = (0, 2, 5, 10, 20)
+    # Of `size_max`, in percent, what a tier leaves free for the others. With 0 for all, every tier may fill the queue.
+    reserve_percent: tuple[int, ...] = (0, 0, 0, 0, 0)
     # How much of what is leased, in percent, a group of a standard queue may hold before it is noisy: then it is served
     # only when nothing quiet waits. 100 lets none be noisy by it.
     noisy_percent: int = 10

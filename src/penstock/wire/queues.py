@@ -35,6 +35,13 @@ class Tiers(Struct, omit_defaults=True, forbid_unknown_fields=True):
         Annotated[list[Seconds], Meta(min_length=5, max_length=5)] | UnsetType,
         Meta(description="How long a message waits before it moves up by one priority; 0 never."),
     ] = UNSET
+    reserve_percent: Annotated[
+        Annotated[list[Annotated[int, Meta(ge=0, le=99)]], Meta(min_length=5, max_length=5)] | UnsetType,
+        Meta(
+            description="Of `queue_size`, in percent, what messages of a priority leave free for the others. "
+            "0 for each by default: every priority may fill the queue."
+        ),
+    ] = UNSET
 
 
 class Retry(Struct, omit_defaults=True, forbid_unknown_fields=True):

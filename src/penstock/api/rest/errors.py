@@ -192,6 +192,7 @@ _SETTINGS = {
     "dedup_window_ms": "dedup_window_s",
     "weights": "tiers.weights",
     "aging_ms": "tiers.aging_s",
+    "reserve_percent": "tiers.reserve_percent",
     "size_max": "queue_size",
     "body_bytes_max": "message_bytes_max",
 }

@@ -34,7 +34,12 @@ _QUEUE = {
     "fifo": False,
     "dedup": "window",
     "dedup_window_s": 300,
-    "tiers": {"mode": "weighted", "weights": [16, 8, 4, 2, 1], "aging_s": [0, 0, 0, 1_800, 3_600]},
+    "tiers": {
+        "mode": "weighted",
+        "weights": [16, 8, 4, 2, 1],
+        "aging_s": [0, 0, 0, 1_800, 3_600],
+        "reserve_percent": [0, 0, 0, 0, 0],
+    },
     "retry": {"base_s": 1, "cap_s": 900, "jitter": True},
     "tenants": {"noisy_percent": 10, "noisy_in_flight": 30, "noisy_time_percent": 10},
     "message_bytes_max": 1_048_576,

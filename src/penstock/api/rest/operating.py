@@ -15,7 +15,7 @@ from penstock.api.rest.times import instant, maybe_instant, read_instant
 from penstock.broker.access import Role
 from penstock.broker.redrives import Order, Task
 from penstock.broker.selecting import Selection, select
-from penstock.core.limits import DURATION_MS_MAX, RETRY_AFTER_MS_MAX
+from penstock.core.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.store.interface import Outcome, QueueNotFound
 from penstock.wire import operating as wire
 from penstock.wire.messages import LIST_MAX
@@ -128,7 +128,7 @@ async def _why_not(call: Call, queue: str, message_id: str, *, is_homeless: bool
             "message_in_flight", f"{message_id!r} is {message.place}; it stays until it is released or lapses"
         )
     return Refused(
-        "queue_full", f"there is no room where {message_id!r} would go", retry_after_s=RETRY_AFTER_MS_MAX / 1_000
+        "queue_full", f"there is no room where {message_id!r} would go", retry_after_s=RETRY_AFTER_MS_UNKNOWN / 1_000
     )
 
 

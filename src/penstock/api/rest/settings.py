@@ -84,6 +84,7 @@ def view_of(settings: QueueSettings, queue: str) -> dict[str, Any]:
             mode="strict" if settings.is_strict else "weighted",
             weights=list(settings.weights),
             aging_s=[seconds(ms) for ms in settings.aging_ms],
+            reserve_percent=list(settings.reserve_percent),
         ),
         "retry": Retry(
             base_s=seconds(settings.backoff_ms_base),
@@ -135,6 +136,8 @@ def _put_tiers(found: dict[str, Any], tiers: Tiers) -> None:
         found["weights"] = whole_weights(tiers.weights)
     if not isinstance(tiers.aging_s, UnsetType):
         found["aging_ms"] = tuple(milliseconds(each) for each in tiers.aging_s)
+    if not isinstance(tiers.reserve_percent, UnsetType):
+        found["reserve_percent"] = tuple(tiers.reserve_percent)
 
 
 def _put(found: dict[str, Any], name: str, value: object) -> None:

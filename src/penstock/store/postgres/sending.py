@@ -13,8 +13,6 @@ import psycopg
 from penstock.core.drafts import BadDraft, check, check_bodies
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
-    RETRY_AFTER_MS_MAX,
-    RETRY_AFTER_MS_MIN,
     SENDER_SENDS_MAX,
 )
 from penstock.core.message import Drafts, Sender, Tier
@@ -154,9 +152,7 @@ def _translated(error: psycopg.Error, known: KnownQueue, sender: Sender | None, 
         count, room, live = map(int, detail.split())
         if count > room:
             return BadDraft(f"{count} messages; by its size_max the queue never has room for more than {room}")
-        wait_ms = known.drained.ms_for(live + count - room, now_ms)
-        most = RETRY_AFTER_MS_MAX if wait_ms is None else min(wait_ms, RETRY_AFTER_MS_MAX)
-        return QueueFull(max(RETRY_AFTER_MS_MIN, most))
+        return QueueFull.of(known.drained.ms_for(live + count - room, now_ms))
     if sender is not None and error.sqlstate == _FENCED:
         return SenderFenced(f"sender {sender.id} is at epoch {detail}, not {sender.epoch}")
     if sender is not None and error.sqlstate == _FORGOTTEN:
