@@ -48,7 +48,9 @@ def _below(folder: Path) -> Iterator[Path]:
         if path.is_symlink() or path.name == ".git":
             continue
         if path.is_file():
-            yield path
+            # In a worktree of git it is a file.
+            if path.name != ".git":
+                yield path
         elif _is_ours(path.name):
             yield from _below(path)
 
