@@ -172,6 +172,11 @@ class Caller:
         if not any(grant.includes(role) and not grant.pattern.strip("*") for grant in self._grants):
             raise NotAllowed(f"the key {self.name!r} does not have the {spoken(role)} on all queues (*)")
 
+    def patterns(self, role: Role) -> tuple[str, ...] | None:
+        """Return the patterns of the queues that the caller has a role on; None if that is every queue."""
+        found = tuple(grant.pattern for grant in self._grants if grant.includes(role))
+        return None if any(not pattern.strip("*") for pattern in found) else found
+
     def may_list(self, queue: str) -> bool:
         return self.has(Role.SEE, queue)
 

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from penstock.broker.access import EVERYBODY, Caller
+from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
 from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
 from penstock.broker.waiting import Absence, Waiting
@@ -85,11 +87,17 @@ class Queues:
             raise Stopping("the server is stopping")
 
     async def create(
-        self, queue: str, settings: QueueSettings, *, check: Callable[[Iterable[str]], None] | None = None
+        self,
+        queue: str,
+        settings: QueueSettings,
+        *,
+        caller: Caller = EVERYBODY,
+        check: Callable[[Iterable[str]], None] | None = None,
     ) -> bool:
         """Make a queue, and return whether it is new; ``check`` may refuse it for the queues that are there."""
         self.check_running()
         async with self._settings_lock:
+            await check_dead_letters(self.store, caller, queue, settings)
             if check is not None:
                 check([name async for name in self._names()])
             try:
@@ -100,15 +108,24 @@ class Queues:
             await self.store.create(queue, settings)
         return is_new
 
-    async def change(self, queue: str, change: Callable[[QueueSettings], QueueSettings]) -> None:
+    async def change(
+        self, queue: str, change: Callable[[QueueSettings], QueueSettings], *, caller: Caller = EVERYBODY
+    ) -> None:
         """Change settings from what they are now to what ``change`` makes of them; nobody else does meanwhile."""
         async with self._settings_lock:
-            await self.store.change(queue, change((await self.store.describe(queue)).settings))
+            old = (await self.store.describe(queue)).settings
+            new = change(old)
+            if new.dead_letters != old.dead_letters:
+                await check_dead_letters(self.store, caller, queue, new)
+            await self.store.change(queue, new)
 
-    async def delete(self, queue: str, *, with_dead_letters: bool) -> tuple[str, Remains]:
+    async def delete(self, queue: str, *, with_dead_letters: bool, caller: Caller = EVERYBODY) -> tuple[str, Remains]:
         """Remove a queue, and return the id it had and what becomes of its dead letters."""
         async with self._settings_lock:
-            queue_id = (await self.store.describe(queue)).id
+            description = await self.store.describe(queue)
+            queue_id = description.id
+            if with_dead_letters:
+                check_takes_dead_letters(caller, description)
             remains = await self.store.delete(queue, with_dead_letters=with_dead_letters)
         self.totals.pop(queue, None)
         if remains.is_deleted and remains.dead_letters is not None:

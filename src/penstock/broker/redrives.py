@@ -24,16 +24,18 @@ import json
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import msgspec
 
-from penstock.broker.selecting import Selection, select
+from penstock.broker.access import EVERYBODY, Caller, Role
+from penstock.broker.dead_letters import goes_back
+from penstock.broker.selecting import Selection, pages, select
 from penstock.core.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
-from penstock.store.interface import QueueNotFound, QueueStore, Redrive, StoreUnreachable
+from penstock.store.interface import Message, QueueNotFound, QueueStore, Redrive, StoreUnreachable
 from penstock.store.kept_redrives import LOST_MS, KeptRedrive, KeptRedrives
 from penstock.store.refusals import StoreForbids
 
@@ -79,6 +81,8 @@ class Order:
     most: int | None = None
     rate_per_s: float | None = None
     is_dry_run: bool = False
+    # Patterns of the queues that messages may go back to; None for every queue.
+    origins: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,6 +97,8 @@ class Task:
     moved: dict[str, int] = field(default_factory=dict)
     sample: list[str] = field(default_factory=list)
     homeless: int = 0
+    # How many stay because the key may not send to the queue they came from.
+    not_allowed: int = 0
     remaining: int | None = None
     ended_at_ms: int | None = None
     error: str | None = None
@@ -133,10 +139,18 @@ class Redrives:
         if self._kept is not None:
             tasks.create_task(self._hold(self._kept))
 
-    async def begin(self, dead_letters: str, order: Order) -> Task:
-        """Begin a redrive; a dry run is over on return. Raises `TooManyRedrives` and `QueueNotFound`."""
+    async def begin(self, dead_letters: str, order: Order, *, caller: Caller = EVERYBODY) -> Task:
+        """Begin a redrive; a dry run is over on return. Raises `NotAllowed`, `TooManyRedrives` and `QueueNotFound`.
+
+        What came from a queue that the caller may not send to stays, and is counted in `not_allowed`. The rights are
+        those of this moment: what is revoked later ends no redrive.
+        """
+        caller.check(Role.ADMIN, dead_letters)
         await self._store.describe(dead_letters)
-        if order.into is not None:
+        if order.into is None:
+            order = replace(order, origins=caller.patterns(Role.SEND))
+        else:
+            caller.check(Role.SEND, order.into)
             await self._store.describe(order.into)
         if len(self._running()) >= REDRIVES_MAX:
             raise TooManyRedrives(REDRIVES_MAX)
@@ -266,7 +280,7 @@ class Redrives:
                     continue
                 task = _task_of(each)
                 # They are where they were, and are met again.
-                task.homeless = 0
+                task.homeless = task.not_allowed = 0
                 self._remember(task)
                 self._start(task)
             task.heard_at_ms = now_ms
@@ -300,7 +314,7 @@ class Redrives:
 
     async def _move(self, task: Task) -> None:
         try:
-            async with aclosing(self._pages(task.dead_letters, task.order)) as pages:
+            async with aclosing(self._pages(task)) as pages:
                 async for ids in pages:
                     await self._page(task, ids)
                     if task.told_to_stop.is_set():
@@ -331,14 +345,36 @@ class Redrives:
                 await _wait(task.told_to_stop, moved / order.rate_per_s)
         task.homeless += homeless
 
-    def _pages(self, dead_letters: str, order: Order) -> AsyncGenerator[list[str] | None, None]:
+    def _pages(self, task: Task) -> AsyncGenerator[list[str] | None, None]:
         """The ids that are meant, in pages; None stands for all that are there."""
+        dead_letters, order = task.dead_letters, task.order
+        if order.origins is not None:
+            return self._allowed_pages(task, order.origins)
         if order.ids is not None:
             return _only(list(order.ids))
         if order.selection is None and not order.is_dry_run:
             return _only(None)
-        most = min(order.most or UNBOUNDED, DRY_RUN_MAX if order.is_dry_run else UNBOUNDED)
-        return select(self._store, dead_letters, order.selection or _EVERYTHING, most=most)
+        return select(self._store, dead_letters, order.selection or _EVERYTHING, most=_most(order))
+
+    async def _allowed_pages(self, task: Task, origins: tuple[str, ...]) -> AsyncGenerator[list[str], None]:
+        """Yield the ids that are meant and may go back; count the others."""
+        order, left = task.order, _most(task.order)
+        if order.ids is None:
+            found = pages(self._store, task.dead_letters, order.selection or _EVERYTHING)
+        else:
+            found = self._named(task.dead_letters, order.ids)
+        async with aclosing(found) as messages_of_pages:
+            async for messages in messages_of_pages:
+                allowed = [message.id for message in messages if goes_back(message, origins)]
+                task.not_allowed += len(messages) - len(allowed)
+                if allowed:
+                    yield allowed[:left]
+                left -= len(allowed)
+                if left <= 0:
+                    return
+
+    async def _named(self, dead_letters: str, ids: tuple[str, ...]) -> AsyncGenerator[list[Message], None]:
+        yield [message for each in ids if (message := await self._store.look(dead_letters, each)) is not None]
 
     async def _step(self, task: Task, ids: list[str] | None, most: int) -> Redrive | None:
         """Move some, once the disk is not behind; None if it is told to stop before."""
@@ -358,6 +394,10 @@ class Redrives:
 
 async def _only(ids: list[str] | None) -> AsyncGenerator[list[str] | None, None]:
     yield ids
+
+
+def _most(order: Order) -> int:
+    return min(order.most or UNBOUNDED, DRY_RUN_MAX if order.is_dry_run else UNBOUNDED)
 
 
 def _step_max(order: Order) -> int:
@@ -397,11 +437,17 @@ class _Progress:
     homeless: int
     remaining: int | None
     error: str | None
+    not_allowed: int
 
 
 def _kept_of(task: Task) -> KeptRedrive:
     progress = _Progress(
-        moved=task.moved, sample=task.sample, homeless=task.homeless, remaining=task.remaining, error=task.error
+        moved=task.moved,
+        sample=task.sample,
+        homeless=task.homeless,
+        remaining=task.remaining,
+        error=task.error,
+        not_allowed=task.not_allowed,
     )
     return KeptRedrive(
         id=task.id,
@@ -430,6 +476,7 @@ def _task_of(kept: KeptRedrive) -> Task:
         moved=progress.moved,
         sample=progress.sample,
         homeless=progress.homeless,
+        not_allowed=progress.not_allowed,
         remaining=progress.remaining,
         ended_at_ms=kept.ended_at_ms,
         error=progress.error,

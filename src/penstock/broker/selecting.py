@@ -1,6 +1,7 @@
 """Which messages an operator means: a filter, and the ids of what fits it, page by page."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from penstock.core.limits import PAGE_MAX
@@ -29,8 +30,21 @@ async def select(
     store: QueueStore, queue: str, selection: Selection, *, most: int
 ) -> AsyncGenerator[list[str] | None, None]:
     """Yield the ids of at most ``most`` messages, in pages. Between pages the queue moves on."""
-    after, left = "", most
-    while left > 0:
+    left = most
+    async with aclosing(pages(store, queue, selection)) as found:
+        async for messages in found:
+            ids = [message.id for message in messages][:left]
+            left -= len(ids)
+            if ids:
+                yield ids
+            if not left:
+                return
+
+
+async def pages(store: QueueStore, queue: str, selection: Selection) -> AsyncGenerator[list[Message], None]:
+    """Yield the messages that fit, page by page; a page may be empty."""
+    after = ""
+    while True:
         page = await store.peek(
             queue,
             most=PAGE_MAX,
@@ -40,10 +54,7 @@ async def select(
             group=selection.group,
             text=selection.text,
         )
-        ids = [message.id for message in page.messages if selection.fits(message)][:left]
-        left -= len(ids)
-        if ids:
-            yield ids
+        yield [message for message in page.messages if selection.fits(message)]
         after = page.next
         if not after:
             return

@@ -166,6 +166,8 @@ def _print_task(task: RedriveTask) -> None:
         say(f"  {count:,} to {queue}")
     if task.homeless:
         remark(f"{counted(task.homeless, 'message')} stay: the queue they came from is gone. Say --into.")
+    if task.not_allowed:
+        remark(f"{counted(task.not_allowed, 'message')} stay: the key may not send to the queue they came from.")
     if task.error:
         remark(task.error)
     if task.state == "running":

@@ -106,6 +106,7 @@ class RedriveTask(Struct, kw_only=True):
     moved: dict[str, int]
     moved_total: int
     homeless: Annotated[int, Meta(description="Stay, because the queue they came from is gone.")]
+    not_allowed: Annotated[int, Meta(description="Stay, because the key may not send to the queue they came from.")]
     remaining: int | None
     started_at: str
     ended_at: str | None

@@ -116,6 +116,7 @@ _BEGUN = {
     "moved": {},
     "moved_total": 0,
     "homeless": 0,
+    "not_allowed": 0,
     "remaining": None,
     "started_at": "2027-01-31T12:05:00.000Z",
     "ended_at": None,

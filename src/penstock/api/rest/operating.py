@@ -12,7 +12,8 @@ from penstock.api.rest.formats import Decoder
 from penstock.api.rest.looking import PLACES, missing, show_escalation
 from penstock.api.rest.sending import read_priority
 from penstock.api.rest.times import instant, maybe_instant, read_instant
-from penstock.broker.access import Role
+from penstock.broker.access import Caller, Role
+from penstock.broker.dead_letters import check_goes_back
 from penstock.broker.redrives import Order, Task
 from penstock.broker.selecting import Selection, select
 from penstock.core.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
@@ -107,10 +108,20 @@ async def requeue(call: Call) -> Answer:
     queue, message_id = await call.queue(Role.ADMIN), call.parameter("message_id")
     asked: Requeue = await call.body(_read_requeue, may_be_empty=True)
     into = await _into(call, queue, asked.into)
+    if into is None:
+        await _check_goes_back(call, queue, message_id)
     result = await call.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
     if result.moved:
         return Answer(Requeued(message_id, next(iter(result.moved))))
     raise await _why_not(call, queue, message_id, is_homeless=message_id in result.homeless)
+
+
+async def _check_goes_back(call: Call, queue: str, message_id: str) -> None:
+    if call.caller.patterns(Role.SEND) is None:
+        return
+    message = await call.queues.store.look(queue, message_id)
+    if message is not None:
+        check_goes_back(call.caller, message)
 
 
 async def _why_not(call: Call, queue: str, message_id: str, *, is_homeless: bool) -> Exception:
@@ -145,25 +156,25 @@ async def begin_redrive(call: Call) -> Answer:
         rate_per_s=None if isinstance(asked.rate_per_s, UnsetType) else asked.rate_per_s,
         is_dry_run=asked.dry_run,
     )
-    task = await call.queues.redrives.begin(queue, order)
+    task = await call.queues.redrives.begin(queue, order, caller=call.caller)
     headers = ((b"location", f"/api/queues/{queue}/redrive/{task.id}".encode()),)
-    return Answer(_task(task), status=200 if asked.dry_run else 202, headers=headers)
+    return Answer(_task(call.caller, task), status=200 if asked.dry_run else 202, headers=headers)
 
 
 async def list_redrives(call: Call) -> Answer:
     queue = await _present(call, Role.READ)
-    return Answer(RedriveTasks([_task(task) for task in await call.queues.redrives.all_of(queue)]))
+    return Answer(RedriveTasks([_task(call.caller, task) for task in await call.queues.redrives.all_of(queue)]))
 
 
 async def get_redrive(call: Call) -> Answer:
     queue = await _present(call, Role.READ)
-    return Answer(_task(await call.queues.redrives.look(queue, call.parameter("task_id"))))
+    return Answer(_task(call.caller, await call.queues.redrives.look(queue, call.parameter("task_id"))))
 
 
 async def end_redrive(call: Call) -> Answer:
     queue = await _present(call, Role.ADMIN)
     task = await call.queues.redrives.look(queue, call.parameter("task_id"))
-    return Answer(_task(await call.queues.redrives.end(task)))
+    return Answer(_task(call.caller, await call.queues.redrives.end(task)))
 
 
 async def _present(call: Call, role: Role) -> str:
@@ -208,15 +219,18 @@ async def _into(call: Call, queue: str, into: str | UnsetType) -> str | None:
     return name
 
 
-def _task(task: Task) -> RedriveTask:
+def _task(caller: Caller, task: Task) -> RedriveTask:
+    # Another key may have sent them into a queue that this one may not know of.
+    moved = {queue: count for queue, count in task.moved.items() if caller.may_list(queue)}
     return RedriveTask(
         task_id=task.id,
         state=task.state.value,
         dead_letter_queue=task.dead_letters,
         dry_run=task.order.is_dry_run,
-        moved=dict(task.moved),
+        moved=moved,
         moved_total=task.moved_total,
         homeless=task.homeless,
+        not_allowed=task.not_allowed,
         remaining=task.remaining,
         started_at=instant(task.started_at_ms),
         ended_at=maybe_instant(task.ended_at_ms),

@@ -42,7 +42,7 @@ async def create(call: Call) -> Answer:
     # To count the queues that are there is not for every create.
     check = None if call.caller.queues_max is None else partial(call.caller.check_may_create, name)
     try:
-        is_new = await call.queues.create(name, settings, check=check)
+        is_new = await call.queues.create(name, settings, caller=call.caller, check=check)
     except QueueExists:
         there = (await call.queues.store.describe(name)).settings
         # What another front end keeps with the queue is no setting of ours, and no reason to refuse.
@@ -72,17 +72,14 @@ async def change(call: Call) -> Answer:
     queue = await call.queue(Role.ADMIN)
     asked: Settings = await call.body(_read_change)
     # Of two who change a queue at once, each changes what it names; the later one wins where both name the same.
-    await call.queues.change(queue, partial(settings_of, asked, queue))
+    await call.queues.change(queue, partial(settings_of, asked, queue), caller=call.caller)
     return Answer(await _view(call, queue))
 
 
 async def delete(call: Call) -> Answer:
     queue = await call.queue(Role.ADMIN)
     asked: DeleteQuery = call.query(DeleteQuery)
-    if asked.with_dead_letters:
-        grave = (await call.queues.store.describe(queue)).dead_letters
-        call.caller.check(Role.ADMIN, grave or queue)
-    queue_id, remains = await call.queues.delete(queue, with_dead_letters=asked.with_dead_letters)
+    queue_id, remains = await call.queues.delete(queue, with_dead_letters=asked.with_dead_letters, caller=call.caller)
     return Answer(
         wire.Deleted(
             queue_id=queue_id,
