@@ -113,8 +113,8 @@ class ServerSettings:
     # The secret of that access key. A server that has keys for REST, and not this pair, refuses every request of SQS.
     sqs_secret_access_key: str = ""
     # Whether SQS makes its clients wait as AWS does: 60 s until the name of a deleted queue is free, and 60 s between
-    # two purges of a queue. Suites that delete and make the same queue for every test want it off.
-    sqs_waits: bool = True
+    # two purges of a queue. Off, both are allowed at once, which suites need that make the same queue for every test.
+    sqs_waits: bool = False
     # How many journals share the queues. There may be more than at the last start, never fewer.
     shards: int = 1
     # How many connections may be open at once, those that wait for messages included. More are not accepted.

@@ -30,6 +30,15 @@ def sqs(running: Running) -> Iterator[Any]:
     client.close()
 
 
+@pytest.fixture(scope="session")
+def waiting() -> Iterator[Any]:
+    """A client of a server that makes its clients wait for a minute where AWS does."""
+    with server(ServerSettings(port=0, store="memory:", sqs=True, sqs_waits=True)) as found:
+        client = client_of(found.url)
+        yield client
+        client.close()
+
+
 @pytest.fixture
 def queue(sqs: Any) -> str:
     """The URL of a new standard queue."""

@@ -101,6 +101,7 @@ async def open_sqs(
     credentials: Credentials | None = None,
     request_bytes_max: int = 16 * 1_024 * 1_024,
     waiting_max: int = 1_000,
+    waits: bool = False,
 ) -> AsyncIterator[Sqs]:
     async with open_broker(waiting_max=waiting_max) as broker:
         service = Service(
@@ -109,6 +110,7 @@ async def open_sqs(
             account=Account(),
             credentials=credentials,
             request_bytes_max=request_bytes_max,
+            waits=waits,
         )
         yield Sqs(SqsApplication(service, broker.notes), service)
         assert "sqs.failed" not in broker.notes.names(), broker.notes.notes

@@ -67,9 +67,16 @@ ACTIONS = (
     ),
     _row(
         "DeleteQueue",
-        "a_deleted_queue_is_gone_and_its_name_is_not_free_at_once",
-        ("At once, not within a minute.", "a_deleted_queue_is_gone_and_its_name_is_not_free_at_once"),
-        ("The rule that its name is free after 60 s is forgotten when the server restarts.", _RESTART),
+        "a_deleted_queue_is_gone_and_its_name_is_free_at_once",
+        (
+            "At once, not within a minute, and its name is free at once.",
+            "a_deleted_queue_is_gone_and_its_name_is_free_at_once",
+        ),
+        (
+            "With `sqs_waits` the name is free after 60 s, as with AWS.",
+            "a_server_that_waits_as_aws_does_refuses_a_second_purge_and_a_name_for_a_minute",
+        ),
+        ("That rule is forgotten when the server restarts.", _RESTART),
     ),
     _row(
         "GetQueueAttributes",
@@ -95,8 +102,15 @@ ACTIONS = (
     _row("ListQueueTags TagQueue UntagQueue", "tags_are_kept_changed_and_removed"),
     _row(
         "PurgeQueue",
-        "a_purge_removes_everything_and_may_be_repeated_after_a_minute",
-        ("At once. Messages in flight go, too.", "a_purge_removes_everything_and_may_be_repeated_after_a_minute"),
+        "a_purge_removes_everything_and_may_be_repeated_at_once",
+        (
+            "At once, and again at once. Messages in flight go, too.",
+            "a_purge_removes_everything_and_may_be_repeated_at_once",
+        ),
+        (
+            "With `sqs_waits` once in 60 s, as with AWS.",
+            "a_server_that_waits_as_aws_does_refuses_a_second_purge_and_a_name_for_a_minute",
+        ),
     ),
     _row(
         "ReceiveMessage",
@@ -157,6 +171,10 @@ QUEUE_ATTRIBUTES = (
         "RedrivePolicy",
         "a_redrive_allow_policy_says_who_may_bury_here",
         ("A queue made through SQS buries nothing without it.", "a_queue_without_a_policy_buries_nothing"),
+        (
+            "A queue that names itself keeps its messages.",
+            "a_queue_may_name_itself_as_its_dead_letter_queue_and_keeps_its_messages",
+        ),
     ),
     _row(
         "RedriveAllowPolicy",
@@ -183,8 +201,8 @@ QUEUE_ATTRIBUTES = (
         "every_attribute_that_can_be_set_is_read_back",
         ("Kept and told.", "every_attribute_that_can_be_set_is_read_back"),
         (
-            "`SqsManagedSseEnabled` is `false` unless it is set.",
-            "a_new_queue_has_the_attributes_that_aws_gives_it",
+            "`SqsManagedSseEnabled` is `true` for a new queue, as with AWS: it is told, and nothing is encrypted.",
+            "a_key_ends_the_encryption_of_a_new_queue_and_alone_tells_how_long_it_is_used",
         ),
     ),
     _row("QueueArn CreatedTimestamp", "a_new_queue_has_the_attributes_that_aws_gives_it"),

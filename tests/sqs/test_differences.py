@@ -11,7 +11,7 @@ from penstock.api.sqs.receipts import message_of_uuid
 from penstock.core.message import Receipt
 from penstock.settings import ServerSettings
 from tests.server.serving import server
-from tests.sqs.conftest import ACCOUNT, arn_of, attributes_of, bodies, client_of, made, received
+from tests.sqs.conftest import ACCOUNT, arn_of, attributes_of, bodies, client_of, made, name_of, received
 from tests.sqs.in_process import open_sqs
 from tests.sqs.test_dead_letters import buried, policy
 from tests.sqs.test_queues import refusal
@@ -67,7 +67,7 @@ def test_what_was_sent_straight_to_a_dead_letter_queue_stays_there(sqs: Any) -> 
 
 
 def test_rules_tasks_and_attempts_are_forgotten_by_a_restart(tmp_path: Path) -> None:
-    settings = ServerSettings(port=0, data=tmp_path, sqs=True)
+    settings = ServerSettings(port=0, data=tmp_path, sqs=True, sqs_waits=True)
     attempt: dict[str, Any] = {"VisibilityTimeout": 600, "ReceiveRequestAttemptId": "once"}
     with server(settings) as running:
         sqs = client_of(running.url)
@@ -91,18 +91,16 @@ def test_rules_tasks_and_attempts_are_forgotten_by_a_restart(tmp_path: Path) -> 
         sqs.close()
 
 
-def test_a_server_that_does_not_wait_makes_and_purges_a_queue_again_at_once() -> None:
-    with server(ServerSettings(port=0, store="memory:", sqs=True, sqs_waits=False)) as running:
-        sqs = client_of(running.url)
-        kind = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
-        for _ in range(2):
-            url = sqs.create_queue(QueueName="orders.fifo", Attributes=kind)["QueueUrl"]
-            for _ in range(2):
-                sqs.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g")
-                assert bodies(received(sqs, url)) == ["a"]
-                sqs.purge_queue(QueueUrl=url)
-            sqs.delete_queue(QueueUrl=url)
-        sqs.close()
+def test_a_server_that_waits_as_aws_does_refuses_a_second_purge_and_a_name_for_a_minute(waiting: Any) -> None:
+    url = made(waiting)
+    waiting.purge_queue(QueueUrl=url)
+    code, message, status = refusal(waiting.purge_queue, QueueUrl=url)
+    assert (code, status) == ("AWS.SimpleQueueService.PurgeQueueInProgress", 403)
+    assert message == f"Only one PurgeQueue operation on {name_of(url)} is allowed every 60 seconds."
+    waiting.delete_queue(QueueUrl=url)
+    code, message, _ = refusal(waiting.create_queue, QueueName=name_of(url))
+    assert code == "AWS.SimpleQueueService.QueueDeletedRecently"
+    assert message.startswith("You must wait 60 seconds after deleting a queue")
 
 
 async def test_a_message_that_rests_counts_as_delayed() -> None:

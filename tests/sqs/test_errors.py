@@ -58,9 +58,9 @@ def purge_twice(sqs: Any, url: str) -> None:
 def not_in_flight(sqs: Any, url: str) -> None:
     sqs.send_message(QueueUrl=url, MessageBody="a")
     (message,) = received(sqs, url)
-    change = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
-    sqs.change_message_visibility(**change)
-    sqs.change_message_visibility(**change)
+    change = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
+    sqs.change_message_visibility(**change, VisibilityTimeout=0)
+    sqs.change_message_visibility(**change, VisibilityTimeout=5)
 
 
 def cancelled_twice(sqs: Any, url: str) -> None:
@@ -153,8 +153,9 @@ CASES: list[tuple[str, str, int, Callable[[Any, str], object]]] = [
 
 @pytest.mark.parametrize(("shape", "code", "status", "call"), CASES, ids=[case[0] for case in CASES])
 def test_an_error_is_raised_as_its_own_class_with_the_older_code(
-    sqs: Any, queue: str, shape: str, code: str, status: int, call: Callable[[Any, str], object]
+    waiting: Any, shape: str, code: str, status: int, call: Callable[[Any, str], object]
 ) -> None:
+    sqs, queue = waiting, made(waiting)
     with pytest.raises(ClientError) as found:
         call(sqs, queue)
     response = found.value.response

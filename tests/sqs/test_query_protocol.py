@@ -165,7 +165,7 @@ def test_what_is_not_for_sqs_goes_to_rest(running: Running) -> None:
     with running.client() as client:
         assert client.ask("GET", "/").json()["name"] == "penstock"
         assert client.ask("GET", "/api/queues").status == 200
-        assert client.ask("GET", f"/{ACCOUNT}/orders").json()["code"] == "not_found"
+        assert client.ask("DELETE", f"/{ACCOUNT}/orders").json()["code"] == "not_found"
 
 
 def test_the_golden_form_of_a_batch_is_read_as_it_was_recorded(running: Running, sqs: Any, queue: str) -> None:

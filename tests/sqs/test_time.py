@@ -141,7 +141,7 @@ async def test_nothing_is_handed_to_a_client_that_left_while_it_waited() -> None
 
 
 async def test_the_rules_of_a_minute_end_after_a_minute() -> None:
-    async with open_sqs() as sqs:
+    async with open_sqs(waits=True) as sqs:
         url = await sqs.make()
         await sqs("PurgeQueue", QueueUrl=url)
         await asyncio.sleep(59)

@@ -1,7 +1,7 @@
 """The application: a request in either protocol to an action, and an answer in the same protocol.
 
     X-Amz-Target: AmazonSQS.…      JSON 1.0
-    Action=… in the form or URL    query, answered in XML
+    Action=… in the form or URL    query, answered in XML, or in JSON to those who accept only that
 
 Who may call is decided here: whoever signs with the server's credentials, if it has any.
 A server that has keys for REST and no credentials for SQS lets nobody in through SQS.
@@ -22,6 +22,7 @@ from penstock.api.sqs.errors import (
     MISSING_AUTHENTICATION,
     SERIALIZATION,
     TOO_LARGE,
+    UNKNOWN_OPERATION,
     Refused,
     refused_of,
 )
@@ -35,6 +36,7 @@ from penstock.telemetry import SQS_FAILED
 _TARGET = b"x-amz-target"
 _TRACE = b"x-amzn-trace-id"
 TRACE_CHARACTERS_MAX = 512
+_OF_THE_SERVICE = {"CreateQueue", "ListQueues"}
 _OURS = {b"same-origin", b"none"}
 _NO_CREDENTIALS = (
     "This server has keys, which SDKs of AWS cannot sign with, and no credentials for SQS: "
@@ -44,11 +46,10 @@ _NO_CREDENTIALS = (
 
 def is_for_sqs(scope: Scope) -> bool:
     """Whether a request is one of SQS: REST has nothing to post to at these paths, nor a query at the root."""
-    path: str = scope["path"]
-    if path != "/" and not is_queue_path(path):
-        return False
-    method = scope["method"]
-    return method == "POST" or (method == "GET" and b"Action=" in scope["query_string"])
+    path, method = scope["path"], scope["method"]
+    if is_queue_path(path):
+        return method in {"POST", "GET"}
+    return path == "/" and (method == "POST" or (method == "GET" and b"Action=" in scope["query_string"]))
 
 
 class Asked(NamedTuple):
@@ -67,15 +68,14 @@ class SqsApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = str(uuid.uuid4())
-        is_json = _TARGET in headers
         try:
             status, body, more = await self._answer(scope, receive, headers, request_id)
         except Gone:
             return
         except Exception as error:
             refused = refused_of(error) or self._mistake(scope, error)
-            status, body, more = _encode_error(refused, request_id, is_json=is_json)
-        content_type = json_protocol.CONTENT_TYPE if is_json else query_protocol.CONTENT_TYPE
+            status, body, more = _encode_error(refused, request_id, headers)
+        content_type = _content_type(headers, body)
         answer_headers = [
             (b"content-type", content_type),
             (b"content-length", b"%d" % len(body)),
@@ -93,7 +93,9 @@ class SqsApplication:
         self._authenticate(scope, body)
         asked = _read(scope, headers, body)
         action = ACTIONS.get(asked.name)
-        if action is None:
+        if action is None or _is_misplaced(scope, asked):
+            if not asked.name and scope["method"] == "GET":
+                raise Refused(UNKNOWN_OPERATION, "There is no action.")
             raise Refused(INVALID_ACTION, f"The action {asked.name[:100]} is not valid for this endpoint.")
         scope[OPERATION] = f"sqs.{asked.name}"
         request = _decode(asked, action)
@@ -102,7 +104,8 @@ class SqsApplication:
         result = await action.run(call, request)
         if asked.form is None:
             return 200, json_protocol.encode(result), []
-        return 200, query_protocol.encode(asked.name, result, request_id), []
+        encode = query_protocol.encode_as_json if _is_json_wanted(headers) else query_protocol.encode
+        return 200, encode(asked.name, result, request_id), []
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most = self._service.request_bytes_max
@@ -177,8 +180,27 @@ def _decode(asked: Asked, action: Action) -> Shape:
     return query_protocol.decode(asked.form, action.request)
 
 
-def _encode_error(refused: Refused, request_id: str, *, is_json: bool) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
-    if is_json:
+def _is_misplaced(scope: Scope, asked: Asked) -> bool:
+    """Whether an action that is about no queue was asked for at the URL of one, where AWS does not know it."""
+    return scope["method"] == "GET" and asked.name in _OF_THE_SERVICE and is_queue_path(scope["path"])
+
+
+def _is_json_wanted(headers: dict[bytes, bytes]) -> bool:
+    return query_protocol.is_json_wanted(headers.get(b"accept", b""))
+
+
+def _encode_error(
+    refused: Refused, request_id: str, headers: dict[bytes, bytes]
+) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+    if _TARGET in headers:
         body, more = json_protocol.encode_error(refused)
         return refused.kind.status, body, more
-    return refused.kind.status, query_protocol.encode_error(refused, request_id), []
+    body = query_protocol.encode_error(refused, request_id, is_json=_is_json_wanted(headers))
+    return refused.kind.status, body, []
+
+
+def _content_type(headers: dict[bytes, bytes], body: bytes) -> bytes:
+    if _TARGET in headers:
+        return json_protocol.CONTENT_TYPE
+    # An error may be XML although JSON was wanted.
+    return query_protocol.JSON_TYPE if body.startswith(b"{") else query_protocol.CONTENT_TYPE

@@ -71,7 +71,7 @@ class Service:
     request_bytes_max: int
     is_behind_proxy: bool = False
     # Whether a name is free, and a queue purged again, only after a minute.
-    waits: bool = True
+    waits: bool = False
     known: OrderedDict[str, Known] = field(default_factory=OrderedDict)
     attempts: Attempts = field(default_factory=Attempts)
     deletions: Recent = field(default_factory=lambda: Recent(60_000))
@@ -138,8 +138,8 @@ class Call:
 
 
 def check_name(parameter: str, name: str) -> None:
-    """Refuse an id that has more than letters, digits and punctuation, or is long; one that was not said is none."""
-    if name and not _ID.fullmatch(name):
+    """Refuse an id that is empty or long, or has more than letters, digits and punctuation."""
+    if not _ID.fullmatch(name):
         reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
         raise invalid(parameter, name, reason)
 

@@ -59,6 +59,8 @@ MISSING_PARAMETER = Kind("MissingRequiredParameterException", "MissingParameter"
 SERIALIZATION = Kind("SerializationException", "SerializationException")
 MALFORMED_QUERY = Kind("MalformedQueryString", "MalformedQueryString")
 INVALID_ACTION = Kind("UnknownOperationException", "InvalidAction")
+# Only in the query protocol: no action at all.
+UNKNOWN_OPERATION = Kind("UnknownOperationException", "UnknownOperationException", 404)
 MISSING_AUTHENTICATION = Kind("MissingAuthenticationTokenException", "MissingAuthenticationToken", 403)
 UNRECOGNIZED_CLIENT = Kind("UnrecognizedClientException", "InvalidClientTokenId", 403)
 INVALID_SIGNATURE = Kind("InvalidSignatureException", "SignatureDoesNotMatch", 403)

@@ -50,6 +50,14 @@ def with_kept(settings: QueueSettings, kept: Kept) -> QueueSettings:
     return replace(settings, labels=_encode(_Labels(kept)).decode())
 
 
+def with_attribute(settings: QueueSettings, name: str, value: str) -> QueueSettings:
+    """Return settings that keep one attribute with this value, or without it if that is empty."""
+    kept = kept_of(settings)
+    others = {other: said for other, said in kept.attributes.items() if other != name}
+    attributes = {**others, name: value} if value else others
+    return with_kept(settings, msgspec.structs.replace(kept, attributes=attributes))
+
+
 def changing(change: Callable[[Kept], Kept]) -> Callable[[QueueSettings], QueueSettings]:
     """Return a change of settings that changes only what is kept."""
     return lambda settings: with_kept(settings, change(kept_of(settings)))

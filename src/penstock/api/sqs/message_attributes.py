@@ -24,7 +24,8 @@ TRACE = "AWSTraceHeader"
 PRIORITY = "penstock.priority"
 _OURS = "penstock.sqs"
 _EVERYTHING = {"All", ".*", "*"}
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+# Letters and digits of any script: AWS takes more than it documents.
+_NAME = re.compile(r"[\w-]+(\.[\w-]+)*")
 _NAME_CHARACTERS_MAX = _TYPE_CHARACTERS_MAX = 256
 _TYPE = re.compile(r"(String|Number|Binary)(\.[^\x00-\x1f]+)?")
 _NUMBER = re.compile(r"[+-]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][+-]?[0-9]{1,3})?")
@@ -124,7 +125,7 @@ def _check_one(name: str, value: MessageAttributeValue) -> int:
     is_ours = name.lower().startswith(("aws.", "amazon.")) or name == _OURS
     if len(name) > _NAME_CHARACTERS_MAX or not _NAME.fullmatch(name) or is_ours:
         raise _refused(
-            f"The message attribute name '{name[:100]}' is invalid. Attribute name can contain A-Z, a-z, 0-9, "
+            f"The message attribute name '{name[:100]}' is invalid. Attribute name can contain letters, digits, "
             "underscore (_), hyphen (-), and period (.) characters."
         )
     if not value.data_type:
@@ -135,7 +136,7 @@ def _check_one(name: str, value: MessageAttributeValue) -> int:
             f"The type of message (user) attribute '{name}' is invalid. You must use only the following supported "
             "type prefixes: Binary, Number, String."
         )
-    return len(name) + len(value.data_type.encode()) + _check_value(name, kind[1], value)
+    return len(name.encode()) + len(value.data_type.encode()) + _check_value(name, kind[1], value)
 
 
 def _check_value(name: str, kind: str, value: MessageAttributeValue) -> int:

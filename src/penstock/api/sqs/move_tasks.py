@@ -21,6 +21,8 @@ from penstock.api.sqs.errors import (
     invalid,
     refused_of,
 )
+from penstock.api.sqs.kept import kept_of
+from penstock.api.sqs.queue_attributes import REDRIVE
 from penstock.api.sqs.queues import LIST_MAX, read_token, token
 from penstock.api.sqs.shapes import (
     CancelMessageMoveTaskRequest,
@@ -80,6 +82,8 @@ async def _buries_in(call: Call, name: str, dead_letters: str) -> bool:
     except QueueNotFound:
         # Deleted since it was listed.
         return False
+    if name == dead_letters:
+        return REDRIVE in kept_of(description.settings).attributes
     return description.dead_letters == dead_letters and description.settings.deliveries_max > 0
 
 

@@ -1,10 +1,14 @@
-"""AWS's query protocol: a form to requests, results and errors to XML. Nothing here reads or writes a wire.
+"""AWS's query protocol: a form to requests, results and errors to XML or JSON. Nothing here reads or writes a wire.
 
     Action=SendMessageBatch&SendMessageBatchRequestEntry.1.Id=a&SendMessageBatchRequestEntry.1.MessageBody=…
 
 A list has its members numbered from 1, each under the singular of its name; a map has
 pairs (`Attribute.1.Name`, `Attribute.1.Value`). In XML the same names are elements, one
 after the other without anything around them. Which name is whose is in two tables below.
+
+Who accepts JSON, and not XML, gets the same in JSON, where maps are lists of pairs:
+
+    {"ListQueuesResponse": {"ListQueuesResult": {"queueUrls": […]}, "ResponseMetadata": {"RequestId": …}}}
 """
 
 import re
@@ -17,10 +21,17 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from penstock.api.sqs.errors import INVALID_PARAMETER_VALUE, MALFORMED_QUERY, QUEUE_DOES_NOT_EXIST, Refused
+from penstock.api.sqs.errors import (
+    INVALID_PARAMETER_VALUE,
+    MALFORMED_QUERY,
+    QUEUE_DOES_NOT_EXIST,
+    UNKNOWN_OPERATION,
+    Refused,
+)
 from penstock.api.sqs.shapes import Nothing, Shape, names_of
 
 CONTENT_TYPE = b"text/xml"
+JSON_TYPE = b"application/json"
 FORM_TYPE = b"application/x-www-form-urlencoded"
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 FIELDS_MAX = 2_000
@@ -46,6 +57,8 @@ _PAIRS = {
     "Tags": ("Tag", "Key", "Value"),
     "tags": ("Tag", "Key", "Value"),
 }
+# Lists that AWS calls otherwise in JSON.
+_IN_JSON = {"QueueUrls": "queueUrls", "Messages": "messages"}
 # XML has no way to write these. Bodies may not have them; what REST sent, and names in errors, might.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
@@ -86,11 +99,31 @@ def encode(action: str, result: Shape, request_id: str) -> bytes:
     ).encode()
 
 
-def encode_error(refused: Refused, request_id: str) -> bytes:
+def encode_as_json(action: str, result: Shape, request_id: str) -> bytes:
+    found: dict[str, Any] = {} if isinstance(result, Nothing) else {f"{action}Result": _pairs(result)}
+    metadata = {"RequestId": request_id}
+    return msgspec.json.encode({f"{action}Response": {**found, "ResponseMetadata": metadata}})
+
+
+def is_json_wanted(accept: bytes) -> bool:
+    """Whether a client accepts JSON, and has not said that it would take XML as well.
+
+    >>> [is_json_wanted(each) for each in (b"application/json", b"*/*", b"text/xml, application/json", b"")]
+    [True, False, False, False]
+    """
+    return JSON_TYPE in accept and b"xml" not in accept
+
+
+def encode_error(refused: Refused, request_id: str, *, is_json: bool = False) -> bytes:
     _, code, _, is_sender = refused.kind
     message = refused.message
+    if refused.kind is UNKNOWN_OPERATION:
+        return b"<UnknownOperationException/>\n"
     if refused.kind is QUEUE_DOES_NOT_EXIST:
         message = "The specified queue does not exist for this wsdl version."
+    if is_json:
+        error = {"Code": code, "Message": message, "Type": "Sender" if is_sender else "Receiver"}
+        return msgspec.json.encode({"Error": error, "RequestId": request_id})
     return (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error>'
         f"<Type>{'Sender' if is_sender else 'Receiver'}</Type><Code>{code}</Code>"
@@ -168,6 +201,27 @@ def _fields(kind: type[Shape]) -> dict[str, tuple[Any, type]]:
         form = get_origin(hint)
         found[name] = (form, get_args(hint)[-1]) if form in {list, dict} else (None, str)
     return found
+
+
+def _pairs(result: Shape) -> dict[str, Any]:
+    """Return a result by the names of its members, as JSON has them."""
+    values = {name: getattr(result, attribute) for name, attribute in names_of(type(result)).items()}
+    return {
+        _IN_JSON.get(name, name): _plain(name, value)
+        for name, value in values.items()
+        if value is not None and value != ""
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, Shape):
+        return _pairs(value)
+    if isinstance(value, list):
+        return [_plain(name, each) for each in value]
+    if isinstance(value, dict):
+        _, key, inner = _PAIRS[name]
+        return [{key: each, inner: _plain("", value[each])} for each in value]
+    return value
 
 
 def _wrapped(name: str, inside: str) -> str:

@@ -30,6 +30,7 @@ CONTENT = "ContentBasedDeduplication"
 REDRIVE = "RedrivePolicy"
 ALLOW = "RedriveAllowPolicy"
 KEY = "KmsMasterKeyId"
+KEY_REUSE = "KmsDataKeyReusePeriodSeconds"
 MANAGED = "SqsManagedSseEnabled"
 _WHOLE = re.compile(r"[0-9]{1,12}")
 _KEY_ID = re.compile(r"[\x21-\x7e]{1,2048}")
@@ -120,7 +121,7 @@ _KEPT: dict[str, Callable[[str, str], object]] = {
     WAIT: _check_number(0, 20),
     "Policy": _check_json,
     KEY: _check_key_id,
-    "KmsDataKeyReusePeriodSeconds": _check_number(60, 86_400),
+    KEY_REUSE: _check_number(60, 86_400),
     MANAGED: _is_true,
     SCOPE: _check_choice("queue", "messageGroup"),
     THROUGHPUT: _check_choice("perQueue", "perMessageGroupId"),
@@ -185,9 +186,11 @@ def show_settings(settings: QueueSettings) -> dict[str, str]:
     """Return the attributes that are settings or kept, but for `RedrivePolicy`."""
     found = {name: str(getattr(settings, row.setting) // row.scale) for name, row in _NUMBERS.items()}
     kept = kept_of(settings).attributes
-    found |= {WAIT: "0", MANAGED: "false"}
+    found |= {WAIT: "0", MANAGED: "false" if KEY in kept else "true"}
     if KEY in kept:
-        found["KmsDataKeyReusePeriodSeconds"] = KEY_REUSE_S
+        found[KEY_REUSE] = KEY_REUSE_S
+    else:
+        kept = {name: value for name, value in kept.items() if name != KEY_REUSE}
     if settings.is_fifo:
         content = "true" if settings.dedup_scope is DedupScope.CONTENT else "false"
         found |= {FIFO: "true", CONTENT: content, SCOPE: "queue", THROUGHPUT: "perQueue"}

@@ -19,7 +19,7 @@ from penstock.api.sqs.errors import (
     missing,
     no_queue,
 )
-from penstock.api.sqs.kept import Kept, changing, kept_of, with_kept
+from penstock.api.sqs.kept import Kept, changing, kept_of, with_attribute, with_kept
 from penstock.api.sqs.queue_attributes import ALLOW, ATTRIBUTES, FIFO, REDRIVE, unknown
 from penstock.api.sqs.shapes import (
     CreateQueueRequest,
@@ -100,7 +100,8 @@ def _check_name(name: str, attributes: Mapping[str, str]) -> bool:
 
 def _check_same(call: Call, there: Description, attributes: Mapping[str, str]) -> None:
     """Refuse to make a queue that is there with other attributes; what is not said is not compared."""
-    shown = queue_attributes.show_settings(there.settings) | redrive_policy.show(call, there)
+    kept = kept_of(there.settings).attributes
+    shown = kept | queue_attributes.show_settings(there.settings) | redrive_policy.show(call, there)
     for name, value in attributes.items():
         if not queue_attributes.same(name, value, shown.get(name, "")):
             raise Refused(
@@ -203,8 +204,6 @@ async def set_queue_attributes(call: Call, asked: SetQueueAttributesRequest) -> 
 def _with_redrive(new: QueueSettings, redriven: QueueSettings, attributes: Mapping[str, str]) -> QueueSettings:
     if REDRIVE in attributes:
         new = replace(new, dead_letters=redriven.dead_letters, deliveries_max=redriven.deliveries_max)
-    if ALLOW in attributes:
-        kept, said = kept_of(new), kept_of(redriven).attributes.get(ALLOW)
-        others = {name: value for name, value in kept.attributes.items() if name != ALLOW}
-        new = with_kept(new, structs.replace(kept, attributes=others | ({ALLOW: said} if said else {})))
+    for name in {REDRIVE, ALLOW} & attributes.keys():
+        new = with_attribute(new, name, kept_of(redriven).attributes.get(name, ""))
     return new

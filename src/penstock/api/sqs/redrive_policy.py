@@ -4,7 +4,8 @@
     RedriveAllowPolicy   {"redrivePermission": "byQueue", "sourceQueueArns": [arn, …]}    on the target
 
 The first is two settings of ours, `dead_letters` and `deliveries_max`; the second is
-kept, and looked at when a queue names the target.
+kept, and looked at when a queue names the target. A queue that names itself would move its
+messages to itself: it buries nothing, and its policy is only kept.
 """
 
 from collections.abc import Mapping
@@ -12,11 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from penstock.api.sqs.calling import Call
 from penstock.api.sqs.errors import Refused, invalid
-from penstock.api.sqs.kept import kept_of, with_kept
+from penstock.api.sqs.kept import kept_of, with_attribute
 from penstock.api.sqs.queue_attributes import ALLOW, REDRIVE, bad_value
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description, QueueNotFound
@@ -32,12 +32,10 @@ async def apply(call: Call, queue: str, attributes: Mapping[str, str], settings:
         settings = _allow(attributes[ALLOW], settings)
     if REDRIVE not in attributes:
         return settings
-    said = attributes[REDRIVE]
+    said, settings = attributes[REDRIVE], with_attribute(settings, REDRIVE, "")
     if not said:
         return replace(settings, dead_letters="", deliveries_max=0)
     target, count = _read(call, said)
-    if target == queue:
-        raise _wrong(said, "A queue cannot be its own dead-letter queue.")
     try:
         there = (await call.service.queue(target)).settings
     except QueueNotFound:
@@ -46,6 +44,9 @@ async def apply(call: Call, queue: str, attributes: Mapping[str, str], settings:
         raise _wrong(said, "Dead-letter queue must be same type of queue as the source.")
     if not _is_allowed(there, call.arn(queue)):
         raise _wrong(said, "The redrive allow policy of the dead-letter queue does not allow this source.")
+    if target == queue:
+        settings = with_attribute(settings, REDRIVE, _policy(call, target, count))
+        return replace(settings, dead_letters="", deliveries_max=0)
     return replace(settings, dead_letters=target, deliveries_max=count)
 
 
@@ -54,8 +55,11 @@ def show(call: Call, description: Description) -> dict[str, str]:
     target, count = description.dead_letters, description.settings.deliveries_max
     if not count or target is None:
         return {}
-    policy = {"deadLetterTargetArn": call.arn(target), "maxReceiveCount": count}
-    return {REDRIVE: msgspec.json.encode(policy).decode()}
+    return {REDRIVE: _policy(call, target, count)}
+
+
+def _policy(call: Call, target: str, count: int) -> str:
+    return msgspec.json.encode({"deadLetterTargetArn": call.arn(target), "maxReceiveCount": count}).decode()
 
 
 def _read(call: Call, said: str) -> tuple[str, int]:
@@ -82,12 +86,9 @@ def _read(call: Call, said: str) -> tuple[str, int]:
 
 
 def _allow(said: str, settings: QueueSettings) -> QueueSettings:
-    kept = kept_of(settings)
-    attributes = {name: value for name, value in kept.attributes.items() if name != ALLOW}
     if said:
         _check_allow(said)
-        attributes[ALLOW] = said
-    return with_kept(settings, structs.replace(kept, attributes=attributes))
+    return with_attribute(settings, ALLOW, said)
 
 
 def _check_allow(said: str) -> None:

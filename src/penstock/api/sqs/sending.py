@@ -141,8 +141,10 @@ def _check(entry: SendMessageBatchRequestEntry) -> Checked:
     if not entry.message_body:
         raise missing("MessageBody")
     check_between("DelaySeconds", entry.delay_seconds, 0, DELAY_S_MAX, reason=_DELAY_REASON)
-    check_name("MessageGroupId", entry.message_group_id)
-    check_name("MessageDeduplicationId", entry.message_deduplication_id)
+    if entry.message_group_id:
+        check_name("MessageGroupId", entry.message_group_id)
+    if entry.message_deduplication_id is not None:
+        check_name("MessageDeduplicationId", entry.message_deduplication_id)
     size = message_attributes.check(entry.message_attributes)
     trace = message_attributes.check_system(entry.message_system_attributes)
     body = message_attributes.check_text_bytes(entry.message_body)
@@ -180,7 +182,7 @@ def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked:
             "One or more parameters are invalid. "
             f"Reason: DelaySeconds must be less than {settings.retention_ms // 1_000}, as long as messages are kept.",
         )
-    dedup_id = _dedup_id(queue, entry, checked.body)
+    dedup_id, group = _dedup_id(queue, entry, checked.body), entry.message_group_id or ""
     attributes = message_attributes.keep(entry.message_attributes, trace=checked.trace or call.trace, dedup_id=dedup_id)
     visible_at_ms = 0 if entry.delay_seconds is None else call.queues.now_ms() + 1_000 * entry.delay_seconds
     if settings.is_fifo:
@@ -191,8 +193,8 @@ def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked:
         attributes,
         checked.tier,
         visible_at_ms,
-        entry.message_group_id.encode(),
-        _scoped(queue, entry.message_group_id, dedup_id),
+        group.encode(),
+        _scoped(queue, group, dedup_id),
         (
             md5.of_body(checked.body),
             md5.of_attributes(entry.message_attributes),
@@ -207,6 +209,9 @@ def _dedup_id(queue: Known, entry: SendMessageBatchRequestEntry, body: bytes) ->
     if not queue.settings.is_fifo:
         if said:
             raise invalid("MessageDeduplicationId", said, _OTHER_KIND)
+        if entry.message_group_id is not None:
+            # A FIFO queue misses an empty group; a standard queue, which needs none, refuses it.
+            check_name("MessageGroupId", entry.message_group_id)
         return ""
     if not entry.message_group_id:
         raise missing("MessageGroupId")

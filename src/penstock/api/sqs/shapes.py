@@ -1,8 +1,8 @@
 """What is asked and answered, by the names that AWS gives it: one type for each request and each result.
 
 Names are AWS's own, in our way of writing (`QueueUrl` is `queue_url`). Text that was
-not said is empty: AWS treats both alike, as missing. Nothing here checks more than the
-type; what is not known is ignored, as AWS does.
+not said is empty: AWS treats both alike, as missing, but for the two ids of a message. Nothing
+here checks more than the type; what is not known is ignored, as AWS does.
 """
 
 from functools import cache
@@ -127,8 +127,9 @@ class SendMessageBatchRequestEntry(Shape):
     delay_seconds: int | None = None
     message_attributes: Attributes = {}
     message_system_attributes: Attributes = {}
-    message_deduplication_id: str = ""
-    message_group_id: str = ""
+    # None is not said; an empty one is an error.
+    message_deduplication_id: str | None = None
+    message_group_id: str | None = None
 
 
 class SendMessageRequest(SendMessageBatchRequestEntry):
