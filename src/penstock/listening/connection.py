@@ -77,6 +77,8 @@ class Shared:
 
 # Parts of an answer that are smaller together are joined before they are written.
 _JOINED_BYTES_MAX = 16_384
+# Chunks of fifty bytes and more have fewer bytes around them.
+_BODY_BYTES_PER_FRAMING_BYTE = 8
 
 
 class _Stopped(Exception):
@@ -95,6 +97,9 @@ class Connection(HttpToolsProtocol):
         self._head_began_at = 0.0
         # Bytes that arrived since the head of a request began.
         self._head_bytes = 0
+        # Of the body that arrives: its bytes, those around it (sizes of chunks, extensions, trailers), and those of
+        # them that came since its last byte.
+        self._body_bytes = self._framing_bytes = self._gap_bytes = 0
         # The request that is being read, and the one that is being answered; often the same.
         self._arriving: Exchange | None = None
         self._answering: Exchange | None = None
@@ -123,19 +128,46 @@ class Connection(HttpToolsProtocol):
         if self.phase is Phase.CLOSING:
             self._discard(len(data))
             return
-        self._head_bytes += len(data)
+        is_all_of_body = self.phase is Phase.BODY
+        body_bytes = self._body_bytes
+        if not is_all_of_body:
+            self._head_bytes += len(data)
         try:
             self._parse(data)
         except httptools.HttpParserError:
             self._stop_reading_for(self._refusal or refusals.malformed())
             return
         if self.phase is Phase.HEAD:
-            if self._head_bytes > self._patience.head_bytes_max:
-                self._stop_reading_for(refusals.head_too_large(self._patience.head_bytes_max))
-            elif not self.flow.write_paused:
-                self.due_at = self._head_began_at + self._patience.head_s
-        elif self.phase is Phase.BODY and not self.flow.write_paused:
+            self._check_half_head()
+        elif self.phase is Phase.BODY:
+            self._check_half_body(len(data) if is_all_of_body else 0, self._body_bytes - body_bytes)
+
+    def _check_half_head(self) -> None:
+        if self._is_head_too_large():
+            self._stop_reading_for(refusals.head_too_large(self._patience))
+        elif not self.flow.write_paused:
+            self.due_at = self._head_began_at + self._patience.head_s
+
+    def _check_half_body(self, arrived_bytes: int, body_bytes: int) -> None:
+        if arrived_bytes and self._is_framing_too_large(arrived_bytes, body_bytes):
+            self._stop_reading_for(refusals.framing_too_large(self._patience.head_bytes_max))
+        elif not self.flow.write_paused:
             self.due_at = self.loop.time() + self._patience.body_s
+
+    def _is_head_too_large(self) -> bool:
+        patience = self._patience
+        return self._head_bytes > patience.head_bytes_max or len(self.headers) > patience.headers_max
+
+    def _is_framing_too_large(self, arrived_bytes: int, body_bytes: int) -> bool:
+        """Count what arrived around a body, and return whether it is too much.
+
+        The parser keeps a whole trailer, and joins it again with each piece. What a long body in small chunks needs for
+        their sizes is a part of that body, so more of it is allowed.
+        """
+        self._framing_bytes += arrived_bytes - body_bytes
+        self._gap_bytes = 0 if body_bytes else self._gap_bytes + arrived_bytes
+        most = self._patience.head_bytes_max
+        return self._gap_bytes > most or self._framing_bytes > most + self._body_bytes // _BODY_BYTES_PER_FRAMING_BYTE
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -212,14 +244,13 @@ class Connection(HttpToolsProtocol):
             self._queue(exchange)
 
     def _check_head(self) -> None:
-        most = self._patience.head_bytes_max
-        # What arrived in one piece may hold a body, too: then it is counted exactly.
-        if self._head_bytes > most:
-            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-            if size > most:
-                self._refusal = refusals.head_too_large(most)
+        if self._is_head_too_large():
+            # What arrived in one piece may hold a body, too: then it is counted exactly.
+            self._head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if self._is_head_too_large():
+                self._refusal = refusals.head_too_large(self._patience)
                 raise _Stopped
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = self._framing_bytes = self._gap_bytes = 0
 
     def _queue(self, exchange: Exchange) -> None:
         queue = cast(Any, self.pipeline)
@@ -233,6 +264,7 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         exchange = self._arriving
         assert exchange is not None
+        self._body_bytes += len(body)
         if exchange.is_complete or exchange.is_gone:
             return
         if exchange.take_in(body) > self._patience.ahead_bytes_max:

@@ -22,8 +22,10 @@ class Patience:
     answer_bytes_min: int = 64 * KIB
     # For the client to hear the last answer of a connection, and to close it too.
     farewell_s: float = 5.0
-    # The request line and all headers together.
+    # The request line and all headers together; as much again of trailers, or of anything else around a body.
     head_bytes_max: int = 64 * KIB
+    # Each header is two objects of Python, however short it is.
+    headers_max: int = 256
     # What has arrived of a body before anybody reads it; then nothing more is read from the socket.
     ahead_bytes_max: int = 256 * KIB
     # What is read and thrown away after an answer that came before the end of the request.

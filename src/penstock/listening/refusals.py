@@ -4,6 +4,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from penstock.listening.limits import Patience
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
 
 _encode = msgspec.json.Encoder().encode
@@ -31,8 +32,14 @@ def too_late(what: str, limit_s: float) -> bytes:
     return refusal("request_timeout", detail)
 
 
-def head_too_large(limit_bytes: int) -> bytes:
-    detail = f"the request line and the headers have more than {limit_bytes} bytes"
+def head_too_large(patience: Patience) -> bytes:
+    most = patience.head_bytes_max
+    detail = f"the request line and the headers have more than {most} bytes, or there are over {patience.headers_max}"
+    return refusal("headers_too_large", detail, limit=most)
+
+
+def framing_too_large(limit_bytes: int) -> bytes:
+    detail = f"the trailers, or the chunk sizes and extensions, of the body have more than {limit_bytes} bytes"
     return refusal("headers_too_large", detail, limit=limit_bytes)
 
 

@@ -28,7 +28,7 @@ from penstock.api.sqs.errors import (
 )
 from penstock.api.sqs.query_protocol import FORM_TYPE, Form
 from penstock.api.sqs.shapes import Shape
-from penstock.api.sqs.signature import Signed, verify
+from penstock.api.sqs.signature import Claim, Credentials, Signed, check_claim, check_signature
 from penstock.api.sqs.urls import front_of, is_queue_path
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import SQS_FAILED
@@ -89,8 +89,12 @@ class SqsApplication:
         self, scope: Scope, receive: Receive, headers: dict[bytes, bytes], request_id: str
     ) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         _check_no_page(headers)
+        # By its head alone, before anything of its body is kept: a stranger costs no memory.
+        claimed = self._claimed(scope)
         body = await self._body(headers, receive)
-        self._authenticate(scope, body)
+        if claimed is not None:
+            signed, claim, credentials = claimed
+            check_signature(signed._replace(body=body), claim, credentials)
         asked = _read(scope, headers, body)
         action = ACTIONS.get(asked.name)
         if action is None or _is_misplaced(scope, asked):
@@ -118,20 +122,23 @@ class SqsApplication:
         except TooLong as error:
             raise _too_large(error.size_bytes, most) from None
 
-    def _authenticate(self, scope: Scope, body: bytes) -> None:
+    def _claimed(self, scope: Scope) -> tuple[Signed, Claim, Credentials] | None:
+        """Return what is left to be verified with the body; None on a server that lets everybody in."""
         service = self._service
         if service.credentials is None:
             if not service.access.is_open:
                 raise Refused(MISSING_AUTHENTICATION, _NO_CREDENTIALS)
-            return
+            return None
         signed = Signed(
             scope["method"],
             scope.get("raw_path", scope["path"].encode()).decode("latin-1"),
             scope["query_string"].decode("latin-1"),
             [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
-            body,
+            b"",
         )
-        verify(signed, service.credentials, region=service.account.region, now_ms=service.queues.now_ms())
+        now_ms = service.queues.now_ms()
+        claim = check_claim(signed, service.credentials, region=service.account.region, now_ms=now_ms)
+        return signed, claim, service.credentials
 
     def _front(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         scheme = str(scope.get("scheme", "http"))

@@ -83,6 +83,15 @@ class Claim(NamedTuple):
 
 def verify(request: Signed, credentials: Credentials, *, region: str, now_ms: int) -> None:
     """Raise `Refused` unless the request was signed with these credentials, lately, for this service."""
+    claim = check_claim(request, credentials, region=region, now_ms=now_ms)
+    check_signature(request, claim, credentials)
+
+
+def check_claim(request: Signed, credentials: Credentials, *, region: str, now_ms: int) -> Claim:
+    """Return what a request says of its signature; raise `Refused` for what is wrong whatever its body is.
+
+    Nothing looks at the body here: a request without a good claim is refused before its body is read.
+    """
     headers = _gathered(request.headers)
     claim = _claim(request, headers)
     if not hmac.compare_digest(claim.key_id.encode(), credentials.key_id.encode()):
@@ -94,12 +103,17 @@ def verify(request: Signed, credentials: Credentials, *, region: str, now_ms: in
             INVALID_SIGNATURE,
             f"Credential should be scoped to {day}/{region}/sqs, not {claim.day}/{claim.region}/{claim.service}.",
         )
-    signed_names = claim.names.split(";")
-    if not _needed(claim, headers) <= set(signed_names) <= headers.keys():
+    if not _needed(claim, headers) <= set(claim.names.split(";")) <= headers.keys():
         raise Refused(INVALID_SIGNATURE, "Host, and every header that is named, has to be signed.")
+    return claim
+
+
+def check_signature(request: Signed, claim: Claim, credentials: Credentials) -> None:
+    """Raise `Refused` unless the whole request, its body included, has the signature that it claims."""
     if claim.expires_s:
         request = request._replace(query=_without_signature(request.query))
-    wanted = sign(request, credentials, signed_names, claim.at, scope=f"{day}/{region}/sqs/aws4_request")
+    scope = f"{claim.day}/{claim.region}/{claim.service}/aws4_request"
+    wanted = sign(request, credentials, claim.names.split(";"), claim.at, scope=scope)
     if not hmac.compare_digest(wanted.encode(), claim.signature.encode()):
         raise Refused(
             INVALID_SIGNATURE,
