@@ -5,7 +5,7 @@ import io
 from datetime import UTC, datetime, timedelta
 from random import Random
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
@@ -31,6 +31,43 @@ def request_type(key: int, version: int) -> Any:
 
 def response_type(key: int, version: int) -> Any:
     return load_response_schema(key, version)
+
+
+def made(kind: Any, values: dict[str, Any]) -> Any:
+    """Return a message of kio's from plain values: dicts for what is within it, numbers for times, text for ids."""
+    hints = get_type_hints(kind)
+    given = {name: _given(hints[name], value) for name, value in values.items()}
+    return kind(**{field.name: _least(hints[field.name]) for field in _without_default(kind)} | given)
+
+
+def _without_default(kind: Any) -> list["dataclasses.Field[Any]"]:
+    return [field for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+
+
+def _kinds(hint: Any) -> list[Any]:
+    return [each for each in get_args(hint) if each not in (NoneType, Ellipsis)] if get_args(hint) else [hint]
+
+
+def _given(hint: Any, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_given(_kinds(_kinds(hint)[0])[0], each) for each in value)
+    if isinstance(value, dict):
+        return made(_kinds(hint)[0], value)
+    names = str(hint)
+    if isinstance(value, int) and "timedelta" in names:
+        return timedelta(milliseconds=value)
+    return UUID(value) if isinstance(value, str) and "UUID" in names else value
+
+
+def _least(hint: Any) -> Any:
+    """Return the least that a field can be which was not given."""
+    if NoneType in get_args(hint):
+        return None
+    names = str(hint)
+    for part, least in (("tuple", ()), ("timedelta", timedelta()), ("bool", False), ("str", ""), ("bytes", b"")):
+        if part in names.lower():
+            return least
+    return "" if "Topic" in names or "Group" in names else 0
 
 
 def encoded(message: Any) -> bytes:

@@ -132,6 +132,24 @@ def test_a_role_with_the_grants_of_before_goes_on_and_is_refused_redrives_alone(
         assert dead.redrive().state in {"running", "done"}
 
 
+def test_public_has_no_right_in_the_schema_and_a_stranger_can_call_nothing(server: Server) -> None:
+    with psycopg.connect(server.dsn_of("shop"), autocommit=True) as connection:
+        rights = connection.execute(
+            "SELECT 'routine ' || proname FROM pg_proc, LATERAL aclexplode(coalesce(proacl, acldefault('f', proowner)))"
+            " WHERE pronamespace = 'penstock'::regnamespace AND grantee = 0"
+            " UNION ALL SELECT 'relation ' || relname FROM pg_class, LATERAL aclexplode(relacl)"
+            " WHERE relnamespace = 'penstock'::regnamespace AND grantee = 0"
+            " UNION ALL SELECT 'schema' FROM pg_namespace, LATERAL aclexplode(nspacl)"
+            " WHERE nspname = 'penstock' AND grantee = 0"
+        ).fetchall()
+        assert rights == []
+        # Even with the right to use the schema, which somebody may have given away carelessly.
+        connection.execute("CREATE ROLE stranger LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA penstock TO stranger")
+    with psycopg.connect(of(server, "stranger")) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("SELECT penstock.create_queue('more', '{}', 'x', 0)")
+
+
 def test_who_may_only_look_changes_nothing(server: Server) -> None:
     with psycopg.connect(of(server, "penstock_reader")) as connection:
         assert connection.execute("SELECT count(*) FROM penstock.queue").fetchone() is not None

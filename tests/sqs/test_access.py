@@ -166,8 +166,19 @@ def test_what_is_not_signed_does_not_make_a_signature_good() -> None:
     fields = dict(request.headers)
     without_host = fields["authorization"].replace("SignedHeaders=host;", "SignedHeaders=")
     headers = [*((fields | {"authorization": without_host}).items())]
-    with pytest.raises(Refused, match="has to be signed"):
+    with pytest.raises(Refused, match="must be signed"):
         verify(request._replace(headers=headers), OURS, region=REGION, now_ms=at_ms(request))
+
+
+def test_a_header_that_names_the_action_cannot_be_added_to_a_signed_request() -> None:
+    request = AWSRequest("POST", "http://localhost/", data=b"{}")
+    SigV4Auth(TheirCredentials(*OURS), "sqs", REGION).add_auth(request)
+    headers = [("host", "localhost"), *((name.lower(), value) for name, value in request.headers.items())]
+    plain = Signed("POST", "/", "", headers, b"{}")
+    verify(plain, OURS, region=REGION, now_ms=at_ms(plain))
+    added = plain._replace(headers=[*headers, ("x-amz-target", "AmazonSQS.PurgeQueue")])
+    with pytest.raises(Refused, match="X-Amz-Target"):
+        verify(added, OURS, region=REGION, now_ms=at_ms(plain))
 
 
 def test_a_server_with_credentials_serves_those_who_sign_with_them(tmp_path: Path) -> None:

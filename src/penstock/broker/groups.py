@@ -13,9 +13,10 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+from penstock.broker.access import Caller, Role
 from penstock.core.group_calls import (
     NO_GENERATION,
     BadGroupName,
@@ -47,7 +48,13 @@ from penstock.core.group_calls import (
     TopicSubscribed,
     UnknownMember,
 )
-from penstock.core.group_members import CONSUMER, assigned_partitions
+from penstock.core.group_members import (
+    CONSUMER,
+    assigned_partitions,
+    assignment_of,
+    subscribed_topics,
+    subscription_to,
+)
 from penstock.core.limits import OFFSET_METADATA_BYTES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
@@ -324,6 +331,27 @@ async def open_groups(
                 tidying.cancel()
     finally:
         await kept.close()
+
+
+def shown_to(caller: Caller, group: GroupDescription) -> GroupDescription:
+    """Return a group without the topics that a caller may not see.
+
+    What members of another kind than consumers say cannot be read, so it is shown to those who may see every topic.
+    """
+    if caller.patterns(Role.SEE) is None:
+        return group
+    is_read = group.protocol_type == CONSUMER
+    return replace(group, members=tuple(_shown_member(caller, member, is_read=is_read) for member in group.members))
+
+
+def _shown_member(caller: Caller, member: MemberDescription, *, is_read: bool) -> MemberDescription:
+    topics = subscribed_topics(member.metadata) if is_read and member.metadata else None
+    places = assigned_partitions(member.assignment) if is_read and member.assignment else None
+    return replace(
+        member,
+        metadata=b"" if topics is None else subscription_to([each for each in topics if caller.may_list(each)]),
+        assignment=b"" if places is None else assignment_of([each for each in places if caller.may_list(each[0])]),
+    )
 
 
 def _committed(place: Place, kept: Kept | None) -> Committed:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from penstock.broker.access import EVERYBODY, Caller
+from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
 from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
@@ -78,9 +78,23 @@ class Queues:
     def now_ms(self) -> int:
         return self.store.now_ms()
 
-    async def name(self, queue: str) -> str:
-        """Return the name of a queue that was given by name or id."""
-        return await self.store.name(queue) if queue.startswith(ID_PREFIX) else queue
+    async def allowed(self, caller: Caller, role: Role, queue: str) -> str:
+        """Return the name of a queue that was given by name or id, if the caller has a role on it.
+
+        Raises `NotAllowed`, which says no more than the caller did, and `QueueNotFound` for an id: to a caller who
+        may not see the queue, an id that is there looks like one that is not.
+        """
+        if not queue.startswith(ID_PREFIX):
+            caller.check(role, queue)
+            return queue
+        try:
+            name = await self.store.name(queue)
+        except QueueNotFound:
+            name = None
+        if name is None or not caller.may_list(name):
+            raise QueueNotFound(f"there is no queue with the id {queue[:64]!r}")
+        caller.check(role, name)
+        return name
 
     def check_running(self) -> None:
         if self.waiting.is_stopping:

@@ -14,6 +14,8 @@ Protocols = tuple[tuple[str, bytes], ...]
 _VERSION_AND_COUNT = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 _NUMBER = struct.Struct(">i")
+# No bytes of the consumer's own follow.
+_NOTHING_MORE = _NUMBER.pack(-1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,6 +171,36 @@ def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
     except (struct.error, UnicodeDecodeError, ValueError):
         return None
     return found
+
+
+def subscription_to(topics: Collection[str]) -> bytes:
+    """Return what a consumer of these topics says of itself, in the first version.
+
+    >>> sorted(subscribed_topics(subscription_to(["b", "a"])))
+    ['a', 'b']
+    """
+    return _VERSION_AND_COUNT.pack(0, len(topics)) + b"".join(map(_packed_name, sorted(topics))) + _NOTHING_MORE
+
+
+def assignment_of(places: Collection[tuple[str, int]]) -> bytes:
+    """Return what a consumer of these partitions was assigned, in the first version.
+
+    >>> assigned_partitions(assignment_of([("a", 3), ("b", 0), ("a", 0)]))
+    [('a', 3), ('a', 0), ('b', 0)]
+    """
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in places:
+        by_topic.setdefault(topic, []).append(partition)
+    rows = [
+        _packed_name(topic) + struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
+        for topic, partitions in by_topic.items()
+    ]
+    return _VERSION_AND_COUNT.pack(0, len(rows)) + b"".join(rows) + _NOTHING_MORE
+
+
+def _packed_name(name: str) -> bytes:
+    packed = name.encode()
+    return _LENGTH.pack(len(packed)) + packed
 
 
 def _begin(packed: bytes) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from penstock.broker.access import Access, Caller, Role, spoken
 from penstock.broker.groups import Groups
 from penstock.broker.topics import Topics
 from penstock.streams.settings import TopicSettings
+from penstock.streams.topic import Topic, TopicNotFound
 
 NODE_ID = 0
 CLUSTER_ID = "penstock"
@@ -49,6 +50,9 @@ class Call:
     def check_topic(self, role: Role, topic: str) -> None:
         check_topic(self.caller, role, topic)
 
+    def find_by_id(self, role: Role, topic_id: bytes) -> Topic:
+        return find_by_id(self.service.topics, self.caller, role, topic_id)
+
     def check_group(self, role: Role, group: str) -> None:
         if not self.caller.has(role, group):
             raise GroupNotAllowed(f"the key {self.caller.name!r} does not have the {spoken(role)} on {group}")
@@ -56,6 +60,15 @@ class Call:
 
 Values = Mapping[str, Any]
 Answer = Callable[[Call], Awaitable[Values]]
+
+
+def find_by_id(topics: Topics, caller: Caller, role: Role, topic_id: bytes) -> Topic:
+    """Return a topic; to a caller who may not see it, an id that is there looks like one that is not."""
+    topic = topics.find_by_id(topic_id)
+    if not caller.may_list(topic.name):
+        raise TopicNotFound("there is no topic of this id")
+    check_topic(caller, role, topic.name)
+    return topic
 
 
 def check_topic(caller: Caller, role: Role, topic: str) -> None:

@@ -71,11 +71,9 @@ async def _found(call: Call, wanted: SimpleNamespace) -> Values:
 
 def _by_id(call: Call, topic_id: bytes) -> Values:
     try:
-        topic = call.service.topics.find_by_id(topic_id)
+        return _topic(call, call.find_by_id(Role.SEE, topic_id))
     except TopicNotFound:
         return _refused(None, topic_id, ErrorCode.unknown_topic_id)
-    call.check_topic(Role.SEE, topic.name)
-    return _topic(call, topic)
 
 
 async def _find_or_make(call: Call, name: str) -> Topic:

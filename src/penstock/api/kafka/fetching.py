@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import Call, Service, Values, check_topic
+from penstock.api.kafka.calling import Call, Service, Values, check_topic, find_by_id
 from penstock.api.kafka.errors import REFUSALS, code_of
 from penstock.api.kafka.wire.fetch import FetchRequest, Found, Wanted
 from penstock.broker.access import Caller, Role
@@ -45,8 +45,11 @@ async def _fetched(topics: Topics, ones: list[FetchOne], request: FetchRequest, 
 
 
 def _one(topics: Topics, caller: Caller, wanted: Wanted) -> FetchOne:
-    topic = wanted.topic if isinstance(wanted.topic, str) else topics.find_by_id(wanted.topic).name
-    check_topic(caller, Role.FETCH, topic)
+    if isinstance(wanted.topic, str):
+        topic = wanted.topic
+        check_topic(caller, Role.FETCH, topic)
+    else:
+        topic = find_by_id(topics, caller, Role.FETCH, wanted.topic).name
     return FetchOne(topic, wanted.partition, wanted.offset, max(0, wanted.bytes_max))
 
 

@@ -4,7 +4,7 @@ from penstock.api.kafka.calling import Call, Values
 from penstock.api.kafka.errors import REFUSALS, group_code_of
 from penstock.api.kafka.rights import on_group
 from penstock.broker.access import Role
-from penstock.broker.groups import GroupDescription, GroupNotFound, GroupState
+from penstock.broker.groups import GroupDescription, GroupNotFound, GroupState, shown_to
 
 # Since then a group that is not there is an error, and no longer a dead group (KIP-1043).
 _NOT_FOUND_FROM = 6
@@ -17,7 +17,7 @@ async def describe_groups(call: Call) -> Values:
 async def _describe(call: Call, group: str) -> Values:
     try:
         call.check_group(Role.READ, group)
-        found = _described(await call.service.groups.describe(group))
+        found = _described(shown_to(call.caller, await call.service.groups.describe(group)))
     except REFUSALS as error:
         is_dead = isinstance(error, GroupNotFound) and call.version < _NOT_FOUND_FROM
         return {

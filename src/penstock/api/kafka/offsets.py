@@ -77,17 +77,21 @@ async def _fetch(call: Call, group: str, topics: list[SimpleNamespace] | None) -
         rows = await call.service.groups.committed(group, wanted)
     except REFUSALS as error:
         return {"group_id": group, "error_code": group_code_of(error), "topics": []}
-    allowed = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
-    return {"group_id": group, "error_code": 0, "topics": _by_topic((_row(row), row.topic) for row in allowed)}
+    if wanted is None:
+        rows = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
+    return {"group_id": group, "error_code": 0, "topics": _by_topic((_row(call, row), row.topic) for row in rows)}
 
 
-def _row(row: Committed) -> Values:
+def _row(call: Call, row: Committed) -> Values:
+    error = 0
+    if not call.caller.has(Role.FETCH, row.topic):
+        row, error = Committed(row.topic, row.partition), code_of_row(TopicNotAllowed())
     return {
         "partition_index": row.partition,
         "committed_offset": row.offset,
         "committed_leader_epoch": row.leader_epoch,
         "metadata": row.metadata,
-        "error_code": 0,
+        "error_code": error,
     }
 
 
@@ -96,10 +100,12 @@ async def offset_delete(call: Call) -> Values:
     rows = [(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
     try:
         call.check_group(Role.ADMIN, request.group_id)
-        errors = [code_of_row(each) for each in await call.service.groups.forget_offsets(request.group_id, rows)]
+        allowed = [row for row in rows if call.caller.has(Role.FETCH, row[0])]
+        done = iter(await call.service.groups.forget_offsets(request.group_id, allowed))
     except REFUSALS as problem:
         return {"throttle_time": 0, "error_code": group_code_of(problem), "topics": []}
-    answered = zip(rows, errors, strict=True)
+    refused = TopicNotAllowed()
+    answered = ((row, code_of_row(next(done) if call.caller.has(Role.FETCH, row[0]) else refused)) for row in rows)
     topics = _by_topic(({"partition_index": index, "error_code": error}, topic) for (topic, index), error in answered)
     return {"throttle_time": 0, "error_code": 0, "topics": topics}
 

@@ -103,7 +103,7 @@ async def _delete(call: Call, wanted: SimpleNamespace) -> Values:
     error, message = 0, None
     try:
         if name is None:
-            name = call.service.topics.find_by_id(wanted.topic_id).name
+            name = call.find_by_id(Role.ADMIN, wanted.topic_id).name
         call.check_topic(Role.ADMIN, name)
         await call.service.topics.delete(name)
         await call.service.groups.forget_topic(name)

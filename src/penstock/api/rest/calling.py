@@ -95,9 +95,7 @@ class Call:
 
     async def queue(self, role: Role) -> str:
         """Return the name of the queue in the path, if the caller has this role on it."""
-        name = await self.service.queues.name(self._parameters["queue"])
-        self.caller.check(role, name)
-        return name
+        return await self.service.queues.allowed(self.caller, role, self._parameters["queue"])
 
     @property
     def streams(self) -> Streams:

@@ -209,8 +209,7 @@ async def _into(call: Call, queue: str, into: str | UnsetType) -> str | None:
     if isinstance(into, UnsetType):
         return None
     try:
-        name = await call.queues.name(into)
-        call.caller.check(Role.SEND, name)
+        name = await call.queues.allowed(call.caller, Role.SEND, into)
         await call.queues.store.describe(name)
     except QueueNotFound as error:
         raise Refused("queue_not_found", str(error), field="into") from None

@@ -8,11 +8,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX, cursor_after, read_cursor
 from penstock.api.rest.errors import Refused
 from penstock.api.rest.formats import Decoder
 from penstock.api.rest.settings import settings_of, view_of
 from penstock.api.rest.times import maybe_instant
 from penstock.broker.access import Role
+from penstock.broker.listing import visible_queues
 from penstock.broker.queues import Totals
 from penstock.core.limits import PAGE_MAX
 from penstock.core.settings import QueueSettings
@@ -26,7 +28,7 @@ _read_change = Decoder(Settings)
 
 class ListQuery(Struct, forbid_unknown_fields=True):
     prefix: Annotated[str, Meta(max_length=85)] = ""
-    cursor: Annotated[str, Meta(max_length=85)] = ""
+    cursor: Annotated[str, Meta(max_length=CURSOR_CHARACTERS_MAX)] = ""
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
 
 
@@ -56,12 +58,13 @@ async def create(call: Call) -> Answer:
 
 async def list_queues(call: Call) -> Answer:
     asked: ListQuery = call.query(ListQuery)
-    names = await call.queues.store.queues(prefix=asked.prefix, after=asked.cursor, most=asked.limit)
+    after = read_cursor(asked.cursor)
+    names = await visible_queues(call.queues.store, call.caller, prefix=asked.prefix, after=after, most=asked.limit)
     # All at once, so that they wait for the disk together.
     async with asyncio.TaskGroup() as tasks:
-        rows = [tasks.create_task(_row(call, name)) for name in names if call.caller.may_list(name)]
+        rows = [tasks.create_task(_row(call, name)) for name in names]
     found = [row for task in rows if (row := task.result()) is not None]
-    return Answer(QueueList(found, names[-1] if len(names) == asked.limit else None))
+    return Answer(QueueList(found, cursor_after(names[-1]) if len(names) == asked.limit else None))
 
 
 async def describe(call: Call) -> Answer:
@@ -86,7 +89,8 @@ async def delete(call: Call) -> Answer:
             queue_name=queue,
             deleted=True,
             dead_letter_queue=remains.dead_letters,
-            dead_letters=remains.count,
+            # How many there are is for those who may see that queue.
+            dead_letters=remains.count if call.caller.may_list(remains.dead_letters or queue) else 0,
             dead_letters_deleted=remains.is_deleted,
         )
     )
@@ -135,7 +139,7 @@ async def _row(call: Call, queue: str) -> QueueName | None:
 
 
 async def _grave(call: Call, description: Description) -> str | None:
-    if description.dead_letters is None:
+    if description.dead_letters is None or not call.caller.may_list(description.dead_letters):
         return None
     try:
         return (await call.queues.store.describe(description.dead_letters)).id

@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct
 
 from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX, cursor_after, read_cursor
 from penstock.api.rest.errors import Refused
 from penstock.api.rest.formats import Decoder
 from penstock.api.rest.times import milliseconds, seconds
@@ -26,7 +27,7 @@ _read_change = Decoder(wire.TopicSettings)
 
 class TopicsQuery(Struct, forbid_unknown_fields=True):
     prefix: Annotated[str, Meta(max_length=249)] = ""
-    cursor: Annotated[str, Meta(max_length=249)] = ""
+    cursor: Annotated[str, Meta(max_length=CURSOR_CHARACTERS_MAX)] = ""
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
 
 
@@ -46,13 +47,15 @@ async def create(call: Call) -> Answer:
 
 async def list_topics(call: Call) -> Answer:
     asked: TopicsQuery = call.query(TopicsQuery)
+    after = read_cursor(asked.cursor)
     found = [
         topic
         for topic in call.streams.topics.list()
-        if topic.name.startswith(asked.prefix) and topic.name > asked.cursor and call.caller.may_list(topic.name)
+        if topic.name.startswith(asked.prefix) and topic.name > after and call.caller.may_list(topic.name)
     ]
     page = found[: asked.limit]
-    return Answer(wire.TopicList([_row(topic) for topic in page], page[-1].name if len(found) > len(page) else None))
+    more = cursor_after(page[-1].name) if len(found) > len(page) else None
+    return Answer(wire.TopicList([_row(topic) for topic in page], more))
 
 
 async def describe(call: Call) -> Answer:

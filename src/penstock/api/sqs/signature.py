@@ -103,8 +103,12 @@ def check_claim(request: Signed, credentials: Credentials, *, region: str, now_m
             INVALID_SIGNATURE,
             f"Credential should be scoped to {day}/{region}/sqs, not {claim.day}/{claim.region}/{claim.service}.",
         )
-    if not _needed(claim, headers) <= set(claim.names.split(";")) <= headers.keys():
-        raise Refused(INVALID_SIGNATURE, "Host, and every header that is named, has to be signed.")
+    # The header that says which action it is may not be changed on the way, nor by those who were given a URL.
+    needed = {"host"} | ({_TARGET} & headers.keys())
+    if not needed <= set(claim.names.split(";")) <= headers.keys():
+        raise Refused(
+            INVALID_SIGNATURE, "Host, X-Amz-Target where there is one, and every header that is named must be signed."
+        )
     return claim
 
 
@@ -156,11 +160,6 @@ def _claim(request: Signed, headers: Mapping[str, str]) -> Claim:
     if found is None or int(found[7]) > EXPIRES_S_MAX:
         raise Refused(INCOMPLETE_SIGNATURE, "The URL has no signature of version 4 that is good for a week or less.")
     return Claim._make([*found.groups()[:6], form.get("X-Amz-Date", ""), int(found[7])])
-
-
-def _needed(claim: Claim, headers: Mapping[str, str]) -> set[str]:
-    """Return the headers that have to be signed; whoever was given a URL may not choose what it does."""
-    return {"host"} | ({_TARGET} & headers.keys() if claim.expires_s else set())
 
 
 def _without_signature(query: str) -> str:

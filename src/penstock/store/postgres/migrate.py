@@ -29,6 +29,11 @@ _WHO_MAY = "SELECT pg_advisory_xact_lock(hashtext('penstock.migrate'), 0)"
 # Whoever wants to change a table waits for those who read it, a backup of an hour say, and everybody else waits behind:
 # so not for long, and again a little later.
 _NOT_FOR_LONG = "SET LOCAL lock_timeout = '2s'"
+# PostgreSQL lets everybody execute a new function, and default privileges of a schema cannot say otherwise.
+_NOTHING_FOR_PUBLIC = tuple(
+    f"REVOKE ALL ON {what}SCHEMA {{schema}} FROM PUBLIC"
+    for what in ("", "ALL TABLES IN ", "ALL SEQUENCES IN ", "ALL ROUTINES IN ")
+)
 _TRIES_MAX = 20
 _PAUSE_S = 1.0
 
@@ -65,6 +70,7 @@ def steps(schema: str, found: Found) -> Sequence[str]:
     newest, digest = migrations()[-1][0], _digest()
     if found.version <= newest and (left or found.functions != digest):
         parts += [read(path, schema) for path in definitions()]
+        parts += [text.format(schema=schema) for text in _NOTHING_FOR_PUBLIC]
         parts.append(f"UPDATE {schema}.version SET functions = '{digest}' WHERE number = {newest}")
     return [part.rstrip().removesuffix(";") for part in parts]
 
@@ -143,8 +149,8 @@ def _taken(schema: str) -> SchemaMissing:
 
 def _digest() -> str:
     digest = blake2b(digest_size=16)
-    for path in definitions():
-        digest.update(read(path, "penstock").encode())
+    for text in (*(read(path, "penstock") for path in definitions()), *_NOTHING_FOR_PUBLIC):
+        digest.update(text.encode())
     return digest.hexdigest()
 
 
