@@ -38,8 +38,34 @@ async def test_messages_are_escalated_by_id_and_the_answer_tells_each() -> None:
         first, second = await send(api, "a", "b")
         asked = {"message_ids": [second, taken, "1-ffff"], "priority": "CRITICAL", **BY}
         answer = await api.post(ESCALATE, asked)
-        assert answer.value == {"moved": [second], "not_pending": [taken], "unknown": ["1-ffff"]}
+        assert answer.value == {"moved": [second], "unchanged": [], "not_pending": [taken], "unknown": ["1-ffff"]}
         assert [each["message_id"] for each in await receive(api)] == [second, first]
+
+
+async def test_escalating_never_makes_a_message_less_urgent_unless_told_to_lower() -> None:
+    async with open_api() as api:
+        (high,) = await send(api, "a", priority="HIGH")
+        asked = {"message_ids": [high], "priority": "LOW", **BY}
+        assert (await api.post(ESCALATE, asked)).value == {
+            "moved": [],
+            "unchanged": [high],
+            "not_pending": [],
+            "unknown": [],
+        }
+        assert (await api.get(f"{ORDERS}/escalations"))["escalations"] == []
+        assert (await api.post(ESCALATE, {**asked, "lower": True}))["moved"] == [high]
+        assert (await api.get(f"{ORDERS}/messages/{high}"))["priority"] == "LOW"
+
+
+async def test_what_a_filter_finds_at_its_priority_already_counts_for_nothing() -> None:
+    async with open_api() as api:
+        await send(api, *["a"] * 30, priority="HIGH")
+        low = await send(api, *["a"] * 5, priority="LOW")
+        answer = await api.post(ESCALATE, {"filter": {"text": "a"}, "priority": "HIGH", "limit": 5, **BY})
+        assert (sorted(answer["moved"]), answer["unchanged"]) == (sorted(low), [])
+        again = await api.post(ESCALATE, {"filter": {"text": "a"}, "priority": "HIGH", "limit": 5, **BY})
+        assert again["moved"] == []
+        assert len((await api.get(f"{ORDERS}/escalations"))["escalations"]) == 1
 
 
 async def test_messages_are_escalated_by_filter_up_to_a_limit() -> None:
@@ -128,7 +154,11 @@ async def test_one_dead_letter_goes_back_to_where_it_came_from() -> None:
     async with open_api() as api:
         first, second = await bury(api, "a", "b")
         answer = await api.post(f"{DEAD}/messages/{second}/requeue")
-        assert (answer.status, answer.value) == (200, {"message_id": second, "requeued_to": "orders"})
+        orders = (await api.get(ORDERS))["queue_id"]
+        assert (answer.status, answer.value) == (
+            200,
+            {"message_id": second, "requeued_to": orders, "requeued_to_name": "orders"},
+        )
         (found,) = await receive(api)
         assert (found["message_id"], found["data"], found["delivery_count"]) == (second, "b", 1)
         assert (await api.post(f"{DEAD}/messages/{second}/requeue")).is_problem(404, "message_not_found")
@@ -142,7 +172,11 @@ async def test_one_dead_letter_goes_into_another_queue_by_name_or_id() -> None:
         ids = await bury(api, "a", "b")
         for message_id, into in zip(ids, ("repairs", made["queue_id"]), strict=True):
             answer = await api.post(f"{DEAD}/messages/{message_id}/requeue", {"into": into})
-            assert answer.value == {"message_id": message_id, "requeued_to": "repairs"}
+            assert answer.value == {
+                "message_id": message_id,
+                "requeued_to": made["queue_id"],
+                "requeued_to_name": "repairs",
+            }
         assert [each["data"] for each in await receive(api, queue="repairs")] == ["a", "b"]
 
 

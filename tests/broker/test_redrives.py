@@ -88,6 +88,35 @@ async def test_dead_letters_of_a_deleted_queue_are_homeless_and_stay() -> None:
         assert (task.moved_total, task.homeless, task.remaining) == (0, 3, 3)
 
 
+async def test_a_redrive_into_a_full_queue_waits_for_room() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"a"] * 5)
+        await broker.store.change("orders", QueueSettings(size_max=3, deliveries_max=1))
+        redrives = broker.queues.redrives
+        task = await redrives.begin(DEAD, Order())
+        await asyncio.sleep(30)
+        assert (task.state, task.moved_total, task.remaining) == (State.RUNNING, 3, 2)
+        assert task.reason is not None
+        assert "no room in 'orders'" in task.reason
+        held = await broker.store.lease("orders", want=3)
+        assert held is not None
+        await broker.store.ack("orders", held.receipts())
+        assert task.running is not None
+        await asyncio.wait([task.running])
+        assert [task.state, task.moved_total, task.remaining, task.reason] == [State.DONE, 5, 0, None]
+
+
+async def test_a_redrive_that_waits_for_room_in_vain_is_stopped_and_says_why() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"red" if each % 2 else b"blue" for each in range(10)])
+        await broker.store.change("orders", QueueSettings(size_max=3, deliveries_max=1))
+        assert await run(broker, Order(selection=Selection(text=b"red"))) is State.STOPPED
+        (task,) = broker.queues.redrives.of(DEAD)
+        assert (task.moved_total, task.remaining) == (3, 7)
+        assert task.reason is not None
+        assert "no room in 'orders'" in task.reason
+
+
 async def test_a_stopped_redrive_counts_what_has_gone_and_can_be_begun_again() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.bury(*[b"a"] * 40)

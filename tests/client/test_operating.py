@@ -131,7 +131,7 @@ async def test_dead_letters_are_requeued_and_redriven(url: str, name: str) -> No
         assert (letter.last_error, letter.origin_queue) == ("broken", name)
         await letter.release(delay_s=0)
         back = await dead.requeue(batch[0].id)
-        assert (back.message_id, back.requeued_to) == (batch[0].id, name)
+        assert (back.message_id, back.requeued_to_name) == (batch[0].id, name)
         dry = await dead.redrive(dry_run=True)
         assert (dry.dry_run, dry.moved_total) == (True, 4)
         task = await dead.redrive(message_ids=[batch[1].id, batch[2].id])

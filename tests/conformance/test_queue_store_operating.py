@@ -9,7 +9,7 @@ from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is
 
 GRAVES = "graves"
 FRAIL = QueueSettings(deliveries_max=1, dead_letters=GRAVES)
-NOT_PENDING, UNKNOWN = Outcome.NOT_PENDING, Outcome.UNKNOWN
+NOT_PENDING, UNCHANGED, UNKNOWN = Outcome.NOT_PENDING, Outcome.UNCHANGED, Outcome.UNKNOWN
 
 
 async def bury(stage: Stage, *sent: bytes, queue: str = "orders") -> list[str]:
@@ -46,6 +46,42 @@ async def test_an_escalation_answers_for_each_id(stage: Stage) -> None:
         (Tier.HIGH, True),
         (Tier.HIGH, True),
     ]
+
+
+@every_store
+async def test_an_escalation_never_makes_a_message_less_urgent(stage: Stage) -> None:
+    drafts = Drafts(bodies=[b"1", b"2", b"3", b"4"], tiers=bytes([0, 1, 2, 1]), groups=[b"", b"", b"", b"g"])
+    ids = await stage.store.send("orders", drafts)
+    outcomes = await stage.store.escalate("orders", ids, Tier.HIGH, actor="ada", reason="")
+    assert outcomes == [UNCHANGED, UNCHANGED, DONE, UNCHANGED]
+    assert [each.ids for each in await stage.store.audit("orders", most=10)] == [[ids[2]]]
+    assert await stage.store.escalate("orders", ids, Tier.HIGH, actor="ada", reason="again") == [UNCHANGED] * 4
+    assert len(await stage.store.audit("orders", most=10)) == 1
+    await stage.crash()
+    found = await drain(stage, want=4)
+    assert (found[0], found[3]) == (b"1", b"3")
+
+
+@every_store
+async def test_lowering_only_makes_messages_less_urgent(stage: Stage) -> None:
+    drafts = Drafts(bodies=[b"1", b"2", b"3", b"4"], tiers=bytes([0, 2, 4, 0]), groups=[b"", b"", b"", b"g"])
+    ids = await stage.store.send("orders", drafts)
+    outcomes = await stage.store.escalate("orders", ids, Tier.NORMAL, actor="ada", reason="", lowers=True)
+    assert outcomes == [DONE, UNCHANGED, UNCHANGED, DONE]
+    found = [await stage.store.look("orders", each) for each in ids]
+    assert [each and each.tier for each in found] == [2, 2, 4, 2]
+
+
+@every_store
+async def test_an_escalation_to_the_same_tier_changes_when_it_ends(stage: Stage) -> None:
+    ids = await send(stage, b"a")
+    until_ms = stage.now_ms() + 60_000
+    assert await stage.store.escalate("orders", ids, Tier.HIGH, actor="ada", reason="", until_ms=until_ms) == [DONE]
+    assert await stage.store.escalate("orders", ids, Tier.HIGH, actor="ada", reason="stay") == [DONE]
+    await stage.advance(60_000)
+    found = await stage.store.look("orders", ids[0])
+    assert found is not None
+    assert (found.tier, found.is_escalated) == (Tier.HIGH, True)
 
 
 @every_store

@@ -109,10 +109,9 @@ class Life:
         bits = lease.everything if mask is None else mask
         return self.happen(self.queue.extend(lease.id, lease.token, bits, now_ms=self.now_ms, lease_ms=lease_ms))
 
-    def escalate(self, messages: Sequence[int], tier: int, *, until_ms: int = 0) -> bool:
-        event = self.queue.escalate(
-            messages, tier, now_ms=self.now_ms, actor="ada", reason="a customer waits", until_ms=until_ms
-        )
+    def escalate(self, messages: Sequence[int], tier: int, *, until_ms: int = 0, lowers: bool = False) -> bool:
+        said = {"actor": "ada", "reason": "a customer waits"}
+        event = self.queue.escalate(messages, tier, now_ms=self.now_ms, until_ms=until_ms, lowers=lowers, **said)
         return self.happen(event)
 
     def place(self, message: int) -> str | None:

@@ -349,16 +349,23 @@ class RandomLife(RuleBasedStateMachine):
                 # Nothing is left that anybody's time could be compared with.
                 self.naive.all_times = 0
 
-    @rule(data=st.data(), tier=st.integers(0, 4), for_ms=st.sampled_from([0, 15, 100]))
-    def escalate(self, data: st.DataObject, tier: int, for_ms: int) -> None:
+    @rule(data=st.data(), tier=st.integers(0, 4), for_ms=st.sampled_from([0, 15, 100]), lowers=st.booleans())
+    def escalate(self, data: st.DataObject, tier: int, for_ms: int, lowers: bool) -> None:
         if not self.naive.messages:
             return
         chosen = data.draw(st.lists(st.sampled_from(self.naive.messages[-30:]), max_size=4, unique_by=id))
         until = self.now + for_ms if for_ms else 0
-        pending = [message for message in chosen if message.place in {WAITING, RESTING}]
-        event = self.queue.escalate(
-            [message.key for message in chosen], tier, now_ms=self.now, actor="ada", reason="late", until_ms=until
-        )
+        pending = [
+            message
+            for message in chosen
+            if message.place in {WAITING, RESTING}
+            and (
+                (message.tier < tier if lowers else message.tier > tier)
+                or (message.tier == tier and message.own_tier is not None and message.escalated_until != until)
+            )
+        ]
+        keys, said = [message.key for message in chosen], {"actor": "ada", "reason": "late"}
+        event = self.queue.escalate(keys, tier, now_ms=self.now, until_ms=until, lowers=lowers, **said)
         assert (sum(run.length for run in event.runs) if event else 0) == len(pending)
         for message in pending:
             if message.own_tier is None:

@@ -213,8 +213,8 @@ class Escalated:
         if seen.place in {"leased", "spent"}:
             return self.outcome is Outcome.NOT_PENDING
         assert key is not None
-        judge.life.escalate([key], self.tier)
-        return self.outcome is Outcome.DONE
+        has_moved = judge.life.escalate([key], self.tier)
+        return self.outcome is (Outcome.DONE if has_moved else Outcome.UNCHANGED)
 
 
 @dataclass(frozen=True, slots=True)

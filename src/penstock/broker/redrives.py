@@ -2,7 +2,8 @@
 
     begin ──▶ RUNNING ──▶ DONE        nothing is left that fits
                  │   └──▶ FAILED      the store refused; what has gone is gone
-                 └──stop─▶ STOPPED    by an operator, or because the server stops and keeps it in memory
+                 └──stop─▶ STOPPED    by an operator, because the server stops and keeps it in memory, or because
+                                      what is left has had nowhere to go for FULL_S_MAX: `reason` says it
 
 Laws of this file
 -----------------
@@ -46,6 +47,9 @@ DRY_RUN_MAX = 10_000
 BEAT_S = 1.0
 # How long it is waited until one has stopped that runs elsewhere, and how often it is looked at.
 STOP_S_MAX = 10.0
+# How long a redrive waits for room in a queue that is full, and how often it looks.
+FULL_S_MAX = 60.0
+_FULL_LOOK_S = 0.5
 _LOOK_S = 0.1
 _BUSY_S = 0.1
 _TROUBLE = (StoreUnreachable, StoreForbids)
@@ -102,6 +106,8 @@ class Task:
     remaining: int | None = None
     ended_at_ms: int | None = None
     error: str | None = None
+    # What it waits for, or why it was stopped; None if it runs or an operator stopped it.
+    reason: str | None = None
     cause: Exception | None = None
     is_kept: bool = False
     # Another server goes on with it, now or later.
@@ -110,6 +116,11 @@ class Task:
     heard_at_ms: int = 0
     told_to_stop: asyncio.Event = field(default_factory=asyncio.Event)
     running: "asyncio.Task[None] | None" = None
+
+    @property
+    def has_to_end(self) -> bool:
+        """Whether it was told to stop, or has waited for room in vain."""
+        return self.told_to_stop.is_set() or (self.reason is not None and not self.order.is_dry_run)
 
     @property
     def moved_total(self) -> int:
@@ -317,9 +328,9 @@ class Redrives:
             async with aclosing(self._pages(task)) as pages:
                 async for ids in pages:
                     await self._page(task, ids)
-                    if task.told_to_stop.is_set():
+                    if task.has_to_end:
                         break
-            task.state = State.STOPPED if task.told_to_stop.is_set() else State.DONE
+            task.state = State.STOPPED if task.has_to_end else State.DONE
         except (QueueNotFound, LogFull, LogClosed, StoreUnreachable, StoreForbids, ValueError) as error:
             task.state, task.error, task.cause = State.FAILED, str(error), error
         finally:
@@ -329,7 +340,7 @@ class Redrives:
 
     async def _page(self, task: Task, ids: list[str] | None) -> None:
         """Send back some, or all that are there, step by step, until nothing more goes."""
-        order, homeless = task.order, 0
+        order, homeless, waited_s = task.order, 0, 0.0
         while not task.told_to_stop.is_set():
             left = UNBOUNDED if order.most is None else order.most - task.moved_total
             step = await self._step(task, ids, min(left, _step_max(order))) if left else None
@@ -339,10 +350,18 @@ class Redrives:
             if task.is_kept:
                 await self._note(task)
             homeless = max(homeless, len(step.homeless))
-            if not moved or not step.remaining or order.is_dry_run:
+            task.reason = None if moved and not order.is_dry_run else _reason(step, waited_s)
+            if order.is_dry_run or not step.remaining or not (moved or step.full):
                 break
-            if order.rate_per_s is not None:
-                await _wait(task.told_to_stop, moved / order.rate_per_s)
+            if moved:
+                waited_s = 0.0
+                if order.rate_per_s is not None:
+                    await _wait(task.told_to_stop, moved / order.rate_per_s)
+            elif waited_s < FULL_S_MAX:
+                await _wait(task.told_to_stop, _FULL_LOOK_S)
+                waited_s += _FULL_LOOK_S
+            else:
+                break
         task.homeless += homeless
 
     def _pages(self, task: Task) -> AsyncGenerator[list[str] | None, None]:
@@ -416,6 +435,14 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
+def _reason(step: Redrive, waited_s: float) -> str | None:
+    if not step.full:
+        return None
+    queues = ", ".join(repr(name) for name in step.full)
+    done = "nothing has gone there" if not waited_s else f"nothing has gone there for {waited_s:g} s"
+    return f"there is no room in {queues}: {done}; begin the redrive again when there is"
+
+
 def _count(task: Task, step: Redrive) -> int:
     """Add a step to what has gone, and return how many it moved."""
     before = task.moved_total
@@ -438,6 +465,7 @@ class _Progress:
     remaining: int | None
     error: str | None
     not_allowed: int
+    reason: str | None = None
 
 
 def _kept_of(task: Task) -> KeptRedrive:
@@ -448,6 +476,7 @@ def _kept_of(task: Task) -> KeptRedrive:
         remaining=task.remaining,
         error=task.error,
         not_allowed=task.not_allowed,
+        reason=task.reason,
     )
     return KeptRedrive(
         id=task.id,
@@ -480,6 +509,7 @@ def _task_of(kept: KeptRedrive) -> Task:
         remaining=progress.remaining,
         ended_at_ms=kept.ended_at_ms,
         error=progress.error,
+        reason=progress.reason,
         is_kept=True,
     )
     if kept.is_to_stop:

@@ -91,7 +91,7 @@ def requeue(
     queue = dead_letters_of(session, name)
     for message_id in message_ids:
         done = queue.requeue(message_id, into=into)
-        print_json(done) if session.is_json else say(f"{done.message_id} went to {done.requeued_to}")
+        print_json(done) if session.is_json else say(f"{done.message_id} went to {done.requeued_to_name}")
 
 
 @app.command("redrive")
@@ -126,7 +126,7 @@ def redrive(
     if not detach:
         task = _watched(queue, task)
     print_json(task) if session.is_json else _print_task(task)
-    if task.state == "failed" or (task.moved_total == 0 and task.state == "done"):
+    if task.state == "failed" or task.reason or (task.moved_total == 0 and task.state == "done"):
         raise typer.Exit(Ending.NOTHING)
 
 
@@ -168,7 +168,8 @@ def _print_task(task: RedriveTask) -> None:
         remark(f"{counted(task.homeless, 'message')} stay: the queue they came from is gone. Say --into.")
     if task.not_allowed:
         remark(f"{counted(task.not_allowed, 'message')} stay: the key may not send to the queue they came from.")
-    if task.error:
-        remark(task.error)
+    for why in (task.error, task.reason):
+        if why:
+            remark(why)
     if task.state == "running":
         remark(f"It goes on at the server as task {task.task_id}.")

@@ -25,13 +25,14 @@ def escalate(
     reason: Annotated[str, typer.Option(help="Why; it is kept.")],
     actor: Annotated[str | None, typer.Option(help="Who says so; by default you, on this machine.")] = None,
     until: Annotated[str | None, typer.Option(help="When they fall back: RFC 3339.")] = None,
+    lower: Annotated[bool, typer.Option("--lower", help="Move them to a less urgent priority instead.")] = False,
     text: Containing = None,
     group: Group = None,
     from_priority: Annotated[
         str | None, typer.Option(help="Only those of this priority.", autocompletion=complete_priority)
     ] = None,
 ) -> None:
-    """Move messages that wait to another priority: some by id, or those that fit.
+    """Move messages that wait to a more urgent priority: some by id, or those that fit.
 
     Who did it, when and why is kept with the queue.
 
@@ -39,6 +40,7 @@ def escalate(
 
     penstock escalate orders 4k2m9x --priority CRITICAL --reason "the customer calls"
     penstock escalate orders --text teapot --priority HIGH --reason recall
+    penstock escalate orders --from-priority HIGH --priority LOW --lower --reason "it can wait"
     """
     said = {"text": text, "group": group, "priority": from_priority}
     chosen: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
@@ -50,11 +52,15 @@ def escalate(
         actor=actor or f"{getpass.getuser()}@{socket.gethostname()}",
         reason=reason,
         until=until,
+        lower=lower,
     )
     if session.is_json:
         print_json(done)
     else:
         say(f"Moved {counted(len(done.moved), 'message')} to {priority.upper()}.")
+        if done.unchanged:
+            where = "less" if lower else "more"
+            remark(f"At {priority.upper()} already, or {where} urgent: {', '.join(done.unchanged)}")
         if done.not_pending:
             remark(f"Did not wait any more: {', '.join(done.not_pending)}")
         if done.unknown:

@@ -44,7 +44,7 @@ def delete_message(path: str, message_id: str, receipt: str | None) -> Call[Acke
     return Call("DELETE", _message(path, message_id) + query_of(receipt=receipt), read_as(Acked), False)
 
 
-def escalate(
+def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
     path: str,
     which: Sequence[str] | Filter | dict[str, Any],
     *,
@@ -52,9 +52,11 @@ def escalate(
     actor: str,
     reason: str,
     until: Instant | None,
+    lower: bool,
 ) -> Call[Escalated]:
-    """Escalating twice is escalating once, but for the second entry in the list of escalations."""
+    """Escalating twice is escalating once."""
     said = given(priority=priority, actor=actor, reason=reason, until=None if until is None else _text(until))
+    said["lower"] = lower
     said["filter" if isinstance(which, Filter | dict) else "message_ids"] = _which(which)
     return post(f"{path}/escalate", convert(said, Escalate), Escalated)
 

@@ -278,10 +278,13 @@ class Queue:
         actor: str,
         reason: str,
         until: Instant | None = None,
+        lower: bool = False,
     ) -> Escalated:
-        """Move messages to another priority: some by id, or those that fit a filter."""
+        """Move messages to a more urgent priority, with ``lower`` to a less urgent one: by id, or by a filter."""
         return await self._outbox.caller.perform(
-            operating.escalate(self._path, which, priority=priority, actor=actor, reason=reason, until=until)
+            operating.escalate(
+                self._path, which, priority=priority, actor=actor, reason=reason, until=until, lower=lower
+            )
         )
 
     async def escalations(self, *, limit: int = 100) -> list[Escalation]:

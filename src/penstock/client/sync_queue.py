@@ -176,8 +176,11 @@ class SyncQueue:
         actor: str,
         reason: str,
         until: Instant | None = None,
+        lower: bool = False,
     ) -> Escalated:
-        return self._runner.run(self._queue.escalate(which, priority=priority, actor=actor, reason=reason, until=until))
+        return self._runner.run(
+            self._queue.escalate(which, priority=priority, actor=actor, reason=reason, until=until, lower=lower)
+        )
 
     def escalations(self, *, limit: int = 100) -> list[Escalation]:
         return self._runner.run(self._queue.escalations(limit=limit))

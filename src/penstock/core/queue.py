@@ -390,30 +390,47 @@ class Queue:
         state.advance(now_ms)
         return Purged(state.queue, now_ms) if state.live > state.moves.count else None
 
-    def escalate(
-        self, messages: Iterable[int], tier: int, *, now_ms: int, actor: str, reason: str, until_ms: int = 0
+    def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
+        self,
+        messages: Iterable[int],
+        tier: int,
+        *,
+        now_ms: int,
+        actor: str,
+        reason: str,
+        until_ms: int = 0,
+        lowers: bool = False,
     ) -> Escalated | None:
-        """Move pending messages to a tier, and with ``until_ms`` back when the time has come.
+        """Move pending messages to a more urgent tier, and with ``until_ms`` back when the time has come.
 
-        What is leased, spent, settled or at that tier for good already is left out.
+        With ``lowers`` they go to a less urgent one. What is leased, spent or settled is left out, and so is what is
+        not on that side of the tier. One that was escalated to this very tier gets its new end.
         """
         assert 0 <= tier < TIERS
         assert until_ms == 0 or until_ms > now_ms
         self.state.advance(now_ms)
-        runs = as_runs(message for message in messages if self._is_pending(message))
+        runs = as_runs(message for message in messages if self._moves_to(message, tier, until_ms, lowers=lowers))
         if not runs:
             return None
         texts = actor[:REASON_CHARACTERS_MAX], reason[:REASON_CHARACTERS_MAX]
         return Escalated(self.state.queue, now_ms, runs[:EVENT_RUNS_MAX], tier, until_ms, *texts)
 
-    def _is_pending(self, message: int) -> bool:
+    def _moves_to(self, message: int, tier: int, until_ms: int, *, lowers: bool) -> bool:
+        own = self.pending_tier(message)
+        if own < 0 or own == tier:
+            escalation = self.state.rows.escalations.get(self.state.slot_of(message & 7, message >> 3))
+            return own == tier and escalation is not None and escalation.until_ms != until_ms
+        return own < tier if lowers else own > tier
+
+    def pending_tier(self, message: int) -> int:
+        """Return the tier that a message waits or rests in; -1 if it does neither."""
         lane, number = message & 7, message >> 3
         if lane >= TIERS:
-            return False
+            return -1
         slot = self.state.slot_of(lane, number)
         if slot:
-            return self.state.rows.state[slot] in {WAITING, RESTING}
-        return self.state.shelf_tier(self.state.lanes[lane], number) >= 0
+            return self.state.rows.tier[slot] if self.state.rows.state[slot] in {WAITING, RESTING} else -1
+        return self.state.shelf_tier(self.state.lanes[lane], number)
 
     def change(self, settings: QueueSettings, *, now_ms: int) -> QueueChanged | None:
         """Replace the settings. A queue stays FIFO, or stays standard."""

@@ -57,6 +57,8 @@ class Outcome(Enum):
     STALE = "stale"
     # The message is leased, its deliveries are spent, or it is on its way to another queue.
     NOT_PENDING = "not pending"
+    # The message is at that tier already, or would have to go the other way.
+    UNCHANGED = "unchanged"
     # No message of this id is in the queue: it is settled, elsewhere, or never was.
     UNKNOWN = "unknown"
 
@@ -217,6 +219,8 @@ class Redrive:
     homeless: Sequence[str]
     # How many dead letters are there still, of whatever origin; in a dry run, would be.
     remaining: int
+    # The names of queues that have no room for what would go there.
+    full: Sequence[str] = ()
 
 
 class QueueStore(Protocol):
@@ -386,12 +390,22 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def escalate(
-        self, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int = 0
+    async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
+        self,
+        queue: str,
+        ids: Sequence[str],
+        tier: int,
+        *,
+        actor: str,
+        reason: str,
+        until_ms: int = 0,
+        lowers: bool = False,
     ) -> list[Outcome]:
-        """Move waiting and resting messages to a tier, until an instant if one is given, and remember who and why.
+        """Move waiting and resting messages to a more urgent tier, and remember who and why.
 
-        Answers DONE, NOT_PENDING or UNKNOWN for each id.
+        With ``until_ms`` they fall back at that instant. With ``lowers`` they go to a less urgent tier. Answers DONE,
+        UNCHANGED, NOT_PENDING or UNKNOWN for each id; only what is DONE is in the audit. A message that was escalated
+        to this very tier is DONE if it gets another end by this.
         """
         ...
 

@@ -209,10 +209,19 @@ class RoutedStore:
 
     # What operators decide.
 
-    async def escalate(
-        self, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int = 0
+    async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
+        self,
+        queue: str,
+        ids: Sequence[str],
+        tier: int,
+        *,
+        actor: str,
+        reason: str,
+        until_ms: int = 0,
+        lowers: bool = False,
     ) -> list[Outcome]:
-        return await self._of(queue).escalate(queue, ids, tier, actor=actor, reason=reason, until_ms=until_ms)
+        store = self._of(queue)
+        return await store.escalate(queue, ids, tier, actor=actor, reason=reason, until_ms=until_ms, lowers=lowers)
 
     async def redrive(
         self,

@@ -24,7 +24,7 @@ class Filter(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """Messages to be moved to another priority: some by id, or those that fit a filter."""
+    """Messages to be moved to a more urgent priority: some by id, or those that fit a filter."""
 
     priority: Priority
     actor: Annotated[str, Meta(min_length=1, max_length=1_024, description="Who says so.")]
@@ -35,6 +35,7 @@ class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
     until: Annotated[
         str | float | UnsetType, Meta(description="When they fall back: RFC 3339, or seconds since 1970.")
     ] = UNSET
+    lower: Annotated[bool, Meta(description="Move them to a less urgent priority instead.")] = False
 
 
 class Escalated(Struct):
@@ -44,6 +45,10 @@ class Escalated(Struct):
     """
 
     moved: list[str]
+    unchanged: Annotated[
+        list[str],
+        Meta(description="Ids that were given of messages at this priority already, or at a more urgent one."),
+    ]
     not_pending: list[str]
     unknown: list[str]
 
@@ -80,7 +85,8 @@ class Requeue(Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 class Requeued(Struct):
     message_id: str
-    requeued_to: str
+    requeued_to: Annotated[str, Meta(description="The id of the queue that it is in now.")]
+    requeued_to_name: str
 
 
 class Redrive(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
@@ -111,6 +117,10 @@ class RedriveTask(Struct, kw_only=True):
     started_at: str
     ended_at: str | None
     error: str | None
+    reason: Annotated[
+        str | None,
+        Meta(description="What it waits for, or why it was stopped: a queue that has no room. Null otherwise."),
+    ]
     sample_ids: Annotated[list[str], Meta(description="Some of those that went, or would go.")]
 
 

@@ -193,7 +193,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "escalate_messages": Example(
         body={"message_ids": ["1-1"], "priority": "CRITICAL", "actor": "ada", "reason": "a customer waits"},
-        answer={"moved": ["1-1"], "not_pending": [], "unknown": []},
+        answer={"moved": ["1-1"], "unchanged": [], "not_pending": [], "unknown": []},
     ),
     "list_escalations": Example(
         query={"limit": 10},
@@ -239,7 +239,7 @@ EXAMPLES: dict[str, Example] = {
     "requeue_message": Example(
         parameters={**_DEAD, "message_id": "1-1"},
         body={"into": "orders"},
-        answer={"message_id": "1-1", "requeued_to": "orders"},
+        answer={"message_id": "1-1", "requeued_to": "q_1", "requeued_to_name": "orders"},
     ),
     "read_history": Example(query={"limit": 1}, answer={"rows": [_SETTLED], **_OFFSETS}),
     "list_history_shards": Example(

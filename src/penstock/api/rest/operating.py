@@ -15,9 +15,9 @@ from penstock.api.rest.times import instant, maybe_instant, read_instant
 from penstock.broker.access import Caller, Role
 from penstock.broker.dead_letters import check_goes_back
 from penstock.broker.redrives import Order, Task
-from penstock.broker.selecting import Selection, select
+from penstock.broker.selecting import Selection, pages
 from penstock.core.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
-from penstock.store.interface import Outcome, QueueNotFound
+from penstock.store.interface import Message, Outcome, QueueNotFound
 from penstock.wire import operating as wire
 from penstock.wire.messages import LIST_MAX
 from penstock.wire.operating import (
@@ -48,10 +48,7 @@ async def escalate(call: Call) -> Answer:
     if not isinstance(asked.message_ids, UnsetType):
         await order.move(asked.message_ids)
     elif not isinstance(asked.filter, UnsetType):
-        found = select(call.queues.store, queue, selection_of(asked.filter), most=asked.limit)
-        async with aclosing(found) as pages:
-            async for ids in pages:
-                await order.move(ids or ())
+        await order.move_all(selection_of(asked.filter))
     return Answer(order.result)
 
 
@@ -64,7 +61,24 @@ class _Escalation:
         self._asked = asked
         self._tier = read_priority(asked.priority, "priority")
         self._until_ms = _until_ms(call, asked)
-        self.result = Escalated([], [], [])
+        self.result = Escalated([], [], [], [])
+
+    async def move_all(self, selection: Selection) -> None:
+        """Move what fits, up to the limit; what has no way to go counts for nothing."""
+        async with aclosing(pages(self._store, self._queue, selection)) as found:
+            async for messages in found:
+                ids = [message.id for message in messages if self._has_a_way(message)]
+                if ids:
+                    await self.move(ids[: self._asked.limit - len(self.result.moved)])
+                    self.result.unchanged.clear()
+                if len(self.result.moved) >= self._asked.limit:
+                    break
+
+    def _has_a_way(self, message: Message) -> bool:
+        if message.tier == self._tier:
+            # It may get another end.
+            return message.is_escalated
+        return message.tier < self._tier if self._asked.lower else message.tier > self._tier
 
     async def move(self, ids: Sequence[str]) -> None:
         outcomes = await self._store.escalate(
@@ -74,9 +88,11 @@ class _Escalation:
             actor=self._asked.actor,
             reason=self._asked.reason,
             until_ms=self._until_ms,
+            lowers=self._asked.lower,
         )
         places = {
             Outcome.DONE: self.result.moved,
+            Outcome.UNCHANGED: self.result.unchanged,
             Outcome.NOT_PENDING: self.result.not_pending,
             Outcome.UNKNOWN: self.result.unknown,
         }
@@ -112,7 +128,8 @@ async def requeue(call: Call) -> Answer:
         await _check_goes_back(call, queue, message_id)
     result = await call.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
     if result.moved:
-        return Answer(Requeued(message_id, next(iter(result.moved))))
+        (name,) = result.moved
+        return Answer(Requeued(message_id, (await call.queues.store.describe(name)).id, name))
     raise await _why_not(call, queue, message_id, is_homeless=message_id in result.homeless)
 
 
@@ -234,5 +251,6 @@ def _task(caller: Caller, task: Task) -> RedriveTask:
         started_at=instant(task.started_at_ms),
         ended_at=maybe_instant(task.ended_at_ms),
         error=task.error,
+        reason=task.reason,
         sample_ids=list(task.sample),
     )

@@ -168,4 +168,6 @@ def _failure(task: Task) -> str:
     if task.state is State.FAILED:
         refused = refused_of(task.cause) if task.cause is not None else None
         return task.error or "" if refused is None else refused.kind.code
+    if task.state is State.STOPPED and task.reason is not None:
+        return task.reason
     return QUEUE_DOES_NOT_EXIST.code if task.state is State.DONE and task.homeless else ""

@@ -61,7 +61,7 @@ def _check_unshared(shards: Shards, grave: str, apart_from: set[int]) -> None:
 
 
 async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
-    shard: Shard, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int
+    shard: Shard, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int, lowers: bool
 ) -> list[Outcome]:
     check_ids(ids)
     if not 0 <= tier < TIERS:
@@ -73,15 +73,20 @@ async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
             raise ValueError(f"until_ms is {until_ms}; that has passed")
         keys = [key_of(found.state, each) for each in ids]
         known = [key for key in keys if key is not None]
-        event = found.escalate(known, tier, now_ms=now_ms, actor=_text(actor), reason=_text(reason), until_ms=until_ms)
+        texts = {"actor": _text(actor), "reason": _text(reason)}
+        event = found.escalate(known, tier, now_ms=now_ms, until_ms=until_ms, lowers=lowers, **texts)
         moved: set[int] = set()
         if event is not None:
             size = EVENT_BYTES + RUN_BYTES * len(event.runs) + len(event.actor.encode()) + len(event.reason.encode())
             with shard.log.reserve(size) as space:
                 shard.write(space, [Fact(event)])
             moved = {number << 3 | lane for lane, first, count in event.runs for number in range(first, first + count)}
-        there = _there(found.state, [key for key in known if key not in moved])
-        return [_outcome(key, moved, there) for key in keys]
+        stayed = [key for key in known if key not in moved]
+        unchanged = {key for key in stayed if found.pending_tier(key) >= 0}
+        there = _there(found.state, [key for key in stayed if key not in unchanged])
+        found_as = dict.fromkeys(there, Outcome.NOT_PENDING)
+        found_as |= dict.fromkeys(unchanged, Outcome.UNCHANGED) | dict.fromkeys(moved, Outcome.DONE)
+        return [Outcome.UNKNOWN if key is None else found_as.get(key, Outcome.UNKNOWN) for key in keys]
 
 
 def _text(text: str) -> str:
@@ -92,12 +97,6 @@ def _text(text: str) -> str:
 def _there(state: State, keys: Sequence[int]) -> set[int]:
     """Return which of some messages, none of them pending, are live."""
     return {key for key in keys if key in state.rows.index} | set(reading.holders(state, keys))
-
-
-def _outcome(key: int | None, moved: set[int], there: set[int]) -> Outcome:
-    if key in moved:
-        return Outcome.DONE
-    return Outcome.NOT_PENDING if key in there else Outcome.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +115,8 @@ class Plan:
 
     keys: dict[str, list[int]] = field(default_factory=dict)
     homeless: list[str] = field(default_factory=list)
+    # The names of queues without room for more.
+    full: dict[str, None] = field(default_factory=dict)
 
 
 async def redrive(shards: Shards, moves: Moves, dead_letters: str, wanted: Wanted, *, is_dry_run: bool) -> Redrive:
@@ -132,7 +133,7 @@ async def redrive(shards: Shards, moves: Moves, dead_letters: str, wanted: Wante
         went = plan.keys if is_dry_run else await _move(shards, moves, shard, queue, plan)
         moved = {name: [ids[key] for key in keys] for name, keys in went.items() if keys}
         remaining = len(state.rows.origins) - (len(ids) if is_dry_run else 0)
-        return Redrive(moved, plan.homeless, remaining)
+        return Redrive(moved, plan.homeless, remaining, list(plan.full))
 
 
 def _plan(shards: Shards, queue: Queue, wanted: Wanted) -> Plan:
@@ -144,20 +145,22 @@ def _plan(shards: Shards, queue: Queue, wanted: Wanted) -> Plan:
         if not left:
             break
         assert seen.origin is not None
-        if seen.place not in {"waiting", "resting"} or origin not in {None, seen.origin.queue}:
+        # What came back to its own queue is at home.
+        is_home = wanted.into is None and seen.origin.queue == queue.state.queue
+        if is_home or seen.place not in {"waiting", "resting"} or origin not in {None, seen.origin.queue}:
             continue
         target = wanted.into or shards.name_of(seen.origin.queue)
         if target is None:
             plan.homeless += [id_of(queue.state, seen.message)] * (len(plan.homeless) < wanted.most)
             continue
         if target not in rooms:
-            # What came back to its own queue is at home.
-            is_home = seen.origin.queue == queue.state.queue
-            rooms[target] = 0 if is_home else room_of(shards.queue(target))
+            rooms[target] = room_of(shards.queue(target))
         if rooms[target]:
             rooms[target] -= 1
             left -= 1
             plan.keys.setdefault(target, []).append(seen.message)
+        else:
+            plan.full[target] = None
     return plan
 
 

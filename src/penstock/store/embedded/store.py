@@ -322,11 +322,20 @@ class EmbeddedStore:
     async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
         return await asking.receipts(await self._shards.at(queue), queue, ids)
 
-    async def escalate(
-        self, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int = 0
+    async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
+        self,
+        queue: str,
+        ids: Sequence[str],
+        tier: int,
+        *,
+        actor: str,
+        reason: str,
+        until_ms: int = 0,
+        lowers: bool = False,
     ) -> list[Outcome]:
         shard = await self._shards.at(queue)
-        return await operating.escalate(shard, queue, ids, tier, actor=actor, reason=reason, until_ms=until_ms)
+        said = {"actor": actor, "reason": reason}
+        return await operating.escalate(shard, queue, ids, tier, until_ms=until_ms, lowers=lowers, **said)
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
         return await asking.audit(await self._shards.at(queue), queue, most=most)

@@ -50,6 +50,7 @@ class Escalating:
     actor: str
     reason: str
     until_ms: int
+    lowers: bool
 
     def __post_init__(self) -> None:
         check_ids(self.ids)
@@ -68,15 +69,14 @@ async def escalate(
         known.number, known.version, now_ms, list(named), [home for home, _ in pairs], [key for _, key in pairs],
         wanted.tier, wanted.until_ms, text(wanted.actor, REASON_CHARACTERS_MAX, database.encoding),
         text(wanted.reason, REASON_CHARACTERS_MAX, database.encoding), known.settings.is_fifo, AUDIT_MAX,
+        wanted.lowers,
     )  # fmt: skip
-    ((moved, others),) = await call_noted(database, ("escalate", values), operation=operation, now_ms=now_ms)
+    ((moved, unchanged, others),) = await call_noted(database, ("escalate", values), operation=operation, now_ms=now_ms)
     if wanted.until_ms:
         known.soon(wanted.until_ms)
-    done, there = set(moved or ()), set(others or ())
-    return [
-        Outcome.DONE if each in done else Outcome.NOT_PENDING if each in there else Outcome.UNKNOWN
-        for each in wanted.ids
-    ]
+    found = dict.fromkeys(others or (), Outcome.NOT_PENDING)
+    found |= dict.fromkeys(unchanged or (), Outcome.UNCHANGED) | dict.fromkeys(moved or (), Outcome.DONE)
+    return [found.get(each, Outcome.UNKNOWN) for each in wanted.ids]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +100,8 @@ class Plan:
     keys: dict[str, list[int]] = field(default_factory=dict)
     ids: dict[int, str] = field(default_factory=dict)
     homeless: list[str] = field(default_factory=list)
+    # The names of queues without room for more.
+    full: dict[str, None] = field(default_factory=dict)
 
 
 class Redriving:
@@ -114,7 +116,8 @@ class Redriving:
         went = plan.keys if is_dry_run else await self._move(known, plan, now_ms)
         ((there,),) = await self._database.ask("dead_letter_count", queue=known.number)
         moved = {name: [plan.ids[key] for key in keys] for name, keys in went.items() if keys}
-        return Redrive(moved, plan.homeless, there - (sum(map(len, moved.values())) if is_dry_run else 0))
+        remaining = there - (sum(map(len, moved.values())) if is_dry_run else 0)
+        return Redrive(moved, plan.homeless, remaining, list(plan.full))
 
     async def _plan(self, known: KnownQueue, wanted: Wanted) -> Plan:
         plan = Plan()
@@ -127,14 +130,18 @@ class Redriving:
             if target is None:
                 plan.homeless += [found] * (len(plan.homeless) < wanted.most)
                 continue
-            if target not in rooms:
+            if number == known.number and wanted.into is None:
                 # What came back to its own queue is at home.
-                rooms[target] = 0 if number == known.number else await self._room(target)
+                continue
+            if target not in rooms:
+                rooms[target] = await self._room(target)
             if rooms[target]:
                 rooms[target] -= 1
                 left -= 1
                 plan.keys.setdefault(target, []).append(key)
                 plan.ids[key] = found
+            else:
+                plan.full[target] = None
         return plan
 
     async def _dead_letters(self, known: KnownQueue, wanted: Wanted) -> list[tuple[int, int, int, str | None, int]]:

@@ -390,10 +390,18 @@ class PostgresStore:
 
     # What operators decide.
 
-    async def escalate(
-        self, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int = 0
+    async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
+        self,
+        queue: str,
+        ids: Sequence[str],
+        tier: int,
+        *,
+        actor: str,
+        reason: str,
+        until_ms: int = 0,
+        lowers: bool = False,
     ) -> list[Outcome]:
-        wanted = operating.Escalating(ids=ids, tier=tier, actor=actor, reason=reason, until_ms=until_ms)
+        wanted = operating.Escalating(ids=ids, tier=tier, actor=actor, reason=reason, until_ms=until_ms, lowers=lowers)
         # A lease that another process gave out may have ended this instant.
         await self._present(queue, is_exact=True)
         return await self._registry.run(

@@ -1,8 +1,9 @@
--- Move waiting and resting messages to a tier. Answers with those that moved, and with those that are there, moved or not.
+-- Move waiting and resting messages to a more urgent tier, or to a less urgent one. Answers with those that moved, with those
+-- that have no way to go, and with those that are there, moved or not.
 CREATE OR REPLACE FUNCTION penstock.escalate(
     p_queue integer, p_version bigint, p_now bigint, p_ids text[], p_homes integer[], p_home_keys bigint[],
     p_tier smallint, p_until_ms bigint, p_actor text, p_reason text, p_is_fifo boolean, p_kept_max integer,
-    OUT moved text[], OUT others text[]
+    p_lowers boolean, OUT moved text[], OUT unchanged text[], OUT others text[]
 )
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -14,6 +15,7 @@ BEGIN
     WITH gone AS (
         DELETE FROM penstock.ready AS r USING unnest(p_homes, p_home_keys) AS w (home, key)
         WHERE w.home = p_queue AND r.queue = p_queue AND r.tier = (w.key & 7)::smallint AND r.number = w.key >> 3
+            AND CASE WHEN p_lowers THEN r.tier < p_tier ELSE r.tier > p_tier END
         RETURNING r.*
     )
     INSERT INTO penstock.marked (
@@ -34,21 +36,32 @@ BEGIN
     WITH wanted AS MATERIALIZED (
         SELECT DISTINCT id, home, key FROM unnest(p_ids, p_homes, p_home_keys) AS w (id, home, key)
     ), found AS MATERIALIZED (
-        SELECT w.id, m.key FROM wanted AS w JOIN penstock.marked AS m
+        SELECT w.id, m.key, m.state, m.tier, m.own_tier, m.escalated_until_ms FROM wanted AS w JOIN penstock.marked AS m
             ON m.queue = p_queue AND m.key = w.key AND w.home = p_queue AND m.home IS NULL
         UNION ALL
-        SELECT w.id, m.key FROM wanted AS w JOIN penstock.marked AS m
+        SELECT w.id, m.key, m.state, m.tier, m.own_tier, m.escalated_until_ms FROM wanted AS w JOIN penstock.marked AS m
             ON m.home = w.home AND m.home_key = w.key AND m.queue = p_queue
+    ), judged AS MATERIALIZED (
+        SELECT id, key, CASE
+            WHEN tier = p_tier THEN own_tier IS NOT NULL AND coalesce(escalated_until_ms, 0) <> p_until_ms
+            WHEN p_lowers THEN tier < p_tier ELSE tier > p_tier END AS moves
+        FROM found WHERE state IN (1, 2)
     ), raised AS (
         UPDATE penstock.marked AS m SET
             own_tier = coalesce(m.own_tier, m.tier), tier = p_tier, since_ms = p_now, escalated_until_ms = p_until_ms,
             -- A volatile function sees what this statement has moved so far: those of a group get one turn after the other.
             turn = CASE WHEN m.turn IS NOT NULL AND m.state = 1
                 THEN penstock.next_turn(p_queue, p_tier, m.grp, p_now) ELSE m.turn END
-        FROM found AS f WHERE m.queue = p_queue AND m.key = f.key AND m.state IN (1, 2)
+        FROM judged AS f WHERE f.moves AND m.queue = p_queue AND m.key = f.key AND m.state IN (1, 2)
         RETURNING f.id
+    ), stayed AS (
+        SELECT id FROM judged WHERE NOT moves
+        UNION ALL
+        SELECT w.id FROM wanted AS w JOIN penstock.ready AS r
+            ON w.home = p_queue AND r.queue = p_queue AND r.tier = (w.key & 7)::smallint AND r.number = w.key >> 3
+        WHERE NOT CASE WHEN p_lowers THEN r.tier < p_tier ELSE r.tier > p_tier END
     )
-    SELECT array_agg(id) INTO moved FROM raised;
+    SELECT (SELECT array_agg(id) FROM raised), (SELECT array_agg(id) FROM stayed) INTO moved, unchanged;
     -- What was leased a statement ago may wait by now: it was there all the time.
     SELECT array_agg(w.id) INTO others
     FROM unnest(p_ids, p_homes, p_home_keys) AS w (id, home, key)
