@@ -125,6 +125,7 @@ async def _open_database(
             clock=FollowingClock(runtime.clock),
             dice=runtime.dice,
             may_migrate=settings.postgres_migrates,
+            note=runtime.note,
         ) as store,
         watching(database.url, database.schema) if is_watched else nullcontext() as look,
         transactions(store, database, asyncio.to_thread) as within,
@@ -148,7 +149,9 @@ async def _open_databases(
     clock = FollowingClock(runtime.clock)
     async with AsyncExitStack() as stack:
         stores, places = await stack.enter_async_context(
-            open_several(databases, clock=clock, dice=runtime.dice, may_migrate=settings.postgres_migrates)
+            open_several(
+                databases, clock=clock, dice=runtime.dice, may_migrate=settings.postgres_migrates, note=runtime.note
+            )
         )
         routes = Routes([route.pattern for route in settings.routes], places)
         looks: list[Callable[[], Vitals]] = []

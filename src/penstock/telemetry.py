@@ -105,6 +105,12 @@ STORE_DOUBTFUL = Note(
     "The database is configured so that a crash may lose what it has confirmed; says by which setting. `--may-lose` "
     "says that you know.",
 )
+STORE_WAITS = Note(
+    "store.waits",
+    "warning",
+    "Opening the store waits for a lock in the database; says on which table, and which process there holds it: its "
+    "pid, role and application, and since when.",
+)
 SERVER_WITHOUT_KAFKA = Note(
     "server.without_kafka",
     "warning",
@@ -145,6 +151,7 @@ NOTES: tuple[Note, ...] = (
     SERVER_CUT_OFF,
     SERVER_STOPPED,
     STORE_DOUBTFUL,
+    STORE_WAITS,
     SERVER_FILES_LIMITED,
     SERVER_WITHOUT_KAFKA,
 )

@@ -13,16 +13,13 @@ from tests.postgres.servers import shared_server
 
 _TABLES = (
     "ready", "marked", "leased", "lease", "line", "tenant", "dedup", "sender", "sent", "operation", "escalation",
-    "history", "redrive",
+    "history", "redrive", "queue_lock", "server",
 )  # fmt: skip
 _ALONE_S = 0.002
 # Who has left is noticed by the database a moment later; a test that waits longer for it has failed.
 _LEFT_S_MAX = 60.0
-# Every store that is there holds one, and so does the one that leads.
-_PRESENT = """
-SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
-WHERE locktype = 'advisory' AND datname = current_database()
-"""
+# Every store that is there has one.
+_PRESENT = "SELECT 1 FROM penstock.server WHERE penstock.is_connected(server)"
 
 
 def shared_settings(which: int = 0) -> PostgresSettings:
@@ -80,18 +77,10 @@ def _wait_until_all_have_left(connection: psycopg.Connection) -> None:
 
 async def until_alone(settings: PostgresSettings) -> None:
     """Return when the database has noticed that no store is there any more."""
-    alone = f"(hashtext('{settings.schema}.alone'), 0)"
+    present = _PRESENT.replace("penstock.", f"{settings.schema}.").encode()
     async with (
         asyncio.timeout(_LEFT_S_MAX),
         await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as connection,
     ):
-        while await _number(connection, f"pg_try_advisory_lock{alone}::int") == 0:  # noqa: ASYNC110 - nobody says so.
+        while await (await connection.execute(present)).fetchone() is not None:  # noqa: ASYNC110 - nothing says so.
             await asyncio.sleep(_ALONE_S)
-        # Not left to the end of the connection, which is noticed later: the next store would not be the only one.
-        await _number(connection, f"pg_advisory_unlock{alone}::int")
-
-
-async def _number(connection: psycopg.AsyncConnection, expression: str) -> int:
-    row = await (await connection.execute(f"SELECT {expression}".encode())).fetchone()
-    assert row is not None
-    return int(row[0])

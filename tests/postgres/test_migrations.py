@@ -160,7 +160,7 @@ async def test_servers_go_on_while_others_migrate() -> None:
 
 
 async def test_nobody_waits_for_a_migration_that_waits_for_a_backup(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrate, "_NOT_FOR_LONG", "SET LOCAL lock_timeout = '10ms'")
+    monkeypatch.setattr(migrate, "NOT_FOR_LONG", "SET LOCAL lock_timeout = '10ms'")
     # What comes next changes the table of queues.
     dsn = schema_of(7)
     async with (
@@ -170,7 +170,9 @@ async def test_nobody_waits_for_a_migration_that_waits_for_a_backup(monkeypatch:
     ):
         await backup.execute("LOCK TABLE penstock.queue IN ACCESS SHARE MODE")
         migrating = tasks.create_task(opened(dsn))
-        waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'ROLLBACK'"
+        # The last statement of a try that gave way is who it gave way to.
+        waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_locks AS held%'"
+        waits += " AND pid <> pg_backend_pid()"
         async with asyncio.timeout(60):
             # It has tried, and has given way.
             while await (await other.execute(waits)).fetchone() is None:  # noqa: ASYNC110 - nobody says so.

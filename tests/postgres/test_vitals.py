@@ -46,3 +46,18 @@ async def test_a_database_that_does_not_answer_is_seen() -> None:
             async with asyncio.timeout(60):
                 while seen().is_answering:  # noqa: ASYNC110 - nobody tells, as with a real outage.
                     await asyncio.sleep(0.05)
+
+
+async def test_a_database_that_ends_is_noticed_before_it_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.store.postgres.vitals.EVERY_S", 3_600.0)
+    with Server() as server:
+        async with watching(server.dsn, "public") as look, asyncio.timeout(120):
+            first = look()
+            while look() is first:  # noqa: ASYNC110 - it is asked, as by the server.
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(server.stop)
+            while look().is_answering:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(server.start)
+            while not look().is_answering:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

@@ -38,12 +38,11 @@ _BOUNDS: dict[str, int] = {
     "tcp_user_timeout": 15_000,
 }
 
-# Two who make it at once would fail one another without the lock. Who finds it needs no right to make one.
+# Of two that make it at once the second waits for the first and finds it made. To find it needs no right to make one.
 _MAKE = """
 DO $$
 BEGIN
     IF to_regclass({name}) IS NULL THEN
-        PERFORM pg_advisory_xact_lock(hashtext('penstock.seen'));
         CREATE TABLE IF NOT EXISTS {table} (
             key text PRIMARY KEY,
             -- Who works on it; NULL once it is done.
@@ -52,6 +51,8 @@ BEGIN
             until_s float8 NOT NULL
         );
     END IF;
+EXCEPTION
+    WHEN unique_violation OR duplicate_table THEN NULL;
 END
 $$
 """

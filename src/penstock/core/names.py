@@ -35,6 +35,15 @@ def check_name(name: str, *, field: str = "queue") -> None:
         raise BadName(f"{field} is {name!r}; names that begin with {ID_PREFIX!r} are those of ids")
 
 
+def is_name(name: str) -> bool:
+    """Whether a queue may be called so."""
+    try:
+        check_name(name)
+    except BadName:
+        return False
+    return True
+
+
 def dead_letters_of(queue: str) -> str:
     """What the dead letters of a queue are called, if its settings do not say."""
     return queue + DEAD

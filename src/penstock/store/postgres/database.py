@@ -28,7 +28,7 @@ from penstock.core.schema_names import check_schema
 from penstock.store.postgres.columns import DUMPERS
 from penstock.store.postgres.lookout import Lookout
 from penstock.store.postgres.reach import Reached, bounded, unanswered
-from penstock.store.postgres.refusals import READ_ONLY, not_let_in, refusal
+from penstock.store.postgres.refusals import READ_ONLY, Locked, not_let_in, refusal
 from penstock.store.postgres.session import Arguments, Lost, Session, Silent, Unreached
 from penstock.store.postgres.statements import Function, function, statement
 from penstock.store.refusals import StoreTurnsAway, StoreUnfit
@@ -50,8 +50,10 @@ PLANS = {
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
+# How long a call waits for a lock that others hold, such as that of a group in a transaction that was left open.
+_LOCK_TIMEOUT = ("lock_timeout", "10s")
 _ISOLATION = ("default_transaction_isolation", r"read\ committed")
-_PLANS_HERE = ";".join(f"SET LOCAL {name} = {value}" for name, value in PLANS.items()).encode()
+_PLANS_HERE = ";".join(f"SET LOCAL {name} = '{value}'" for name, value in (*PLANS.items(), _LOCK_TIMEOUT)).encode()
 # Of databases with another encoding nothing is expected but ASCII. One with SQL_ASCII holds whatever it is given.
 _ENCODINGS = {"UTF8": "utf-8", "SQL_ASCII": "utf-8", "LATIN1": "latin-1"}
 T = TypeVar("T")
@@ -232,8 +234,8 @@ class Database:
             try:
                 found = await self._run(answer, (operation,))
                 return found[0][0] if found else await make()
-            except errors.UniqueViolation:
-                # It was still on its way.
+            except (errors.UniqueViolation, Locked):
+                # It was still on its way, or is.
                 continue
             except (Silent, StoreTurnsAway):
                 raise
@@ -284,7 +286,7 @@ async def _execute_pooled(session: Session, text: bytes, values: Arguments) -> l
 def _with_plans(url: str) -> str:
     """Return how to connect so that statements are planned, and see what others do, as they were meant to."""
     given = conninfo_to_dict(url).get("options") or ""
-    ours = " ".join(f"-c {name}={value}" for name, value in (*PLANS.items(), _ISOLATION))
+    ours = " ".join(f"-c {name}={value}" for name, value in (*PLANS.items(), _ISOLATION, _LOCK_TIMEOUT))
     return make_conninfo(url, options=f"{ours} {given}".strip())
 
 

@@ -11,13 +11,14 @@ What is left to do is a list of statements, which is either run or printed. If t
 nothing left, nothing is run, and no right to change the schema is needed.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from psycopg import AsyncConnection, errors
 
+from penstock.runtime.interface import NoteWriter
+from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
 from penstock.store.postgres.statements import definitions, migrations, read
 from penstock.store.refusals import StoreUnfit
 
@@ -25,17 +26,14 @@ _VERSION_TABLE = (
     "CREATE TABLE penstock.version ("
     "number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now(), functions text NOT NULL DEFAULT '')"
 )
-_WHO_MAY = "SELECT pg_advisory_xact_lock(hashtext('penstock.migrate'), 0)"
-# Whoever wants to change a table waits for those who read it, a backup of an hour say, and everybody else waits behind:
-# so not for long, and again a little later.
-_NOT_FOR_LONG = "SET LOCAL lock_timeout = '2s'"
+# One migrates at a time. Before there is a table to lock, making the schema fails for all but one.
+_ALONE = "LOCK TABLE penstock.version IN SHARE ROW EXCLUSIVE MODE"
+_MADE_BY_OTHERS = (errors.DuplicateSchema, errors.DuplicateTable, errors.UniqueViolation)
 # PostgreSQL lets everybody execute a new function, and default privileges of a schema cannot say otherwise.
 _NOTHING_FOR_PUBLIC = tuple(
     f"REVOKE ALL ON {what}SCHEMA {{schema}} FROM PUBLIC"
     for what in ("", "ALL TABLES IN ", "ALL SEQUENCES IN ", "ALL ROUTINES IN ")
 )
-_TRIES_MAX = 20
-_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,37 +78,32 @@ def plan(schema: str = "penstock", found: Found | None = None) -> str:
     left = steps(schema, found or Found())
     if not left:
         return ""
-    return "\n\n".join(f"{part};" for part in ("BEGIN", _here(_WHO_MAY, schema), _NOT_FOR_LONG, *left, "COMMIT"))
+    alone = [_here(_ALONE, schema)] if found is not None and found.has_table else []
+    return "\n\n".join(f"{part};" for part in ("BEGIN", NOT_FOR_LONG, *alone, *left, "COMMIT"))
 
 
-async def migrate(connection: AsyncConnection, schema: str) -> int:
+async def migrate(connection: AsyncConnection, schema: str, note: NoteWriter = quiet) -> int:
     """Do what is left to do, and return the version the schema has then."""
     # Looked at without the lock first: whoever may change nothing may still start.
     if steps(schema, await look(connection, schema)):
-        await _run_steps_patiently(connection, schema)
+        await without_long_waits(connection, schema, lambda: _run_steps(connection, schema), note)
     return (await look(connection, schema)).version
 
 
-async def _run_steps_patiently(connection: AsyncConnection, schema: str) -> None:
-    for tries_left in reversed(range(_TRIES_MAX)):
-        try:
-            await _run_steps(connection, schema)
-        except (errors.LockNotAvailable, errors.DeadlockDetected):
-            if not tries_left:
-                raise
-            await asyncio.sleep(_PAUSE_S)
-        except errors.DuplicateTable as error:
-            raise _taken(schema) from error
-        else:
-            break
-
-
 async def _run_steps(connection: AsyncConnection, schema: str) -> None:
-    async with connection.transaction():
-        await connection.execute(_here(_WHO_MAY, schema).encode())
-        await connection.execute(_NOT_FOR_LONG.encode())
-        for step in steps(schema, await look(connection, schema)):
-            await connection.execute(step.encode())
+    before = await look(connection, schema)
+    try:
+        async with connection.transaction():
+            await connection.execute(NOT_FOR_LONG.encode())
+            if before.has_table:
+                await connection.execute(_here(_ALONE, schema).encode())
+            for step in steps(schema, await look(connection, schema)):
+                await connection.execute(step.encode())
+    except _MADE_BY_OTHERS as error:
+        if await look(connection, schema) == before:
+            raise _taken(schema) from error
+        # Another server has made it at the same moment.
+        await _run_steps(connection, schema)
 
 
 async def check(connection: AsyncConnection, schema: str) -> None:

@@ -121,9 +121,8 @@ async def _claim(databases: Sequence[Database]) -> list[int] | None:
         for database in databases:
             connection = await stack.enter_async_context(await database.connect())
             await stack.enter_async_context(connection.transaction())
-            lock = f"SELECT pg_try_advisory_xact_lock(hashtext('{database.settings.schema}.range'), 0)"
-            row = await (await connection.execute(lock.encode())).fetchone()
-            if row is None or not row[0]:
+            lock = f"SELECT 1 FROM {database.settings.schema}.moment FOR UPDATE SKIP LOCKED"
+            if await (await connection.execute(lock.encode())).fetchone() is None:
                 return None
             connections.append(connection)
         schemas = [database.settings.schema for database in databases]

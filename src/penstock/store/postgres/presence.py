@@ -1,9 +1,8 @@
 """What a store does beside its verbs: it is there, it listens, it agrees on the time, and one of all tidies up.
 
-A connection of its own holds two locks that end with it: one shared by every store that
-is there, by which the first to come knows that it is alone; and one that makes its
-owner the leader, who does what is due without anyone asking. The others try for it now
-and then, so that there is soon another one.
+Each store has a connection of its own and a row of `server` that names it, so the first to
+come knows that it is alone. One of them is the leader, who does what is due without anyone
+asking; when its connection is gone, the next that asks becomes the leader.
 
 Wakes go out by one channel for the whole store, at most one call every few
 milliseconds, with the names of the queues: a NOTIFY takes a lock of the whole server
@@ -23,8 +22,10 @@ from contextlib import contextmanager, suppress
 import psycopg
 from psycopg import AsyncConnection, Notify
 
+from penstock.runtime.interface import NoteWriter
 from penstock.store.interface import StoreUnreachable
 from penstock.store.postgres import migrate
+from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
 from penstock.store.postgres.database import Database, check_durable
 from penstock.store.postgres.following import Following
 from penstock.store.postgres.reach import answered_within
@@ -79,14 +80,14 @@ class Presence:
         # The latest time any store has seen.
         self.floor_ms = 0
 
-    async def open(self, *, may_migrate: bool) -> None:
+    async def open(self, *, may_migrate: bool, note: NoteWriter = quiet) -> None:
         settings = self._database.settings
         connection = await self._database.connect()
         try:
             with _said(connection):
                 self.doubts = await check_durable(connection, may_lose=settings.may_lose)
                 if may_migrate:
-                    await migrate.migrate(connection, settings.schema)
+                    await migrate.migrate(connection, settings.schema, note)
                 else:
                     await migrate.check(connection, settings.schema)
         except BaseException:
@@ -100,19 +101,16 @@ class Presence:
             await connection.close()
             self._connection = None
         else:
-            await self._announce(connection)
+            with _said(connection):
+                await without_long_waits(connection, settings.schema, lambda: self._announce(connection), note)
 
-    async def _announce(self, connection: AsyncConnection) -> None:
-        """Be there, and if nobody else is, begin all leases anew: nobody could extend them."""
+    async def _announce(self, connection: AsyncConnection, *, is_back: bool = False) -> None:
+        """Tell the others that this store is there. If it is the only one, leases begin again at full length."""
         schema = self._database.settings.schema
-        alone = f"hashtext('{schema}.alone'), 0"
-        found = await connection.execute(f"SELECT pg_try_advisory_lock({alone})".encode())
-        row = await found.fetchone()
-        if row is not None and row[0]:
-            await self._database.call("rearm", self._now_ms())
-        await connection.execute(f"SELECT pg_advisory_lock_shared({alone})".encode())
-        if row is not None and row[0]:
-            await connection.execute(f"SELECT pg_advisory_unlock({alone})".encode())
+        async with connection.transaction():
+            await connection.execute(NOT_FOR_LONG.encode())
+            announced = f"SELECT {schema}.announce(%s::bigint, %s::boolean)"
+            await connection.execute(announced.encode(), (self._now_ms(), is_back))
         await connection.execute(f"LISTEN {schema}".encode())
 
     async def meet(self) -> None:
@@ -202,10 +200,9 @@ class Presence:
         """Whether this store is the one that tidies. Where there are no such locks, every one is."""
         if self._connection is None:
             return True
-        lock = f"pg_try_advisory_lock(hashtext('{self._database.settings.schema}.leader'), 0)"
-        # Who leads asks, too: nothing else is sent on this connection by which its silence would be noticed.
+        # The leader asks, too: nothing else is sent on this connection by which its silence would be noticed.
         with answered_within(self._connection, self._database.settings.silence_s):
-            found = await self._connection.execute(f"SELECT {'true' if self.is_leader else lock}".encode())
+            found = await self._connection.execute(f"SELECT {self._database.settings.schema}.lead()".encode())
             row = await found.fetchone()
         self.is_leader = row is not None and bool(row[0])
         return self.is_leader
@@ -219,11 +216,13 @@ class Presence:
         with suppress(*_TROUBLE):
             await self._connection.close()
             self._connection = await self._database.connect()
-            schema, silence_s = self._database.settings.schema, self._database.settings.silence_s
-            with answered_within(self._connection, silence_s):
-                alone = f"SELECT pg_advisory_lock_shared(hashtext('{schema}.alone'), 0)"
-                await self._connection.execute(alone.encode())
-                await self._connection.execute(f"LISTEN {schema}".encode())
+            try:
+                with answered_within(self._connection, self._database.settings.silence_s):
+                    await self._announce(self._connection, is_back=True)
+            except BaseException:
+                # It would hear nothing: the next beat finds it closed, and connects again.
+                await self._connection.close()
+                raise
             self._wake(None)
 
     async def _tell(self) -> None:

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 import psycopg
 
+from penstock.core.names import is_name
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres.database import Database
@@ -35,6 +36,9 @@ class Registry:
 
     async def find(self, name: str, *, is_fresh: bool = False) -> KnownQueue | None:
         """Return a queue, as it was when it was read last; None if there is none."""
+        if not is_name(name):
+            # PostgreSQL would not even take every text as one to look for.
+            return None
         lock = self._in_doubt.get(name)
         if lock is not None:
             async with lock:
@@ -98,7 +102,7 @@ class Registry:
                 finally:
                     await known.gate.leave()
             except psycopg.Error as error:
-                if error.sqlstate != CHANGED:
+                if not _is_changed(error):
                     raise
             known = await self.get(name, is_fresh=True)
 
@@ -111,3 +115,10 @@ class Registry:
         """Make a queue, and return whether there was none of its name."""
         made = await self._database.call("create_queue", name, settings.to_json(), grave, now_ms)
         return made[0] is not None
+
+
+def _is_changed(error: psycopg.Error) -> bool:
+    """Whether a queue is not as it was known: it has another version, or was deleted while a verb waited to enter."""
+    return error.sqlstate == CHANGED or (
+        error.sqlstate == psycopg.errors.InternalError_.sqlstate and "could not open relation with OID" in str(error)
+    )

@@ -5,8 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from psycopg import AsyncConnection
 
-from penstock.runtime.interface import Clock, Dice
+from penstock.runtime.interface import Clock, Dice, NoteWriter
 from penstock.store.interface import StoreUnreachable
+from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.following import following_of
 from penstock.store.postgres.numbering import claim, distinct
@@ -40,6 +41,7 @@ async def open_several(
     dice: Dice,
     may_migrate: bool = True,
     has_upkeep: bool = True,
+    note: NoteWriter = quiet,
 ) -> AsyncIterator[tuple[list[PostgresStore], list[int]]]:
     """Open databases for as long as this lasts; yields those that differ, and which of them each of the given is.
 
@@ -58,8 +60,9 @@ async def open_several(
         for owner in owners:
             with _entry(owner):
                 store = await PostgresStore.open(
-                    databases[owner], clock=common, dice=dice, may_migrate=may_migrate, has_upkeep=has_upkeep
-                )
+                    databases[owner], clock=common, dice=dice, may_migrate=may_migrate, has_upkeep=has_upkeep,
+                    note=note,
+                )  # fmt: skip
             stores.append(await stack.enter_async_context(store))
             common.join(store)
         await claim([store._database for store in stores], dice)

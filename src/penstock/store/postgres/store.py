@@ -19,7 +19,7 @@ from penstock.core.drafts import fault
 from penstock.core.limits import DURATION_MS_MAX, PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Sender
 from penstock.core.settings import QueueSettings
-from penstock.runtime.interface import Clock, Dice
+from penstock.runtime.interface import Clock, Dice, NoteWriter
 from penstock.store.history import HistoryPage, HistorySpan
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
@@ -39,6 +39,7 @@ from penstock.store.live import LivePage
 from penstock.store.postgres import asking, history, leasing, listing, operating, peeking, sending, settling
 from penstock.store.postgres.altering import Altering
 from penstock.store.postgres.asking import QueueNames
+from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.burying import Burying
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.explaining import explain
@@ -85,14 +86,15 @@ class PostgresStore:
         dice: Dice,
         may_migrate: bool = True,
         has_upkeep: bool = True,
+        note: NoteWriter = quiet,
     ) -> "PostgresStore":
-        """Connect, and bring the schema up to date if that is allowed.
+        """Connect, and bring the schema up to date if that is allowed. What it waits for is noted.
 
         Raises `NotDurable`, `SchemaMissing`, and `Lost` if there is no such database.
         """
         store = cls(settings, clock=clock, dice=dice)
         try:
-            await store._presence.open(may_migrate=may_migrate)
+            await store._presence.open(may_migrate=may_migrate, note=note)
             await store._burying.turn()
             await store._history.look()
             store._presence.doubts += await store._history.doubts()
@@ -143,7 +145,10 @@ class PostgresStore:
 
     async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
         check_most(most)
-        rows = await self._database.ask("list_queues", prefix=prefix, after=after, most=most)
+        if "\0" in prefix:
+            return []
+        # No name has a NUL, so what comes after a text with one comes after what is before it.
+        rows = await self._database.ask("list_queues", prefix=prefix, after=after.partition("\0")[0], most=most)
         return [name for (name,) in rows]
 
     async def describe(self, queue: str) -> Description:

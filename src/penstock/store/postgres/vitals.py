@@ -74,7 +74,9 @@ class Watch:
                         with answered_within(connection, ANSWER_S):
                             found = await read_vitals(connection, self._schema)
                         self.seen = replace(found, database=self._database)
-                        await asyncio.sleep(EVERY_S)
+                        # Nothing is heard here but that the connection has ended, which is noticed at once.
+                        async for _ in connection.notifies(timeout=EVERY_S):
+                            pass
             except psycopg.Error:
                 self.seen = Vitals(is_answering=False, database=self._database)
                 await asyncio.sleep(1)

@@ -17,7 +17,7 @@ DECLARE
     v_is_more boolean := false;
 BEGIN
     -- Called by itself, too: what moves while a purge or a deletion looks would be seen in neither place, and be left.
-    PERFORM pg_advisory_xact_lock_shared(hashtext('penstock.queue'), p_queue);
+    PERFORM pg_sequence_last_value(to_regclass('penstock.lane_' || p_queue || '_0'));
     WITH due AS MATERIALIZED (
         SELECT ctid AS place, own_tier AS tier, grp, turn IS NOT NULL AND state = 1 AS has_turn, escalated_until_ms, ordinal
         FROM penstock.marked

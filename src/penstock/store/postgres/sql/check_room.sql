@@ -5,7 +5,7 @@ DECLARE
     v_live bigint;
 BEGIN
     -- Two that send at once may not both take the last place.
-    PERFORM pg_advisory_xact_lock(hashtext('penstock.room'), p_queue);
+    PERFORM 1 FROM penstock.queue_lock WHERE queue = p_queue FOR UPDATE;
     v_live := penstock.live(p_queue, p_room + 1);
     IF v_live + p_count > p_room THEN
         RAISE EXCEPTION 'no room' USING ERRCODE = 'PS002', DETAIL = format('%s %s %s', p_count, p_room, v_live);

@@ -13,12 +13,11 @@ BEGIN
     IF NOT has_table_privilege(session_user, 'penstock.queue', 'INSERT') THEN
         RAISE EXCEPTION '% may not make queues', session_user USING ERRCODE = 'insufficient_privilege';
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtext('penstock.name'), hashtext(p_name));
+    -- One queue is made at a time, and nothing gives this database another range of numbers meanwhile.
+    PERFORM 1 FROM penstock.moment FOR UPDATE;
     IF EXISTS (SELECT 1 FROM penstock.queue WHERE name = p_name AND deleted_at_ms IS NULL) THEN
         RETURN NULL;
     END IF;
-    -- Nobody gives this database another range of numbers meanwhile.
-    PERFORM pg_advisory_xact_lock(hashtext('penstock.range'), 0);
     v_number := nextval('penstock.queue_number');
     SELECT queue_range INTO v_range FROM penstock.moment WHERE is_range_claimed;
     IF v_range <> v_number >> 24 THEN
@@ -40,5 +39,6 @@ BEGIN
     END LOOP;
     INSERT INTO penstock.queue (number, name, settings, version, grave, lanes, created_at_ms)
     VALUES (v_number, p_name, p_settings, nextval('penstock.queue_version'), p_grave, v_lanes, p_now);
+    INSERT INTO penstock.queue_lock (queue) VALUES (v_number);
     RETURN v_number;
 END $$

@@ -26,14 +26,13 @@ DECLARE
     v_next_turns bigint[];
     v_given record;
     v_more record;
+    v_entered bigint;
 BEGIN
     plain_turns := p_turns;
     IF v_tier IS NOT NULL AND p_is_small AND NOT p_is_due AND NOT p_is_fifo THEN
         -- The way of a healthy lease: so many of one tier, if the queue is as it is known and all that waits is plain.
         -- A statement more, and even an expression, would cost as much as a message: decision 24.
-        IF pg_advisory_xact_lock_shared(hashtext('penstock.queue'), p_queue) IS NULL THEN
-            RETURN;
-        END IF;
+        v_entered := pg_sequence_last_value(to_regclass('penstock.lane_' || p_queue || '_0'));
         WITH gone AS (
             DELETE FROM penstock.ready AS r USING (
                 SELECT ctid AS place FROM penstock.ready

@@ -6,7 +6,7 @@ DECLARE
     v_floors bigint[] := penstock.turn_floors(p_queue);
 BEGIN
     IF EXISTS (SELECT 1 FROM unnest(v_floors, p_turns) AS tier (floor, turn) WHERE turn > floor)
-        AND pg_try_advisory_xact_lock(hashtext('penstock.floor'), p_queue)
+        AND EXISTS (SELECT 1 FROM penstock.queue_lock WHERE queue = p_queue FOR UPDATE SKIP LOCKED)
     THEN
         -- Read again: the one who was at it before may have raised them further.
         PERFORM setval(lane.floor, p_turns[lane.n])

@@ -12,7 +12,7 @@ BEGIN
     PERFORM penstock.enter(p_queue, p_version);
     PERFORM penstock.enter(p_into, p_into_version);
     IF p_room IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock(hashtext('penstock.room'), p_into);
+        PERFORM 1 FROM penstock.queue_lock WHERE queue = p_into FOR UPDATE;
         v_most := least(v_most, greatest(0, p_room - penstock.live(p_into, p_room)));
     END IF;
     IF p_is_fifo THEN

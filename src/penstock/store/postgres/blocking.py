@@ -1,0 +1,55 @@
+"""What a store does while it opens and others hold a lock that it needs: it waits briefly, says who, and tries again.
+
+A lock that is waited for holds up everyone behind. The wait is therefore short, and
+repeated; between two tries the holders are looked up in `pg_locks` and noted.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from psycopg import AsyncConnection, errors
+
+from penstock.runtime.interface import NoteWriter
+from penstock.telemetry import STORE_WAITS, Note
+
+NOT_FOR_LONG = "SET LOCAL lock_timeout = '2s'"
+_TRIES_MAX = 20
+_PAUSE_S = 1.0
+_HOLDERS_MAX = 3
+# Who holds tables of the schema by more than reading them, those first that have held them longest. A role without
+# pg_read_all_stats sees no application and no time of other roles.
+_HOLDERS = """
+SELECT held.pid, held.relation::regclass::text, held.mode, who.usename::text, who.application_name, who.xact_start::text
+  FROM pg_locks AS held
+  JOIN pg_class ON pg_class.oid = held.relation
+  JOIN pg_database ON pg_database.oid = held.database AND datname = current_database()
+  LEFT JOIN pg_stat_activity AS who ON who.pid = held.pid
+ WHERE held.granted AND held.pid IS DISTINCT FROM pg_backend_pid() AND relkind IN ('r', 'p', 'S')
+   AND relnamespace = to_regnamespace(%s)
+ ORDER BY held.mode = 'AccessShareLock', who.xact_start LIMIT %s
+"""
+
+
+def quiet(note: Note, /, **fields: object) -> None:
+    """Note nothing: for a store that is opened where nothing reads notes."""
+
+
+async def without_long_waits(
+    connection: AsyncConnection, schema: str, run: Callable[[], Awaitable[None]], note: NoteWriter
+) -> None:
+    """Run something that waits for locks for a moment only, until it gets them; raises what the last try raised."""
+    for tries_left in reversed(range(_TRIES_MAX)):
+        try:
+            await run()
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
+            if not tries_left:
+                raise
+            for pid, table, mode, role, application, since in await _holders(connection, schema):
+                note(STORE_WAITS, table=table, mode=mode, pid=pid, role=role, application=application, since=since)
+            await asyncio.sleep(_PAUSE_S)
+        else:
+            return
+
+
+async def _holders(connection: AsyncConnection, schema: str) -> list[tuple[object, ...]]:
+    return await (await connection.execute(_HOLDERS, (schema, _HOLDERS_MAX))).fetchall()

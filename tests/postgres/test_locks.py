@@ -1,0 +1,134 @@
+"""Locks of the store are its own: a role that may only connect holds nothing up, and whoever waits is told for whom."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+import psycopg
+import pytest
+
+from penstock.core.message import Drafts
+from penstock.core.settings import QueueSettings
+from penstock.store.interface import QueueNotFound
+from penstock.store.postgres import blocking
+from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.refusals import Locked
+from penstock.store.postgres.store import PostgresStore
+from penstock.telemetry import STORE_WAITS, Note
+from tests.postgres.schemas import empty_schema
+from tests.postgres.servers import shared_server
+from tests.postgres.waiting import until_waited_for
+from tests.simulation.clock import SimClock, SimDice
+
+pytestmark = pytest.mark.real_time
+SEEDS = count()
+# Every advisory lock the store and the client ever took by a name that anybody can compute.
+NAMES = ("queue", "room", "floor", "name", "range", "alone", "leader", "migrate", "seen")
+
+
+@asynccontextmanager
+async def opened(settings: PostgresSettings) -> AsyncIterator[PostgresStore]:
+    async with await PostgresStore.open(
+        settings, clock=SimClock(), dice=SimDice(next(SEEDS)), has_upkeep=False
+    ) as store:
+        yield store
+
+
+async def test_a_stranger_with_every_advisory_lock_holds_up_no_verb_and_no_start() -> None:
+    settings = PostgresSettings(url=shared_server().new_database())
+    async with await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as stranger, asyncio.timeout(60):
+        for name in NAMES:
+            for number in range(4):
+                await stranger.execute("SELECT pg_advisory_lock(hashtext(%s), %s)", (f"penstock.{name}", number))
+            await stranger.execute("SELECT pg_advisory_lock(hashtext(%s))", (f"penstock.{name}",))
+        async with opened(settings) as store:
+            await store.create("orders", QueueSettings(size_max=5))
+            await store.send("orders", Drafts(bodies=[b"a", b"b"], groups=[b"x", b"y"]))
+            delivery = await store.lease("orders", want=2)
+            assert delivery is not None
+            await store.ack("orders", delivery.receipts())
+            await store.change("orders", QueueSettings(size_max=6))
+            assert await store.purge("orders") == 0
+            assert await store._presence._leads()
+            await store.delete("orders")
+
+
+@pytest.mark.parametrize("role", ["stranger", "reader"])
+async def test_a_role_without_the_right_to_write_cannot_take_the_lock_of_a_queue(role: str) -> None:
+    settings = PostgresSettings(url=shared_server().new_database())
+    name = f"locks_{role}"
+    async with opened(settings) as store, await psycopg.AsyncConnection.connect(settings.url) as stranger:
+        await store.create("orders", QueueSettings())
+        await stranger.execute(f"CREATE ROLE {name}".encode())
+        if role == "reader":
+            await stranger.execute(f"GRANT USAGE ON SCHEMA penstock TO {name}".encode())
+            await stranger.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA penstock TO {name}".encode())
+        await stranger.execute(f"SET SESSION AUTHORIZATION {name}".encode())
+        for statement in (
+            "SELECT penstock.enter_alone(1, 1)",
+            "LOCK TABLE penstock.server IN ROW EXCLUSIVE MODE",
+            "SELECT 1 FROM penstock.queue_lock FOR UPDATE",
+            "ALTER SEQUENCE penstock.lane_1_0 OWNED BY NONE",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                async with stranger.transaction():
+                    await stranger.execute(statement.encode())
+        await stranger.rollback()
+
+
+async def test_a_verb_that_waited_for_the_deletion_of_its_queue_says_that_there_is_none() -> None:
+    settings = empty_schema()
+    async with opened(settings) as store, await psycopg.AsyncConnection.connect(settings.url) as other:
+        await store.create("orders", QueueSettings())
+        known = await store._registry.get("orders")
+        await other.execute("SELECT penstock.delete_queue(%s, %s, 0, 0::smallint, 1)", (known.number, known.version))
+        sends = asyncio.create_task(store.send("orders", Drafts(bodies=[b"a"])))  # noqa: TID251 - awaited below.
+        await until_waited_for(other)
+        await other.commit()
+        with pytest.raises(QueueNotFound):
+            await sends
+
+
+async def test_a_lock_that_others_keep_is_refused_with_a_reason_and_nothing_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.store.postgres.database._LOCK_TIMEOUT", ("lock_timeout", "50ms"))
+    settings = empty_schema()
+    async with opened(settings) as store:
+        await store.create("orders", QueueSettings())
+        async with await psycopg.AsyncConnection.connect(settings.url) as other:
+            await other.execute("LOCK TABLE penstock.ready IN EXCLUSIVE MODE")
+            with pytest.raises(Locked, match="transaction that was left open"):
+                await store.send("orders", Drafts(bodies=[b"a"]))
+        assert (await store.counts("orders")).live == 0
+
+
+async def test_a_start_notes_which_process_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocking, "NOT_FOR_LONG", "SET LOCAL lock_timeout = '50ms'")
+    monkeypatch.setattr("penstock.store.postgres.presence.NOT_FOR_LONG", "SET LOCAL lock_timeout = '50ms'")
+    monkeypatch.setattr(blocking, "_PAUSE_S", 0.01)
+    settings = empty_schema()
+    notes: list[dict[str, object]] = []
+    url = f"{settings.url}&application_name=somebodys_report"
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await other.execute("LOCK TABLE penstock.server IN EXCLUSIVE MODE")
+        released, pid = asyncio.Event(), other.info.backend_pid
+
+        def note(kind: Note, /, **fields: object) -> None:
+            assert kind is STORE_WAITS
+            notes.append(fields)
+            released.set()
+
+        opening = asyncio.create_task(  # noqa: TID251 - awaited below.
+            PostgresStore.open(settings, clock=SimClock(), dice=SimDice(), has_upkeep=False, note=note)
+        )
+        async with asyncio.timeout(60):
+            await released.wait()
+        await other.rollback()
+        async with await opening:
+            pass
+    held = notes[0]
+    assert held["pid"] == pid
+    assert (held["table"], held["mode"]) == ("penstock.server", "ExclusiveLock")
+    assert held["application"] == "somebodys_report"
