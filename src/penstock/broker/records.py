@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.log.record import COMPRESSION_MASK, HEADER_BYTES, BadBatch, header, read_bytes, read_varint, seal, varint
-from penstock.streams.packing import unpack
+from penstock.streams.packing import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, unpack
 
 _NONE = b"\x01"
 # Bit 3 of the attributes: all records have the time of their arrival.
@@ -33,8 +33,12 @@ def batch_of(records: Sequence[PlainRecord], *, at_ms: int) -> bytearray:
     return seal(parts, count=len(records), at_ms=at_ms)
 
 
+# What may be wrong with a batch that nobody has looked into: one of another build, or of a disk that was repaired.
+UNREADABLE = (BadBatch, BadlyPacked, UnpackedTooLarge, UnsupportedCodec)
+
+
 def records_of(batch: memoryview, *, unpacked_bytes_max: int) -> Iterator[PlainRecord]:
-    """Iterate over the records of a batch. Raises `BadBatch`, `UnpackedTooLarge` and what else unpacking does."""
+    """Iterate over the records of a batch. Raises what is `UNREADABLE`."""
     found = header(batch)
     packed = batch[HEADER_BYTES : found.size]
     codec = found.attributes & COMPRESSION_MASK

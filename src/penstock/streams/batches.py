@@ -1,20 +1,21 @@
 """Whether a produced batch may be stored, and as what: as it came, but for topics that want it otherwise.
 
 A stored batch is served to consumers byte for byte, so what is wrong with it must be
-found here. The header and the CRC are checked of each; packed records are unpacked,
-within a bound, and thrown away. The records themselves are looked at only where
-something depends on them, which is the keys in a compacted topic, and the times in a
-batch that does not say its latest: a look at each would cost more than all else together.
+found here: the header, the CRC, and every record (`record_check.py`). Packed records are
+unpacked for that, within a bound, and thrown away. Keys are looked at only in a compacted
+topic, and times only in a batch that does not say its latest.
 """
 
 import struct
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
 from penstock.log.record import COMPRESSION_MASK, CRC_FROM, HEADER_BYTES, LENGTH_FROM, VERSION, BadBatch, Header
 from penstock.log.record import header as read_header
 from penstock.runtime.interface import Buffer
-from penstock.streams.packing import BadlyPacked, pack, unpack
+from penstock.streams.packing import BadlyPacked, pack
+from penstock.streams.record_check import BadRecord, check_records
 from penstock.streams.records import entries, unpacked
 from penstock.streams.settings import TopicSettings
 
@@ -38,7 +39,11 @@ class CorruptBatch(Exception):
 
 
 class InvalidRecord(Exception):
-    """The batch is undamaged, and yet not one that a producer may send."""
+    """The batch is undamaged, and yet not one that a producer may send; ``indexes`` says because of which records."""
+
+    def __init__(self, message: str, indexes: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.indexes = indexes
 
 
 class KeylessRecord(InvalidRecord):
@@ -65,9 +70,7 @@ def check_batch(batch: Buffer, settings: TopicSettings, now_ms: int) -> Header:
     _check_kind(header)
     if not settings.has_append_time:
         _check_time(batch, header, settings, now_ms)
-    codec = header.attributes & COMPRESSION_MASK
-    if codec or settings.is_compacted:
-        _check_records(batch, header, codec, settings)
+    _check_records(batch, header, settings)
     return header
 
 
@@ -102,7 +105,8 @@ def _check_time(batch: Buffer, header: Header, settings: TopicSettings, now_ms: 
     if header.attributes & APPEND_TIME_ATTRIBUTE:
         raise BadTimestamp("the batch says that its time is that of the broker")
     latest_ms = _latest_ms(batch, header, settings)
-    if not 0 <= header.base_timestamp_ms <= latest_ms <= _TIME_MS_MAX:
+    # A producer need not say a time; its records then have none, which is -1, as in Kafka.
+    if not _NO_TIME <= header.base_timestamp_ms <= latest_ms <= _TIME_MS_MAX:
         raise BadTimestamp(f"times from {header.base_timestamp_ms} to {latest_ms}")
     ahead_ms_max = settings.ahead_ms_max
     if ahead_ms_max is not None and latest_ms > now_ms + ahead_ms_max:
@@ -121,20 +125,18 @@ def _latest_ms(batch: Buffer, header: Header, settings: TopicSettings) -> int:
     return header.base_timestamp_ms + max(deltas)
 
 
-def _check_records(batch: Buffer, header: Header, codec: int, settings: TopicSettings) -> None:
-    records = memoryview(batch)[HEADER_BYTES:]
+def _check_records(batch: Buffer, header: Header, settings: TopicSettings) -> None:
     try:
-        if codec:
-            records = unpack(codec, records, bytes_max=settings.unpacked_bytes_max)
-        if not settings.is_compacted:
-            return
-        for expected, entry in enumerate(entries(records, header.record_count)):
-            if entry.offset_delta != expected:
-                raise InvalidRecord(f"offset delta {entry.offset_delta} where {expected} belongs")
-            if entry.key is None:
-                raise KeylessRecord("a record without a key, in a compacted topic")
-    except (BadBatch, BadlyPacked) as error:
+        records = unpacked(batch, header, bytes_max=settings.unpacked_bytes_max)
+        check_records(records, header.record_count)
+    except BadlyPacked as error:
         raise CorruptBatch(str(error)) from None
+    except BadRecord as error:
+        raise InvalidRecord(str(error), [error.index]) from None
+    if settings.is_compacted:
+        found = enumerate(entries(records, header.record_count))
+        if keyless := [index for index, entry in found if entry.key is None]:
+            raise KeylessRecord("a record without a key, in a compacted topic", keyless)
 
 
 def as_stored(batch: Buffer, header: Header, settings: TopicSettings, now_ms: int) -> Buffer:

@@ -7,9 +7,13 @@ Snappy has two forms: bare, and in the frame of its Java library, which is what
 Kafka's clients send:
 
     82 'SNAPPY' 00 · i32 version · i32 compatible · n × (i32 length · block)
+
+A batch may not cost much time for few bytes, either: snappy has a bounded number of
+blocks, and gzip one member, as all clients send it.
 """
 
 import struct
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +27,11 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 _JAVA_SNAPPY = b"\x82SNAPPY\0"
 _JAVA_SNAPPY_HEAD = _JAVA_SNAPPY + struct.pack(">ii", 1, 1)
 _JAVA_SNAPPY_BLOCK_BYTES = 32 * KIB
+# With blocks of the usual size, twice what any batch may become.
+_SNAPPY_BLOCKS_MAX = 4_096
 _LENGTH = struct.Struct(">i")
+# A window of 32 KiB, in gzip's frame.
+_GZIP_WINDOW_BITS = 31
 
 # Magic number; version 1, independent blocks, no checksums; at most 64 KiB in a block; the checksum of those two bytes.
 _LZ4_HEAD = b"\x04\x22\x4d\x18\x60\x40\x82"
@@ -50,13 +58,20 @@ class BadlyPacked(Exception):
 
 def unpack(codec: int, packed: Buffer, *, bytes_max: int) -> memoryview:
     """Return what was packed; raises the three above."""
-    if codec == SNAPPY:
-        return _unpack_snappy(memoryview(packed), bytes_max)
-    decode = _DECODERS.get(codec)
-    if decode is None:
-        raise UnsupportedCodec(f"codec {codec}; there are 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
-    if codec == ZSTD:
-        _check_window(bytes(packed[:18]), bytes_max)
+    match codec:
+        case 1:
+            return _unpack_gzip(packed, bytes_max)
+        case 2:
+            return _unpack_snappy(memoryview(packed), bytes_max)
+        case 3:
+            return _unpack_into(cramjam.lz4.decompress_into, packed, bytes_max)
+        case 4:
+            _check_window(bytes(packed[:18]), bytes_max)
+            return _unpack_into(cramjam.zstd.decompress_into, packed, bytes_max)
+    raise UnsupportedCodec(f"codec {codec}; there are 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
+
+
+def _unpack_into(decode: Callable[[Any, Any], int], packed: Buffer, bytes_max: int) -> memoryview:
     size = min(bytes_max, max(64 * KIB, 8 * len(packed)))
     while True:
         room = bytearray(size)
@@ -69,13 +84,6 @@ def unpack(codec: int, packed: Buffer, *, bytes_max: int) -> memoryview:
         if size == bytes_max:
             raise UnpackedTooLarge(f"it becomes larger than {bytes_max} bytes")
         size = bytes_max
-
-
-_DECODERS: dict[int, Callable[[Any, Any], int]] = {
-    GZIP: cramjam.gzip.decompress_into,
-    LZ4: cramjam.lz4.decompress_into,
-    ZSTD: cramjam.zstd.decompress_into,
-}
 
 
 def pack(codec: int, records: Buffer) -> bytes:
@@ -116,6 +124,20 @@ def _pack_lz4(records: memoryview) -> bytes:
     return b"".join((*parts, bytes(4)))
 
 
+def _unpack_gzip(packed: Buffer, bytes_max: int) -> memoryview:
+    decoder = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    try:
+        # The output grows as it is written.
+        found = decoder.decompress(packed, bytes_max)
+        if not decoder.eof and decoder.decompress(decoder.unconsumed_tail, 1):
+            raise UnpackedTooLarge(f"it becomes larger than {bytes_max} bytes")
+    except zlib.error as error:
+        raise BadlyPacked(str(error)) from None
+    if not decoder.eof or decoder.unused_data:
+        raise BadlyPacked("gzip that is cut short, or that has more than one member")
+    return memoryview(found)
+
+
 def _unpack_snappy(packed: memoryview, bytes_max: int) -> memoryview:
     if packed[: len(_JAVA_SNAPPY)] != _JAVA_SNAPPY:
         return _unpack_blocks([packed], bytes_max)
@@ -128,6 +150,8 @@ def _unpack_snappy(packed: memoryview, bytes_max: int) -> memoryview:
         at += _LENGTH.size
         if not 0 < length <= len(packed) - at:
             raise BadlyPacked(f"a block of snappy of {length} bytes")
+        if len(blocks) == _SNAPPY_BLOCKS_MAX:
+            raise BadlyPacked(f"more than {_SNAPPY_BLOCKS_MAX} blocks of snappy")
         blocks.append(packed[at : at + length])
         at += length
     return _unpack_blocks(blocks, bytes_max)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
 from penstock.log.record import Header
+from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, Runtime
 from penstock.streams.batches import as_stored, check_batch
@@ -78,6 +79,8 @@ class Partition:
         self.remembered_offset = -1
         # Records below were let go of on purpose, although their segment may still be there.
         self.trimmed_offset = 0
+        # Of segments whose records have no time: how far they went when they were last seen to grow, and when that was.
+        self._grown: dict[int, tuple[int, int]] = {}
         self.waiting: set[Waiter] = set()
         # Dropping and replacing segments, and closing the log, take turns. Nothing is done to a log that is closed:
         # its folder may be gone.
@@ -124,6 +127,23 @@ class Partition:
     @property
     def end_offset(self) -> int:
         return self.log.end_offset
+
+    def timed_segments(self, now_ms: int) -> list[Segment]:
+        """Return all segments, and for records without a time the time at which they were seen: they age, too.
+
+        What was there when the partition was opened was seen then.
+        """
+        segments: list[Segment] = []
+        grown, self._grown = self._grown, {}
+        for segment in self.log.segments:
+            if segment.max_timestamp_ms < 0:
+                next_offset, at_ms = grown.get(segment.base_offset, (-1, now_ms))
+                at_ms = at_ms if next_offset == segment.next_offset else now_ms
+                self._grown[segment.base_offset] = segment.next_offset, at_ms
+                segments.append(replace(segment, max_timestamp_ms=at_ms))
+            else:
+                segments.append(segment)
+        return segments
 
     def change(self, settings: TopicSettings) -> None:
         self.settings = settings
@@ -187,7 +207,7 @@ class Partition:
     async def newest(self) -> tuple[int, int] | None:
         """Return offset and time of the record with the latest time; None if there is none."""
         latest_ms = max(segment.max_timestamp_ms for segment in self.log.segments)
-        return await self.offset_at(latest_ms)
+        return await self.offset_at(latest_ms) if latest_ms >= 0 else None
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """Return the latest epoch not after ``epoch``, and where it ends; (-1, -1) if that is unknown."""

@@ -200,7 +200,7 @@ async def _put_in_place(partition: Partition, old: Sequence[Segment], each: clea
 async def retain(partition: Partition, now_ms: int) -> None:
     """Let go of whole segments: what was trimmed and, unless the topic is only compacted, what is old or too much."""
     log, settings = partition.log, partition.settings
-    active = log.segments[-1]
+    active = partition.timed_segments(now_ms)[-1]
     has_records = active.next_offset > active.base_offset
     age_ms = settings.retention_ms if settings.is_deleted else None
     is_old = age_ms is not None and active.max_timestamp_ms < now_ms - age_ms
@@ -212,7 +212,10 @@ async def retain(partition: Partition, now_ms: int) -> None:
         kept = max(
             kept,
             first_kept_offset(
-                log.segments, now_ms=now_ms, age_ms_max=settings.retention_ms, bytes_max=settings.retention_bytes
+                partition.timed_segments(now_ms),
+                now_ms=now_ms,
+                age_ms_max=settings.retention_ms,
+                bytes_max=settings.retention_bytes,
             ),
         )
     await log.drop_before(kept)

@@ -175,6 +175,14 @@ class RecordView(Struct, omit_defaults=True, kw_only=True):
     headers: dict[str, str] = {}
 
 
+class Unreadable(Struct):
+    """Records that could not be read, from an offset to before another, and why."""
+
+    offset: int
+    next_offset: int
+    reason: str
+
+
 class RecordPage(Struct):
     """Records of one partition; `next` is the offset to go on from."""
 
@@ -182,6 +190,9 @@ class RecordPage(Struct):
     next: int
     start_offset: int
     high_watermark: int
+    unreadable: Annotated[
+        list[Unreadable], Meta(description="What was left out because it could not be read; nearly always nothing.")
+    ] = []
 
 
 class Assigned(Struct):

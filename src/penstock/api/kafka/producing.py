@@ -20,6 +20,8 @@ from penstock.streams.batches import InvalidRecord
 from penstock.streams.partition import Appended
 
 _ACKS = (-1, 0, 1)
+# Of one batch. Whoever sends a batch of nothing but bad records is told so by these.
+_BAD_RECORDS_MAX = 1_000
 
 
 async def produce(service: Service, caller: Caller, request: ProduceRequest, turn: asyncio.Lock) -> list[Row] | None:
@@ -61,7 +63,8 @@ async def _settle(service: Service, part: Part, appended: Appended) -> Row:
 
 
 def _refused(part: Part, error: Exception) -> Row:
-    return Row(part.topic, part.partition, code_of(error), message=str(error))
+    bad_records = error.indexes[:_BAD_RECORDS_MAX] if isinstance(error, InvalidRecord) else ()
+    return Row(part.topic, part.partition, code_of(error), message=str(error), bad_records=bad_records)
 
 
 async def init_producer_id(call: Call) -> Values:

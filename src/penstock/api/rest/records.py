@@ -19,7 +19,7 @@ from penstock.api.rest.errors import bad_field
 from penstock.api.rest.formats import BATCHES_TYPE, Decoder, Format, sent_format
 from penstock.api.rest.times import instant, read_instant
 from penstock.broker.access import Role
-from penstock.broker.records import PlainRecord, batch_of, records_of
+from penstock.broker.records import UNREADABLE, PlainRecord, batch_of, records_of
 from penstock.broker.topics import FetchOne
 from penstock.core.limits import MIB
 from penstock.core.partitioning import partition_of
@@ -102,9 +102,9 @@ async def browse(call: Call) -> Answer:
         raise fetched.error
     if call.form is Format.BATCHES:
         return Answer(b"".join(fetched.batches), content_type=BATCHES_TYPE.encode())
-    found, after = _page(fetched.batches, first, asked.limit, topic.settings.unpacked_bytes_max)
+    found, after, unreadable = _page(fetched.batches, first, asked.limit, topic.settings.unpacked_bytes_max)
     rows = [_view(asked.partition, record) for record in found]
-    return Answer(wire.RecordPage(rows, after, fetched.start_offset, fetched.high_watermark))
+    return Answer(wire.RecordPage(rows, after, fetched.start_offset, fetched.high_watermark, unreadable))
 
 
 async def _first(call: Call, topic: str, asked: RecordsQuery) -> int:
@@ -133,20 +133,26 @@ def _number_or_text(said: str) -> str | float:
 
 def _page(
     batches: Sequence[memoryview], first: int, limit: int, unpacked_bytes_max: int
-) -> tuple[list[PlainRecord], int]:
-    """Return records from an offset on, and the offset to go on from."""
+) -> tuple[list[PlainRecord], int, list[wire.Unreadable]]:
+    """Return records from an offset on, the offset to go on from, and what was left out."""
     found: list[PlainRecord] = []
+    unreadable: list[wire.Unreadable] = []
     after = first
     for batch in batches:
-        for record in records_of(batch, unpacked_bytes_max=unpacked_bytes_max):
-            if record.offset < first:
-                continue
-            if len(found) == limit:
-                return found, after
-            found.append(record)
-            after = record.offset + 1
-        after = max(after, header(batch).next_offset)
-    return found, after
+        next_offset = header(batch).next_offset
+        try:
+            for record in records_of(batch, unpacked_bytes_max=unpacked_bytes_max):
+                if record.offset < first:
+                    continue
+                if len(found) == limit:
+                    return found, after, unreadable
+                found.append(record)
+                after = record.offset + 1
+        except UNREADABLE as error:
+            after = max(after, header(batch).base_offset)
+            unreadable.append(wire.Unreadable(after, next_offset, str(error)))
+        after = max(after, next_offset)
+    return found, after, unreadable
 
 
 def _view(partition: int, record: PlainRecord) -> wire.RecordView:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from penstock.api.kafka.wire.fields import Malformed, Reader, array_size, string
 
 _ROW = Struct(">ihqq")
+_INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _FLEXIBLE_FROM = 9
 _NO_THROTTLE = bytes(4)
@@ -40,6 +41,8 @@ class Row(NamedTuple):
     appended_at_ms: int = -1
     start_offset: int = -1
     message: str | None = None
+    # Which records of the batch are to blame, from version 8 on (KIP-467). Without them a client blames all.
+    bad_records: Sequence[int] = ()
 
 
 def read_produce(version: int, frame: memoryview, place: int) -> ProduceRequest:
@@ -83,7 +86,7 @@ def write_produced(version: int, rows: Sequence[Row]) -> bytes:
             if version >= 5:
                 out.append(_INT64.pack(row.start_offset))
             if version >= 8:
-                out.append(array_size(0, is_flexible=is_flexible))
+                out.append(_bad_records(row, is_flexible=is_flexible))
                 out.append(string(row.message, is_flexible=is_flexible))
             if is_flexible:
                 out.append(b"\0")
@@ -93,6 +96,12 @@ def write_produced(version: int, rows: Sequence[Row]) -> bytes:
     if is_flexible:
         out.append(b"\0")
     return b"".join(out)
+
+
+def _bad_records(row: Row, *, is_flexible: bool) -> bytes:
+    rest = string(row.message, is_flexible=is_flexible) + (b"\0" if is_flexible else b"")
+    rows = (_INT32.pack(index) + rest for index in row.bad_records)
+    return array_size(len(row.bad_records), is_flexible=is_flexible) + b"".join(rows)
 
 
 def _by_topic(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
