@@ -20,6 +20,7 @@ from penstock.broker.access import Caller, Role
 from penstock.core.group_calls import (
     NO_GENERATION,
     BadGroupName,
+    BadOffset,
     BadSessionTimeout,
     FencedInstance,
     GroupDescription,
@@ -55,7 +56,7 @@ from penstock.core.group_members import (
     subscribed_topics,
     subscription_to,
 )
-from penstock.core.limits import OFFSET_METADATA_BYTES_MAX
+from penstock.core.limits import OFFSET_MAX, OFFSET_METADATA_BYTES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.streams.groups import Coordinator, CoordinatorSettings
@@ -71,6 +72,7 @@ OFFSETS = OffsetsSettings()
 
 __all__ = [
     "BadGroupName",
+    "BadOffset",
     "BadSessionTimeout",
     "Commit",
     "Committed",
@@ -293,6 +295,9 @@ class Groups:
             return MetadataTooLarge(f"metadata has up to OFFSET_METADATA_BYTES_MAX ({OFFSET_METADATA_BYTES_MAX}) bytes")
         if self._partitions.ends(commit.topic, commit.partition) is None:
             return PartitionUnknown(f"there is no partition {commit.partition} of a topic {commit.topic!r}")
+        # Beyond the end is no mistake: Kafka takes it, and tools set offsets ahead of a copy that still comes in.
+        if not 0 <= commit.offset <= OFFSET_MAX:
+            return BadOffset(f"the offset is {commit.offset}; it must be from 0 to OFFSET_MAX ({OFFSET_MAX})")
         return None
 
     async def _tidy(self) -> None:

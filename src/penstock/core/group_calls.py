@@ -3,12 +3,18 @@
 The words of Kafka's classic group protocol, as values. The rules are in `group.py`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from penstock.core.limits import GROUP_NAME_BYTES_MAX
+
 # What a caller who is no member says its generation is.
 NO_GENERATION = -1
+
+# The control characters of ASCII and Latin-1, and those that part lines or turn the direction of a text.
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class GroupState(Enum):
@@ -26,7 +32,7 @@ class GroupRefusal(Exception):
 
 
 class BadGroupName(GroupRefusal):
-    """A group has a name of 1 to GROUP_NAME_BYTES_MAX bytes."""
+    """A group cannot have this name; the message says why."""
 
 
 class GroupsStopping(GroupRefusal):
@@ -89,6 +95,10 @@ class TopicSubscribed(GroupRefusal):
     """Members of the group read this topic, so its offsets cannot go."""
 
 
+class BadOffset(GroupRefusal):
+    """An offset that no partition can have."""
+
+
 class MetadataTooLarge(GroupRefusal):
     """The words a consumer adds to an offset are longer than OFFSET_METADATA_BYTES_MAX."""
 
@@ -99,6 +109,17 @@ class TooManyOffsets(GroupRefusal):
 
 class PartitionUnknown(GroupRefusal):
     """There is no such topic, or it has no such partition, so no offset of it is kept."""
+
+
+def check_group_name(name: str) -> None:
+    """Raise `BadGroupName` unless a group may have this name: as in Kafka any text, but without control characters.
+
+    Those would reach logs, terminals and tables of people who only look at groups.
+    """
+    if not 1 <= len(name.encode()) <= GROUP_NAME_BYTES_MAX:
+        raise BadGroupName(f"a group has a name of 1 to GROUP_NAME_BYTES_MAX ({GROUP_NAME_BYTES_MAX}) bytes")
+    if _CONTROL.search(name):
+        raise BadGroupName("a group has a name without control characters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,7 @@ MEMBER_PROTOCOLS_MAX = 64
 CLIENT_NAME_CHARACTERS_MAX = 255
 OFFSETS_MAX = 1_000_000
 OFFSET_METADATA_BYTES_MAX = 4_096
+OFFSET_MAX = 2**62
 
 HISTORY_ROWS_MIN = 4_096
 HISTORY_WAIT_MS = 1_000
@@ -180,6 +181,7 @@ LIMITS: tuple[Limit, ...] = (
         "CLIENT_NAME_CHARACTERS_MAX", CLIENT_NAME_CHARACTERS_MAX, "characters", "Kept of a member's client and host."
     ),
     Limit("OFFSETS_MAX", OFFSETS_MAX, "offsets", "Committed by all consumer groups together."),
+    Limit("OFFSET_MAX", OFFSET_MAX, "", "The largest offset that can be committed."),
     Limit("OFFSET_METADATA_BYTES_MAX", OFFSET_METADATA_BYTES_MAX, "bytes", "Kept with a committed offset."),
     Limit("HISTORY_ROWS_MIN", HISTORY_ROWS_MIN, "rows", "Settled messages that a frame of the history waits for."),
     Limit("HISTORY_WAIT_MS", HISTORY_WAIT_MS, "ms", "How long a frame of the history waits for them."),

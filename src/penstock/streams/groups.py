@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from penstock.core.group import Answer, Group
 from penstock.core.group_calls import (
     NO_GENERATION,
-    BadGroupName,
     GroupFull,
     GroupNotEmpty,
     GroupNotFound,
@@ -38,6 +37,7 @@ from penstock.core.group_calls import (
     TooManyGroups,
     TooManyOffsets,
     UnknownMember,
+    check_group_name,
 )
 from penstock.core.group_roster import GroupSettings
 from penstock.core.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
@@ -157,7 +157,7 @@ class Coordinator:
 
     def check_commit(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raise if this caller may not commit for the group."""
-        self._check_name(name)
+        check_group_name(name)
         group = self._groups.get(name)
         if group is not None:
             group.check_commit(member_id, instance_id, generation, now_ms=self._now_ms())
@@ -218,15 +218,11 @@ class Coordinator:
         """Return a group, made if need be."""
         group = self._groups.get(name)
         if group is None:
-            self._check_name(name)
+            check_group_name(name)
             if len(self._groups) >= self._settings.groups_max:
                 raise TooManyGroups(f"there are {self._settings.groups_max} groups, and there may not be more")
             group = self._groups[name] = Group(name, self._settings.group, empty_since_ms=self._now_ms())
         return group
-
-    def _check_name(self, name: str) -> None:
-        if not 1 <= len(name.encode()) <= GROUP_NAME_BYTES_MAX:
-            raise BadGroupName(f"a group has a name of 1 to GROUP_NAME_BYTES_MAX ({GROUP_NAME_BYTES_MAX}) bytes")
 
     def _join(self, name: str, request: JoinRequest, ticket: int, now_ms: int) -> list[Answer]:
         group, token = self._groups[name], self._runtime.dice.token()

@@ -57,17 +57,14 @@ def check_records(records: Buffer, count: int) -> None:
         raise BadRecord(count - 1, f"is the last; {len(data) - at} bytes follow it")
 
 
-def _check_one_by_one(data: bytes, at: int, index: int, upto: int) -> tuple[int, int]:  # noqa: C901, PLR0912 - see below.
-    """Check records from ``index`` to before ``upto``; return where the last of them begins and ends.
-
-    One long loop, in which numbers of two bytes are read in place: a call costs more than what it would do.
-    """
+# One long loop, in which numbers of two bytes are read in place: a call costs more than what it would do.
+def _check_one_by_one(data: bytes, at: int, index: int, upto: int) -> tuple[int, int]:  # noqa: C901, PLR0912
+    """Check records from ``index`` to before ``upto``; return where the last of them begins and ends."""
     begins = at
     try:
         for delta in range(index, upto):
             index, begins = delta, at
-            length = data[at]
-            at += 1
+            length, at = data[at], at + 1
             if length > 127:
                 length += (data[at] << 7) - 128
                 at += 1
@@ -78,8 +75,7 @@ def _check_one_by_one(data: bytes, at: int, index: int, upto: int) -> tuple[int,
             at += 2
             if data[at - 1] > 127:
                 at = _after(data, at - 1, _LONG_BYTES_MAX)
-            number = data[at]
-            at += 1
+            number, at = data[at], at + 1
             if number > 127:
                 number += (data[at] << 7) - 128
                 at += 1
@@ -88,16 +84,14 @@ def _check_one_by_one(data: bytes, at: int, index: int, upto: int) -> tuple[int,
             if number != delta + delta:
                 raise BadRecord(delta, f"has the offset delta {number >> 1 ^ -(number & 1)}, where {delta} belongs")
             # 1 is a length of -1: no key, no value.
-            number = data[at]
-            at += 1
+            number, at = data[at], at + 1
             if number != 1:
                 if number > 127:
                     number, at = _number(data, at - 1)
                 if number & 1:
                     raise BadRecord(delta, "has a key of a length below 0")
                 at += number >> 1
-            number = data[at]
-            at += 1
+            number, at = data[at], at + 1
             if number != 1:
                 if number > 127:
                     number += (data[at] << 7) - 128

@@ -5,6 +5,7 @@ from kio.schema.errors import ErrorCode
 from penstock.broker.access import NotAllowed
 from penstock.broker.groups import (
     BadGroupName,
+    BadOffset,
     BadSessionTimeout,
     FencedInstance,
     GroupFull,
@@ -110,6 +111,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     LogBusy: ErrorCode.request_timed_out,
     LogClosed: ErrorCode.not_leader_or_follower,
     BadGroupName: ErrorCode.invalid_group_id,
+    BadOffset: ErrorCode.offset_out_of_range,
     MemberIdNeeded: ErrorCode.member_id_required,
     UnknownMember: ErrorCode.unknown_member_id,
     IllegalGeneration: ErrorCode.illegal_generation,

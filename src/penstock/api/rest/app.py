@@ -24,6 +24,9 @@ from penstock.telemetry import REST_FAILED
 from penstock.wire.problems import Problem
 
 _FRONT = "/api/queues/"
+_GROUPS = b"/api/groups/"
+# What can be done with one consumer group, by its method.
+OF_GROUPS = {each.method: each for each in OPERATIONS if each.path == "/api/groups/{group}"}
 
 
 class RestApplication:
@@ -40,10 +43,12 @@ class RestApplication:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not spoken here")
         if b"%" in scope.get("raw_path", b"") and b"%2f" in scope["raw_path"].lower():
-            # No name has a slash in it. Read as one, it would part the path where nobody before us saw it parted.
-            await _send_problem(send, problem("not_found", "a path with an escaped slash leads nowhere"))
-            return
-        operation, parameters = _hot(scope)
+            operation, parameters = _with_slash(scope)
+            if operation is None:
+                await _send_problem(send, problem("not_found", "a path with an escaped slash leads nowhere"))
+                return
+        else:
+            operation, parameters = _hot(scope)
         if operation is not None:
             await self._answer(operation, parameters, scope, receive, send)
             return
@@ -90,6 +95,18 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answer(self._operations[scope["method"]], scope["path_params"], scope, receive, send)
+
+
+def _with_slash(scope: Scope) -> tuple[Operation | None, dict[str, str]]:
+    """Find the operation of a path with an escaped slash. Only a consumer group has a name with one in it.
+
+    Anywhere else it would part the path where nothing before us saw it parted.
+    """
+    group = scope["raw_path"].removeprefix(_GROUPS)
+    if group == scope["raw_path"] or b"/" in group:
+        return None, {}
+    operation = OF_GROUPS.get(scope["method"])
+    return operation, {"group": unquote(group.decode("ascii", "replace"))}
 
 
 def _hot(scope: Scope) -> tuple[Operation | None, dict[str, str]]:
