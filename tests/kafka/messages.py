@@ -54,7 +54,7 @@ def _given(hint: Any, value: Any) -> Any:
     if isinstance(value, dict):
         return made(_kinds(hint)[0], value)
     names = str(hint)
-    if isinstance(value, int) and "timedelta" in names:
+    if isinstance(value, int) and "timedelta" in names.lower():
         return timedelta(milliseconds=value)
     return UUID(value) if isinstance(value, str) and "UUID" in names else value
 
