@@ -272,6 +272,58 @@ async def test_extending_does_not_revive_a_lapsed_lease(stage: Stage) -> None:
 
 
 @every_store
+async def test_a_receipt_that_outlives_its_lease_holds_the_message_again(stage: Stage) -> None:
+    await send(stage, b"a", b"b", b"c")
+    held = await lease(stage, lease_ms=1_000)
+    await stage.advance(1_000)
+    first, second, third = held.receipts()
+    assert bodies(other := await lease(stage, 1)) == [b"a"]
+    assert await stage.store.extend("orders", [first, second], lease_ms=5_000, outlives=True) == [STALE, DONE]
+    assert bodies(await lease(stage, 1)) == [b"c"]
+    assert await stage.store.extend("orders", [third], lease_ms=5_000, outlives=True) == [STALE]
+    await stage.advance(4_000)
+    assert await stage.store.extend("orders", [second], lease_ms=5_000) == [DONE], "it is held as before"
+    await stage.advance(4_000)
+    assert await is_empty_handed(stage)
+    assert await stage.store.ack("orders", [second]) == [DONE]
+    assert await stage.store.ack("orders", other.receipts()) == [DONE]
+
+
+@every_store
+async def test_a_message_that_is_held_again_lapses_with_its_deliveries_as_they_were(stage: Stage) -> None:
+    await send(stage, b"a", b"b")
+    held = await lease(stage, lease_ms=1_000)
+    for _ in range(3):
+        await stage.advance(1_000)
+        assert await stage.store.extend("orders", held.receipts(), lease_ms=1_000, outlives=True) == [DONE, DONE]
+        assert await is_empty_handed(stage)
+    assert (await stage.store.counts("orders")).leased == 2
+    await stage.advance(1_000)
+    again = await lease(stage)
+    assert (bodies(again), list(again.deliveries)) == ([b"a", b"b"], [2, 2])
+
+
+@every_store
+async def test_a_message_that_is_to_be_buried_is_not_held_again(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=1))
+    await send(stage, b"a")
+    held = await lease(stage, lease_ms=1_000)
+    await stage.advance(1_000)
+    assert await stage.store.extend("orders", held.receipts(), lease_ms=1_000, outlives=True) == [STALE]
+
+
+@every_store
+async def test_receipts_that_outlive_their_leases_are_found_by_the_messages(stage: Stage) -> None:
+    ids = await stage.store.send("orders", Drafts(bodies=[b"a", b"b", b"c"], groups=[b"", b"g", b""]))
+    held = await lease(stage, 2, lease_ms=1_000)
+    by_id = dict(zip(held.ids, held.receipts(), strict=True))
+    assert await stage.store.receipts("orders", ids) == [by_id.get(each) for each in ids]
+    await stage.advance(1_000)
+    assert await stage.store.receipts("orders", ids) == [None] * 3
+    assert await stage.store.receipts("orders", ids, outlives=True) == [by_id.get(each) for each in ids]
+
+
+@every_store
 async def test_a_released_message_rests_for_the_delay_it_was_given(stage: Stage) -> None:
     await send(stage, b"a")
     held = await lease(stage)

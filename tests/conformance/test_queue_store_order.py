@@ -282,6 +282,39 @@ async def test_what_follows_a_failed_head_in_its_lease_may_still_be_acked(stage:
 
 
 @every_store
+async def test_a_group_that_opens_early_is_served_when_its_first_message_is_back(stage: Stage) -> None:
+    await fifo(stage, QueueSettings(is_fifo=True, opens_early=True))
+    await send_groups(stage, (b"g", b"1"), (b"g", b"2"), (b"g", b"3"), (b"h", b"4"))
+    held = await lease(stage, 2)
+    assert bodies(held) == [b"1", b"2"]
+    first, second = held.receipts()
+    assert await stage.store.release("orders", [second], delay_ms=0) == [DONE]
+    assert bodies(await lease(stage)) == [b"4"], "nothing overtakes what is leased"
+    assert await stage.store.release("orders", [first], delay_ms=0) == [DONE]
+    held = await lease(stage, 2)
+    assert bodies(held) == [b"1", b"2"]
+    assert await stage.store.release("orders", held.receipts()[:1], delay_ms=0) == [DONE]
+    again = await lease(stage)
+    assert bodies(again) == [b"1"], "the second is leased, and the third behind it"
+    assert await stage.store.ack("orders", again.receipts()) == [DONE]
+    assert await is_empty_handed(stage)
+    assert await stage.store.ack("orders", held.receipts()[1:]) == [DONE]
+    assert bodies(await lease(stage)) == [b"3"]
+
+
+@every_store
+async def test_what_lapsed_of_a_group_and_is_held_again_closes_the_group(stage: Stage) -> None:
+    await fifo(stage)
+    await send_groups(stage, (b"g", b"1"), (b"g", b"2"))
+    held = await lease(stage, 1, lease_ms=1_000)
+    await stage.advance(1_000)
+    assert await stage.store.extend("orders", held.receipts(), lease_ms=1_000, outlives=True) == [DONE]
+    assert await is_empty_handed(stage)
+    await stage.advance(1_000)
+    assert bodies(await lease(stage)) == [b"1", b"2"]
+
+
+@every_store
 async def test_a_group_whose_lease_lapses_comes_back_in_order(stage: Stage) -> None:
     await fifo(stage)
     await send_groups(stage, *[(b"g", b"%d" % number) for number in range(4)])

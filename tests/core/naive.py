@@ -75,6 +75,7 @@ class Naive:
         # Who is noisy: more than so many percent of what is leased, at least so many, or so many percent of the time.
         self.noisy_percent, self.noisy_min, self.noisy_time_percent = 10, 30, 10
         self.back_after = 0
+        self.opens_early = False
         self.times: dict[bytes, int] = {}
         self.all_times = 0
 
@@ -186,9 +187,9 @@ class Naive:
         return found
 
     def front(self, name: bytes) -> list[Message]:
-        """The messages of a FIFO group that may be leased together: none while one of it is leased."""
+        """The messages of a FIFO group that may be leased together: none behind one that is leased, or at all then."""
         members = self.group(name)
-        if any(message.place == LEASED for message in members):
+        if any(message.place == LEASED for message in members) and not self.opens_early:
             return []
         front = []
         for message in members:

@@ -53,6 +53,7 @@ class RandomLife(RuleBasedStateMachine):
         deliveries_max=st.sampled_from([0, 1, 2, 3]),
         noisy=st.sampled_from([(10, 30, 10), (20, 1, 100), (50, 2, 60), (100, 1, 30)]),
         back_after=st.sampled_from([0, 0, 1, 2]),
+        opens_early=st.booleans(),
     )
     def create(
         self,
@@ -63,9 +64,11 @@ class RandomLife(RuleBasedStateMachine):
         deliveries_max: int,
         noisy: tuple[int, int, int],
         back_after: int,
+        opens_early: bool,
     ) -> None:
         settings = QueueSettings(
             is_fifo=is_fifo,
+            opens_early=opens_early,
             dedup_scope=scope,
             dedup_window_ms=WINDOW_MS,
             aging_ms=aging,
@@ -84,7 +87,7 @@ class RandomLife(RuleBasedStateMachine):
         self.queue = Queue.replay(self.history)
         self.dead = Queue(DEAD, QueueSettings(deliveries_max=0, is_fifo=is_fifo))
         self.naive = Naive(is_fifo=is_fifo, aging=aging, weights=weights, deliveries_max=deliveries_max)
-        self.naive.back_after = back_after
+        self.naive.back_after, self.naive.opens_early = back_after, opens_early
         self.naive.noisy_percent, self.naive.noisy_min, self.naive.noisy_time_percent = noisy
         self.naive.advance(self.now)
         # Each lease ever made, with the keys of its messages.
@@ -169,13 +172,9 @@ class RandomLife(RuleBasedStateMachine):
         self.happen(event)
         self.check_contents(event, keys)
 
-    @rule(want=st.integers(1, 3))
-    def lease_a_few(self, want: int) -> None:
+    @rule(want=st.sampled_from([1, 2, 3, 50]))
+    def lease_few_or_all(self, want: int) -> None:
         self.lease(want, 20)
-
-    @rule(lease_ms=st.sampled_from([5, 20]))
-    def lease_all(self, lease_ms: int) -> None:
-        self.lease(50, lease_ms)
 
     @rule(want=st.integers(1, 12), by=st.sampled_from([5, 20]))
     def lease_and_let_lapse(self, want: int, by: int) -> None:
@@ -259,11 +258,14 @@ class RandomLife(RuleBasedStateMachine):
     @rule(data=st.data(), bits=st.integers(0, 2**12 - 1), lease_ms=st.sampled_from([1, 20, 200]))
     def extend(self, data: st.DataObject, bits: int, lease_ms: int) -> None:
         lease, token, keys = data.draw(st.sampled_from(self.leases[-4:]))
-        good = self.held(lease, keys, bits)
-        event = self.queue.extend(lease, token, bits, now_ms=self.now, lease_ms=lease_ms)
+        good, outlives = self.held(lease, keys, bits), data.draw(st.booleans())
+        if outlives:
+            good += [each for each in self.pick(keys, bits) if (each.late, each.place) == (lease, WAITING)]
+        event = self.queue.extend(lease, token, bits, now_ms=self.now, lease_ms=lease_ms, outlives=outlives)
         assert (event.mask.bit_count() if event else 0) == len(good)
         if event is not None:
             for message in good:
+                message.place, message.lease, message.late = LEASED, lease, 0
                 message.until, message.lease_ms = self.now + lease_ms, lease_ms
             self.happen(event)
 
@@ -327,11 +329,8 @@ class RandomLife(RuleBasedStateMachine):
     def expire(self) -> None:
         event, cursor = self.queue.expire(now_ms=self.now)
         assert cursor == 0
-        old = [
-            message
-            for message in self.naive.live()
-            if message.place not in {LEASED, MOVING} and message.sent_at <= self.now - RETENTION_MS
-        ]
+        idle = [message for message in self.naive.live() if message.place not in {LEASED, MOVING}]
+        old = [message for message in idle if message.sent_at <= self.now - RETENTION_MS]
         found = [key for run in event.runs for key in keys_of(run)] if event is not None else []
         assert sorted(found) == sorted(message.key for message in old)
         if event is not None:

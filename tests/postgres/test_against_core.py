@@ -46,6 +46,8 @@ class Both:
     # By id: the receipt of each store.
     held: dict[str, tuple[Receipt, Receipt]] = field(default_factory=dict)
     sends: int = 0
+    # Dice for what came later, so that a seed finds again whatever it found before.
+    rest: random.Random = field(default_factory=lambda: random.Random("rest"))
 
     async def send(self) -> None:
         dice, count = self.dice, self.dice.choice((1, 1, 2, 5))
@@ -106,9 +108,17 @@ class Both:
 
     async def extend(self) -> None:
         mine, theirs = self.some()
-        lease_ms = self.dice.choice((300, 5_000))
-        assert await self.ours.extend("orders", mine, lease_ms=lease_ms) == await self.core.extend(
-            "orders", theirs, lease_ms=lease_ms
+        how: dict[str, Any] = {"lease_ms": self.dice.choice((300, 5_000)), "outlives": self.rest.random() < 0.5}
+        assert await self.ours.extend("orders", mine, **how) == await self.core.extend("orders", theirs, **how)
+
+    async def extend_late(self) -> None:
+        """By whatever receipts there are for some messages, though others may hold them."""
+        ids = self.rest.sample(self.ids, k=min(3, len(self.ids)))
+        ours, core = [await store.receipts("orders", ids, outlives=True) for store in (self.ours, self.core)]
+        assert [each is None for each in ours] == [each is None for each in core]
+        mine, theirs = [[each for each in found if each is not None] for found in (ours, core)]
+        assert await self.ours.extend("orders", mine, lease_ms=900, outlives=True) == await self.core.extend(
+            "orders", theirs, lease_ms=900, outlives=True
         )
 
     async def pass_time(self) -> None:
@@ -143,6 +153,8 @@ class Both:
         verbs = [self.send] * 5 + [self.lease] * 4 + [self.pass_time] * 4 + [self.tidy, self.escalate, self.redrive]
         verbs += ([self.ack] * 3 + [self.release] * 3 + [self.extend]) if self.held else []
         verbs += [self.purge] if self.dice.random() < 0.1 else []
+        if self.rest.random() < 0.1:
+            await self.extend_late()
         await self.dice.choice(verbs)()
 
     async def compare(self) -> None:
@@ -220,6 +232,7 @@ def settings_of(dice: random.Random, seed: int) -> QueueSettings:
     tenants = random.Random(f"tenants/{seed}")
     return QueueSettings(
         is_fifo=dice.random() < 0.4,
+        opens_early=random.Random(f"early/{seed}").random() < 0.5,
         dedup_scope=dice.choice(list(DedupScope)),
         dedup_window_ms=2_000,
         delay_ms=dice.choice((0, 0, 300)),

@@ -42,7 +42,7 @@ STORIES = (
     test_fifo.test_the_content_is_the_id_where_the_queue_says_so,
     test_fifo.test_an_id_counts_in_all_groups_or_within_one,
     test_fifo.test_a_purge_forgets_the_ids_of_what_it_removed,
-    test_fifo.test_a_message_given_back_waits_for_those_after_it_in_its_group,
+    test_fifo.test_a_group_is_open_again_as_soon_as_its_first_message_is_visible,
     test_fifo.test_a_batch_is_sent_in_its_order_and_each_entry_once,
     test_dead_letters.test_a_message_received_too_often_is_moved_with_its_id_its_time_and_its_count,
     test_dead_letters.test_the_sources_of_a_dead_letter_queue_are_listed_in_pages,

@@ -52,8 +52,12 @@ ACTIONS = (
         "ChangeMessageVisibility ChangeMessageVisibilityBatch",
         "a_message_whose_visibility_is_zero_comes_back_at_once a_batch_of_changes_answers_for_each",
         (
-            "After the visibility timeout has passed: `MessageNotInflight`; AWS may accept it on a standard queue.",
+            "`MessageNotInflight` for a message that was made visible by zero and not received since.",
             _LATE,
+        ),
+        (
+            "By an older handle of the message, too, and after its time has passed until it is received again.",
+            "an_older_handle_changes_the_visibility_of_its_message",
         ),
     ),
     _row(
@@ -124,8 +128,8 @@ ACTIONS = (
             "a_standard_queue_hands_out_no_more_than_aws_would",
         ),
         (
-            "FIFO: a message that was given back waits while others of its group are in flight; AWS may not wait.",
-            "a_message_given_back_waits_for_those_after_it_in_its_group",
+            "FIFO: a group is served again as soon as its first message is visible, up to the next in flight.",
+            "a_group_is_open_again_as_soon_as_its_first_message_is_visible",
         ),
     ),
     _row(

@@ -82,17 +82,68 @@ async def test_a_handle_of_a_fifo_queue_has_expired_with_its_visibility() -> Non
             await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
 
-async def test_the_visibility_of_what_is_not_in_flight_cannot_be_changed() -> None:
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+async def test_a_message_whose_visibility_timeout_has_passed_is_hidden_again_until_it_is_received(name: str) -> None:
+    kind = {"FifoQueue": "true", "ContentBasedDeduplication": "true"} if name.endswith(".fifo") else {}
+    group = {"MessageGroupId": "g"} if kind else {}
     async with open_sqs() as sqs:
-        url = await sqs.make(VisibilityTimeout="1")
-        await send(sqs, url, "a")
+        url = await sqs.make(name, VisibilityTimeout="1", **kind)
+        await send(sqs, url, "a", "b", **group)
+        first, _ = await sqs.receive(url)
+        change = {"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]}
+        await asyncio.sleep(2)
+        await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=60)
+        assert of(await sqs.receive(url, VisibilityTimeout=0)) == ([] if kind else ["b"])
+        await asyncio.sleep(50)
+        # It is held by the same handle, and may be held longer, or deleted.
+        await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=60)
+        await asyncio.sleep(50)
+        assert of(await sqs.receive(url, VisibilityTimeout=0)) == ([] if kind else ["b"])
+        await sqs("DeleteMessage", **change)
+        assert of(await sqs.receive(url)) == ["b"]
+        await asyncio.sleep(2)
+        # Zero, when it is visible already, is no error either.
         (message,) = await sqs.receive(url)
         await asyncio.sleep(2)
-        change = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 5}
-        assert await sqs.refused("ChangeMessageVisibility", **change) == "AWS.SimpleQueueService.MessageNotInflight"
+        await sqs("ChangeMessageVisibility", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
+        assert of(await sqs.receive(url)) == ["b"]
+
+
+async def test_an_older_handle_changes_the_visibility_of_its_message() -> None:
+    async with open_sqs() as sqs:
+        url = await sqs.make()
+        await send(sqs, url, "a")
+        (first,) = await sqs.receive(url, VisibilityTimeout=0)
+        older = {"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]}
+        (second,) = await sqs.receive(url, VisibilityTimeout=30)
+        await sqs("ChangeMessageVisibility", **older, VisibilityTimeout=0)
+        (third,) = await sqs.receive(url, VisibilityTimeout=3)
+        assert third["MessageId"] == second["MessageId"]
+        await sqs("ChangeMessageVisibility", **older, VisibilityTimeout=60)
+        await asyncio.sleep(10)
+        assert await sqs.receive(url) == []
+        # Its time passes, nobody receives it, and still the oldest handle is good for that.
+        await asyncio.sleep(60)
+        await sqs("ChangeMessageVisibility", **older, VisibilityTimeout=60)
+        assert await sqs.receive(url) == []
+        # The newest handle deletes.
+        await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=third["ReceiptHandle"])
+        assert await sqs.refused("ChangeMessageVisibility", **older, VisibilityTimeout=1) == "InvalidParameterValue"
+
+
+async def test_the_visibility_of_what_is_not_in_flight_cannot_be_changed() -> None:
+    async with open_sqs() as sqs:
+        url = await sqs.make()
+        await send(sqs, url, "a")
+        (message,) = await sqs.receive(url)
+        change = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
+        await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=0)
+        code = await sqs.refused("ChangeMessageVisibility", **change, VisibilityTimeout=5)
+        assert code == "AWS.SimpleQueueService.MessageNotInflight"
+        (message,) = await sqs.receive(url)
         await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         with pytest.raises(Failed, match="Message does not exist or is not available for visibility timeout change"):
-            await sqs("ChangeMessageVisibility", **change)
+            await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=5)
 
 
 async def test_delays_are_the_queues_or_the_messages_own() -> None:

@@ -203,8 +203,11 @@ class Queues:
         self._total(queue).released += outcomes.count(Outcome.DONE)
         return outcomes
 
-    async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
-        return await self.store.extend(queue, receipts, lease_ms=lease_ms)
+    async def extend(
+        self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
+    ) -> list[Outcome]:
+        """Hold messages longer; ``outlives`` as `QueueStore.extend` has it."""
+        return await self.store.extend(queue, receipts, lease_ms=lease_ms, outlives=outlives)
 
     async def _names(self) -> AsyncIterator[str]:
         after = ""

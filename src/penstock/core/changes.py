@@ -31,6 +31,7 @@ from penstock.core.events import (
 )
 from penstock.core.fairness import Shares
 from penstock.core.grouping import UNGROUPED
+from penstock.core.holding import hold_again
 from penstock.core.lanes import Lane, Stretch
 from penstock.core.leases import Part, RunPart
 from penstock.core.message import Audit, Origin, Run
@@ -282,8 +283,11 @@ def _put_back(state: State, slot: int, visible_at_ms: int, now_ms: int) -> None:
 
 def _extended(state: State, event: Extended) -> None:
     leases = state.leases
-    until_ms = event.at_ms + event.lease_ms
-    leases.extend(leases.find(event.lease), event.mask, until_ms=until_ms, lease_ms=event.lease_ms)
+    until_ms, slot = event.at_ms + event.lease_ms, leases.find(event.lease)
+    late = event.mask & leases.late.get(slot, 0)
+    if late:
+        hold_again(state, slot, late)
+    leases.extend(slot, event.mask, until_ms=until_ms, lease_ms=event.lease_ms)
     leases.wheel.thin(leases.live, leases.held_timers)
     state.soon(until_ms)
 
@@ -403,9 +407,7 @@ def _changed(state: State, event: QueueChanged | QueueCreated) -> None:
     for lane in state.lanes:
         lane.keep_aged(event.at_ms, before.aging_ms)
     settings = state.settings = QueueSettings.from_json(event.settings)
-    # Given when the queue is created; no change touches it.
-    state.groups.is_fifo = settings.is_fifo
-    state.groups.tenants.follow(settings)
+    state.groups.follow(settings)
     if (before.weights, before.is_strict) != (settings.weights, settings.is_strict):
         state.shares = Shares(settings.weights, is_strict=settings.is_strict)
     if before.aging_ms != settings.aging_ms:

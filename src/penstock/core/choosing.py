@@ -14,7 +14,6 @@ from typing import TypeAlias
 from penstock.core.grouping import UNGROUPED
 from penstock.core.lanes import Shelf
 from penstock.core.message import Run, run_of
-from penstock.core.rows import WAITING
 from penstock.core.settings import TIERS
 from penstock.core.state import State
 
@@ -214,15 +213,10 @@ def _rows_in_turns(state: State, tier: int, quota: int, served: Sequence[int]) -
             turn = [after[slot] for slot in turn if after[slot]]
             found = found + turn
         return found[:quota]
-    states = state.rows.state
     found = []
     for group in served:
-        slot = heads[group * TIERS]
-        while slot and states[slot] == WAITING and quota:
-            found.append(slot)
-            slot = after[slot]
-            quota -= 1
-        if not quota:
+        found += groups.front(group, quota - len(found))
+        if len(found) == quota:
             break
     return found
 

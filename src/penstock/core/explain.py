@@ -105,7 +105,7 @@ def _in_group(state: State, slot: int, group: int) -> tuple[Waits, int]:
         ahead += 1
         before = state.rows.before[before]
     held = groups.tenants.held[group]
-    if held:
+    if held and state.rows.order[slot] >= groups.end(group):
         return Waits.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
     if state.rows.state[groups.heads[group * TIERS]] in {RESTING, SPENT, LEASED, MOVING}:
         return Waits.FOR_THE_HEAD_OF_ITS_GROUP, ahead

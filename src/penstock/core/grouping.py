@@ -7,7 +7,8 @@ something. Messages without a group, runs and rows together, are one group among
 others (number 0).
 
 On a FIFO queue a group is one list in the order of sending. It is *open* when no
-message of it is leased and its first one is visible; it stands in the rotation of
+message of it is leased (with `opens_early`: none before its first one that is not) and its
+first one is visible; it stands in the rotation of
 the most urgent tier that is visible in it. A turn gives as much of it as is wanted.
 
     group 7    ┌─▶ 12 ─▶ 13 ─▶ 17 ─▶ …          LEASED rows are in no list,
@@ -18,14 +19,17 @@ skips such a name, and it goes when its turn comes.
 """
 
 from array import array
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from penstock.core.rows import WAITING, Rows
+from penstock.core.rows import LEASED, WAITING, Rows
 from penstock.core.settings import TIERS, QueueSettings
 from penstock.core.tenants import Tenants
 
 NOWHERE = 255
+# No order is so high.
+NO_END = 1 << 64
 UNGROUPED = 0
 
 
@@ -42,6 +46,8 @@ class Groups:
         "queued",
         "tenants",
         "members",
+        "opens_early",
+        "orders",
         "open_at",
         "rotations",
         "free",
@@ -50,6 +56,9 @@ class Groups:
 
     def __init__(self, rows: Rows, plain: list[int], settings: QueueSettings) -> None:
         self.is_fifo = settings.is_fifo
+        self.opens_early = settings.is_fifo and settings.opens_early
+        # With `opens_early`, by FIFO group: the orders of its messages that are leased, rising.
+        self.orders: dict[int, list[int]] = {}
         self.rows = rows
         # How many messages wait in runs, by tier. Kept by the queue, read here.
         self.plain = plain
@@ -96,6 +105,7 @@ class Groups:
         del self.numbers[self.names[group]]
         self.names[group] = b""
         self.tenants.forget(group)
+        self.orders.pop(group, None)
         self.free.append(group)
 
     def let_go(self, slots: Sequence[int], now_ms: int) -> None:
@@ -106,12 +116,46 @@ class Groups:
             return
         held = self.tenants.held
         for slot in slots:
-            if group_of[slot]:
-                held[group_of[slot]] -= 1
+            group = group_of[slot]
+            if group:
+                held[group] -= 1
+                if self.opens_early:
+                    self.orders[group].remove(self.rows.order[slot])
+
+    def hold(self, slot: int) -> None:
+        """A row of a group is leased; who leases it says the rest."""
+        self.tenants.held[self.rows.group[slot]] += 1
+        self._keep_orders((slot,))
+
+    def end(self, group: int) -> int:
+        """The order from which on nothing of a FIFO group is served: that of its first leased message.
+
+        Without `opens_early` one that is leased keeps back all of them.
+        """
+        if not self.tenants.held[group]:
+            return NO_END
+        return self.orders[group][0] if self.opens_early else 0
+
+    def follow(self, settings: QueueSettings) -> None:
+        """Take over settings. The first two are given when the queue is created; no change touches them."""
+        self.is_fifo = settings.is_fifo
+        self.opens_early = settings.is_fifo and settings.opens_early
+        self.tenants.follow(settings)
+
+    def find_orders(self) -> None:
+        """Look for what is leased in all rows."""
+        self.orders = {}
+        self._keep_orders([slot for slot, state in enumerate(self.rows.state) if state == LEASED])
+
+    def _keep_orders(self, slots: Sequence[int]) -> None:
+        for slot in slots if self.opens_early else ():
+            group = self.rows.group[slot]
+            if group:
+                insort(self.orders.setdefault(group, []), self.rows.order[slot])
 
     def lose(self, group: int) -> None:
         """A message of a group is settled: it is in no list and no lease any more."""
-        if self.is_fifo and not self.tenants.held[group] and self.heads[group * TIERS]:
+        if self.is_fifo and self.heads[group * TIERS] and (self.opens_early or not self.tenants.held[group]):
             self.refresh(group)
         members = self.members[group] - 1
         self.members[group] = members
@@ -255,6 +299,7 @@ class Groups:
         held[UNGROUPED] = 0
         if self._hint in slots:
             self._hint = 0
+        self._keep_orders(slots)
 
     def unlink(self, place: int, slot: int) -> None:
         rows = self.rows
@@ -378,7 +423,7 @@ class Groups:
         place = group * TIERS
         head = self.heads[place]
         tier = NOWHERE
-        if head and not self.tenants.held[group] and self.rows.state[head] == WAITING:
+        if head and self.rows.state[head] == WAITING and self.rows.order[head] < self.end(group):
             # The head is visible, so one of them is more than 0.
             tier = 0
             while not self.visible[place + tier]:
@@ -390,10 +435,10 @@ class Groups:
 
     def front(self, group: int, most: int) -> list[int]:
         """The rows at the front of an open FIFO group that are visible."""
-        state, after = self.rows.state, self.rows.after
+        state, after, order, end = self.rows.state, self.rows.after, self.rows.order, self.end(group)
         slot = self.heads[group * TIERS]
         found: list[int] = []
-        while slot and len(found) < most and state[slot] == WAITING:
+        while slot and len(found) < most and state[slot] == WAITING and order[slot] < end:
             found.append(slot)
             slot = after[slot]
         return found

@@ -218,6 +218,32 @@ class Leases:
                 yield (lane, first + start, length, *past)  # type: ignore[misc]
             mask >>= count
 
+    def each(self, slot: int, mask: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """The messages of some bits one by one: the bit, and the lane, number and 0, or 0, 0 and the row."""
+        bit = 0
+        for part in self.parts.get(slot) or (self.run(slot),):
+            count = 1 if isinstance(part, int) else part[2]
+            for start, length in bit_runs(mask >> bit & ((1 << count) - 1)):
+                for at in range(start, start + length):
+                    yield bit + at, (0, 0, part) if isinstance(part, int) else (part[0], part[1] + at, 0)
+            bit += count
+
+    def loosen(self, slot: int, lane: int, number: int, row: int) -> None:
+        """A message of a run became a row while its lease was late."""
+        parts: list[Part] = []
+        for part in self.parts.get(slot) or [self.run(slot)]:
+            if isinstance(part, int) or part[0] != lane or not part[1] <= number < part[1] + part[2]:
+                parts.append(part)
+                continue
+            _, first, count, *past = part
+            before, after = number - first, first + count - number - 1
+            if before:
+                parts.append((lane, first, before, *past))  # type: ignore[arg-type]
+            parts.append(row)
+            if after:
+                parts.append((lane, number + 1, after, *past))  # type: ignore[arg-type]
+        self.parts[slot] = parts
+
     def run(self, slot: int) -> RunPart:
         """What a lease without parts is of."""
         first_leased_ms = self.first_leased_ms.get(slot) or self.leased_at_ms[slot]
@@ -294,7 +320,12 @@ class Leases:
         """The bit of a message that this lease holds, as a mask."""
         slot = lease & _SLOT
         if row:
-            return 1 << self.parts[slot].index(row) if slot in self.parts else 1
+            bit = 0
+            for part in self.parts.get(slot, ()):
+                if part == row:
+                    break
+                bit += 1 if isinstance(part, int) else part[2]
+            return 1 << bit
         number = message >> 3
         return self.mask_of(slot, message & 7, number, number + 1)
 

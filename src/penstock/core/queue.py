@@ -54,6 +54,7 @@ from penstock.core.events import (
     Returned,
     Sent,
 )
+from penstock.core.holding import late
 from penstock.core.limits import (
     DURATION_MS_MAX,
     ERROR_CHARACTERS_MAX,
@@ -275,10 +276,18 @@ class Queue:
                 yield backoff_ms(settings, deliveries, roll)
                 roll = (roll + _GOLDEN) % 1.0
 
-    def extend(self, lease: int, token: int, mask: int, *, now_ms: int, lease_ms: int) -> Extended | None:
-        """Hold messages for ``lease_ms`` from now on. What has lapsed cannot be extended."""
+    def extend(
+        self, lease: int, token: int, mask: int, *, now_ms: int, lease_ms: int, outlives: bool = False
+    ) -> Extended | None:
+        """Hold messages for ``lease_ms`` from now on.
+
+        What has lapsed is held again only with ``outlives``, as AWS has it: until the
+        message is leased again, and if it is not about to be buried.
+        """
         assert 0 < lease_ms <= LEASE_MS_MAX
         held = self._held(lease, token, mask, now_ms)
+        if outlives:
+            held |= late(self.state, lease, token, mask)
         return Extended(self.state.queue, now_ms, lease, held, lease_ms) if held else None
 
     def _held(self, lease: int, token: int, mask: int, now_ms: int) -> int:

@@ -4,7 +4,7 @@ Nothing here changes the queue. The caller has moved it to the present.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -256,6 +256,25 @@ def holders(state: State, messages: Collection[int]) -> dict[int, tuple[int, int
             found[message] = rows.lease[slot], bit.bit_length() - 1
     if any(wanted):
         found.update(_holders_of_runs(state, wanted))
+    return found
+
+
+def late_holders(state: State, messages: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """The leases of messages that have lapsed, while these were not leased again; and their places in them."""
+    found: dict[int, tuple[int, int]] = {}
+    leases, rows = state.leases, state.rows
+    for message in messages:
+        lane, number = message & 7, message >> 3
+        slot = state.slot_of(lane, number)
+        if slot:
+            if rows.lease[slot] and rows.state[slot] != LEASED:
+                found[message] = rows.lease[slot], rows.bit[slot]
+            continue
+        tier = state.shelf_tier(state.lanes[lane], number) if lane < TIERS else -1
+        lease = state.lanes[lane].shelves[tier].stretch_of(number)[3] if tier >= 0 else 0
+        if lease:
+            mask = leases.mask_of(lease & 0xFFFF_FFFF, lane, number, number + 1)
+            found[message] = lease, mask.bit_length() - 1
     return found
 
 

@@ -62,6 +62,9 @@ class QueueSettings:
     # Whether a group is in order and leased to one worker at a time; otherwise groups only share fairly. It is chosen
     # when a queue is created, and stays.
     is_fifo: bool = False
+    # Whether a group of a FIFO queue is served again as soon as its first message is visible, although later ones are
+    # still leased, as AWS has it; otherwise it waits for all of them. It is chosen when a queue is created, and stays.
+    opens_early: bool = False
     # How long a lease lasts, if whoever leases does not say.
     lease_ms: int = 30 * SECOND_MS
     # How long a message rests before its first delivery, if it has no time of its own.

@@ -29,7 +29,7 @@ Frozen: TypeAlias = Any
 
 _LEFT_OUT = {
     "State": {"settings", "due_ms", "delays", "aging", "reverts"},
-    "Groups": {"rows", "plain", "_hint"},
+    "Groups": {"rows", "plain", "opens_early", "orders", "_hint"},
     "Tenants": {"percent", "leased_min", "time_percent", "held"},
     "Leases": {"wheel"},
     "Shares": {"weights", "is_strict", "strides", "cycle"},
@@ -140,6 +140,7 @@ def _restore(state: State) -> None:
     columns = enumerate(zip(rows.state, rows.number, rows.lane, strict=True))
     rows.index = {number << 3 | lane: slot for slot, (place, number, lane) in columns if place != FREE}
     _restore_tenants(state)
+    state.groups.find_orders()
     _retype(state.dedup.window, tuple)
     state.dedup.order = deque((until_ms, name) for until_ms, name in state.dedup.order)
     state.audit = deque(

@@ -337,8 +337,10 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
-        """Hold messages for ``lease_ms`` from now on."""
+    async def extend(
+        self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
+    ) -> list[Outcome]:
+        """Hold messages for ``lease_ms`` from now on; with ``outlives`` until they are leased again or to be buried."""
         ...
 
     async def purge(self, queue: str) -> int:
@@ -381,8 +383,10 @@ class QueueStore(Protocol):
         """Say what a message waits for, and for how long at the worst; None if it is not there any more."""
         ...
 
-    async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
+    async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
         """Return a receipt for each message that is leased right now, None for others.
+
+        With ``outlives`` also for one whose lease has lapsed and that was not leased since.
 
         Whoever acks with them acks for another: the message may have been leased
         anew since its worker saw it. Like `look`, this may search all leases, once

@@ -171,8 +171,10 @@ class RoutedStore:
             queue, receipts, delay_ms=delay_ms, error=error, is_rejected=is_rejected, is_untouched=is_untouched
         )
 
-    async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
-        return await self._of(queue).extend(queue, receipts, lease_ms=lease_ms)
+    async def extend(
+        self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
+    ) -> list[Outcome]:
+        return await self._of(queue).extend(queue, receipts, lease_ms=lease_ms, outlives=outlives)
 
     async def purge(self, queue: str) -> int:
         return await self._of(queue).purge(queue)
@@ -201,8 +203,8 @@ class RoutedStore:
     async def explain(self, queue: str, message_id: str) -> Explained | None:
         return await self._of(queue).explain(queue, message_id)
 
-    async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
-        return await self._of(queue).receipts(queue, ids)
+    async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
+        return await self._of(queue).receipts(queue, ids, outlives=outlives)
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
         return await self._of(queue).audit(queue, most=most)

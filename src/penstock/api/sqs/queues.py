@@ -49,7 +49,9 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
     name, now_ms = asked.queue_name, call.queues.now_ms()
     is_fifo = _check_name(name, asked.attributes)
     tags.check(asked.tags)
-    settings = QueueSettings(is_fifo=is_fifo, deliveries_max=0, back_after_deliveries=0 if is_fifo else BACK_AFTER)
+    settings = QueueSettings(
+        is_fifo=is_fifo, opens_early=is_fifo, deliveries_max=0, back_after_deliveries=0 if is_fifo else BACK_AFTER
+    )
     settings = with_kept(settings, Kept(asked.tags))
     settings = queue_attributes.apply(asked.attributes, settings, now_s=now_ms // 1_000)
     try:

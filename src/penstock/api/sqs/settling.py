@@ -5,7 +5,8 @@ what became of the message:
 
     delete    standard: good until the message is received again; then it does nothing, and is no error
               FIFO: an error, unless the message is gone
-    change    an error; which one depends on whether the message is gone
+    change    good for the message, also with an older handle of it: whoever holds it, or if its time has passed
+              and it was not received again; otherwise an error, which depends on whether the message is gone
 """
 
 from collections.abc import Sequence
@@ -148,21 +149,34 @@ async def _change(
         outcomes = await _hold(call, queue, [handles[row] for row in rows], seconds)
         for row, outcome in zip(rows, outcomes, strict=True):
             if outcome is not Outcome.DONE:
-                found[row] = await _not_held(call, queue, handles[row], entries[row])
+                found[row] = await _change_by_message(call, queue, handles[row], entries[row])
     return found
 
 
-async def _hold(call: Call, queue: Known, handles: list[Handle], seconds: int) -> list[Outcome]:
+async def _hold(
+    call: Call, queue: Known, handles: list[Handle], seconds: int, *, outlives: bool = False
+) -> list[Outcome]:
     receipts = [handle.receipt for handle in handles]
     if seconds:
-        return await call.queues.extend(queue.name, receipts, lease_ms=1_000 * seconds)
+        return await call.queues.extend(queue.name, receipts, lease_ms=1_000 * seconds, outlives=outlives)
     return await call.queues.release(queue.name, receipts, delay_ms=0, error="")
 
 
-async def _not_held(
+async def _change_by_message(
     call: Call, queue: Known, handle: Handle, entry: ChangeMessageVisibilityBatchRequestEntry
-) -> Refused:
+) -> Refused | None:
+    """Change the visibility of a message by a handle that does not hold it."""
+    seconds = entry.visibility_timeout or 0
+    (receipt,) = await call.queues.store.receipts(queue.name, [handle.message], outlives=True)
+    if receipt is not None:
+        held = handle._replace(receipt=receipt)
+        outcomes = await _hold(call, queue, [held], seconds, outlives=True)
+        if outcomes == [Outcome.DONE]:
+            return None
     if await _is_there(call, queue, handle):
+        if not seconds:
+            # It is visible already.
+            return None
         return Refused(MESSAGE_NOT_INFLIGHT, "The message referred to isn't in flight.")
     reason = "Message does not exist or is not available for visibility timeout change."
     return invalid("ReceiptHandle", entry.receipt_handle, reason)

@@ -90,12 +90,15 @@ async def explain(shard: Shard, queue: str, message_id: str) -> Explained | None
         return Explained(message_id, explanation, bound)
 
 
-async def receipts(shard: Shard, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
+async def receipts(shard: Shard, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
     check_ids(ids)
     async with shard.answer:
         state = present(shard, queue).state
         keys = [key_of(state, each) for each in ids]
-        held = reading.holders(state, [key for key in keys if key is not None])
+        known = [key for key in keys if key is not None]
+        held = reading.holders(state, known)
+        if outlives:
+            held |= reading.late_holders(state, known)
         return [_receipt(state, held[key]) if key in held else None for key in keys]
 
 

@@ -251,13 +251,15 @@ class EmbeddedStore:
 
         return await self._settle(shard, queue, receipts, decide, text_bytes=4 * min(len(error), ERROR_CHARACTERS_MAX))
 
-    async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
+    async def extend(
+        self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
+    ) -> list[Outcome]:
         _check_lease(1, lease_ms)
         shard = await self._shards.at(queue)
         now_ms = shard.now_ms()
 
         def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
-            return state.extend(lease, token, mask, now_ms=now_ms, lease_ms=lease_ms)
+            return state.extend(lease, token, mask, now_ms=now_ms, lease_ms=lease_ms, outlives=outlives)
 
         return await self._settle(shard, queue, receipts, decide)
 
@@ -319,8 +321,8 @@ class EmbeddedStore:
     async def explain(self, queue: str, message_id: str) -> Explained | None:
         return await asking.explain(await self._shards.at(queue), queue, message_id)
 
-    async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
-        return await asking.receipts(await self._shards.at(queue), queue, ids)
+    async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
+        return await asking.receipts(await self._shards.at(queue), queue, ids, outlives=outlives)
 
     async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
         self,

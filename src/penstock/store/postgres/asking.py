@@ -90,9 +90,11 @@ async def look(
     return message(known.number, Row(*looked[:13], looked.body, looked.attributes), names.of)
 
 
-async def receipts(database: Database, known: KnownQueue, ids: Sequence[str], now_ms: int) -> list[Receipt | None]:
+async def receipts(
+    database: Database, known: KnownQueue, ids: Sequence[str], *, outlives: bool, now_ms: int
+) -> list[Receipt | None]:
     pairs = [each or (0, 0) for each in identities(ids)]
     homes, keys = SENT_AS["integer[]"]([home for home, _ in pairs]), SENT_AS["bigint[]"]([key for _, key in pairs])
-    found = await database.ask("receipts", queue=known.number, homes=homes, keys=keys, now=now_ms)
+    found = await database.ask("receipts", queue=known.number, homes=homes, keys=keys, now=now_ms, outlives=outlives)
     given = {nth - 1: Receipt(*receipt) for nth, *receipt in found}
     return [given.get(nth) for nth in range(len(ids))]

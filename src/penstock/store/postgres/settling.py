@@ -103,10 +103,17 @@ async def release(  # noqa: PLR0913 - as `ack`, and what is said of it.
 
 
 async def extend(
-    database: Database, known: KnownQueue, receipts: Sequence[Receipt], *, lease_ms: int, now_ms: int
+    database: Database,
+    known: KnownQueue,
+    receipts: Sequence[Receipt],
+    *,
+    lease_ms: int,
+    outlives: bool,
+    now_ms: int,
 ) -> list[Outcome]:
     columns = Columns(receipts)
-    values = known.number, known.version, now_ms, columns.leases, columns.tokens, columns.rows, lease_ms
+    held = columns.leases, columns.tokens, columns.rows
+    values = known.number, known.version, now_ms, *held, lease_ms, outlives, known.settings.is_fifo
     try:
         (good,) = await database.call("extend", *values)
     except Lost:

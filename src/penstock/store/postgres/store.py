@@ -313,13 +313,20 @@ class PostgresStore:
             self._wake(known.name)
         return outcomes
 
-    async def extend(self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int) -> list[Outcome]:
+    async def extend(
+        self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
+    ) -> list[Outcome]:
         leasing.check_lease(1, lease_ms)
+        if outlives:
+            # What has lapsed this instant, in whichever process, is to be found among what waits.
+            await self._present(queue, is_exact=True)
 
         async def extend(known: KnownQueue) -> list[Outcome]:
             now_ms = self.now_ms()
             is_sooner = now_ms + lease_ms < known.due_ms
-            outcomes = await settling.extend(self._database, known, receipts, lease_ms=lease_ms, now_ms=now_ms)
+            outcomes = await settling.extend(
+                self._database, known, receipts, lease_ms=lease_ms, outlives=outlives, now_ms=now_ms
+            )
             if is_sooner and Outcome.DONE in outcomes:
                 self._wake(known.name)
             return outcomes
@@ -384,9 +391,10 @@ class PostgresStore:
         looked = await asking.find(self._database, known, message_id, now_ms)
         return None if looked is None else await explain(self._database, known, looked, message_id, now_ms)
 
-    async def receipts(self, queue: str, ids: Sequence[str]) -> list[Receipt | None]:
+    async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
         check_ids(ids)
-        return await asking.receipts(self._database, await self._present(queue), ids, self.now_ms())
+        known = await self._present(queue, is_exact=outlives)
+        return await asking.receipts(self._database, known, ids, outlives=outlives, now_ms=self.now_ms())
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
         check_most(most)

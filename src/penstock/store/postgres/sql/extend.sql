@@ -1,7 +1,8 @@
--- Hold messages for so long from now on. Answers as `ack` does; to do it twice is to do it once.
+-- Hold messages for so long from now on; with p_outlives also those whose lease has lapsed, as long as they were not leased
+-- again. Answers as `ack` does; to do it twice is to do it once.
 CREATE OR REPLACE FUNCTION penstock.extend(
     p_queue integer, p_version bigint, p_now bigint, p_leases bigint[], p_tokens bigint[], p_rows integer[],
-    p_lease_ms bigint
+    p_lease_ms bigint, p_outlives boolean, p_is_fifo boolean
 ) RETURNS bytea
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,6 +21,9 @@ BEGIN
         END IF;
     END IF;
     PERFORM penstock.lock_leases(p_queue, p_leases);
+    IF p_outlives THEN
+        PERFORM penstock.hold_again(p_queue, v_until, p_lease_ms, p_leases, p_tokens, p_rows, p_is_fifo);
+    END IF;
     SELECT * INTO v_good FROM penstock.held(p_queue, p_now, p_leases, p_tokens, p_rows);
     -- A lease that is extended as a whole has one end again.
     WITH given AS MATERIALIZED (

@@ -10,6 +10,7 @@ DECLARE
     v_first bigint;
     v_line record;
     v_row record;
+    v_end bigint;
 BEGIN
     -- The ungrouped have a place in every batch, and every other turn of a batch of one.
     v_plain := CASE WHEN p_quota > 1 OR p_are_groups_last THEN 1 ELSE 0 END;
@@ -22,17 +23,18 @@ BEGIN
     END LOOP;
     v_plain := p_quota - v_left;
     FOR v_line IN
-        SELECT grp, front FROM penstock.line WHERE queue = p_queue AND open_tier = p_tier
+        SELECT grp, front, held FROM penstock.line WHERE queue = p_queue AND open_tier = p_tier
         ORDER BY line.turn LIMIT p_quota FOR UPDATE SKIP LOCKED
     LOOP
         EXIT WHEN v_left = 0;
+        v_end := CASE WHEN v_line.held > 0 THEN penstock.line_end(p_queue, v_line.grp) END;
         FOR v_row IN
-            SELECT ctid, m.state, m.key, octet_length(m.body) + coalesce(octet_length(m.attributes), 0) AS size
+            SELECT ctid, m.state, m.key, m.ordinal, octet_length(m.body) + coalesce(octet_length(m.attributes), 0) AS size
             FROM penstock.marked AS m
             WHERE m.queue = p_queue AND m.grp = v_line.grp AND m.turn IS NULL AND m.ordinal >= v_line.front
             ORDER BY m.ordinal LIMIT v_left FOR UPDATE
         LOOP
-            EXIT WHEN v_row.state <> 1;
+            EXIT WHEN v_row.state <> 1 OR v_row.ordinal > v_end;
             is_marked := true; place := v_row.ctid; size := v_row.size; is_plain := false;
             key := v_row.key;
             v_left := v_left - 1;

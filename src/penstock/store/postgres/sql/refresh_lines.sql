@@ -1,7 +1,8 @@
 -- Open or close groups of a FIFO queue, each at the tier it now belongs to; a group without messages is forgotten.
 -- The front of a group is an ordinal that none of its messages is before: what is left of those of before is not looked at.
--- It rises when a group opens, since nobody holds a message of it then that could come back; and whoever adds one has
--- the row of the group locked.
+-- It rises when a group opens, since nobody holds a message of it then that could come back before it; and whoever adds one
+-- has the row of the group locked. A group of which messages are leased opens only where the queue says so (`opens_early`),
+-- and if its first one is before all of them.
 CREATE OR REPLACE FUNCTION penstock.refresh_lines(p_queue integer, p_groups bytea[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -10,6 +11,7 @@ DECLARE
     v_head smallint;
     v_front bigint;
     v_tier smallint;
+    v_end bigint;
 BEGIN
     FOR v_group IN SELECT DISTINCT grp FROM unnest(p_groups) AS grp WHERE grp IS NOT NULL ORDER BY grp LOOP
         SELECT * INTO v_line FROM penstock.line WHERE queue = p_queue AND grp = v_group FOR UPDATE;
@@ -22,7 +24,8 @@ BEGIN
             DELETE FROM penstock.line WHERE queue = p_queue AND grp = v_group;
             CONTINUE;
         END IF;
-        IF v_line.held = 0 AND v_head = 1 THEN
+        v_end := CASE WHEN v_line.held > 0 AND v_head = 1 THEN penstock.line_end(p_queue, v_group) END;
+        IF v_head = 1 AND (v_line.held = 0 OR v_front < v_end) THEN
             -- One tier after the other, and by ordinal: only the index of groups has this order.
             FOR v_each IN 0 .. 4 LOOP
                 SELECT tier INTO v_tier FROM penstock.marked
