@@ -42,11 +42,12 @@ from penstock.keeping import Kept, open_store, open_streams
 from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
 from penstock.listening.listener import Listener, listening
-from penstock.listening.sockets import CannotListen, address_of, allow_connections, bind, tls_context
+from penstock.listening.sockets import CannotListen, Files, address_of, allow_connections, bind, tls_context
 from penstock.metrics.health import Health, starting
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
+from penstock.runtime.buffers import BufferBudget
 from penstock.runtime.system import write_note
 from penstock.settings import KAFKA_PORT, ServerSettings, check_is_secured, without_password
 from penstock.streams.settings import TopicSettings
@@ -212,7 +213,16 @@ async def run(
     address = address_of(doors[0], has_tls=settings.has_tls)
     kafka = address_of(kafka_doors[0], has_tls=False).removeprefix("http://") if kafka_doors else None
     health = Health()
-    shared = Shared(starting(health), patience, write_note, connections_max=_connections_max(settings))
+    budget = BufferBudget(settings.buffered_bytes_max, asyncio.get_running_loop().time)
+    files = _files(settings)
+    shared = Shared(
+        starting(health),
+        patience,
+        write_note,
+        connections_max=files.connections_max,
+        budget=budget,
+        file_number_max=files.number_max,
+    )
     async with listening(doors, shared, tls) as listener, following(keys, write_note):
         async with AsyncExitStack() as stack:
             opening = open_application(settings, keys.access, kafka=kafka, is_watched=True)
@@ -221,7 +231,9 @@ async def run(
                 write_note(SERVER_STOPPED)
                 return
             _connect(application, shared, keys.access, health, settings)
-            async with _listening_for_kafka(application, keys.access, settings, kafka_doors, tls) as drain_kafka:
+            async with _listening_for_kafka(
+                application, keys.access, settings, kafka_doors, tls, shared
+            ) as drain_kafka:
                 write_note(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
                 if kafka is not None:
                     announce_kafka(kafka)
@@ -282,6 +294,7 @@ async def _listening_for_kafka(
     settings: ServerSettings,
     doors: list[socket.socket],
     tls: ssl.SSLContext | None,
+    by_http: Shared,
 ) -> AsyncIterator[Callable[[asyncio.Event], Coroutine[Any, Any, None]]]:
     """Serve Kafka clients, if they are to be; what is yielded lets them go."""
     streams = application.streams
@@ -304,8 +317,12 @@ async def _listening_for_kafka(
         has_auto_create=settings.kafka_auto_create,
         topic_defaults=TopicSettings(partitions=settings.topic_partitions),
     )
-    limits = Limits(frame_bytes_max=settings.request_bytes_max, connections_max=settings.connections_max)
-    async with serving(service, doors, tls, limits, write_note) as listener:
+    limits = Limits(
+        frame_bytes_max=settings.request_bytes_max,
+        connections_max=by_http.connections_max,
+        file_number_max=by_http.file_number_max,
+    )
+    async with serving(service, doors, tls, limits, write_note, by_http.budget) as listener:
         shared = listener.shared
         application.kafka_clients = lambda: Clients(
             connections=len(shared.connections),
@@ -365,19 +382,27 @@ async def _drain(listener: Listener, settings: ServerSettings, told: Told) -> No
         write_note(SERVER_CUT_OFF, requests=cut_off)
 
 
-def _connections_max(settings: ServerSettings) -> int:
-    possible = allow_connections(settings.connections_max)
-    if possible < settings.connections_max:
-        write_note(SERVER_FILES_LIMITED, connections_max=settings.connections_max, possible=possible)
-    return possible
+def _files(settings: ServerSettings) -> Files:
+    files = allow_connections(settings.connections_max)
+    if files.connections_max < settings.connections_max:
+        write_note(
+            SERVER_FILES_LIMITED,
+            connections_max=settings.connections_max,
+            possible=files.connections_max,
+            files=files.allowed,
+        )
+    return files
 
 
 def _connections(shared: Shared) -> Connections:
     return Connections(
         now=len(shared.connections),
+        most=shared.connections_max,
         accepted=shared.accepted,
         refused=shared.turned_away,
         timed_out=shared.timed_out,
+        buffered_bytes=shared.budget.held_bytes,
+        shed=shared.budget.shed,
     )
 
 

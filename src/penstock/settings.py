@@ -123,6 +123,9 @@ class ServerSettings:
     waiting_max: int = 16_000
     # The largest request, in bytes. A larger one is answered with 413.
     request_bytes_max: int = 16 * MIB
+    # What requests may hold in memory until they are answered, in bytes, over HTTP and Kafka together. Past it those
+    # that have been arriving the longest with the most are refused: with 503, or over Kafka by closing the connection.
+    buffered_bytes_max: int = 256 * MIB
     # How long a server that is told to stop waits for the requests it is working on, in seconds.
     stop_timeout_s: float = 10.0
     # The least important notes that are written.
@@ -136,6 +139,7 @@ class ServerSettings:
         _between("connections_max", self.connections_max, 1, 1_000_000)
         _between("waiting_max", self.waiting_max, 0, 1_000_000)
         _between("request_bytes_max", self.request_bytes_max, 1_024, GIB)
+        _between("buffered_bytes_max", self.buffered_bytes_max, self.request_bytes_max, 1_024 * GIB)
         _between("stop_timeout_s", self.stop_timeout_s, 0, 3_600)
         if not self.host:
             raise BadSetting("host is empty; it is an address, such as 127.0.0.1, or 0.0.0.0 for all of them")

@@ -120,7 +120,8 @@ SERVER_WITHOUT_KAFKA = Note(
 SERVER_FILES_LIMITED = Note(
     "server.files_limited",
     "warning",
-    "The system lets this process have fewer files than `connections_max` asks for: fewer connections are accepted.",
+    "The system lets this process have fewer files than `connections_max` asks for; says how many, and how many "
+    "connections are accepted. Raise the limit: `ulimit -n`, or `LimitNOFILE` of a service.",
 )
 
 NOTES: tuple[Note, ...] = (
@@ -222,6 +223,12 @@ REQUEST_SECONDS = Metric(
 )
 LONG_POLLS = Metric("penstock_long_polls_waiting", "gauge", (), "Requests that wait for messages.")
 CONNECTIONS = Metric("penstock_connections", "gauge", (), "Connections that are open.")
+CONNECTIONS_MAX = Metric(
+    "penstock_connections_max",
+    "gauge",
+    (),
+    "How many connections can be open: `connections_max`, or fewer if the system allows the process fewer files.",
+)
 CONNECTIONS_ACCEPTED = Metric("penstock_connections_accepted_total", "counter", (), "Connections that were opened.")
 CONNECTIONS_REFUSED = Metric(
     "penstock_connections_refused_total", "counter", (), "Connections turned away, because too many were open."
@@ -231,6 +238,18 @@ CONNECTIONS_TIMED_OUT = Metric(
     "counter",
     (),
     "Connections ended because the client did not send a request, or read an answer, in time.",
+)
+BUFFERED_BYTES = Metric(
+    "penstock_buffered_bytes",
+    "gauge",
+    (),
+    "What requests that are not answered yet hold in memory, over HTTP and Kafka.",
+)
+REQUESTS_SHED = Metric(
+    "penstock_requests_shed_total",
+    "counter",
+    (),
+    "Requests refused while they arrived, for want of `buffered_bytes_max`.",
 )
 JOURNAL_BYTES = Metric("penstock_journal_bytes", "gauge", ("journal",), "Size of a journal on the disk.")
 JOURNAL_RECORDS = Metric("penstock_journal_records_total", "counter", ("journal",), "Records ever appended.")
@@ -324,9 +343,12 @@ METRICS: tuple[Metric, ...] = (
     REQUEST_SECONDS,
     LONG_POLLS,
     CONNECTIONS,
+    CONNECTIONS_MAX,
     CONNECTIONS_ACCEPTED,
     CONNECTIONS_REFUSED,
     CONNECTIONS_TIMED_OUT,
+    BUFFERED_BYTES,
+    REQUESTS_SHED,
     JOURNAL_BYTES,
     JOURNAL_RECORDS,
     JOURNAL_LAG,

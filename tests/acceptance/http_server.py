@@ -16,27 +16,34 @@ from tests.acceptance.processes import ROOT
 SECONDS_MAX = 1_200.0
 
 _PROGRAM = """
+import resource
 import sys
 from pathlib import Path
 from penstock.server import serve
 from penstock.settings import LogLevel, ServerSettings
 
+if files_max := int(sys.argv[4]):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
 settings = ServerSettings(
     port=0,
     data=Path(sys.argv[1]),
     log_level=LogLevel.WARNING,
     request_bytes_max=int(sys.argv[2]),
+    buffered_bytes_max=int(sys.argv[3]),
     connections_max=2_000,
     kafka=True,
     kafka_port=0,
 )
-serve(settings, announce=lambda address: print(address, flush=True))
+kafka = []
+serve(settings, announce=lambda address: print(address, *kafka, flush=True), announce_kafka=kafka.append)
 """
 
 
 @dataclass(frozen=True)
 class RunningServer:
     address: str
+    # Where Kafka clients find it, as HOST:PORT.
+    kafka: str
     process: "subprocess.Popen[bytes]"
     notes: Path
 
@@ -54,14 +61,25 @@ class RunningServer:
 
 @contextmanager
 def running_server(
-    folder: Path, *, request_bytes_max: int = 16 * 1024 * 1024, may_note: str | None = None
+    folder: Path,
+    *,
+    request_bytes_max: int = 16 * 1024 * 1024,
+    buffered_bytes_max: int = 256 * 1024 * 1024,
+    may_note: str | None = None,
+    files_max: int = 0,
 ) -> Iterator[RunningServer]:
     """Start a server and stop it; fail if it exits with an error, or has noted something without ``may_note`` in it."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = folder / "notes.txt"
     with notes.open("wb") as written:
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(folder / "data"), str(request_bytes_max)],
+            [
+                sys.executable,
+                "-c",
+                _PROGRAM,
+                str(folder / "data"),
+                *map(str, (request_bytes_max, buffered_bytes_max, files_max)),
+            ],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
             stdin=subprocess.DEVNULL,
@@ -72,9 +90,10 @@ def running_server(
     watchdog.start()
     try:
         assert process.stdout is not None
-        address = process.stdout.readline().decode().strip()
-        assert address, f"the server ended with {process.wait()} and did not start: {notes.read_text()}"
-        yield RunningServer(address, process, notes)
+        said = process.stdout.readline().decode()
+        assert said, f"the server ended with {process.wait()} and did not start: {notes.read_text()}"
+        address, kafka = said.split()
+        yield RunningServer(address, kafka, process, notes)
         process.terminate()
         assert process.wait(60) == 0
         noted = notes.read_text().splitlines()

@@ -5,6 +5,7 @@ import contextlib
 import json
 import resource
 import socket
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -69,12 +70,78 @@ def test_a_body_that_is_too_large_is_refused_and_not_kept(server: RunningServer,
     assert ask(server.port, request("POST", MESSAGES, b'{"data":"x"}')).status == 201
 
 
+@pytest.mark.slow
+def test_half_read_requests_of_both_protocols_share_one_budget(tmp_path: Path) -> None:
+    budget, size = 64 * MIB, 14 * MIB
+    with running_server(tmp_path, buffered_bytes_max=budget) as server, contextlib.ExitStack() as stack:
+        ask(server.port, request("POST", "/api/queues", b'{"queue_name":"crowd"}'))
+        before_kib = server.memory_kib("VmRSS")
+        kafka_port = int(server.kafka.rpartition(":")[2])
+        for _ in range(15):
+            by_http = stack.enter_context(connect(server.port))
+            by_http.sendall(request("POST", MESSAGES, content_length=str(size)))
+            _pour(by_http, 13, b"x" * MIB)
+            by_kafka = stack.enter_context(connect(kafka_port))
+            _pour(by_kafka, 1, size.to_bytes(4, "big"))
+            _pour(by_kafka, 13, b"\0" * MIB)
+            # Others notice nothing: a small request, and a large one that comes quickly.
+            assert ask(server.port, request("POST", MESSAGES, b'{"data":"x"}')).status == 201
+            large = b'{"data":"%b"}' % (b"x" * (MIB - 1024))
+            assert ask(server.port, request("POST", MESSAGES, large)).status == 201
+
+        assert server.memory_kib("VmHWM") - before_kib < 3 * budget // 1024
+
+
 def test_a_body_of_just_the_limit_is_taken(server: RunningServer) -> None:
     front, back = b'{"data":"', b'"}'
     data = b"x" * (REQUEST_BYTES_MAX - len(front) - len(back))
 
     assert ask(server.port, request("POST", MESSAGES, front + data + back)).status == 201
     assert ask(server.port, request("POST", MESSAGES, front + data + b"x" + back)).code == "body_too_large"
+
+
+def test_a_server_that_may_open_few_files_serves_some_connections_and_keeps_the_rest_for_its_store(
+    tmp_path: Path,
+) -> None:
+    with (
+        running_server(tmp_path, files_max=256, may_note="server.files_limited") as server,
+        contextlib.ExitStack() as stack,
+    ):
+        assert "possible=" in server.notes.read_text()
+        kafka_port = int(server.kafka.rpartition(":")[2])
+        statuses: Counter[int] = Counter()
+        for _ in range(400):
+            stack.enter_context(connect(kafka_port))
+            connection = stack.enter_context(connect(server.port))
+            statuses[_status(connection)] += 1
+            assert len([*Path(f"/proc/{server.process.pid}/fd").iterdir()]) < 200
+        # Those of Kafka take their share, too.
+        assert statuses[200] >= 40
+        assert statuses[503] >= 1
+        assert statuses.keys() <= {0, 200, 503}
+        stack.close()
+        ask_until_there_is_room(server.port)
+        assert ask(server.port, request("POST", "/api/queues", b'{"queue_name":"crowd"}')).status == 201
+        assert ask(server.port, request("POST", MESSAGES, b'{"data":"x"}')).status == 201
+
+
+def ask_until_there_is_room(port: int) -> None:
+    """Return when the server has noticed that others are gone."""
+    until = time.monotonic() + SECONDS_MAX
+    status = 0
+    while status != 200:
+        assert time.monotonic() < until
+        with connect(port) as connection:
+            status = _status(connection)
+
+
+def _status(connection: socket.socket) -> int:
+    """Ask something, and return the status of the answer; 0 if there is none."""
+    try:
+        connection.sendall(request("GET", "/health/live"))
+        return read_answer(connection.makefile("rb")).status
+    except (OSError, IndexError):
+        return 0
 
 
 class Crowd:

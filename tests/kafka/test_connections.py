@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ from penstock.api.kafka.listener import Listener, listening
 from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.headers import Header
 from penstock.api.kafka.wire.versions import Api
+from penstock.core.limits import MIB
 from penstock.listening.sockets import bind
+from penstock.runtime.buffers import BufferBudget
 from penstock.telemetry import Note
 
 pytestmark = pytest.mark.real_time
@@ -91,13 +93,14 @@ class Client:
 
 
 @asynccontextmanager
-async def staged(**limits: Any) -> AsyncIterator[Stage]:
+async def staged(*, budget_bytes: int | None = None, **limits: Any) -> AsyncIterator[Stage]:
     stage = Stage()
 
     def converse(_connection: Connection) -> Talk:
         return Talk(stage)
 
-    shared = Shared(converse, Limits(**{"sweep_s": 0.02, "farewell_s": 5.0, **limits}), stage.note)
+    budget = BufferBudget(budget_bytes or 256 * MIB, asyncio.get_running_loop().time)
+    shared = Shared(converse, Limits(**{"sweep_s": 0.02, "farewell_s": 5.0, **limits}), stage.note, budget)
     doors = bind("127.0.0.1", 0)
     stage.address = doors[0].getsockname()[:2]
     async with listening(doors, shared, None) as stage.listener:
@@ -207,28 +210,103 @@ async def test_nothing_is_read_while_many_requests_wait() -> None:
 
 
 async def test_what_all_connections_hold_together_is_bounded() -> None:
-    async with staged(held_bytes_max=100_000) as stage, connected(stage) as first, connected(stage) as second:
+    async with staged(budget_bytes=400_000) as stage, connected(stage) as first, connected(stage) as second:
         for client in (first, second):
             for _ in range(30):
                 client.send(b"wait" + bytes(60_000))
         await stage.until_begun(1)
         await asyncio.sleep(0.05)
-        assert stage.listener.shared.held_bytes < 500_000
+        assert stage.listener.shared.budget.held_bytes < 500_000
         stage.gate.set()
         for client in (first, second):
             for _ in range(30):
                 await client.answer()
-        assert stage.listener.shared.held_bytes == 0
+        assert stage.listener.shared.budget.held_bytes == 0
 
 
 @pytest.mark.parametrize("limit", ["first_request_s", "idle_s", "arriving_s"])
 async def test_a_connection_that_keeps_the_server_waiting_is_closed(limit: str) -> None:
-    async with staged(**{limit: 0.05}) as stage, connected(stage) as client:
+    limits: dict[str, Any] = {limit: 0.05}
+    async with staged(**limits) as stage, connected(stage) as client:
         if limit != "first_request_s":
             client.send(b"one")
             assert await client.answer() == b"<one>"
         if limit == "arriving_s":
             client.writer.write(b"\0\0\0\x40half of it")
+        assert await client.is_closed()
+
+
+async def arrived(stage: Stage, size: int) -> Connection:
+    """Return the first connection that so many bytes have come by."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            for connection in stage.listener.shared.connections:
+                if connection._arrived_bytes >= size:
+                    return connection
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_behind_another", [False, True])
+async def test_a_request_that_drips_in_gets_no_more_time_for_each_byte(is_behind_another: bool) -> None:
+    async with staged(arriving_s=WAIT_S) as stage, connected(stage) as client:
+        if is_behind_another:
+            client.send(b"wait")
+            await stage.until_begun(1)
+        before = 18 if is_behind_another else 0
+        client.writer.write(b"\0\1\0\0")
+        connection = await arrived(stage, before + 4)
+        due_at = connection.due_at
+        assert due_at <= asyncio.get_running_loop().time() + WAIT_S
+        client.writer.write(b"\0")
+        await arrived(stage, before + 5)
+        assert connection.due_at == due_at
+        connection.due_at = 0.0
+        assert await client.is_closed()
+
+
+async def test_a_large_request_has_its_time_anew_when_enough_of_it_has_come() -> None:
+    async with staged(arriving_s=WAIT_S) as stage, connected(stage) as client:
+        size = 400_000
+        client.writer.write(size.to_bytes(4, "big") + b"\0\x0c\0\3\0\0\0\1\xff\xff" + bytes(200_000))
+        connection = await arrived(stage, 200_014)
+        connection.due_at = 0.0
+        connection.expire(asyncio.get_running_loop().time())
+        assert connection.due_at > asyncio.get_running_loop().time()
+        client.writer.write(bytes(size - 200_010))
+        assert len(await client.answer()) == size - 10 + 2
+
+
+async def test_what_has_arrived_of_all_requests_together_is_bounded() -> None:
+    async with staged(budget_bytes=1_000_000) as stage, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(stage)) for _ in range(10)]
+        for client in clients:
+            client.writer.write((1_000_000).to_bytes(4, "big") + bytes(300_000))
+        budget = stage.listener.shared.budget
+        async with asyncio.timeout(WAIT_S):
+            while budget.shed < 7:
+                await asyncio.sleep(0)
+                assert budget.held_bytes <= 1_000_000
+        # Those that are small get through, and whoever comes later as well.
+        async with connected(stage) as another:
+            another.send(b"one")
+            assert await another.answer() == b"<one>"
+        for client in clients:
+            client.writer.close()
+        async with asyncio.timeout(WAIT_S):
+            while budget.held_bytes:  # noqa: ASYNC110 - nothing tells it.
+                await asyncio.sleep(0)
+
+
+async def test_answers_before_a_request_that_is_shed_are_given() -> None:
+    async with staged(budget_bytes=200_000) as stage, connected(stage) as client:
+        client.send(b"wait 1")
+        await stage.until_begun(1)
+        client.writer.write((1_000_000).to_bytes(4, "big") + bytes(300_000))
+        async with asyncio.timeout(WAIT_S):
+            while not stage.listener.shared.budget.shed:  # noqa: ASYNC110 - nothing tells it.
+                await asyncio.sleep(0)
+        stage.gate.set()
+        assert await client.answer() == b"<wait 1>"
         assert await client.is_closed()
 
 

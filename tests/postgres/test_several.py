@@ -175,7 +175,7 @@ async def test_queues_of_other_databases_go_on_while_one_is_down(monkeypatch: py
 
 
 def _no_connections() -> Connections:
-    return Connections(now=0, accepted=0, refused=0, timed_out=0)
+    return Connections(now=0, most=0, accepted=0, refused=0, timed_out=0, buffered_bytes=0, shed=0)
 
 
 async def _answering(metrics: Prometheus, patterns: str) -> str:

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple, Self
 
 import uvloop
 
+from penstock.core.limits import MIB
 from penstock.listening.connection import Shared
 from penstock.listening.limits import Patience
 from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import bind
+from penstock.runtime.buffers import BufferBudget
 from penstock.server import Told, run
 from penstock.settings import ServerSettings
 from penstock.telemetry import Note
@@ -203,7 +205,12 @@ def in_thread(main: Callable[[Running], Awaitable[None]], loop: Loop = uvloop.ne
 
 @contextmanager
 def listener(
-    application: Any, patience: Patience = HASTY, *, connections_max: int = 1_000, loop: Loop = uvloop.new_event_loop
+    application: Any,
+    patience: Patience = HASTY,
+    *,
+    connections_max: int = 1_000,
+    buffered_bytes_max: int = 256 * MIB,
+    loop: Loop = uvloop.new_event_loop,
 ) -> Iterator[Running]:
     """A listener on any free port, with an application of the test."""
 
@@ -213,7 +220,8 @@ def listener(
 
         told = asyncio.Event()
         running.stop = told.set
-        running.shared = Shared(application, patience, note, connections_max=connections_max)
+        budget = BufferBudget(buffered_bytes_max, asyncio.get_running_loop().time)
+        running.shared = Shared(application, patience, note, connections_max=connections_max, budget=budget)
         doors = bind("127.0.0.1", 0)
         async with listening(doors, running.shared, None) as running.listener:
             running.address = doors[0].getsockname()[:2]

@@ -136,14 +136,31 @@ def test_a_body_that_does_not_go_on_is_told_and_closed() -> None:
         assert slow.is_closed()
 
 
-def test_a_body_that_goes_on_has_its_time_anew_with_each_part() -> None:
+def test_a_body_that_drips_in_gets_no_more_time_for_each_byte() -> None:
+    with listener(application, hasty(body_s=30), loop=HeldLoop) as running, running.client() as slow:
+        slow.send(b"POST /echo HTTP/1.1\r\ncontent-length: 1000000\r\n\r\n")
+        for sent in range(1, 4):
+            slow.send(b"x")
+            wait_for_connection(running, lambda slow, sent=sent: slow._body_bytes == sent)  # type: ignore[misc]
+            assert shared_of(running).timed_out == 0
+            running.pass_time(11)
+        answer = slow.answer()
+        assert (answer.status, answer.json()["code"]) == (408, "request_timeout")
+        assert slow.is_closed()
+
+
+def test_a_large_body_has_its_time_anew_with_each_part_that_is_large_enough() -> None:
+    body = b"b" * (256 * KIB)
     with listener(application, hasty(body_s=30), loop=HeldLoop) as running, running.client() as client:
-        client.send(b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\n\r\n")
-        for letter in b"abcde":
+        client.send(b"POST /echo HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body))
+        for start in range(0, len(body), 64 * KIB):
+            wait_for_connection(running, lambda client, start=start: client._body_bytes == start)  # type: ignore[misc]
             wait_until_due_in(running, 30)
-            running.pass_time(20)
-            client.send(bytes([letter]))
-        assert client.answer().body == b"abcde"
+            client.send(body[start : start + 64 * KIB])
+            end = min(start + 64 * KIB, len(body) - 1)
+            wait_for_connection(running, lambda client, end=end: client._body_bytes >= end)  # type: ignore[misc]
+            running.pass_time(30)
+        assert client.answer().body == body
 
 
 def test_a_request_that_is_worked_on_has_no_deadline_of_the_connection() -> None:

@@ -43,7 +43,7 @@ async def metrics_of_memory() -> AsyncIterator[tuple[Application, Prometheus]]:
     async with open_application(ServerSettings(store="memory:")) as application:
         health = Health()
         health.look = application.journals
-        nobody = Connections(now=0, accepted=0, refused=0, timed_out=0)
+        nobody = Connections(now=0, most=0, accepted=0, refused=0, timed_out=0, buffered_bytes=0, shed=0)
         yield application, Prometheus(application.queues, Requests(operation_of), health, lambda: nobody)
 
 

@@ -163,8 +163,8 @@ def test_a_server_speaks_on_ipv6(tmp_path: Path) -> None:
 
 
 def test_there_are_no_more_connections_than_the_system_has_files_for() -> None:
-    assert allow_connections(10) == 10
-    assert allow_connections(10**9) < 10**9
+    assert allow_connections(10).connections_max == 10
+    assert allow_connections(10**9).connections_max < 10**9
 
 
 def test_health_needs_no_key_and_metrics_need_none_at_home(tmp_path: Path) -> None:

@@ -15,10 +15,12 @@ Laws of this file
    is not read: what a client can make us keep is bounded by that.
 3. The next request begins when the client has read most of the answer before.
 4. What we wait for only because we do not read is not the client's fault.
+   What it sends too slowly is: a part of a body gives the rest no more time.
 5. After `close` comes `abort`, if the client does not close its side.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 from enum import Enum, auto
 from math import inf
@@ -35,6 +37,8 @@ from penstock.listening import refusals
 from penstock.listening.exchange import CLIENT_GONE, DEPARTURE, Application, Exchange, Message
 from penstock.listening.limits import Patience
 from penstock.listening.upgrades import framing_of, parser_of_body
+from penstock.runtime.buffers import BufferBudget
+from penstock.runtime.doors import is_file_beyond
 from penstock.runtime.interface import NoteWriter
 
 
@@ -56,12 +60,24 @@ class Count(Protocol):
 class Shared:
     """What all connections of a listener have in common."""
 
-    def __init__(self, application: Application, patience: Patience, note: NoteWriter, *, connections_max: int) -> None:
+    def __init__(
+        self,
+        application: Application,
+        patience: Patience,
+        note: NoteWriter,
+        *,
+        connections_max: int,
+        budget: BufferBudget,
+        file_number_max: int = sys.maxsize,
+    ) -> None:
         # What requests are given to; another one once the store is open.
         self.application = application
         self.patience = patience
         self.note = note
         self.connections_max = connections_max
+        self.budget = budget
+        # A connection with such a file is one too many, although there are fewer than may be.
+        self.file_number_max = file_number_max
         self.state = ServerState()
         self.connections = cast(set["Connection"], self.state.connections)
         # Those that were turned away and have not closed yet.
@@ -77,6 +93,8 @@ class Shared:
 
 # Parts of an answer that are smaller together are joined before they are written.
 _JOINED_BYTES_MAX = 16_384
+# What a request that waits costs beside its bytes.
+_QUEUED_BYTES = 2_048
 # Chunks of fifty bytes and more have fewer bytes around them.
 _BODY_BYTES_PER_FRAMING_BYTE = 8
 
@@ -90,6 +108,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, shared.state, {}, loop)
         self._shared = shared
         self._patience = shared.patience
+        self._budget = shared.budget
         self.note = shared.note
         self.phase = Phase.NEW
         # By the clock of the loop; the sweep looks at it.
@@ -100,6 +119,11 @@ class Connection(HttpToolsProtocol):
         # Of the body that arrives: its bytes, those around it (sizes of chunks, extensions, trailers), and those of
         # them that came since its last byte.
         self._body_bytes = self._framing_bytes = self._gap_bytes = 0
+        # How much of the body was there when its deadline was set.
+        self._timed_bytes = 0
+        # What a head that is not whole holds of the budget, and since when; see `runtime.buffers.Arriving`.
+        self.held_bytes = 0
+        self.held_since_s = 0.0
         # The request that is being read, and the one that is being answered; often the same.
         self._arriving: Exchange | None = None
         self._answering: Exchange | None = None
@@ -116,11 +140,15 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         shared = self._shared
         self.due_at = self.loop.time() + self._patience.first_byte_s
-        if len(shared.connections) > shared.connections_max:
+        if len(shared.connections) > shared.connections_max or is_file_beyond(transport, shared.file_number_max):
             shared.connections.discard(self)
-            shared.refused.add(self)
             shared.turned_away += 1
-            self.refuse(refusals.too_many_connections(shared.connections_max))
+            if len(shared.refused) >= self._patience.refused_max:
+                # Those that are told why take files while they are heard out.
+                self.abort()
+                return
+            shared.refused.add(self)
+            self.refuse(refusals.too_many_connections(min(len(shared.connections), shared.connections_max)))
         else:
             shared.accepted += 1
 
@@ -128,9 +156,9 @@ class Connection(HttpToolsProtocol):
         if self.phase is Phase.CLOSING:
             self._discard(len(data))
             return
-        is_all_of_body = self.phase is Phase.BODY
+        begun = self._arriving if self.phase is Phase.BODY else None
         body_bytes = self._body_bytes
-        if not is_all_of_body:
+        if begun is None:
             self._head_bytes += len(data)
         try:
             self._parse(data)
@@ -140,19 +168,26 @@ class Connection(HttpToolsProtocol):
         if self.phase is Phase.HEAD:
             self._check_half_head()
         elif self.phase is Phase.BODY:
-            self._check_half_body(len(data) if is_all_of_body else 0, self._body_bytes - body_bytes)
+            self._check_half_body(begun, len(data), self._body_bytes - body_bytes)
 
     def _check_half_head(self) -> None:
+        patience = self._patience
         if self._is_head_too_large():
-            self._stop_reading_for(refusals.head_too_large(self._patience))
+            self._stop_reading_for(refusals.head_too_large(patience))
+            return
+        is_counted = self._head_bytes > patience.uncounted_bytes_max
+        if is_counted and not self._budget.hold(self, self._head_bytes - self.held_bytes):
+            self.shed()
         elif not self.flow.write_paused:
-            self.due_at = self._head_began_at + self._patience.head_s
+            self.due_at = self._head_began_at + patience.head_s
 
-    def _check_half_body(self, arrived_bytes: int, body_bytes: int) -> None:
-        if arrived_bytes and self._is_framing_too_large(arrived_bytes, body_bytes):
+    def _check_half_body(self, begun: Exchange | None, arrived_bytes: int, body_bytes: int) -> None:
+        if self._arriving is not begun:
+            # Its head came just now. What comes after it does not move the deadline: a trickle has no end.
+            if not self.flow.write_paused:
+                self._give_body_time()
+        elif self._is_framing_too_large(arrived_bytes, body_bytes):
             self._stop_reading_for(refusals.framing_too_large(self._patience.head_bytes_max))
-        elif not self.flow.write_paused:
-            self.due_at = self.loop.time() + self._patience.body_s
 
     def _is_head_too_large(self) -> bool:
         patience = self._patience
@@ -185,7 +220,8 @@ class Connection(HttpToolsProtocol):
         self.phase, self.due_at = Phase.CLOSING, inf
         for exchange in {self._answering, self._arriving, *cast(Any, self.pipeline)} - {None}:
             cast(Exchange, exchange).lose()
-        self.pipeline.clear()
+        self._budget.free(self)
+        self._forget_from(None)
         self._answering = self._arriving = None
         self._shared.refused.discard(self)
         super().connection_lost(exc)
@@ -220,7 +256,7 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._check_head()
+        head_bytes = self._checked_head_bytes()
         parser, scope = self.parser, self.scope
         version = parser.get_http_version()
         scope["method"] = parser.get_method().decode("ascii")
@@ -234,23 +270,37 @@ class Connection(HttpToolsProtocol):
         exchange = Exchange(self, cast(Message, scope), is_kept_alive=is_kept_alive, began_at=perf_counter())
         exchange.scope[DEPARTURE] = exchange.departure
         exchange.must_say_continue = self.expect_100_continue
+        if self.held_bytes:
+            self._budget.free(self)
         if parser.should_upgrade():
             self._framing = framing_of(self.headers)
         self._arriving = exchange
         self.phase = Phase.BODY
+        if head_bytes > self._patience.uncounted_bytes_max:
+            self._hold(exchange, head_bytes)
         if self._answering is None and not self.flow.write_paused:
             self._begin(exchange)
         else:
             self._queue(exchange)
 
-    def _check_head(self) -> None:
-        if self._is_head_too_large():
+    def _checked_head_bytes(self) -> int:
+        """Return how large the head is, about, and begin to count its body."""
+        size = self._head_bytes
+        if size > self._patience.uncounted_bytes_max:
             # What arrived in one piece may hold a body, too: then it is counted exactly.
-            self._head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-            if self._is_head_too_large():
-                self._refusal = refusals.head_too_large(self._patience)
-                raise _Stopped
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        self._head_bytes = size
+        if self._is_head_too_large():
+            self._refusal = refusals.head_too_large(self._patience)
+            raise _Stopped
         self._head_bytes = self._body_bytes = self._framing_bytes = self._gap_bytes = 0
+        return size
+
+    def _hold(self, exchange: Exchange, size_bytes: int) -> None:
+        """Count what was kept of a request; called by the parser, which is left if there is no room."""
+        if not self._budget.hold(exchange, size_bytes):
+            self._refusal = refusals.no_room(self._budget.bytes_max)
+            raise _Stopped
 
     def _queue(self, exchange: Exchange) -> None:
         queue = cast(Any, self.pipeline)
@@ -260,6 +310,8 @@ class Connection(HttpToolsProtocol):
             raise _Stopped
         queue.append(exchange)
         self.flow.pause_reading()
+        # However small: many of them may wait here.
+        self._hold(exchange, _QUEUED_BYTES)
 
     def on_body(self, body: bytes) -> None:
         exchange = self._arriving
@@ -267,6 +319,10 @@ class Connection(HttpToolsProtocol):
         self._body_bytes += len(body)
         if exchange.is_complete or exchange.is_gone:
             return
+        if exchange.held_bytes:
+            self._hold(exchange, len(body))
+        elif self._body_bytes > self._patience.uncounted_bytes_max:
+            self._hold(exchange, self._body_bytes)
         if exchange.take_in(body) > self._patience.ahead_bytes_max:
             self.flow.pause_reading()
 
@@ -277,6 +333,8 @@ class Connection(HttpToolsProtocol):
             return
         exchange.end_body()
         self.phase = Phase.ANSWERING
+        if exchange.held_bytes and exchange is self._answering:
+            self._budget.keep(exchange)
         if not self.flow.write_paused:
             self.due_at = inf
 
@@ -313,6 +371,8 @@ class Connection(HttpToolsProtocol):
             self._next()
 
     def count(self, exchange: Exchange) -> None:
+        if exchange.held_bytes:
+            self._budget.free(exchange)
         status = exchange.status if exchange.is_complete or exchange.status == 500 else CLIENT_GONE
         # Not the clock of the loop, which is exact to a millisecond.
         self._shared.count(exchange.scope, status, perf_counter() - exchange.began_at)
@@ -321,6 +381,15 @@ class Connection(HttpToolsProtocol):
         """Say something by ourselves, as the last thing on this connection."""
         self.write(answer)
         self._end(is_all_read=False)
+
+    def give_up(self, exchange: Exchange) -> None:
+        self._forget_from(exchange)
+        self.shed()
+
+    def shed(self) -> None:
+        """Refuse what is arriving for want of room; for a head that is not whole see `runtime.buffers.Arriving`."""
+        if self.phase is not Phase.CLOSING:
+            self._stop_reading_for(refusals.no_room(self._budget.bytes_max))
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -343,7 +412,7 @@ class Connection(HttpToolsProtocol):
         elif self.phase is Phase.CLOSING:
             self.abort()
         elif self.phase in {Phase.HEAD, Phase.BODY}:
-            self._check_is_sending(now)
+            self._check_is_sending()
         else:
             self._shared.timed_out += self.phase is Phase.NEW
             self.close()
@@ -361,20 +430,23 @@ class Connection(HttpToolsProtocol):
         self._unread_bytes = left
         self.due_at = now + self._patience.answer_s
 
-    def _check_is_sending(self, now: float) -> None:
+    def _check_is_sending(self) -> None:
         is_head = self.phase is Phase.HEAD
         is_behind_another = self._answering is not None and (is_head or self._answering is not self._arriving)
-        if self.flow.read_paused or is_behind_another:
-            self.due_at = now + self._patience.body_s
+        has_sent = not is_head and self._body_bytes - self._timed_bytes >= self._patience.body_bytes_min
+        if self.flow.read_paused or is_behind_another or has_sent:
+            self._give_body_time()
             return
         self._shared.timed_out += 1
-        limit_s = self._patience.head_s if is_head else self._patience.body_s
-        self._stop_reading_for(refusals.too_late("the head" if is_head else "the next part of the body", limit_s))
+        too_late = refusals.head_too_late if is_head else refusals.body_too_late
+        self._stop_reading_for(too_late(self._patience))
 
     # What happens here.
 
     def _begin(self, exchange: Exchange) -> None:
         self._answering = exchange
+        if exchange.held_bytes and not exchange.has_more_body:
+            self._budget.keep(exchange)
         task = self.loop.create_task(exchange.run(self._shared.application))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -399,18 +471,29 @@ class Connection(HttpToolsProtocol):
         elif phase is Phase.HEAD:
             self.due_at = now + patience.head_s
         elif phase is Phase.BODY:
-            self.due_at = now + patience.body_s
+            self._give_body_time()
         else:
             self.due_at = inf
 
+    def _give_body_time(self) -> None:
+        self.due_at = self.loop.time() + self._patience.body_s
+        self._timed_bytes = self._body_bytes
+
+    def _forget_from(self, exchange: Exchange | None) -> None:
+        """Take a request that waits, and those behind it, out of the queue; all of them without one."""
+        waiting = cast(Any, self.pipeline)
+        while waiting and (exchange is None or exchange in waiting):
+            self._budget.free(waiting.pop())
+
     def _stop_reading_for(self, answer: bytes) -> None:
         """What arrives is of no use any more. Requests before it are answered; then the answer is said, and the end."""
+        self._budget.free(self)
         broken = self._arriving
         if broken is not None and not broken.has_more_body:
             broken = None
         waiting = cast(Any, self.pipeline)
         if waiting and waiting[-1] is broken:
-            waiting.pop()
+            self._budget.free(waiting.pop())
         last = waiting[-1] if waiting else self._answering
         if last is not None and last is not broken:
             last.is_kept_alive = False

@@ -69,6 +69,10 @@ class Line(Protocol):
         """Say something that does not come from the application, as the last thing on this connection."""
         ...
 
+    def give_up(self, exchange: "Exchange") -> None:
+        """There is no room for a request that is still arriving, or waits for its turn."""
+        ...
+
     def abort(self) -> None: ...
 
 
@@ -88,6 +92,8 @@ class Exchange:
         "began_at",
         "connection",
         "has_more_body",
+        "held_bytes",
+        "held_since_s",
         "is_complete",
         "is_gone",
         "is_kept_alive",
@@ -108,6 +114,9 @@ class Exchange:
         self.is_gone = False
         self.is_complete = False
         self.status = 0
+        # What the request holds of the budget for all connections, and since when.
+        self.held_bytes = 0
+        self.held_since_s = 0.0
         # What has arrived and was not received, in parts, and how much it is.
         self._parts: list[bytes] = []
         self._size = 0
@@ -239,6 +248,10 @@ class Exchange:
     def end_body(self) -> None:
         self.has_more_body = False
         self._tell()
+
+    def shed(self) -> None:
+        """Satisfies `runtime.buffers.Arriving`."""
+        self.connection.give_up(self)
 
     def lose(self) -> None:
         """The client is gone: whoever works for it may stop."""

@@ -11,8 +11,9 @@ class Patience:
 
     # From the first byte of a request until its headers are complete.
     head_s: float = 10.0
-    # Without a byte of the body of a request that has begun.
+    # A client that sends less than `body_bytes_min` of a body in this time is refused; a smaller body has this time.
     body_s: float = 30.0
+    body_bytes_min: int = 64 * KIB
     # From connecting to the first byte.
     first_byte_s: float = 30.0
     # Between two requests.
@@ -26,12 +27,16 @@ class Patience:
     head_bytes_max: int = 64 * KIB
     # Each header is two objects of Python, however short it is.
     headers_max: int = 256
+    # A request up to this size is not counted in the budget that all connections share: small ones always get through.
+    uncounted_bytes_max: int = 8 * KIB
     # What has arrived of a body before anybody reads it; then nothing more is read from the socket.
     ahead_bytes_max: int = 256 * KIB
     # What is read and thrown away after an answer that came before the end of the request.
     discarded_bytes_max: int = 64 * MIB
     # Requests that wait behind the one that is being answered.
     pipelined_max: int = 64
+    # Connections that are one too many and are told so, at once; more are closed without a word.
+    refused_max: int = 32
     # How often deadlines are looked at.
     sweep_s: float = 1.0
 

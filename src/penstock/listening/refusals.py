@@ -10,15 +10,27 @@ from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
 _encode = msgspec.json.Encoder().encode
 
 
-def refusal(code: str, detail: str, *, limit: int | None = None) -> bytes:
+# When there may be room again: requests are answered, or given up, within seconds.
+_RETRY_AFTER_S = 1
+
+
+def refusal(code: str, detail: str, *, limit: int | None = None, retry_after_s: int | None = None) -> bytes:
     """Return a whole answer that ends its connection."""
     _, status, title, *_ = CODES[code]
     body = _encode(
-        Problem(title=title, status=status, code=code, detail=detail, limit=msgspec.UNSET if limit is None else limit)
+        Problem(
+            title=title,
+            status=status,
+            code=code,
+            detail=detail,
+            limit=msgspec.UNSET if limit is None else limit,
+            retry_after_s=msgspec.UNSET if retry_after_s is None else retry_after_s,
+        )
     )
+    again = "" if retry_after_s is None else f"retry-after: {retry_after_s}\r\n"
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {PROBLEM_TYPE}\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        f"content-length: {len(body)}\r\n{again}connection: close\r\n\r\n"
     )
     return head.encode("ascii") + body
 
@@ -27,9 +39,18 @@ def malformed() -> bytes:
     return refusal("bad_request", "this is not HTTP/1.1 as RFC 9112 has it")
 
 
-def too_late(what: str, limit_s: float) -> bytes:
-    detail = f"{what} did not arrive within {limit_s:g} s"
-    return refusal("request_timeout", detail)
+def head_too_late(patience: Patience) -> bytes:
+    return refusal("request_timeout", f"the head did not arrive within {patience.head_s:g} s")
+
+
+def body_too_late(patience: Patience) -> bytes:
+    least, limit_s = patience.body_bytes_min, patience.body_s
+    return refusal("request_timeout", f"neither the body nor {least} more bytes of it arrived within {limit_s:g} s")
+
+
+def no_room(limit_bytes: int) -> bytes:
+    detail = f"requests that are not answered yet hold {limit_bytes} bytes"
+    return refusal("no_room", detail, limit=limit_bytes, retry_after_s=_RETRY_AFTER_S)
 
 
 def head_too_large(patience: Patience) -> bytes:
@@ -45,7 +66,7 @@ def framing_too_large(limit_bytes: int) -> bytes:
 
 def too_many_connections(most: int) -> bytes:
     detail = f"{most} connections are open already"
-    return refusal("too_many_connections", detail, limit=most)
+    return refusal("too_many_connections", detail, limit=most, retry_after_s=_RETRY_AFTER_S)
 
 
 def failed() -> bytes:

@@ -8,8 +8,10 @@ import errno
 import resource
 import socket
 import ssl
+import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 # A peer that says nothing is asked after so long, so often, and then taken for dead: two minutes together.
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
@@ -117,7 +119,18 @@ def _refuse_password() -> str:
     raise ValueError("the key has a password; take it off: openssl pkey -in KEY -out PLAIN")
 
 
-def allow_connections(wanted: int) -> int:
+class Files(NamedTuple):
+    """How the files that this process may open are shared between connections and everything else."""
+
+    connections_max: int
+    # A connection whose file has this number, or a higher one, is one too many. New files take the lowest free number,
+    # so the number says how many files are open, whatever they are.
+    number_max: int
+    # What the system allows; None for no limit.
+    allowed: int | None
+
+
+def allow_connections(wanted: int) -> Files:
     """Ask the system for as many open files as connections need; return how many connections there can be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + FILES_KEPT
@@ -126,6 +139,15 @@ def allow_connections(wanted: int) -> int:
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
         soft = needed
-    if soft == resource.RLIM_INFINITY or soft >= wanted + FILES_KEPT:
-        return wanted
-    return max(1, soft - FILES_KEPT)
+    if soft == resource.RLIM_INFINITY:
+        return Files(wanted, sys.maxsize, None)
+    # Where there are few, half of them are for the store: it opens segments while connections come and go.
+    number_max = soft - min(FILES_KEPT, soft // 2)
+    return Files(min(wanted, max(1, number_max - _open_files())), number_max, soft)
+
+
+def _open_files() -> int:
+    try:
+        return len([*Path("/proc/self/fd").iterdir()])
+    except OSError:
+        return 0

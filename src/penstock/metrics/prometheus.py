@@ -46,9 +46,12 @@ class Connections:
     """What a listener has counted."""
 
     now: int
+    most: int
     accepted: int
     refused: int
     timed_out: int
+    buffered_bytes: int
+    shed: int
 
 
 class Vitals(Protocol):
@@ -222,9 +225,12 @@ class Prometheus:
         found = self._connections()
         families.add(telemetry.LONG_POLLS, (), self._queues.waiting.count)
         families.add(telemetry.CONNECTIONS, (), found.now)
+        families.add(telemetry.CONNECTIONS_MAX, (), found.most)
         families.add(telemetry.CONNECTIONS_ACCEPTED, (), found.accepted)
         families.add(telemetry.CONNECTIONS_REFUSED, (), found.refused)
         families.add(telemetry.CONNECTIONS_TIMED_OUT, (), found.timed_out)
+        families.add(telemetry.BUFFERED_BYTES, (), found.buffered_bytes)
+        families.add(telemetry.REQUESTS_SHED, (), found.shed)
         return families.all()
 
 

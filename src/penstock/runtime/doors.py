@@ -44,6 +44,12 @@ async def opened(
     )
 
 
+def is_file_beyond(transport: asyncio.BaseTransport, number_max: int) -> bool:
+    """Whether a connection has taken a file that is kept for something else than connections."""
+    door = transport.get_extra_info("socket")
+    return door is not None and door.fileno() >= number_max
+
+
 @asynccontextmanager
 async def swept(look: Callable[[], None], every_s: float) -> AsyncIterator[None]:
     """Look after connections again and again until this ends."""

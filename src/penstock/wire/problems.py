@@ -148,6 +148,13 @@ CODES: dict[str, Code] = {
         Code("unreachable", 503, "The database does not answer", True, "Wait for `Retry-After` seconds and try again."),
         Code("starting", 503, "The server is starting", True, "Wait for `Retry-After` seconds and try again."),
         Code("too_many_connections", 503, "Too many connections", True, "Close some, or raise `connections_max`."),
+        Code(
+            "no_room",
+            503,
+            "Too much is arriving at once",
+            True,
+            "Wait for `Retry-After` seconds and send it again, or raise `buffered_bytes_max`.",
+        ),
         Code("stopping", 503, "The server is stopping", True, "Try again: another one may be up soon."),
         Code("storage_full", 507, "The disk is full", True, "Ack or purge messages, or give it a larger disk."),
     )

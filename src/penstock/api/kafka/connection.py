@@ -9,10 +9,12 @@ Laws of this file
 1. Answers leave in the order of their requests. A request begins when those before it
    are answered; only Produce requests overlap, in their order, so that many share an fsync.
 2. What a client can make us keep is bounded: nothing is read while many requests wait,
-   and nothing begins while the client does not read its answers.
+   and nothing begins while the client does not read its answers. What arrives counts in
+   the budget that all connections of the server share.
 3. What cannot be understood ends the connection after the answers before it, and
    nothing else.
 4. A connection has one deadline, a number that a sweep looks at; nobody sets a timer.
+   A part of a request gives the rest no more time, unless it is a large one.
 """
 
 import asyncio
@@ -28,6 +30,8 @@ from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.frames import Frames
 from penstock.api.kafka.wire.headers import Header, NotOffered, framed, read_header
 from penstock.api.kafka.wire.versions import Api
+from penstock.runtime.buffers import BufferBudget
+from penstock.runtime.doors import is_file_beyond
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import KAFKA_FAILED
 
@@ -82,13 +86,20 @@ class Exchange:
 class Shared:
     """What all connections of a listener have in common."""
 
-    def __init__(self, converse: Callable[["Connection"], Conversation], limits: Limits, note: NoteWriter) -> None:
+    def __init__(
+        self,
+        converse: Callable[["Connection"], Conversation],
+        limits: Limits,
+        note: NoteWriter,
+        budget: BufferBudget,
+    ) -> None:
         self.converse = converse
         self.limits = limits
+        # Of everything that is not answered yet, whatever protocol it came by.
+        self.budget = budget
         self.note = note
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.held_bytes = 0
         # Of answers that were written to clients that do not read them.
         self.unread_bytes = 0
         # Those that are not read because too much is held.
@@ -98,12 +109,16 @@ class Shared:
         self.accepted = self.turned_away = self.timed_out = self.requests = 0
         self.emptied: Callable[[], None] | None = None
 
-    def release(self, size: int) -> None:
-        self.held_bytes -= size
-        if self.held_up and self.held_bytes <= self.limits.held_bytes_max // 2:
-            held_up, self.held_up = self.held_up, set()
-            for connection in held_up:
-                connection.read_on()
+    def hold_up(self, connection: "Connection") -> None:
+        """Let a connection wait until less is held."""
+        if not self.held_up:
+            self.budget.waiting.append(self._read_on)
+        self.held_up.add(connection)
+
+    def _read_on(self) -> None:
+        held_up, self.held_up = self.held_up, set()
+        for connection in held_up:
+            connection.read_on()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -122,6 +137,11 @@ class Connection(asyncio.BufferedProtocol):
         # Whether something came that nothing can be read after.
         self._is_read_over = False
         self._unread_bytes = 0
+        # Of the request that is arriving: how much has come, and how much of it when its deadline was set.
+        self._arrived_bytes = self._timed_bytes = 0
+        # What it holds of the budget, and since when; see `runtime.buffers.Arriving`.
+        self.held_bytes = 0
+        self.held_since_s = 0.0
         self.due_at = inf
         # When a stranger has to have said who it is.
         self._known_by = inf
@@ -132,14 +152,16 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         self._transport = cast(asyncio.Transport, transport)
         shared.connections.add(self)
-        if len(shared.connections) > self._limits.connections_max or shared.is_stopping:
+        limits = self._limits
+        is_one_too_many = len(shared.connections) > limits.connections_max
+        if is_one_too_many or shared.is_stopping or is_file_beyond(transport, limits.file_number_max):
             shared.turned_away += 1
             self.abort()
             return
         shared.accepted += 1
         self._conversation = shared.converse(self)
         self._adjust_frame_limit()
-        self.due_at = self._known_by = self._loop.time() + self._limits.first_request_s
+        self.due_at = self._known_by = self._loop.time() + limits.first_request_s
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - it is a hint.
         return self._frames.room()
@@ -149,14 +171,18 @@ class Connection(asyncio.BufferedProtocol):
             # Nobody looks at it, and it must have room.
             self._frames = Frames(self._limits.stranger_frame_bytes_max)
             return
+        is_another = self._frames.is_empty
+        self._arrived_bytes += nbytes
         for frame in self._frames.received(nbytes):
             self._take(frame, is_front=self._frames.is_front)
+            is_another = True
         if self._frames.is_broken:
             self._end_after_answers()
-        if not self._waiting and not self._is_stranger and not self._is_closing:
-            self.due_at = self._loop.time() + self._limits.arriving_s
-        self._begin()
-        self._pause_if_full()
+        if is_another:
+            self._arm()
+        if self._count_arriving():
+            self._begin()
+            self._pause_if_full()
 
     def eof_received(self) -> bool:
         return False
@@ -167,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         for exchange in self._waiting:
             self._forget(exchange)
         self._waiting.clear()
+        self._shared.budget.free(self)
         self._note_unread(0)
         shared.held_up.discard(self)
         shared.connections.discard(self)
@@ -247,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
             self._check_is_reading(now)
         elif self._is_closing:
             self.abort()
-        elif self._is_read_paused or self._waiting:
+        elif self._is_read_paused or (self._waiting and self._frames.is_empty) or self._has_sent_enough():
             self._arm()
         else:
             self._shared.timed_out += 1
@@ -258,8 +285,29 @@ class Connection(asyncio.BufferedProtocol):
             assert self._transport is not None
             self._is_read_paused = False
             self._transport.resume_reading()
+            self._arm()
+
+    def shed(self) -> None:
+        """There is no room for the request that is arriving: it ends here, after the answers to those before it."""
+        self._frames = Frames(self._limits.stranger_frame_bytes_max)
+        if not self._is_closing:
+            self._end_after_answers()
 
     # What happens here.
+
+    def _count_arriving(self) -> bool:
+        """Count what is kept of a request that is not whole; False if there is no room for it."""
+        budget, size = self._shared.budget, self._frames.arriving_bytes
+        if size < self.held_bytes:
+            budget.free(self)
+        if size > self.held_bytes and not budget.hold(self, size - self.held_bytes):
+            self.shed()
+            return False
+        return True
+
+    def _has_sent_enough(self) -> bool:
+        sent = self._arrived_bytes - self._timed_bytes
+        return not self._frames.is_empty and not self._is_stranger and sent >= self._limits.arriving_bytes_min
 
     @property
     def _is_stranger(self) -> bool:
@@ -285,8 +333,7 @@ class Connection(asyncio.BufferedProtocol):
         exchange = Exchange(header, frame, is_front=is_front)
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
-        self._shared.held_bytes += exchange.size
-        self.due_at = inf
+        self._shared.budget.take(exchange.size)
 
     def _begin(self) -> None:
         """Begin whatever may begin now."""
@@ -343,7 +390,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange = waiting.popleft()
             self._begun -= 1
             self._waiting_bytes -= exchange.size
-            self._shared.release(exchange.size)
+            self._shared.budget.give_back(exchange.size)
             if exchange.answer is not None:
                 self._write(exchange.answer)
             if exchange.is_last:
@@ -366,16 +413,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _arm(self) -> None:
         """Begin the time for what the connection waits for now."""
-        if self._is_closing:
+        if self._is_closing or self._is_write_paused:
             return
-        if self._waiting:
-            self.due_at = inf
-        elif self._is_stranger:
+        if self._is_stranger:
             # However much it says: this is the time for saying who it is.
-            self.due_at = self._known_by
+            self.due_at = inf if self._waiting else self._known_by
+        elif not self._frames.is_empty and not self._is_read_paused:
+            self.due_at = self._loop.time() + self._limits.arriving_s
+            self._timed_bytes = self._arrived_bytes
         else:
-            limits = self._limits
-            self.due_at = self._loop.time() + (limits.idle_s if self._frames.is_empty else limits.arriving_s)
+            self.due_at = inf if self._waiting else self._loop.time() + self._limits.idle_s
 
     def _end_after_answers(self) -> None:
         """What comes now is of no use any more."""
@@ -391,10 +438,10 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._waiting) >= limits.pipelined_max or self._waiting_bytes >= limits.pipelined_bytes_max
 
     def _pause_if_full(self) -> None:
-        is_too_much_held = self._shared.held_bytes > self._limits.held_bytes_max
-        if is_too_much_held:
-            self._shared.held_up.add(self)
-        if is_too_much_held or self._is_full():
+        is_crowded = self._shared.budget.is_crowded
+        if is_crowded:
+            self._shared.hold_up(self)
+        if is_crowded or self._is_full():
             self._pause_reading()
 
     def _pause_reading(self) -> None:
@@ -420,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
     def _forget(self, exchange: Exchange) -> None:
         """Nobody waits for this answer any more. What changes something is finished all the same."""
         self._waiting_bytes -= exchange.size
-        self._shared.release(exchange.size)
+        self._shared.budget.give_back(exchange.size)
         if exchange.task is not None and exchange.header is not None and exchange.header.key in _CUT_SHORT:
             exchange.task.cancel()
 

@@ -10,6 +10,7 @@ from penstock.api.kafka.connection import Shared
 from penstock.api.kafka.limits import Limits
 from penstock.api.kafka.listener import Listener, listening
 from penstock.api.kafka.session import Session
+from penstock.runtime.buffers import BufferBudget
 from penstock.runtime.interface import NoteWriter
 
 __all__ = ["Limits", "Listener", "Service", "serving"]
@@ -17,9 +18,14 @@ __all__ = ["Limits", "Listener", "Service", "serving"]
 
 @asynccontextmanager
 async def serving(
-    service: Service, doors: Sequence[socket.socket], tls: ssl.SSLContext | None, limits: Limits, note: NoteWriter
+    service: Service,
+    doors: Sequence[socket.socket],
+    tls: ssl.SSLContext | None,
+    limits: Limits,
+    note: NoteWriter,
+    budget: BufferBudget,
 ) -> AsyncIterator[Listener]:
     """Serve Kafka clients at these doors until this ends."""
-    shared = Shared(lambda connection: Session(service, connection), limits, note)
+    shared = Shared(lambda connection: Session(service, connection), limits, note, budget)
     async with listening(doors, shared, tls) as listener:
         yield listener

@@ -1,5 +1,6 @@
 """How patient the server is with a connection of Kafka's, and how much of it it keeps in memory."""
 
+import sys
 from dataclasses import dataclass
 
 from penstock.core.limits import KIB, MIB
@@ -11,8 +12,10 @@ class Limits:
 
     # From connecting to the first request, and to the proof of who asks where one is needed.
     first_request_s: float = 30.0
-    # Without a byte of a request that has begun.
+    # A client that sends less than `arriving_bytes_min` of a request in this time is dropped; a smaller one has this
+    # time.
     arriving_s: float = 30.0
+    arriving_bytes_min: int = 64 * KIB
     # Between two requests. Kafka's own default; clients open another connection when they need one.
     idle_s: float = 600.0
     # A client that takes less than `answer_bytes_min` of its answers in this time is dropped.
@@ -31,13 +34,13 @@ class Limits:
     pipelined_bytes_max: int = 32 * MIB
     # Produce requests of one connection that are on their way to the disk at once.
     overlapping_max: int = 16
-    # Requests of all connections together that are not answered yet; then nothing more is read from anybody.
-    held_bytes_max: int = 256 * MIB
     # The batches of one answer; the first comes however large it is.
     fetched_bytes_max: int = 16 * MIB
     # Answers that clients have not read yet, of all connections together; then fetches get one batch at a time.
     unread_bytes_max: int = 256 * MIB
     connections_max: int = 16_000
+    # A connection whose file has this number, or a higher one, is one too many: the store needs the rest.
+    file_number_max: int = sys.maxsize
     # How often deadlines are looked at.
     sweep_s: float = 1.0
 

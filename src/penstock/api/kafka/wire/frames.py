@@ -65,6 +65,11 @@ class Frames:
         """Whether no frame has begun."""
         return self._large is None and self._start == self._end
 
+    @property
+    def arriving_bytes(self) -> int:
+        """What a large frame that is not whole takes in memory; what small ones need is there for each connection."""
+        return 0 if self._large is None else len(self._large)
+
     def room(self) -> memoryview:
         """Return where the next bytes belong; never empty."""
         if self._large is None:
