@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.access import Access, Grant, Key, Role, hash_of
+from penstock.core.message import Drafts
+from penstock.core.settings import QueueSettings
 from tests.api.asgi import ORDERS, Api, Connection, bury, open_api, receive, send
 
 MESSAGES = f"{ORDERS}/messages"
@@ -227,3 +230,41 @@ async def test_a_lease_from_nowhere_is_answered_with_404() -> None:
         for queue in ("nowhere", "q_fff"):
             assert (await api.get(f"/api/queues/{queue}/messages")).is_problem(404, "queue_not_found")
             assert (await api.post(f"/api/queues/{queue}/lease", wait_s=5)).is_problem(404, "queue_not_found")
+
+
+SECRET = "s" * 43
+GOOD = {"authorization": f"Bearer pk_{1:012x}_{SECRET}"}
+
+
+def only_key() -> Key:
+    return Key(
+        id=f"{1:012x}",
+        name="only",
+        secret_sha256=hash_of(SECRET),
+        ending="",
+        grants=(Grant(Role.WRITE, "*"),),
+        queues_max=None,
+        created_at="",
+    )
+
+
+@pytest.mark.parametrize("is_sent_to", [False, True])
+async def test_a_long_poll_ends_when_its_key_is_revoked_and_is_handed_nothing(*, is_sent_to: bool) -> None:
+    access = Access([only_key()])
+    async with open_api(access=access) as api:
+        await api.queues.create("orders", QueueSettings())
+        before_ms = api.queues.now_ms()
+        async with asyncio.TaskGroup() as tasks:
+            poll = tasks.create_task(api.get(MESSAGES, headers=GOOD, wait_s=20))
+            # It sits down within this time, which is virtual.
+            await asyncio.sleep(1)
+            if is_sent_to:
+                # It is woken for the message, and its key is gone before it has it.
+                api.queues.store.watch(lambda _queue: access.replace(()))
+                await api.queues.send("orders", Drafts(bodies=[b"secret"]))
+            else:
+                access.replace(())
+        assert poll.result().is_problem(401, "unauthorized")
+        assert api.queues.now_ms() - before_ms < 5_000, "it has not waited until its time was up"
+        counts = await api.queues.store.counts("orders")
+        assert (sum(counts.ready), counts.leased) == (int(is_sent_to), 0)

@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -12,6 +13,7 @@ from penstock.broker.access import (
     Access,
     BadGrant,
     Caller,
+    Former,
     Grant,
     Key,
     KeyNeeded,
@@ -191,3 +193,57 @@ def test_making_a_queue_that_is_there_already_needs_no_room() -> None:
 def test_the_limit_does_not_stand_in_for_the_role() -> None:
     with pytest.raises(NotAllowed):
         Caller("shop", (Grant(Role.WRITE, "*"),), queues_max=10).check_may_create("orders", [])
+
+
+def test_those_who_watch_are_told_once_when_the_key_is_revoked() -> None:
+    access = Access([key(), key(key_id="ba9876543210")])
+    told: list[str] = []
+    access.watch(access.authenticate(GOOD), lambda: told.append("mine"))
+    access.watch(access.authenticate(GOOD.replace(ID, "ba9876543210")), lambda: told.append("other"))
+    access.replace([key(key_id="ba9876543210")])
+    access.replace([key(key_id="ba9876543210")])
+    assert told == ["mine"]
+
+
+def test_those_who_watch_an_open_server_are_told_of_its_first_key() -> None:
+    access = Access.open()
+    told: list[str] = []
+    access.watch(access.authenticate(None), lambda: told.append("everybody"))
+    access.replace([key()])
+    assert told == ["everybody"]
+
+
+def test_who_watches_a_caller_that_has_ended_is_told_at_once_and_who_stopped_is_not() -> None:
+    access = Access([key()])
+    caller = access.authenticate(GOOD)
+    told: list[str] = []
+    access.watch(caller, lambda: told.append("stopped"))()
+    access.replace(())
+    access.watch(caller, lambda: told.append("late"))
+    assert told == ["late"]
+    with pytest.raises(KeyUnknown):
+        access.check_good(caller)
+
+
+def test_an_expired_key_lets_nobody_in_and_those_who_watch_are_told() -> None:
+    now = [1_000]
+    access = Access([replace(key(), expires_at_ms=2_000)], now_ms=lambda: now[0])
+    told: list[str] = []
+    access.watch(access.authenticate(GOOD), lambda: told.append("mine"))
+    assert access.next_end_ms() == 1_000
+    now[0] = 2_000
+    assert refused(access, GOOD) is KeyUnknown
+    access.tell_those_who_ended()
+    assert told == ["mine"]
+    assert access.next_end_ms() is None
+
+
+def test_a_caller_stays_the_same_when_its_key_is_rotated_or_others_change() -> None:
+    access = Access([key()], now_ms=lambda: 0)
+    caller = access.authenticate(GOOD)
+    rotated = replace(key(secret="n" * 43), former=Former(hash_of(SECRET), None, ends_at_ms=5))
+    access.replace([rotated, key(key_id="ba9876543210")])
+    assert access.authenticate(GOOD) is caller
+    assert caller.ends_at_ms == 5
+    access.replace([key(Grant(Role.SEND, "*"))])
+    assert caller.is_revoked, "with other rights it is another caller"

@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from kio.schema.fetch.v4 import request as fetch_v4
+from kio.schema.types import TopicName
 
 from penstock.api.kafka.wire.versions import Api
 from penstock.broker.access import Grant, Role
@@ -15,6 +18,7 @@ from penstock.broker.keys import create_key, revoke_key
 from tests.certificates import make_certificate
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, admin, consumer, create, produce_all, producer, read, read_topic
+from tests.kafka.messages import request_type
 
 
 class Locked:
@@ -159,6 +163,32 @@ def test_a_revoked_key_is_cut_off_at_its_next_request(locked: Locked) -> None:
     revoke_key(locked.path, key.id)
     with pytest.raises(KafkaException):
         ask_for_ever(made)
+
+
+def fetch_for_minutes() -> Any:
+    part: Any = fetch_v4.FetchPartition
+    asked: Any = request_type(Api.FETCH, 4)
+    partition = part(partition=0, fetch_offset=0, partition_max_bytes=1_000)
+    topics = (fetch_v4.FetchTopic(topic=TopicName("events"), partitions=(partition,)),)
+    return asked(max_wait=timedelta(minutes=5), min_bytes=1, max_bytes=1_000, isolation_level=0, topics=topics)
+
+
+def test_a_fetch_that_waits_ends_when_an_open_server_gets_its_first_key_and_when_that_is_revoked(
+    tmp_path: Path,
+) -> None:
+    keys = tmp_path / "data" / "keys.json"
+    with Broker(tmp_path / "data") as broker:
+        create(broker.servers, "events")
+        with RawClient((broker.host, broker.port)) as client:
+            client.send(fetch_for_minutes())
+            key, text = create_key(keys, "only", GRANTS["boss"], queues_max=None, created_at="2026-01-01T00:00:00Z")
+            assert client.is_closed()
+        with RawClient((broker.host, broker.port)) as client:
+            client.ask(request(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+            assert client.ask(request(Api.SASL_AUTHENTICATE, 0, auth_bytes=f"\0only\0{text}".encode())).error_code == 0
+            client.send(fetch_for_minutes())
+            revoke_key(keys, key.id)
+            assert client.is_closed()
 
 
 def test_a_stranger_is_told_versions_and_nothing_else(tmp_path: Path) -> None:

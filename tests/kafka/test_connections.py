@@ -49,6 +49,9 @@ class Talk:
     def refuse(self, header: Header, front: memoryview) -> Parts | None:
         return [b"too large, beginning with ", bytes(front[header.body : header.body + 3])]
 
+    def end(self) -> None:
+        pass
+
 
 class Stage:
     def __init__(self) -> None:

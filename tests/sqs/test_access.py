@@ -1,5 +1,6 @@
 """Who may call: signatures of version 4, checked against botocore's own, and servers with keys."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,20 @@ def test_a_server_with_credentials_serves_those_who_sign_with_them(tmp_path: Pat
 async def test_a_server_with_keys_lets_nobody_in_through_sqs_without_credentials() -> None:
     async with open_sqs(access=Access(())) as sqs:
         assert await sqs.refused("ListQueues") == "MissingAuthenticationToken"
+
+
+async def test_a_long_poll_ends_when_an_open_server_gets_its_first_key() -> None:
+    access = Access.open()
+    async with open_sqs(access=access) as sqs:
+        url = await sqs.make()
+        async with asyncio.TaskGroup() as tasks:
+            poll = tasks.create_task(sqs.refused("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+            await asyncio.sleep(1)
+            assert sqs.queues.waiting.count == 1
+            access.replace(())
+            before_ms = sqs.queues.now_ms()
+        assert poll.result() == "MissingAuthenticationToken"
+        assert sqs.queues.now_ms() - before_ms < 5_000
 
 
 def test_a_server_with_keys_and_no_credentials_starts_and_says_why_it_refuses_sqs(tmp_path: Path) -> None:

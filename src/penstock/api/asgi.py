@@ -53,16 +53,22 @@ async def read_body(receive: Receive, bytes_max: int) -> bytes:
     return b"".join(parts)
 
 
+# Calls what it is given when a client is no longer let in, and returns how to stop that.
+Watch = Callable[[Callable[[], None]], Callable[[], None]]
+
+
 class Departure:
-    """Watches whether a client that waits is still there; satisfies `broker.waiting.Absence`."""
+    """Watches whether a client that waits is still there, and still let in; satisfies `broker.waiting.Absence`."""
 
-    __slots__ = ("_scope", "_receive", "_gone", "_watching")
+    __slots__ = ("_scope", "_receive", "_watch_key", "_gone", "_watching", "_stop")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, watch_key: Watch) -> None:
         self._scope = scope
         self._receive = receive
+        self._watch_key = watch_key
         self._gone: asyncio.Future[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._stop: Callable[[], None] | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -76,14 +82,24 @@ class Departure:
         elif self._gone is None:
             self._gone = asyncio.get_running_loop().create_future()
             self._watching = asyncio.create_task(self._watch(self._gone))  # noqa: TID251 - `end` awaits it.
+        if self._stop is None:
+            self._stop = self._watch_key(self._leave)
         return self._gone
+
+    def _leave(self) -> None:
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
 
     async def _watch(self, gone: "asyncio.Future[None]") -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        gone.set_result(None)
+        if not gone.done():
+            gone.set_result(None)
 
     async def end(self) -> None:
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])

@@ -14,27 +14,37 @@ the records of a topic and the offsets of a group. These two are never granted b
 A key is `pk_<id>_<secret>`. The secret has 256 bits of chance, so nobody guesses it
 from its hash, and one round of SHA-256 is the right hash: a slow one protects short
 passwords, and would cost every request a tenth of a second. Hashes are compared in
-a time that does not depend on where they differ.
+a time that does not depend on where they differ, also for a key that there is not.
+
+Between two secrets of a key both are good (`former`), until the older one ends. Who
+waits for something is told when the key ends: see `Access.watch`.
 
 Nothing here touches a file; `keys` does.
 """
 
 import hmac
 import re
+import secrets
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import pbkdf2_hmac, sha256
-from typing import Self
+from typing import NamedTuple, Self
 
 from penstock.core.names import is_dead_letters
 from penstock.core.patterns import BadPattern, check_pattern, fits
+from penstock.runtime.system import SystemClock
 
 KEYS_MAX = 10_000
 GRANTS_MAX = 100
 KEY_NAME_CHARACTERS_MAX = 100
 
+_NEEDED = "this server needs a key; send the header Authorization: Bearer <key>"
+_UNKNOWN = "the key is not one of this server's; it may have been revoked, or have expired"
+# The least that clients accept. More would protect short passwords; these have 256 bits of chance.
+SCRAM_ITERATIONS = 4_096
+SALT_BYTES = 16
 _BEARER = re.compile(r"(?i:bearer) +pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43}) *", re.ASCII)
 
 
@@ -80,7 +90,7 @@ class KeyNeeded(Exception):
 
 
 class KeyUnknown(Exception):
-    """The key of the request is not one of the server's."""
+    """The key of the request is not one of the server's, or not any more."""
 
 
 class NotAllowed(Exception):
@@ -133,6 +143,15 @@ class Scram:
         return cls(salt, iterations, sha256(client_key).digest(), hmac.digest(salted, b"Server Key", "sha256"))
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """The secret that a key had before it was rotated, and until when it is good. Both have one salt for SCRAM."""
+
+    secret_sha256: bytes
+    scram: Scram | None
+    ends_at_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """A key as the server knows it: everything but the secret."""
@@ -148,16 +167,24 @@ class Key:
     created_at: str
     # None for a key from before SCRAM was spoken.
     scram: Scram | None = None
+    # When it is good no longer; None for never.
+    expires_at_ms: int | None = None
+    former: Former | None = None
 
 
 class Caller:
     """Somebody who asks for something, and what they may do."""
 
-    __slots__ = ("name", "queues_max", "_grants")
+    __slots__ = ("name", "queues_max", "ends_at_ms", "is_revoked", "_grants")
 
-    def __init__(self, name: str, grants: tuple[Grant, ...], queues_max: int | None = None) -> None:
+    def __init__(
+        self, name: str, grants: tuple[Grant, ...], queues_max: int | None = None, *, ends_at_ms: int | None = None
+    ) -> None:
         self.name = name
         self.queues_max = queues_max
+        # When the secret that was shown is good no longer; None for never.
+        self.ends_at_ms = ends_at_ms
+        self.is_revoked = False
         self._grants = grants
 
     def has(self, role: Role, queue: str) -> bool:
@@ -200,62 +227,156 @@ class Caller:
 EVERYBODY = Caller("everybody", (Grant(Role.ADMIN, "*"),))
 
 
+class Holder(NamedTuple):
+    """One secret of a key, and who shows it."""
+
+    secret_sha256: bytes
+    scram: Scram | None
+    caller: Caller
+
+
+# What a stranger's key is compared with, so that it takes as long as with a key that there is.
+_NOBODY = (Holder(bytes(32), None, Caller("nobody", ())),)
+
+
 class Access:
     """The keys that are good now. Without keys, because there is none yet, everybody may do everything."""
 
-    __slots__ = ("_callers", "_scrams")
+    __slots__ = ("_keys", "_holders", "_names", "_watchers", "_now_ms", "_seed")
 
-    def __init__(self, keys: Iterable[Key]) -> None:
-        self._callers: dict[str, tuple[bytes, Caller]] | None = None
-        self._scrams: dict[str, tuple[str, Scram]] = {}
+    def __init__(self, keys: Iterable[Key], *, seed: bytes = b"", now_ms: Callable[[], int] | None = None) -> None:
+        """Let in those with these keys; ``seed`` is what answers to unknown users of SCRAM are made of."""
+        self._keys: dict[str, Key] | None = {}
+        self._holders: dict[str, tuple[Holder, ...]] = {}
+        # The ids of keys by their names, if there is one of a name. An id is never taken for a name.
+        self._names: dict[str, str] = {}
+        self._watchers: dict[Caller, dict[Callable[[], None], None]] = {}
+        self._now_ms = now_ms or SystemClock().now_ms
+        self._seed = seed or secrets.token_bytes(32)
         self.replace(keys)
 
     @classmethod
-    def open(cls) -> Self:
+    def open(cls, *, now_ms: Callable[[], int] | None = None) -> Self:
         """Return an access that lets everybody in; for a server that only its own machine can reach."""
-        access = cls(())
-        access._callers = None
+        access = cls((), now_ms=now_ms)
+        access._keys = None
         return access
 
     @property
     def is_open(self) -> bool:
-        return self._callers is None
+        return self._keys is None
 
-    def replace(self, keys: Iterable[Key]) -> None:
-        """Let in those with these keys, and nobody else from now on."""
-        found = list(keys)
-        self._callers = {key.id: (key.secret_sha256, Caller(key.name, key.grants, key.queues_max)) for key in found}
-        # By name, too, if it is the name of one; an id is never taken for a name.
-        named = Counter(key.name for key in found)
-        unique = {key.name: (key.id, key.scram) for key in found if key.scram is not None and named[key.name] == 1}
-        self._scrams = unique | {key.id: (key.id, key.scram) for key in found if key.scram is not None}
+    def replace(self, keys: Iterable[Key], *, seed: bytes = b"") -> None:
+        """Let in those with these keys, and nobody else from now on. Who waits with another one is told."""
+        self._seed = seed or self._seed
+        before, self._keys = self._keys or {}, {key.id: key for key in keys}
+        holders = {}
+        for key in self._keys.values():
+            there = before.get(key.id)
+            same = self._holders[key.id] if there is not None and _rights(there) == _rights(key) else ()
+            holders[key.id] = _holders(key, {each.secret_sha256: each.caller for each in same})
+        staying = {holder.caller for found in holders.values() for holder in found}
+        for found in self._holders.values():
+            for holder in found:
+                holder.caller.is_revoked |= holder.caller not in staying
+        self._holders = holders
+        named = Counter(key.name for key in self._keys.values())
+        self._names = {key.name: key.id for key in self._keys.values() if named[key.name] == 1}
+        self.tell_those_who_ended()
 
-    def scram_of(self, user: str) -> tuple[str, Scram]:
-        """Return the id of the key that a user names, and what its password is proven by; raises `KeyUnknown`."""
-        found = self._scrams.get(user)
-        if found is None:
-            raise KeyUnknown("the user is no key of this server's, or one from before SCRAM was spoken")
-        return found
+    def is_good(self, caller: Caller) -> bool:
+        """Whether a caller that was let in would be let in now."""
+        if caller is EVERYBODY:
+            return self.is_open
+        return not caller.is_revoked and (caller.ends_at_ms is None or self._now_ms() < caller.ends_at_ms)
+
+    def check_good(self, caller: Caller) -> None:
+        """Raise what `authenticate` would raise now; for those who have waited before they hand something out."""
+        if not self.is_good(caller):
+            raise KeyNeeded(_NEEDED) if caller is EVERYBODY else KeyUnknown(_UNKNOWN)
+
+    def watch(self, caller: Caller, ended: Callable[[], None]) -> Callable[[], None]:
+        """Call ``ended`` once a caller is no longer let in, or now if that is so already; return how to stop it."""
+        if not self.is_good(caller):
+            ended()
+            return _nothing
+        watchers = self._watchers.setdefault(caller, {})
+        watchers[ended] = None
+
+        def stop() -> None:
+            watchers.pop(ended, None)
+            if not watchers and self._watchers.get(caller) is watchers:
+                del self._watchers[caller]
+
+        return stop
+
+    def tell_those_who_ended(self) -> None:
+        """Tell those who watch a caller that has ended; called whenever keys change or time has passed."""
+        for caller in [caller for caller in self._watchers if not self.is_good(caller)]:
+            for ended in self._watchers.pop(caller):
+                ended()
+
+    def next_end_ms(self) -> int | None:
+        """Return for how long no caller that is watched ends by itself; None if none will."""
+        ends = [caller.ends_at_ms for caller in self._watchers if caller.ends_at_ms is not None]
+        return max(0, min(ends) - self._now_ms()) if ends else None
+
+    def scrams_of(self, user: str) -> tuple[str, tuple[Scram, ...]]:
+        """Return the id of the key that a user names, and what its passwords are proven by: the newest first.
+
+        For a user that there is not, they are made up, always the same ones, and nothing proves
+        them: so a stranger does not learn who has a key.
+        """
+        salt = hmac.digest(self._seed, user.encode("utf-8", "surrogatepass"), "sha256")
+        unknown = Scram(salt[:SALT_BYTES], SCRAM_ITERATIONS, secrets.token_bytes(32), secrets.token_bytes(32))
+        key_id = user if user in self._holders else self._names.get(user, "")
+        found = tuple(each.scram for each in self._holders.get(key_id, ()) if each.scram is not None)
+        return (key_id, found) if found else ("", (unknown,))
 
     def caller_of(self, key_id: str, scram: Scram) -> Caller:
         """Return who has proven a key, if it is good still; raises `KeyUnknown`."""
-        found = self._scrams.get(key_id)
-        if self._callers is None or found is None or found[1] != scram:
-            raise KeyUnknown("the key is not one of this server's; it may have been revoked")
-        return self._callers[key_id][1]
+        for holder in self._holders.get(key_id, ()):
+            if holder.scram == scram and self.is_good(holder.caller):
+                return holder.caller
+        raise KeyUnknown(_UNKNOWN)
 
     def authenticate(self, header: str | None) -> Caller:
         """Return who sent a request with this `Authorization` header."""
-        if self._callers is None:
+        if self._keys is None:
             return EVERYBODY
         if header is None:
-            raise KeyNeeded("this server needs a key; send the header Authorization: Bearer <key>")
+            raise KeyNeeded(_NEEDED)
         found = _BEARER.fullmatch(header)
-        known = self._callers.get(found[1]) if found else None
-        if found is None or known is None or not hmac.compare_digest(hash_of(found[2]), known[0]):
-            # The same words for every reason: a stranger learns nothing about what was nearly right.
-            raise KeyUnknown("the key is not one of this server's; it may have been revoked")
-        return known[1]
+        if found is not None:
+            shown = hash_of(found[2])
+            for holder in self._holders.get(found[1], _NOBODY):
+                if hmac.compare_digest(shown, holder.secret_sha256) and self.is_good(holder.caller):
+                    return holder.caller
+        # The same words for every reason: a stranger learns nothing about what was nearly right.
+        raise KeyUnknown(_UNKNOWN)
+
+
+def _rights(key: Key) -> tuple[object, ...]:
+    return key.name, key.grants, key.queues_max
+
+
+def _holders(key: Key, known: dict[bytes, Caller]) -> tuple[Holder, ...]:
+    """Return the secrets of a key; who has shown one of those before stays the same caller."""
+
+    def holder(secret_sha256: bytes, scram: Scram | None, *ends_at_ms: int | None) -> Holder:
+        caller = known.get(secret_sha256) or Caller(key.name, key.grants, key.queues_max)
+        caller.ends_at_ms = min((each for each in ends_at_ms if each is not None), default=None)
+        return Holder(secret_sha256, scram, caller)
+
+    newest = holder(key.secret_sha256, key.scram, key.expires_at_ms)
+    if key.former is None:
+        return (newest,)
+    former = key.former
+    return newest, holder(former.secret_sha256, former.scram, former.ends_at_ms, key.expires_at_ms)
+
+
+def _nothing() -> None:
+    pass
 
 
 def hash_of(secret: str) -> bytes:

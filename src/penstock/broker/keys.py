@@ -32,6 +32,8 @@ from penstock.broker.access import (
     GRANTS_MAX,
     KEY_NAME_CHARACTERS_MAX,
     KEYS_MAX,
+    SALT_BYTES,
+    SCRAM_ITERATIONS,
     Access,
     BadGrant,
     Grant,
@@ -45,9 +47,6 @@ from penstock.telemetry import KEYS_CHANGED, KEYS_DAMAGED
 LOOK_S = 1.0
 ENDING_CHARACTERS = 4
 SECRET_BYTES = 32
-SALT_BYTES = 16
-# The least that clients accept. More would protect short passwords; these have 256 bits of chance.
-SCRAM_ITERATIONS = 4_096
 FILE_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -122,7 +121,9 @@ async def following(keys: Keys, note: Callable[..., None]) -> AsyncIterator[None
 
     async def look() -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            ends_ms = keys.access.next_end_ms()
+            await asyncio.sleep(LOOK_S if ends_ms is None else min(LOOK_S, ends_ms / 1_000))
+            keys.access.tell_those_who_ended()
             problem = keys.problem
             if keys.refresh():
                 note(KEYS_CHANGED)

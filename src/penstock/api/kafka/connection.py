@@ -66,6 +66,10 @@ class Conversation(Protocol):
         """Do the same for a request that is too large, by its front."""
         ...
 
+    def end(self) -> None:
+        """The connection is gone."""
+        ...
+
 
 class Exchange:
     __slots__ = ("header", "frame", "size", "task", "answer", "is_front", "is_done", "is_last")
@@ -190,6 +194,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a client may go as it likes.
         shared = self._shared
         self._is_closing, self.due_at = True, inf
+        if self._conversation is not None:
+            self._conversation.end()
         for exchange in self._waiting:
             self._forget(exchange)
         self._waiting.clear()

@@ -30,7 +30,7 @@ class Login:
         self._access = access
         self._mechanisms = [PLAIN, SCRAM] if is_private else [SCRAM]
         self._mechanism: str | None = None
-        self._exchange: tuple[Exchange, str, Scram] | None = None
+        self._exchange: tuple[Exchange, str, tuple[Scram, ...]] | None = None
         # Finds who has shown a key, as long as it is good.
         self._find: Callable[[], Caller] | None = None
         self.has_failed = False
@@ -77,12 +77,12 @@ class Login:
     def _scram(self, said: bytes) -> bytes:
         if self._exchange is None:
             exchange = Exchange(said, secrets.token_urlsafe(_NONCE_BYTES))
-            key_id, scram = self._access.scram_of(exchange.user)
-            self._exchange = exchange, key_id, scram
-            return exchange.challenge(scram)
-        exchange, key_id, scram = self._exchange
+            key_id, scrams = self._access.scrams_of(exchange.user)
+            self._exchange = exchange, key_id, scrams
+            return exchange.challenge(scrams[0])
+        exchange, key_id, scrams = self._exchange
         self._exchange = None
-        signature = exchange.prove(said, scram)
+        signature, scram = exchange.prove(said, scrams)
         self._find = lambda: self._access.caller_of(key_id, scram)
         return signature
 

@@ -10,6 +10,7 @@ there, as it holds the hash of what a proof is made of.
 import base64
 import binascii
 import hmac
+from collections.abc import Sequence
 from hashlib import sha256
 
 from penstock.broker.access import Scram
@@ -43,22 +44,23 @@ class Exchange:
         self._challenge = f"r={self._nonce},s={salt},i={scram.iterations}"
         return self._challenge.encode()
 
-    def prove(self, last: bytes, scram: Scram) -> bytes:
-        """Return our signature if the last message proves the key; raises `BadScram`."""
+    def prove(self, last: bytes, scrams: Sequence[Scram]) -> tuple[bytes, Scram]:
+        """Return our signature, and which secret the last message proves, of several with one salt; or `BadScram`."""
         text = _text(last)
         fields = _fields(text)
         bound = base64.b64encode(self._header.encode()).decode()
         if fields.get("c") != bound or fields.get("r") != self._nonce or "p" not in fields:
             raise BadScram("this is no answer to what was asked")
         signed = f"{self._bare},{self._challenge},{text.rpartition(',p=')[0]}".encode()
-        client_signature = hmac.digest(scram.stored_key, signed, "sha256")
         proof = _decoded(fields["p"])
-        if len(proof) != len(client_signature):
+        if len(proof) != sha256().digest_size:
             raise BadScram("a proof has 32 bytes")
-        client_key = bytes(a ^ b for a, b in zip(proof, client_signature, strict=True))
-        if not hmac.compare_digest(sha256(client_key).digest(), scram.stored_key):
-            raise BadScram("the key is another one")
-        return b"v=" + base64.b64encode(hmac.digest(scram.server_key, signed, "sha256"))
+        for scram in scrams:
+            client_signature = hmac.digest(scram.stored_key, signed, "sha256")
+            client_key = bytes(a ^ b for a, b in zip(proof, client_signature, strict=True))
+            if hmac.compare_digest(sha256(client_key).digest(), scram.stored_key):
+                return b"v=" + base64.b64encode(hmac.digest(scram.server_key, signed, "sha256")), scram
+        raise BadScram("the key is another one")
 
 
 def _text(data: bytes) -> str:

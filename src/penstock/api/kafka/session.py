@@ -3,11 +3,12 @@
     open server     every request is from everybody
     server with keys  ApiVersions, SaslHandshake, SaslAuthenticate ──▶ known ──▶ all others
 
-A key may be revoked, and a server may get its first key, while clients are connected:
-whoever is not known any more is cut off at its next request.
+A key may be revoked or expire, and a server may get its first key, while clients are
+connected: a client that is not known any more is cut off at once, whatever it waits for.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
@@ -69,6 +70,9 @@ class Session:
         self._login = Login(service.access, is_private=connection.is_private)
         # Held while batches are appended: see `producing`.
         self._turn = asyncio.Lock()
+        # Who asked last, and how to stop watching whether they are still let in.
+        self._watched: Caller | None = None
+        self._stop_watching: Callable[[], None] | None = None
 
     @property
     def is_stranger(self) -> bool:
@@ -82,11 +86,23 @@ class Session:
         caller = self._login.caller
         if caller is None and header.key != Api.API_VERSIONS:
             raise Ended
+        if caller is not self._watched:
+            self._watch(caller)
         if header.key == Api.PRODUCE and caller is not None:
             return await self._produce(caller, header, frame)
         if header.key == Api.FETCH and caller is not None:
             return await self._fetch(caller, header, frame)
         return await self._others(caller, header, frame)
+
+    def end(self) -> None:
+        self._watch(None)
+
+    def _watch(self, caller: Caller | None) -> None:
+        if self._stop_watching is not None:
+            self._stop_watching()
+        self._watched = caller
+        watch = self._service.access.watch
+        self._stop_watching = None if caller is None else watch(caller, self._connection.abort)
 
     def refuse(self, header: Header, front: memoryview) -> Parts | None:
         """Say that a batch is too large, if it is clear which one."""

@@ -6,7 +6,7 @@ made from: the types in it decode the request, so the document cannot say otherw
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -131,7 +131,7 @@ class Call:
         return await read_body(self.headers, self._receive, self.service.request_bytes_max)
 
     def absence(self) -> Departure:
-        return Departure(self.scope, self._receive)
+        return Departure(self.scope, self._receive, partial(self.service.access.watch, self.caller))
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: int) -> bytes:

@@ -61,9 +61,12 @@ async def _lease(call: Call, asked: Lease) -> Answer:
 async def _wait(call: Call, queue: str, want: int, length_ms: int | None, wait_ms: int) -> Delivery | None:
     absence = call.absence()
     try:
-        return await call.queues.lease(queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, absence=absence)
+        delivery = await call.queues.lease(queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, absence=absence)
     finally:
         await absence.end()
+    if delivery is None:
+        call.service.access.check_good(call.caller)
+    return delivery
 
 
 def _frame(delivery: Delivery | None) -> Answer:

@@ -9,6 +9,7 @@ A server that has keys for REST and no credentials for SQS lets nobody in throug
 
 import traceback
 import uuid
+from functools import partial
 from typing import NamedTuple
 
 from penstock.api.asgi import OPERATION, Departure, Gone, Receive, Scope, Send, TooLong, read_body
@@ -30,9 +31,12 @@ from penstock.api.sqs.query_protocol import FORM_TYPE, Form
 from penstock.api.sqs.shapes import Shape
 from penstock.api.sqs.signature import Claim, Credentials, Signed, check_claim, check_signature
 from penstock.api.sqs.urls import front_of, is_queue_path
+from penstock.broker.access import EVERYBODY, Caller, Grant, Role
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import SQS_FAILED
 
+# Who signs with the pair of the settings.
+OWNER = Caller("sqs_access_key_id", (Grant(Role.ADMIN, "*"),))
 _TARGET = b"x-amz-target"
 _TRACE = b"x-amzn-trace-id"
 TRACE_CHARACTERS_MAX = 512
@@ -92,9 +96,11 @@ class SqsApplication:
         # By its head alone, before anything of its body is kept: a stranger costs no memory.
         claimed = self._claimed(scope)
         body = await self._body(headers, receive)
+        caller = EVERYBODY
         if claimed is not None:
             signed, claim, credentials = claimed
             check_signature(signed._replace(body=body), claim, credentials)
+            caller = OWNER
         asked = _read(scope, headers, body)
         action = ACTIONS.get(asked.name)
         if action is None or _is_misplaced(scope, asked):
@@ -104,7 +110,8 @@ class SqsApplication:
         scope[OPERATION] = f"sqs.{asked.name}"
         request = _decode(asked, action)
         action.check(request)
-        call = Call(self._service, self._front(scope, headers), Departure(scope, receive), trace=_trace(headers))
+        absence = Departure(scope, receive, partial(self._service.access.watch, caller))
+        call = Call(self._service, caller, self._front(scope, headers), absence, trace=_trace(headers))
         result = await action.run(call, request)
         if asked.form is None:
             return 200, json_protocol.encode(result), []

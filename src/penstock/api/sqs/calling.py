@@ -15,7 +15,7 @@ from penstock.api.sqs.errors import invalid, missing
 from penstock.api.sqs.receipts import queue_number
 from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
-from penstock.broker.access import Access
+from penstock.broker.access import Access, Caller
 from penstock.broker.queues import Queues
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description
@@ -96,10 +96,11 @@ class Service:
 class Call:
     """One request: what stands before the URLs of its client's queues, and whether that client is still there."""
 
-    __slots__ = ("service", "front", "trace", "_absence")
+    __slots__ = ("service", "caller", "front", "trace", "_absence")
 
-    def __init__(self, service: Service, front: str, absence: Departure, *, trace: str = "") -> None:
+    def __init__(self, service: Service, caller: Caller, front: str, absence: Departure, *, trace: str = "") -> None:
         self.service = service
+        self.caller = caller
         self.front = front
         # The trace header of messages that have none of their own.
         self.trace = trace

@@ -101,7 +101,7 @@ async def _lease(call: Call, queue: Known, asked: ReceiveMessageRequest) -> Deli
             return None
         raise Refused(OVER_LIMIT, f"Too many messages in flight: {IN_FLIGHT_MAX} at most.")
     try:
-        return await call.queues.lease(
+        delivery = await call.queues.lease(
             queue.name,
             want=asked.max_number_of_messages or 1,
             lease_ms=_lease_ms(asked),
@@ -113,6 +113,9 @@ async def _lease(call: Call, queue: Known, asked: ReceiveMessageRequest) -> Deli
         raise
     finally:
         await call.absence.end()
+    if delivery is None:
+        call.service.access.check_good(call.caller)
+    return delivery
 
 
 def _lease_ms(asked: ReceiveMessageRequest) -> int | None:
