@@ -1,6 +1,6 @@
-"""Opens what everything is kept in: a folder, memory or databases for queues, and a folder for topics.
+"""Opens what everything is kept in: a folder, memory or databases for queues, a folder for topics; keys of a database.
 
-Only `server.py` uses it; both together know every class.
+Only `server.py` uses it, and `penstock key`; with the server it knows every class.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.api.rest.calling import Streams
 from penstock.broker.groups import open_groups
+from penstock.broker.keyring import Change, Keyring, decode, encode
 from penstock.broker.topics import Topics
 from penstock.core.limits import BODY_BYTES_MAX, KIB
 from penstock.core.routes import Routes, is_map
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.store.postgres.borrowing import Transactions
     from penstock.store.postgres.crossing import RoutedTransactions
     from penstock.store.postgres.database import PostgresSettings
+    from penstock.store.postgres.key_table import KeyTable
     from penstock.store.postgres.vitals import Vitals
 
 DISK_THREADS = 4
@@ -63,6 +65,8 @@ class Kept:
     transactions: "Transactions | RoutedTransactions | None" = None
     # Where redrives are kept so that other servers know of them; None if the broker keeps them to itself.
     redrives: KeptRedrives | None = None
+    # The keys that all servers of a database share; None if they are in the folder of the server.
+    keys: "KeyTable | None" = None
 
 
 @asynccontextmanager
@@ -132,7 +136,14 @@ async def _open_database(
     ):
         _doubt(runtime, store.doubts)
         vitals = None if look is None else lambda: [look()]
-        yield Kept(store=store, runtime=runtime, vitals=vitals, transactions=within, redrives=store.redrives)
+        yield Kept(
+            store=store,
+            runtime=runtime,
+            vitals=vitals,
+            transactions=within,
+            redrives=store.redrives,
+            keys=store.keys,
+        )
 
 
 @asynccontextmanager
@@ -171,6 +182,8 @@ async def _open_databases(
             vitals=(lambda: [look() for look in looks]) if is_watched else None,
             transactions=RoutedTransactions(routes, within, runtime.dice),
             redrives=RoutedRedrives([store.redrives for store in stores], routes),
+            # One rule for all: keys are in the first database of the map.
+            keys=stores[places[0]].keys,
         )
 
 
@@ -236,3 +249,52 @@ def _journal(place: int, shard: Shard) -> Journal:
         is_full=is_full,
         is_history_behind=shard.history is not None and shard.history.is_behind,
     )
+
+
+async def change_shared_keys(settings: ServerSettings, change: Callable[[Keyring | None], Change]) -> Change:
+    """Change the keys of a database, or of the first one of a map. Its servers know within a second or two."""
+    done: list[Change] = []
+
+    def decide(data: bytes | None) -> bytes:
+        done[:] = [change(None if data is None else decode(data, place="the table of keys"))]
+        return encode(done[0].keyring)
+
+    async with _key_table(settings) as table:
+        await table.change(decide)
+    return done[0]
+
+
+async def read_shared_keys(settings: ServerSettings) -> Keyring | None:
+    async with _key_table(settings) as table:
+        found = await table.read(0)
+    return None if found is None or found[1] is None else decode(found[1], place="the table of keys")
+
+
+async def reset_shared_keys(settings: ServerSettings) -> bool:
+    async with _key_table(settings) as table:
+        return await table.reset()
+
+
+@asynccontextmanager
+async def _key_table(settings: ServerSettings) -> "AsyncIterator[KeyTable]":
+    """Connect for keys alone; the schema is made if it is not there and that is allowed."""
+    from penstock.store.postgres.database import Database, PostgresSettings  # noqa: PLC0415
+    from penstock.store.postgres.key_table import KeyTable  # noqa: PLC0415
+    from penstock.store.postgres.migrate import check, migrate  # noqa: PLC0415
+
+    database = Database(
+        PostgresSettings(
+            url=settings.routes[0].url,
+            schema=settings.postgres_schema,
+            connections_max=1,
+            is_pooled=settings.postgres_is_pooled,
+        )
+    )
+    try:
+        async with await database.connect() as connection:
+            if settings.postgres_migrates:
+                await migrate(connection, settings.postgres_schema)
+            await check(connection, settings.postgres_schema)
+        yield KeyTable(database)
+    finally:
+        await database.close()

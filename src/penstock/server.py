@@ -28,14 +28,15 @@ from penstock.api.asgi import OPERATION, ASGIApplication
 from penstock.api.choosing import ByProtocol
 from penstock.api.rest.app import RestApplication
 from penstock.api.rest.calling import Service, Streams
-from penstock.api.rest.hosts import LocalOnly
+from penstock.api.rest.hosts import LocalOnly, NamedHosts
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.sqs.app import SqsApplication, is_for_sqs
 from penstock.api.sqs.calling import Service as SqsService
 from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
-from penstock.broker.keys import Keys, following
+from penstock.broker.keyring import KeysDamaged
+from penstock.broker.keys import Keys, SharedKeys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.broker.redrives import Redrives
 from penstock.keeping import Kept, open_store, open_streams
@@ -98,6 +99,7 @@ class Application:
         self.journals = kept.journals
         self.vitals = kept.vitals
         self.transactions = kept.transactions
+        self.key_table = kept.keys
         self._service = service
 
     @cached_property
@@ -206,8 +208,7 @@ async def run(
     patience: Patience = PATIENT,
 ) -> None:
     """Run a server until it is told to stop; see `serve`."""
-    keys = Keys(settings.keys_path)
-    check_is_secured(settings, has_keys=not keys.access.is_open)
+    keys = _keys(settings)
     tls = tls_context(settings.tls_cert, settings.tls_key) if settings.has_tls else None
     doors, kafka_doors = _bind(settings)
     address = address_of(doors[0], has_tls=settings.has_tls)
@@ -230,6 +231,10 @@ async def run(
             if application is None:
                 write_note(SERVER_STOPPED)
                 return
+            if isinstance(keys, SharedKeys):
+                assert application.key_table is not None
+                await keys.open(application.key_table.read)
+                check_is_secured(settings, has_keys=not keys.access.is_open)
             _connect(application, shared, keys.access, health, settings)
             async with _listening_for_kafka(
                 application, keys.access, settings, kafka_doors, tls, shared
@@ -246,6 +251,20 @@ async def run(
                     # At once, not in a task: the answers to long polls are to be the last of their connections.
                     await _drain(listener, settings, told)
         write_note(SERVER_STOPPED)
+
+
+def _keys(settings: ServerSettings) -> Keys | SharedKeys:
+    """Return the keys of a server: those of its folder, or of its database, which are read when that is open."""
+    if not settings.is_on_postgres:
+        keys = Keys(settings.keys_path)
+        check_is_secured(settings, has_keys=not keys.access.is_open)
+        return keys
+    if settings.keys_path.exists():
+        raise KeysDamaged(
+            f"{settings.keys_path} holds keys, and this server takes those of its database. Make them there, with "
+            "penstock key create --store postgresql://…, and remove the file."
+        )
+    return SharedKeys()
 
 
 async def _entered(
@@ -352,8 +371,11 @@ def _connect(
     front: ASGIApplication = application.rest(routes)
     if settings.sqs:
         front = ByProtocol(usual=front, special=application.sqs(settings), is_for_special=is_for_sqs)
-    is_local = settings.is_on_loopback and not settings.behind_proxy
-    shared.application = LocalOnly(front) if is_local else front
+    if settings.is_on_loopback and not settings.behind_proxy:
+        front = LocalOnly(front, settings.host_names)
+    elif settings.host_names:
+        front = NamedHosts(front, settings.host_names, is_on_loopback=settings.is_on_loopback)
+    shared.application = front
     shared.count = requests.count
     health.look = application.journals
     health.vitals = application.vitals

@@ -99,8 +99,13 @@ class ServerSettings:
     tls_cert: str = ""
     # The file with the private key of the certificate, in PEM.
     tls_key: str = ""
-    # Whether a proxy before this server ends TLS, so that it may listen for others without TLS of its own.
+    # Whether a proxy before this server ends TLS, so that it may be reached by others without TLS of its own. It needs
+    # keys and `hosts` then, also on loopback.
     behind_proxy: bool = False
+    # The names that clients reach this server by, separated by commas, such as `queues.example.com`. A request for
+    # another `Host` is refused, but for `/health/…`. Needed with `behind_proxy`; empty for any name elsewhere, and on
+    # loopback for names of loopback alone.
+    hosts: str = ""
     # Whether programs that speak SQS are served, at the same port: point their `endpoint_url` at this server.
     sqs: bool = True
     # The account that queues belong to, as SQS says it in their URLs and ARNs.
@@ -149,6 +154,9 @@ class ServerSettings:
         _check_postgres(self)
         _check_sqs(self)
         _check_advertised(self.kafka_advertised)
+        for name in self.host_names:
+            if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]", name):
+                raise BadSetting(f"hosts has {name!r}; it must be names without a port, separated by commas")
 
     @property
     def store_folder(self) -> Path | None:
@@ -171,6 +179,11 @@ class ServerSettings:
         """Where Kafka clients are told to find the server; None for where they have found it."""
         host, _, port = self.kafka_advertised.rpartition(":")
         return (host.strip("[]"), int(port)) if host else None
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """The names that clients reach the server by, in lower case; none if nobody has said."""
+        return frozenset(name.strip().lower() for name in self.hosts.split(",") if name.strip())
 
     @property
     def keys_path(self) -> Path:
@@ -214,18 +227,31 @@ class Loaded(Generic[Kind]):
 def check_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
     """Raise `NotSecured` if other machines reach the server and find no lock on the door.
 
-    Keys without TLS could be read by everybody on the way, TLS without keys lets everybody in: both are needed.
+    Keys without TLS could be read by everybody on the way, TLS without keys lets everybody in: both are needed. A proxy
+    brings others to a server on loopback, too, and answers for any name that leads to it.
     """
-    if settings.is_on_loopback:
+    if settings.is_on_loopback and not settings.behind_proxy:
         return
     reached = f"The server would listen on {settings.host}, where other machines reach it, "
     home = "Or listen on this machine only: --host 127.0.0.1."
+    if settings.behind_proxy:
+        reached = "The server would stand behind a proxy, through which other machines reach it, "
+        home = "Or listen on this machine only: without --behind-proxy."
     if not has_keys:
-        mend = f"penstock key create --name admin --role admin --data {settings.data}"
+        mend = f"penstock key create --name admin --role admin {_kept_in(settings)}"
         raise NotSecured(f"{reached}and there are no keys: everybody could do everything.\nMake one: {mend}\n{home}")
     if not settings.has_tls and not settings.behind_proxy:
         mend = "Say --tls-cert and --tls-key; or --behind-proxy if a proxy on the way ends TLS."
         raise NotSecured(f"{reached}without TLS: everybody on the way could read keys and messages.\n{mend}\n{home}")
+    if settings.behind_proxy and not settings.host_names:
+        mend = "Say the names that clients reach it by: --hosts queues.example.com"
+        raise NotSecured(f"{reached}and it does not know its name: any name could lead to it.\n{mend}\n{home}")
+
+
+def _kept_in(settings: ServerSettings) -> str:
+    if settings.is_on_postgres:
+        return f"--store {without_password(settings.routes[0].url)}"
+    return f"--data {settings.data}"
 
 
 def find_file(config: Path | None, environment: Mapping[str, str], folder: Path) -> Path | None:

@@ -84,9 +84,11 @@ KAFKA_FAILED = Note(
     "error",
     "A request of a Kafka client ended its connection: a mistake of ours, with the trace of where it was made.",
 )
-KEYS_CHANGED = Note("keys.changed", "info", "The file with the keys was replaced, and other keys are good now.")
+KEYS_CHANGED = Note("keys.changed", "info", "Keys were made, rotated or revoked: others are good now.")
 KEYS_DAMAGED = Note(
-    "keys.damaged", "error", "The file with the keys cannot be used; those that were good before still are. Mend it."
+    "keys.damaged",
+    "error",
+    "The keys cannot be read; those that were good last still are. See to their file or table.",
 )
 SERVER_STARTED = Note("server.started", "info", "The server listens; says where, and where its data is.")
 SERVER_STOPPING = Note(

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.access import EVERYBODY, Grant, KeyNeeded, KeyUnknown, Role
-from penstock.broker.keys import KeyNotFound, Keys, KeysDamaged, create_key, following, read_keys, revoke_key
+from penstock.broker.keyring import KeyNotFound, KeysDamaged
+from penstock.broker.keys import Keys, create_key, following, read_keys, reset_file, revoke_key
 
 NOW = "2026-11-16T00:00:00Z"
 GRANTS = (Grant(Role.WRITE, "orders*"), Grant(Role.READ, "*"))
@@ -38,7 +39,7 @@ def test_the_file_holds_no_secret_and_is_for_its_owner_only(path: Path) -> None:
     secret = make(path).split("_", 2)[2]
     assert secret not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
-    assert sorted(each.name for each in path.parent.iterdir()) == ["keys.json", "keys.lock"]
+    assert sorted(each.name for each in path.parent.iterdir()) == ["keys.json", "keys.lock", "keys.needed"]
 
 
 def test_a_server_takes_up_a_key_that_is_made_while_it_runs(path: Path) -> None:
@@ -94,6 +95,40 @@ def test_a_file_that_disappears_lets_nobody_in(path: Path) -> None:
     assert keys.refresh()
     with pytest.raises(KeyNeeded):
         keys.access.authenticate(None)
+
+
+def test_a_server_that_has_had_keys_does_not_open_because_the_file_is_gone(path: Path) -> None:
+    make(path)
+    path.unlink()
+    with pytest.raises(KeyNeeded):
+        Keys(path).access.authenticate(None)
+    text = make(path)
+    assert Keys(path).access.authenticate(f"Bearer {text}").name == "shop"
+
+
+def test_a_file_that_came_without_its_marker_is_marked_at_the_start(path: Path) -> None:
+    make(path)
+    path.with_suffix(".needed").unlink()
+    Keys(path)
+    path.unlink()
+    assert not Keys(path).access.is_open
+
+
+def test_only_a_reset_opens_a_server_that_has_had_keys(path: Path) -> None:
+    make(path)
+    running = Keys(path)
+    assert reset_file(path)
+    assert Keys(path).access.is_open
+    running.refresh()
+    assert not running.access.is_open, "one that runs stays closed"
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(path: Path) -> None:
+    make(path)
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+    with pytest.raises(KeysDamaged, match="cannot be read"):
+        Keys(path)
 
 
 def test_a_damaged_file_leaves_the_old_keys_good_until_it_is_mended(path: Path) -> None:

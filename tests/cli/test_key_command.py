@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from penstock.broker.access import Role
+from penstock.broker.access import KeyUnknown, Role
 from penstock.broker.keys import Keys, read_keys
 from penstock.cli import app
 
@@ -85,5 +85,40 @@ def test_a_damaged_file_is_named_and_left_alone(here: Path) -> None:
     for arguments in (("list",), ("revoke", "x"), ("create", "--name", "shop", "--role", "read")):
         done = key(*arguments)
         assert done.exit_code == 74
-        assert "keys.json is not a file of keys" in done.stderr
+        assert "keys.json does not hold keys" in done.stderr
     assert here.read_text() == "{"
+
+
+def test_a_key_that_expires_says_when_and_is_listed_as_expired(here: Path) -> None:
+    made = json.loads(key("create", "--name", "shop", "--role", "read", "--expires-in", "90d", "--json").stdout)
+    assert made["expires_at"] > made["created_at"]
+    (found,) = read_keys(here)
+    assert found.expires_at_ms is not None
+    key("create", "--name", "gone", "--role", "read", "--expires-in", "0s")
+    assert "expired" in key("list").stdout
+    assert key("create", "--name", "shop", "--role", "read", "--expires-in", "soon").exit_code == 2
+
+
+def test_a_rotated_key_has_two_secrets_for_a_while(here: Path) -> None:
+    old = key("create", "--name", "shop", "--role", "read").stdout.strip()
+    done = key("rotate", old.split("_")[1], "--keep-old-for", "1h")
+    new = done.stdout.strip()
+    assert "The old secret is good until" in done.stderr
+    access = Keys(here).access
+    assert access.authenticate(f"Bearer {old}").name == access.authenticate(f"Bearer {new}").name == "shop"
+    newest = key("rotate", old.split("_")[1], "--keep-old-for", "0s").stdout.strip()
+    access = Keys(here).access
+    assert access.authenticate(f"Bearer {newest}").name == "shop"
+    for ended in (old, new):
+        with pytest.raises(KeyUnknown):
+            access.authenticate(f"Bearer {ended}")
+    assert key("rotate", "000000000000").exit_code == 66
+
+
+def test_the_way_back_to_a_server_without_keys_has_to_be_meant(here: Path) -> None:
+    key("create", "--name", "shop", "--role", "read")
+    assert key("reset").exit_code == 2
+    assert not Keys(here).access.is_open
+    assert key("reset", "--yes").exit_code == 0
+    assert Keys(here).access.is_open
+    assert "There have been no keys" in key("reset", "--yes").stdout

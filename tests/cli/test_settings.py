@@ -171,7 +171,23 @@ def test_a_server_that_others_reach_needs_keys_and_tls(host: str) -> None:
     with pytest.raises(NotSecured, match="--tls-cert and --tls-key"):
         check_is_secured(ServerSettings(host=host), has_keys=True)
     check_is_secured(ServerSettings(host=host, tls_cert="c", tls_key="k"), has_keys=True)
-    check_is_secured(ServerSettings(host=host, behind_proxy=True), has_keys=True)
+    check_is_secured(ServerSettings(host=host, behind_proxy=True, hosts="queues.example"), has_keys=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1"])
+def test_a_server_behind_a_proxy_needs_keys_and_names_also_on_loopback(host: str) -> None:
+    with pytest.raises(NotSecured, match="penstock key create"):
+        check_is_secured(ServerSettings(host=host, behind_proxy=True, hosts="queues.example"), has_keys=False)
+    with pytest.raises(NotSecured, match="--hosts"):
+        check_is_secured(ServerSettings(host=host, behind_proxy=True), has_keys=True)
+    check_is_secured(ServerSettings(host=host, behind_proxy=True, hosts="queues.example"), has_keys=True)
+
+
+def test_names_of_hosts_are_names_without_a_port() -> None:
+    assert ServerSettings(hosts="Queues.example, q.example").host_names == {"queues.example", "q.example"}
+    for wrong in ("queues.example:8080", "http://queues.example", "a b", "*.example"):
+        with pytest.raises(BadSetting, match="hosts has"):
+            ServerSettings(hosts=wrong)
 
 
 def complaint(work: Callable[[], object]) -> str | None:

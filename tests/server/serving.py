@@ -86,7 +86,8 @@ class Client:
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         content = b"" if body is None else json.dumps(body).encode()
-        lines = [f"{method} {path} HTTP/1.1", "host: localhost", f"content-length: {len(content)}"]
+        host = headers.pop("host", "localhost")
+        lines = [f"{method} {path} HTTP/1.1", f"host: {host}", f"content-length: {len(content)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         if body is not None:
             lines.append("content-type: application/json")

@@ -178,7 +178,7 @@ def test_health_needs_no_key_and_metrics_need_none_at_home(tmp_path: Path) -> No
 
 
 def test_metrics_abroad_need_a_key_that_reads_all_queues(tmp_path: Path) -> None:
-    settings = on_any_port(tmp_path, host="0.0.0.0", behind_proxy=True)
+    settings = on_any_port(tmp_path, host="0.0.0.0", behind_proxy=True, hosts="localhost")
 
     def key(role: Role, pattern: str) -> str:
         return create_key(settings.keys_path, "k", [Grant(role, pattern)], queues_max=None, created_at="")[1]
@@ -200,6 +200,24 @@ def test_a_server_that_others_reach_does_not_start_without_keys_and_tls(tmp_path
     create_key(settings.keys_path, "a", [Grant(Role.ADMIN, "*")], queues_max=None, created_at="")
     with pytest.raises(NotSecured, match="--tls-cert"), server(settings):
         pass
+
+
+def test_a_server_behind_a_proxy_answers_to_its_names_alone(tmp_path: Path) -> None:
+    settings = on_any_port(tmp_path, behind_proxy=True, hosts="Queues.example,[fd00::1]")
+    with pytest.raises(NotSecured, match="penstock key create"), server(settings):
+        pass
+    text = create_key(settings.keys_path, "a", [Grant(Role.ADMIN, "*")], queues_max=None, created_at="")[1]
+    with server(settings) as running, running.client() as client:
+
+        def ask(path: str, host: str) -> int:
+            return client.ask("GET", path, authorization=f"Bearer {text}", host=host).status
+
+        # A proxy beside the server may call it by its address; probes of health do.
+        for host in ("queues.example", "QUEUES.example.:443", "[fd00::1]", "127.0.0.1:8080"):
+            assert ask("/api/queues", host) == 200, host
+        for host in ("evil.example", "queues.example.evil", "10.0.0.1", "", "x" * 1_000):
+            assert ask("/api/queues", host) == 421, host
+            assert ask("/health/ready", host) == 200, host
 
 
 def test_keys_come_and_go_while_the_server_runs(tmp_path: Path) -> None:

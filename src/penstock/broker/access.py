@@ -259,8 +259,11 @@ class Access:
     def open(cls, *, now_ms: Callable[[], int] | None = None) -> Self:
         """Return an access that lets everybody in; for a server that only its own machine can reach."""
         access = cls((), now_ms=now_ms)
-        access._keys = None
+        access.let_everybody_in()
         return access
+
+    def let_everybody_in(self) -> None:
+        self._keys = None
 
     @property
     def is_open(self) -> bool:

@@ -1,28 +1,45 @@
-"""`penstock key`: makes, lists and revokes API keys, on the machine where the server's folder is.
+"""`penstock key`: makes, lists, rotates and revokes API keys, in the server's folder or in its database.
 
-There is no way to do this over the network: who may make keys is who may write
-the folder.
+There is no way to do this over the network: who may make keys is who may write the
+folder, or the database. Every change goes through `_change`.
 """
 
-from datetime import UTC, datetime
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from penstock.broker import keyring as changes
 from penstock.broker.access import BadGrant, Grant, Key, Role
-from penstock.broker.keys import KeyNotFound, KeysDamaged, TooManyKeys, create_key, read_keys, revoke_key
+from penstock.broker.keyring import Change, KeyNotFound, Keyring, KeysDamaged, NewKey, TooManyKeys
+from penstock.broker.keys import change_file, read_keyring, reset_file
 from penstock.cli.configuration import Config, Json, loaded
 from penstock.cli.exits import Ending, refuse
+from penstock.cli.migrate import run_on
 from penstock.cli.printing import console, plain, print_json, remark, say, table
-from penstock.settings import ServerSettings
+from penstock.keeping import change_shared_keys, read_shared_keys, reset_shared_keys
+from penstock.settings import ServerSettings, without_password
 
-app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
+app = typer.Typer(no_args_is_help=True, help="Make, list, rotate and revoke API keys.")
 
 Data = Annotated[
     Path | None, typer.Option("--data", help="The folder of the server.", file_okay=False, rich_help_panel="Settings")
 ]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        help="postgresql://… for the keys of a database, which all its servers share.", rich_help_panel="Settings"
+    ),
+]
+Schema = Annotated[str | None, typer.Option("--postgres-schema", help="Its schema.", rich_help_panel="Settings")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `penstock key list` shows it.")]
+
+_SPAN = re.compile(r"([0-9]{1,9})(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class RoleName(Enum):
@@ -43,9 +60,14 @@ def create(
         list[str] | None, typer.Option(help="The queues it holds for; * stands for any characters. Default: all.")
     ] = None,
     queues_max: Annotated[
-        int | None, typer.Option(min=0, help="Create no queue once so many are there that it may administer.")
+        int | None, typer.Option(min=0, help="Create no queue or topic once so many are there that it may administer.")
+    ] = None,
+    expires_in: Annotated[
+        str | None, typer.Option(help="For how long it is good, such as 90d, 12h or 30m. Default: for ever.")
     ] = None,
     data: Data = None,
+    store: Store = None,
+    postgres_schema: Schema = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -65,62 +87,100 @@ def create(
 
     penstock key create --name ops --role admin
     penstock key create --name shop --role write --queue 'orders*' --queue mails
+    penstock key create --name batch --role send --expires-in 90d
+    penstock key create --name ops --role admin --store postgresql://db.example.com/shop
     export PENSTOCK_KEY=$(penstock key create --name me --role admin)
     """
-    path = loaded(ServerSettings, {"data": data}, config).settings.keys_path
+    settings = _settings(data, store, postgres_schema, config)
+    now = datetime.now(UTC)
     try:
-        grants = [Grant(Role[role.name.upper()], pattern) for pattern in queue or ["*"]]
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        key, text = create_key(path, name, grants, queues_max=queues_max, created_at=now)
+        grants = tuple(Grant(Role[role.name.upper()], pattern) for pattern in queue or ["*"])
+        wanted = NewKey(
+            name=name,
+            grants=grants,
+            queues_max=queues_max,
+            expires_at_ms=None if expires_in is None else _ms(now) + _span_ms("--expires-in", expires_in),
+        )
     except (BadGrant, ValueError) as error:
         refuse(str(error))
-    except TooManyKeys as error:
-        refuse(str(error), Ending.CONFLICT)
-    except (KeysDamaged, OSError) as error:
-        refuse(str(error), Ending.STORAGE_FAILED)
-    if as_json:
-        print_json({**_shown(key), "key": text})
-    else:
-        say(text)
-        remark("Keep it: it is not shown again. Clients take it from PENSTOCK_KEY, or from --key.")
+    done = _change(settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now)))
+    _show_new(done, as_json=as_json)
 
 
 @app.command("list")
-def list_keys(*, data: Data = None, config: Config = None, as_json: Json = False) -> None:
+def list_keys(
+    *,
+    data: Data = None,
+    store: Store = None,
+    postgres_schema: Schema = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
     """List the keys, without their secrets.
 
     [bold]Examples:[/]
 
     penstock key list
     penstock key list --data /var/lib/penstock --json
+    penstock key list --store postgresql://db.example.com/shop
     """
-    path = loaded(ServerSettings, {"data": data}, config).settings.keys_path
-    try:
-        keys = read_keys(path)
-    except KeysDamaged as error:
-        refuse(str(error), Ending.STORAGE_FAILED)
+    settings = _settings(data, store, postgres_schema, config)
+    keys = _read(settings)
     if as_json:
         print_json([_shown(key) for key in keys])
         return
-    rows = table("id", "name", "may", "queues max", "created", "ends with", numbers=["queues max"])
+    now_ms = _ms(datetime.now(UTC))
+    rows = table("id", "name", "may", "queues max", "created", "expires", "ends with", numbers=["queues max"])
     for key in keys:
         grants = ", ".join(f"{grant.role.name.lower()} {grant.pattern}" for grant in key.grants)
         limit = "-" if key.queues_max is None else f"{key.queues_max:,}"
-        rows.add_row(key.id, plain(key.name), grants, limit, key.created_at, f"…{key.ending}")
+        rows.add_row(key.id, plain(key.name), grants, limit, key.created_at, _end(key, now_ms), f"…{key.ending}")
     console.print(rows)
     if not keys:
-        remark(f"There are no keys in {path.parent}. Make one with: penstock key create --name admin --role admin")
+        remark(f"There are no keys in {_place(settings)}. Make one with: penstock key create --name admin --role admin")
+
+
+@app.command("rotate")
+def rotate(
+    key_id: KeyId,
+    *,
+    keep_old_for: Annotated[
+        str, typer.Option(help="For how long the old secret stays good beside the new one; 0s ends it at once.")
+    ] = "1h",
+    data: Data = None,
+    store: Store = None,
+    postgres_schema: Schema = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Give a key another secret, and print the key, this one time.
+
+    Its id, name and rights stay. Both secrets are good for a while, so that clients can
+    be changed one after the other; a second rotation ends the older of the two.
+
+    [bold]Examples:[/]
+
+    penstock key rotate 1f2e3d4c5b6a
+    penstock key rotate 1f2e3d4c5b6a --keep-old-for 7d
+    """
+    settings = _settings(data, store, postgres_schema, config)
+    keep_ms = _span_ms("--keep-old-for", keep_old_for)
+    now_ms = _ms(datetime.now(UTC))
+    done = _change(settings, lambda keyring: changes.rotate(keyring, key_id, keep_ms=keep_ms, now_ms=now_ms))
+    _show_new(done, as_json=as_json)
 
 
 @app.command("revoke")
 def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `penstock key list` shows it.")],
+    key_id: KeyId,
     *,
     data: Data = None,
+    store: Store = None,
+    postgres_schema: Schema = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Take a key away. Running servers refuse it within a second or two.
+    """Take a key away. Running servers refuse it within a second or two, also those who wait with it.
 
     After the last key nobody is let in: make another one first.
 
@@ -128,14 +188,90 @@ def revoke(
 
     penstock key revoke 1f2e3d4c5b6a
     """
-    path = loaded(ServerSettings, {"data": data}, config).settings.keys_path
+    settings = _settings(data, store, postgres_schema, config)
+    key = _change(settings, lambda keyring: changes.revoke(keyring, key_id)).key
+    print_json(_shown(key)) if as_json else say(f"Revoked the key {key.id} of {key.name}.")
+
+
+@app.command("reset")
+def reset(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    data: Data = None,
+    store: Store = None,
+    postgres_schema: Schema = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Forget all keys, and that there ever were any.
+
+    A server that has had a key needs keys for ever, whatever becomes of them. This is
+    the way back: the next start is as if there had been none. Servers that run let
+    nobody in until they are started again.
+
+    [bold]Example:[/]
+
+    penstock key reset --yes
+    """
+    settings = _settings(data, store, postgres_schema, config)
+    if not yes:
+        refuse(f"This forgets all keys in {_place(settings)}, for good. If that is meant, say --yes.")
     try:
-        key = revoke_key(path, key_id)
+        if settings.is_on_postgres:
+            had_keys = run_on(settings, reset_shared_keys(settings))
+        else:
+            had_keys = reset_file(settings.keys_path)
+    except OSError as error:
+        refuse(str(error), Ending.STORAGE_FAILED)
+    if as_json:
+        print_json({"had_keys": had_keys})
+    else:
+        say(f"There are no keys in {_place(settings)} any more." if had_keys else "There have been no keys.")
+
+
+def _settings(data: Path | None, store: str | None, schema: str | None, config: Path | None) -> ServerSettings:
+    options = {"data": data, "store": store, "postgres_schema": schema}
+    return loaded(ServerSettings, options, config).settings
+
+
+def _change(settings: ServerSettings, change: Callable[[Keyring | None], Change]) -> Change:
+    """Change the keys where they are kept, or say why that did not work and end the command."""
+    try:
+        if settings.is_on_postgres:
+            done: Change = run_on(settings, change_shared_keys(settings, change))
+            return done
+        return change_file(settings.keys_path, change)
     except KeyNotFound as error:
-        refuse(str(error), Ending.NOT_FOUND)
+        refuse(f"{error} in {_place(settings)}", Ending.NOT_FOUND)
+    except TooManyKeys as error:
+        refuse(str(error), Ending.CONFLICT)
     except (KeysDamaged, OSError) as error:
         refuse(str(error), Ending.STORAGE_FAILED)
-    print_json(_shown(key)) if as_json else say(f"Revoked the key {key.id} of {key.name}.")
+
+
+def _read(settings: ServerSettings) -> tuple[Key, ...]:
+    try:
+        if settings.is_on_postgres:
+            keyring: Keyring | None = run_on(settings, read_shared_keys(settings))
+        else:
+            keyring = read_keyring(settings.keys_path)
+    except KeysDamaged as error:
+        refuse(str(error), Ending.STORAGE_FAILED)
+    return () if keyring is None else keyring.keys
+
+
+def _place(settings: ServerSettings) -> str:
+    return without_password(settings.routes[0].url) if settings.is_on_postgres else str(settings.data)
+
+
+def _show_new(done: Change, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**_shown(done.key), "key": done.text})
+        return
+    say(done.text)
+    remark("Keep it: it is not shown again. Clients take it from PENSTOCK_KEY, or from --key.")
+    if done.key.former is not None:
+        remark(f"The old secret is good until {_instant_of(done.key.former.ends_at_ms)}.")
 
 
 def _shown(key: Key) -> dict[str, Any]:
@@ -145,5 +281,32 @@ def _shown(key: Key) -> dict[str, Any]:
         "grants": [{"role": grant.role.name.lower(), "queue": grant.pattern} for grant in key.grants],
         "queues_max": key.queues_max,
         "created_at": key.created_at,
+        "expires_at": None if key.expires_at_ms is None else _instant_of(key.expires_at_ms),
+        "old_secret_until": None if key.former is None else _instant_of(key.former.ends_at_ms),
         "ending": key.ending,
     }
+
+
+def _end(key: Key, now_ms: int) -> str:
+    if key.expires_at_ms is None:
+        return "-"
+    return "expired" if key.expires_at_ms <= now_ms else _instant_of(key.expires_at_ms)
+
+
+def _span_ms(option: str, text: str) -> int:
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        refuse(f"{option} is {text!r}; it must be a number with a unit, such as 90d, 12h, 30m or 10s")
+    return int(found[1]) * _SECONDS[found[2]] * 1_000
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1_000)
+
+
+def _instant_of(at_ms: int) -> str:
+    return _instant(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms))
+
+
+def _instant(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.broker.keys import are_needed
 from penstock.cli.configuration import Config, loaded
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import say
@@ -44,6 +45,12 @@ BehindProxy = Annotated[
     bool | None,
     typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
 ]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        help="The names that clients reach it by, separated by commas; others are refused.", rich_help_panel=Secured
+    ),
+]
 ConnectionsMax = Annotated[
     int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
 ]
@@ -68,6 +75,7 @@ def serve(
     tls_cert: Annotated[str | None, typer.Option(help="The certificate, in PEM.", rich_help_panel=Secured)] = None,
     tls_key: Annotated[str | None, typer.Option(help="Its private key, in PEM.", rich_help_panel=Secured)] = None,
     behind_proxy: BehindProxy = None,
+    hosts: Hosts = None,
     sqs: Annotated[bool | None, typer.Option("--sqs/--no-sqs", help="Serve programs that speak SQS, too.")] = None,
     postgres_schema: SchemaOption = None,
     postgres_connections_max: DatabaseConnections = None,
@@ -116,7 +124,9 @@ def _greet(address: str, settings: ServerSettings, kafka_addresses: list[str]) -
         kept = [f"{pattern}  {without_password(url)}" for pattern, url in settings.routes]
     elif settings.is_on_postgres:
         kept = [without_password(settings.store)]
-    keys = "needed" if settings.keys_path.exists() else "not needed: only this machine reaches it"
+    keys = "needed" if are_needed(settings.keys_path) else "not needed: only this machine reaches it"
+    if settings.is_on_postgres:
+        keys = "those of the database: penstock key list"
     say(f"Penstock listens on {address}")
     for each in kafka_addresses:
         say(f"  kafka     {each}")
@@ -147,7 +157,7 @@ Reason = tuple[tuple[type[BaseException], ...], Ending, str]
 
 def _reasons() -> list[Reason]:
     """Return what can keep a server from starting; the first that fits counts."""
-    from penstock.broker.keys import KeysDamaged
+    from penstock.broker.keyring import KeysDamaged
     from penstock.listening.sockets import BadCertificate
     from penstock.log.manifest import UnknownFormat
     from penstock.log.recovery import LogCorrupted

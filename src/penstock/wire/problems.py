@@ -137,7 +137,7 @@ CODES: dict[str, Code] = {
             421,
             "Not a name of this server",
             False,
-            "A server on loopback answers to localhost and 127.0.0.1; behind a proxy, say `behind_proxy`.",
+            "A server answers to the names in its setting `hosts`, and on loopback to localhost and 127.0.0.1.",
         ),
         Code("queue_full", 429, "The queue is full", True, "Wait for `Retry-After` seconds and send again."),
         Code("too_many_waiting", 429, "Too many are waiting", True, "Wait for `Retry-After` seconds and ask again."),

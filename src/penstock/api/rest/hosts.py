@@ -1,4 +1,4 @@
-"""Who may ask a server that has no lock: programs on this machine, and pages that it serves itself.
+"""Which names a server answers to; and on loopback, who may ask a server that has no lock.
 
 A server on loopback needs no keys, because only this machine reaches it. But every
 page in a browser on this machine does, too, whoever made it:
@@ -9,8 +9,10 @@ page in a browser on this machine does, too, whoever made it:
   rebinding") is of the same origin as we are. The name it was loaded by is in `Host`.
 
 Both are refused, with a key or without: a page that was rebound can make up any header.
-A server that other machines reach has keys; it has names that we do not know, and is
-not wrapped in this.
+
+A server that other machines reach has keys. It may be told its names; behind a proxy it
+has to be, since a proxy brings it requests for any name. Then other names are refused.
+Probes of its health ask by an address, and are answered.
 """
 
 import ipaddress
@@ -24,24 +26,60 @@ from penstock.wire.problems import Problem
 _HOST_BYTES_MAX = 300
 
 
-class LocalOnly:
-    """An ASGI application before another one."""
+class NamedHosts:
+    """An ASGI application before another one: for a server with names, which are in lower case.
 
-    def __init__(self, application: ASGIApplication) -> None:
+    A server that ``is_on_loopback`` answers to names of loopback, too: a proxy beside it may use them.
+    """
+
+    def __init__(self, application: ASGIApplication, names: frozenset[str], *, is_on_loopback: bool) -> None:
         self._application = application
+        self._names = names
+        self._is_on_loopback = is_on_loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = _refusal(scope)
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        host = hosts[0][:_HOST_BYTES_MAX].decode("latin-1") if len(hosts) == 1 else ""
+        if self._is_ours(host) or scope["path"].startswith("/health/"):
+            await self._application(scope, receive, send)
+        else:
+            await _refuse(problem("wrong_host", "Host is no name of this server's", field="Host"), send)
+
+    def _is_ours(self, host: str) -> bool:
+        return _is_named(host, self._names) or (self._is_on_loopback and is_local(host))
+
+
+class LocalOnly:
+    """An ASGI application before another one: for a server that only this machine reaches, by these names, too."""
+
+    def __init__(self, application: ASGIApplication, names: frozenset[str] = frozenset()) -> None:
+        self._application = application
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = _refusal(scope, self._names)
         if found is None:
             await self._application(scope, receive, send)
-            return
-        body, headers = encode_problem(found)
-        headers.append((b"content-length", b"%d" % len(body)))
-        await send({"type": "http.response.start", "status": found.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        else:
+            await _refuse(found, send)
 
 
-def _refusal(scope: Scope) -> Problem | None:
+async def _refuse(found: Problem, send: Send) -> None:
+    body, headers = encode_problem(found)
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": found.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _is_named(host: str, names: frozenset[str]) -> bool:
+    return _without_port(host).lower().rstrip(".") in names
+
+
+def _without_port(host: str) -> str:
+    return host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+
+
+def _refusal(scope: Scope, names: frozenset[str]) -> Problem | None:
     """Return why a request is refused; None if it is not."""
     hosts, found = [], {}
     for name, value in scope["headers"]:
@@ -54,7 +92,8 @@ def _refusal(scope: Scope) -> Problem | None:
         if not hosts and not found and scope["http_version"] != "1.1":
             return None
         return problem("bad_request", f"{len(hosts)} headers Host; there has to be one", field="Host")
-    if not is_local(hosts[0][:_HOST_BYTES_MAX].decode("latin-1")):
+    host = hosts[0][:_HOST_BYTES_MAX].decode("latin-1")
+    if not is_local(host) and not _is_named(host, names):
         name = hosts[0][:100].decode("latin-1")
         return problem("wrong_host", f"Host is {name!r}, which is no name of this machine's loopback", field="Host")
     if found and not _is_ours(scope, hosts[0], found):
@@ -69,7 +108,7 @@ def is_local(host: str) -> bool:
     >>> [is_local(host) for host in ("127.0.0.1:8080", "[::1]:8080", "LOCALHOST", "localhost.evil.example", "10.0.0.1")]
     [True, True, True, False, False]
     """
-    name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+    name = _without_port(host)
     if name.lower().rstrip(".") == "localhost":
         return True
     try:

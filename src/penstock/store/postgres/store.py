@@ -45,6 +45,7 @@ from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.explaining import explain
 from penstock.store.postgres.following import following_of
 from penstock.store.postgres.history import HistoryReader
+from penstock.store.postgres.key_table import KeyTable
 from penstock.store.postgres.known import KnownQueue
 from penstock.store.postgres.messages import check_ids, check_most
 from penstock.store.postgres.patience import patiently
@@ -74,6 +75,7 @@ class PostgresStore:
         self._watchers: list[Callable[[str], None]] = []
         self._names = QueueNames(self._database)
         self.redrives = PostgresRedrives(self._database)
+        self.keys = KeyTable(self._database)
         # Leases whose receipts this process is settling: another settling of the same waits its turn.
         self._settling: dict[int, asyncio.Future[None]] = {}
 
