@@ -36,6 +36,15 @@ Store = Annotated[
     ),
 ]
 Schema = Annotated[str | None, typer.Option("--postgres-schema", help="Its schema.", rich_help_panel="Settings")]
+Patterns = Annotated[
+    list[str] | None, typer.Option(help="The queues it holds for; * stands for any characters. Default: all.")
+]
+QueuesMax = Annotated[
+    int | None, typer.Option(min=0, help="Create no queue or topic once so many are there that it may administer.")
+]
+ExpiresIn = Annotated[
+    str | None, typer.Option(help="For how long it is good, such as 90d, 12h or 30m. Default: for ever.")
+]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `penstock key list` shows it.")]
 
 _SPAN = re.compile(r"([0-9]{1,9})(s|m|h|d)")
@@ -56,15 +65,9 @@ def create(
     *,
     name: Annotated[str, typer.Option(help="Whose key it is; only people read this.")],
     role: Annotated[RoleName, typer.Option(help="What its holder may do.")],
-    queue: Annotated[
-        list[str] | None, typer.Option(help="The queues it holds for; * stands for any characters. Default: all.")
-    ] = None,
-    queues_max: Annotated[
-        int | None, typer.Option(min=0, help="Create no queue or topic once so many are there that it may administer.")
-    ] = None,
-    expires_in: Annotated[
-        str | None, typer.Option(help="For how long it is good, such as 90d, 12h or 30m. Default: for ever.")
-    ] = None,
+    queue: Patterns = None,
+    queues_max: QueuesMax = None,
+    expires_in: ExpiresIn = None,
     data: Data = None,
     store: Store = None,
     postgres_schema: Schema = None,
