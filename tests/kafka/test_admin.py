@@ -55,7 +55,7 @@ def test_settings_are_changed_one_by_one_or_taken_back(broker: Broker, topic: st
     done(change("cleanup.policy", "compact", AlterConfigOpType.APPEND))
     done(change("retention.ms", "", AlterConfigOpType.DELETE))
     found = described(client, topic)
-    assert (found["max.message.bytes"].value, found["cleanup.policy"].value) == ("5000", "compact,delete")
+    assert (found["max.message.bytes"].value, found["cleanup.policy"].value) == ("5000", "delete,compact")
     assert (found["retention.ms"].value, found["retention.ms"].is_default) == ("604800000", True)
     done(change("cleanup.policy", "delete,compact", AlterConfigOpType.SUBTRACT))
     assert described(client, topic)["cleanup.policy"].value == ""

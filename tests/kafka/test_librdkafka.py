@@ -6,7 +6,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import WAIT_S, admin, consumer, create, produce_all, producer, read, read_topic
@@ -131,13 +131,6 @@ def test_a_group_nobody_has_heard_of_has_committed_nothing(broker: Broker, topic
 def test_a_topic_that_is_asked_for_is_made(broker: Broker, topic: str) -> None:
     assert produce_all(producer(broker.servers), topic, [b"first"]) == [0]
     assert len(admin(broker.servers).list_topics(topic, timeout=WAIT_S).topics[topic].partitions) == 1
-
-
-def test_transactions_are_refused_at_once(broker: Broker) -> None:
-    made = producer(broker.servers, transactional_id="mine")
-    with pytest.raises(KafkaException) as caught:
-        made.init_transactions(WAIT_S)
-    assert caught.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_a_record_without_a_key_is_refused_where_only_the_last_of_each_key_is_kept(broker: Broker, topic: str) -> None:

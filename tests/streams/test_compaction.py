@@ -154,6 +154,33 @@ async def test_readers_and_producers_go_on_while_it_is_cleaned(machine: Machine)
         assert left(await read_all(topics)) == newest([*history, *more])
 
 
+async def test_records_younger_than_the_least_lag_stay_as_they_are(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", replace(COMPACTED, compaction_lag_ms_min=60_000))
+        await send(topics, [(b"k", b"1"), (b"k", b"2")], size=1)
+        await close_segment(topics)
+        await look_after(topics)
+        assert len(await read_all(topics)) == 2
+        machine.clock.advance_ms(60_001)
+        await look_after(topics)
+        assert left(await read_all(topics)) == {b"k": (1, b"2")}
+
+
+async def test_records_are_cleaned_at_the_greatest_lag_however_few_of_them_are_new(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", replace(COMPACTED, dirty_percent_max=100, compaction_lag_ms_max=60_000))
+        await send(topics, [(b"%d" % number, bytes(50)) for number in range(20)])
+        await close_segment(topics)
+        await look_after(topics)
+        await send(topics, [(b"k", b"1"), (b"k", b"2")], size=1)
+        await look_after(topics)
+        assert [entry.value for entry in await read_all(topics) if entry.key == b"k"] == [b"1", b"2"]
+        # Nothing more comes: the active segment is closed for it.
+        machine.clock.advance_ms(60_001)
+        await look_after(topics)
+        assert [entry.value for entry in await read_all(topics) if entry.key == b"k"] == [b"2"]
+
+
 async def test_records_without_a_key_go_when_a_topic_becomes_compacted(machine: Machine) -> None:
     async with running(machine) as topics:
         await topics.create("events", TopicSettings(segment_bytes=1_024))

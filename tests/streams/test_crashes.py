@@ -48,6 +48,8 @@ class Story:
         for number in range(16):
             await self.produce(topics, "latest", (b"%d" % (number % 3), b"%d" % number + bytes(60)))
         await look_after(topics, "latest")
+        await topics.create_all([(f"many-{number}", TINY) for number in range(3)])
+        self.told |= {f"many-{number}": 0 for number in range(3)}
         self.deleting.add("passing")
         await topics.delete("passing")
         self.deleted.add("passing")
@@ -75,6 +77,7 @@ class Story:
     async def look(self, runtime: Runtime) -> None:
         topics = await Topics.open(runtime, FOLDER, SMALL)
         known = {topic.name for topic in topics.list()}
+        assert len({name for name in known if name.startswith("many")}) in (0, 3), "one write makes all of them"
         assert set(self.told) - self.deleting <= known
         assert not known & self.deleted
         for name in known:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.broker.topics import Topics
 from penstock.log.interface import LogFull
 from penstock.log.recovery import LogCorrupted
+from penstock.log.settings import LogSettings
 from penstock.runtime.interface import FolderTaken, Runtime
 from penstock.streams.settings import BadTopicSettings, TopicSettings
 from penstock.streams.topic import (
@@ -210,6 +211,62 @@ async def test_the_catalog_stays_short_however_often_topics_change(machine: Mach
     async with running(machine) as topics:
         assert [topic.name for topic in topics.list()] == ["kept"]
         assert (await topics.create("next", TINY)).number == 62
+
+
+async def test_a_fact_costs_what_it_changes_however_many_topics_there_are(machine: Machine) -> None:
+    """Bytes that the catalog writes for each of the same changes, with few topics and with many."""
+    async with running(machine, replace(SMALL, catalog_log=LogSettings(allocate_bytes=0, spare_bytes=0))) as topics:
+        costs: list[int] = []
+        for many in (10, 300):
+            count = len(topics.list())
+            made = await topics.create_all([(f"t-{number}", TINY) for number in range(count, many)])
+            assert not [each for each in made if isinstance(each, Exception)]
+            before = catalog_bytes(machine)
+            for _ in range(20):
+                await topics.create("passing", TINY)
+                await topics.produce("passing", 0, values(b"a"))
+                await topics.trim("passing", 0, 1)
+                await topics.delete("passing")
+            costs.append(catalog_bytes(machine) - before)
+        assert costs[1] < 1.1 * costs[0]
+
+
+async def test_snapshots_of_the_catalog_are_written_once_for_as_much_as_they_let_go_of(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create_all([(f"t-{number}", TINY) for number in range(150)])
+        log = topics._streams._catalog._log
+        sizes: list[int] = []
+        for number in range(600):
+            before = log.end_offset
+            await topics.change(f"t-{number % 150}", replace(TINY, message_bytes_max=1_000 + number))
+            sizes.append(log.end_offset - before)
+        # A snapshot is three records more, and between two of them is as much of other facts.
+        assert set(sizes) == {1, 4}
+        assert sizes.count(4) <= 4
+    async with running(machine) as topics:
+        found = {topic.name: topic.settings.message_bytes_max for topic in topics.list()}
+        assert found == {f"t-{number}": 1_450 + number for number in range(150)}
+
+
+def catalog_bytes(machine: Machine) -> int:
+    folder = f"{FOLDER}/catalog"
+    files = [machine.disk.open(f"{folder}/{name}") for name in machine.disk.names(folder) if name.endswith(".log")]
+    return sum(file.size() for file in files)
+
+
+async def test_many_topics_are_made_at_once_and_each_is_refused_for_itself(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("there", TINY)
+        wanted = ["a", "there", "b", "no/name", "a", "x.y", "x_y", "c"]
+        made = await topics.create_all([(name, TINY) for name in wanted])
+        kinds = [type(each).__name__ for each in made]
+        assert kinds == [
+            "Topic", "TopicExists", "Topic", "BadTopicName", "TopicExists", "Topic", "TopicExists", "Topic"
+        ]  # fmt: skip
+    async with running(machine) as topics:
+        assert [topic.name for topic in topics.list()] == ["a", "b", "c", "there", "x.y"]
+        await topics.delete("x.y")
+        await topics.create("x_y", TINY)
 
 
 async def test_no_producer_id_is_given_twice_whatever_happens(machine: Machine) -> None:

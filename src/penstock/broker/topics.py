@@ -76,6 +76,7 @@ class Fetched:
 
 # In the class below, `list` is a verb.
 Answers: TypeAlias = list[Fetched]
+Made: TypeAlias = list[Topic | Exception]
 
 
 class TooManyFetches(Exception):
@@ -122,6 +123,10 @@ class Topics:
         """Make a topic, durably. A call that is cancelled may still have made it, wholly."""
         return await self._streams.create(name, settings or TopicSettings())
 
+    async def create_all(self, wanted: Sequence[tuple[str, TopicSettings]]) -> Made:
+        """Make many topics, durably; return each, or what `create` would raise."""
+        return await self._streams.create_all(wanted)
+
     def check_create(self, name: str, settings: TopicSettings | None = None) -> None:
         """Raise what `create` would raise, and do nothing."""
         self._streams.check_create(name, settings or TopicSettings())
@@ -141,6 +146,9 @@ class Topics:
     def list(self) -> list[Topic]:
         """Return all topics, by name."""
         return [topic for _, topic in sorted(self._streams.topics.items())]
+
+    def has(self, name: str) -> bool:
+        return name in self._streams.topics
 
     def find(self, name: str) -> Topic:
         return self._streams.find(name)

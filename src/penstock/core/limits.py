@@ -62,6 +62,8 @@ RETRY_AFTER_MS_UNKNOWN = 3_000
 
 TOPIC_NAME_CHARACTERS_MAX = 249
 TOPIC_PARTITIONS_MAX = 1_000
+TOPICS_ASKED_FOR_MAX = 100
+TOPICS_AUTO_CREATED_MAX = 1_000
 PARTITIONS_MAX = 10_000
 UNPACKED_BYTES_MAX = 64 * MIB
 PRODUCERS_MAX = 10_000
@@ -194,6 +196,15 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit("TOPIC_NAME_CHARACTERS_MAX", TOPIC_NAME_CHARACTERS_MAX, "characters", "The name of a topic."),
     Limit("TOPIC_PARTITIONS_MAX", TOPIC_PARTITIONS_MAX, "partitions", "Of one topic."),
+    Limit(
+        "TOPICS_ASKED_FOR_MAX", TOPICS_ASKED_FOR_MAX, "topics", "Made by one Metadata request that asks for new names."
+    ),
+    Limit(
+        "TOPICS_AUTO_CREATED_MAX",
+        TOPICS_AUTO_CREATED_MAX,
+        "topics",
+        "From this number on a topic is not made because it is asked for, only by CreateTopics or REST.",
+    ),
     Limit("PARTITIONS_MAX", PARTITIONS_MAX, "partitions", "Of all topics together."),
     Limit("UNPACKED_BYTES_MAX", UNPACKED_BYTES_MAX, "bytes", "The most that can be allowed to a batch when unpacked."),
     Limit("PRODUCERS_MAX", PRODUCERS_MAX, "producers", "Remembered by one partition; the longest unheard of go first."),

@@ -147,7 +147,7 @@ class Partition:
 
     def change(self, settings: TopicSettings) -> None:
         self.settings = settings
-        self.log.resize_segments(bytes_max=settings.segment_bytes, age_ms_max=settings.segment_ms)
+        self.log.resize_segments(bytes_max=settings.segment_bytes, age_ms_max=segment_ms(settings))
 
     def check(self, batch: Buffer, now_ms: int, *, is_repeat: bool) -> Header:
         """Return the header of a batch that `append` would take now, of a producer that is surely known or new."""
@@ -237,4 +237,10 @@ class Partition:
 
 def sized(log_settings: LogSettings, settings: TopicSettings) -> LogSettings:
     """Return how the log of a partition behaves that has these settings."""
-    return replace(log_settings, segment_bytes_max=settings.segment_bytes, segment_age_ms_max=settings.segment_ms)
+    return replace(log_settings, segment_bytes_max=settings.segment_bytes, segment_age_ms_max=segment_ms(settings))
+
+
+def segment_ms(settings: TopicSettings) -> int:
+    """Return how long a segment is written to: only what is closed can be compacted."""
+    lag_ms_max = settings.compaction_lag_ms_max if settings.is_compacted else None
+    return settings.segment_ms if lag_ms_max is None else min(settings.segment_ms, lag_ms_max)

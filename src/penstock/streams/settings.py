@@ -57,7 +57,11 @@ class TopicSettings:
     tombstone_ms: int = DAY_MS
     # How much of a compacted partition may be of records since the last cleaning, in percent.
     dirty_percent_max: int = 50
-    # What was said about the topic in words that mean nothing here: it is said again to whoever asks.
+    # How long a record of a compacted topic stays as it is, and after how long at the most it has been looked at; None
+    # for whenever enough of them have come.
+    compaction_lag_ms_min: int = 0
+    compaction_lag_ms_max: int | None = None
+    # What was said of the topic, in the words of its owner: they are said again, as they were, if they still hold.
     remarks: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -68,6 +72,11 @@ class TopicSettings:
         _within("unpacked_bytes_max", self.unpacked_bytes_max, 1, UNPACKED_BYTES_MAX)
         _within("tombstone_ms", self.tombstone_ms, 0, _TIME_MS_MAX)
         _within("dirty_percent_max", self.dirty_percent_max, 0, 100)
+        _within("compaction_lag_ms_min", self.compaction_lag_ms_min, 0, _TIME_MS_MAX)
+        if self.compaction_lag_ms_max is not None:
+            _within(
+                "compaction_lag_ms_max", self.compaction_lag_ms_max, max(1, self.compaction_lag_ms_min), _TIME_MS_MAX
+            )
         for name in ("retention_ms", "retention_bytes", "ahead_ms_max"):
             if (value := getattr(self, name)) is not None:
                 _within(name, value, 0, _TIME_MS_MAX)

@@ -14,12 +14,13 @@ Laws of this file
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.core.limits import MIB, PARTITIONS_MAX
-from penstock.log.interface import LogFull, OffsetOutOfRange
+from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.jobs import off_loop
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings
@@ -47,6 +48,7 @@ U = TypeVar("U")
 PARTITION_LOG = LogSettings(allocate_bytes=16 * MIB, allocate_grows=True, spare_bytes=0, open_segments_max=4)
 
 _OPENING_MAX = 16
+_CREATED_AT_ONCE = 100
 _PRODUCER_IDS = 1_000
 
 
@@ -71,6 +73,9 @@ class Streams:
         self._upkeep: Upkeep
         self.topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        # The names of all topics as metrics would have them, and how many partitions there are.
+        self._alike: dict[str, str] = {}
+        self._partition_count = 0
         self._turn = asyncio.Lock()
         # Changes under way. `close` awaits them.
         self._changes: set[asyncio.Task[Any]] = set()
@@ -130,26 +135,98 @@ class Streams:
         check_topic_name(name)
         if name in self.topics:
             raise TopicExists(f"there is a topic {name!r}")
-        alike = name.replace(".", "_")
         # Where names become those of metrics, dots and underscores are one.
-        if any(alike == other.replace(".", "_") for other in self.topics):
+        if _alike(name) in self._alike:
             raise BadTopicName(f"there is a topic that differs from {name!r} only in dots and underscores")
         self._check_count(settings.partitions)
 
     async def create(self, name: str, settings: TopicSettings) -> Topic:
-        async def change() -> Topic:
-            self.check_create(name, settings)
-            facts = self._catalog.facts
+        (made,) = await self.create_all([(name, settings)])
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    async def create_all(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
+        """Make topics, with one fsync of the catalog for many; return each topic, or what `create` would raise."""
+        made: list[Topic | Exception] = []
+        for first in range(0, len(wanted), _CREATED_AT_ONCE):
+            some = wanted[first : first + _CREATED_AT_ONCE]
+            made += await self._in_turn(partial(self._create_some, some))
+        return made
+
+    async def _create_some(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
+        numbered = self._numbered(wanted)
+        topics = [topic for topic in numbered if isinstance(topic, Topic)]
+        try:
+            refused = await self._prepare(topics)
+            made = [topic for topic in topics if topic.number not in refused]
+            if made:
+                await self._catalog.write_all([("created", _fact(topic)) for topic in made])
+        except Exception as error:
+            for topic in topics:
+                await self._undo(topic)
+            if not isinstance(error, (LogFull, LogBusy)):
+                raise
+            return [error if isinstance(each, Topic) else each for each in numbered]
+        for topic in made:
+            self._publish(topic)
+        return [refused.get(each.number, each) if isinstance(each, Topic) else each for each in numbered]
+
+    def _numbered(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
+        """Return the topics that may be made, without their partitions yet."""
+        numbered: list[Topic | Exception] = []
+        taken: set[str] = set()
+        facts = self._catalog.facts
+        count = 0
+        for name, settings in wanted:
+            try:
+                self.check_create(name, settings)
+                self._check_count(count + settings.partitions)
+            except (ValueError, TopicExists, TooManyPartitions) as error:
+                numbered.append(error)
+                continue
+            if _alike(name) in taken:
+                numbered.append(TopicExists(f"the topic {name!r} is there twice"))
+                continue
+            taken.add(_alike(name))
+            count += settings.partitions
             # Spent in any case: what a failed try leaves on the disk must not be taken for another topic's.
             number, facts.next_number = facts.next_number, facts.next_number + 1
-            topic = Topic(name, _new_id(self._runtime), number, settings)
-            topic.partitions = await self._make_new(number, settings, range(settings.partitions))
-            fact = {"number": number, "id": topic.id.hex(), "name": name}
-            await self._settle(topic.partitions, "created", settings=settings, **fact)
-            self._publish(topic)
-            return topic
+            numbered.append(Topic(name, _new_id(self._runtime), number, settings))
+        return numbered
 
-        return await self._in_turn(change)
+    async def _prepare(self, topics: Sequence[Topic]) -> dict[int, Exception]:
+        """Make the partitions of topics on the disk; return why those of some were not, by their numbers."""
+        failed: dict[int, OSError] = {}
+        made: dict[int, dict[int, Partition]] = {topic.number: {} for topic in topics}
+
+        async def make(place: tuple[Topic, int]) -> None:
+            topic, index = place
+            path, log_settings = self._path(topic.number, index), self._settings.partition_log
+            try:
+                made[topic.number][index] = await Partition.open(self._runtime, path, topic.settings, log_settings)
+            except OSError as error:
+                failed[topic.number] = error
+
+        try:
+            await _all(make, [(topic, index) for topic in topics for index in range(topic.settings.partitions)])
+        finally:
+            for topic in topics:
+                topic.partitions = [each for _, each in sorted(made[topic.number].items())]
+        for topic in topics:
+            if topic.number in failed:
+                await self._undo(topic)
+        for error in failed.values():
+            if _refusal(error) is error:
+                raise error
+        return {number: _refusal(error) for number, error in failed.items()}
+
+    async def _undo(self, topic: Topic) -> None:
+        """Remove what was made of a topic that there will not be."""
+        await self._discard(topic.partitions)
+        topic.partitions = []
+        for index in range(topic.settings.partitions):
+            await self._remove(self._path(topic.number, index))
 
     async def change(self, name: str, settings: TopicSettings) -> Topic:
         async def change() -> Topic:
@@ -177,6 +254,7 @@ class Streams:
             await self._settle(made, "changed", number=topic.number, settings=settings)
             topic.settings = settings
             topic.partitions += made
+            self._partition_count += len(made)
             return topic
 
         return await self._in_turn(change)
@@ -187,6 +265,8 @@ class Streams:
             await self._catalog.write("deleted", number=topic.number)
             del self.topics[name]
             del self._by_id[topic.id]
+            del self._alike[_alike(name)]
+            self._partition_count -= len(topic.partitions)
             for partition in topic.partitions:
                 await self._upkeep.let_go(partition)
             await self._discard(topic.partitions)
@@ -260,9 +340,8 @@ class Streams:
     # Partitions.
 
     def _check_count(self, more: int) -> None:
-        count = sum(len(topic.partitions) for topic in self.topics.values())
-        if count + more > PARTITIONS_MAX:
-            raise TooManyPartitions(f"there are {count} partitions; PARTITIONS_MAX is {PARTITIONS_MAX}")
+        if self._partition_count + more > PARTITIONS_MAX:
+            raise TooManyPartitions(f"there are {self._partition_count} partitions; PARTITIONS_MAX is {PARTITIONS_MAX}")
 
     def _path(self, number: int, index: int) -> str:
         return f"{self._folder}/partitions/{number}-{index}"
@@ -275,7 +354,7 @@ class Streams:
             for index in indexes:
                 await self._remove(self._path(number, index))
             if isinstance(error, OSError):
-                _refuse(error)
+                raise _refusal(error) from error
             raise
 
     async def _make(self, number: int, settings: TopicSettings, indexes: range) -> list[Partition]:
@@ -305,6 +384,8 @@ class Streams:
     def _publish(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
         self._by_id[topic.id] = topic
+        self._alike[_alike(topic.name)] = topic.name
+        self._partition_count += topic.settings.partitions
 
     async def _discard(self, partitions: list[Partition]) -> None:
         """Close partitions that are no topic's any more, and remove them from the disk."""
@@ -380,12 +461,22 @@ async def _all(act: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]) -
     return results
 
 
-def _refuse(error: OSError) -> None:
-    """Say in our words why there can be no more partitions, if that is why."""
+def _alike(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _fact(topic: Topic) -> dict[str, Any]:
+    settings = catalogs.written(topic.settings)
+    return {"number": topic.number, "id": topic.id.hex(), "name": topic.name, "settings": settings}
+
+
+def _refusal(error: OSError) -> Exception:
+    """Say in our words why there can be no more partitions, if that is why; else it is what it is."""
     if error.errno in NO_SPACE:
-        raise LogFull("the disk is full: no topic was made or changed") from error
+        return LogFull("the disk is full: no topic was made or changed")
     if error.errno in {errno.EMFILE, errno.ENFILE}:
-        raise TooManyPartitions("the system lets this process have no more files") from error
+        return TooManyPartitions("the system lets this process have no more files")
+    return error
 
 
 def remove_folder(disk: Disk, folder: str) -> None:

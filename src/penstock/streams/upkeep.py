@@ -12,6 +12,8 @@ from typing import Protocol
 import msgspec
 
 from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.log.record import HEADER_BYTES
+from penstock.log.record import header as read_header
 from penstock.log.retention import first_kept_offset
 from penstock.log.segment import Segment
 from penstock.runtime.interface import AsideFailed, Runtime
@@ -139,10 +141,12 @@ class Upkeep:
         """Clean a compacted partition if enough of it has not been looked at."""
         partition = topic.partitions[index]
         facts, now_ms = self._books.partition_facts(topic, index), self._runtime.clock.now_ms()
-        closed = partition.log.segments[:-1]
+        count = old_enough(partition.timed_segments(now_ms)[:-1], now_ms - topic.settings.compaction_lag_ms_min)
+        closed = partition.log.segments[:count]
         if self._books.topics.get(topic.name) is not topic:
             return
-        if not is_dirty(closed, facts.cleaned_offset, topic.settings.dirty_percent_max):
+        is_due = is_dirty(closed, facts.cleaned_offset, topic.settings.dirty_percent_max)
+        if not is_due and not await is_overdue(partition, closed, facts.cleaned_offset, now_ms):
             return
         order = Order(
             folder=partition.folder,
@@ -187,6 +191,20 @@ def is_dirty(closed: Sequence[Segment], cleaned_offset: int, percent_max: int) -
     return dirty_bytes > 0 and dirty_bytes * 100 >= percent_max * sum(each.size_bytes for each in closed)
 
 
+def old_enough(closed: Sequence[Segment], before_ms: int) -> int:
+    """Return how many segments there are before the first that has a record of a later time."""
+    return next((place for place, each in enumerate(closed) if each.max_timestamp_ms > before_ms), len(closed))
+
+
+async def is_overdue(partition: Partition, closed: Sequence[Segment], cleaned_offset: int, now_ms: int) -> bool:
+    """Whether the first record that no cleaning has looked at has waited for as long as it may."""
+    lag_ms_max = partition.settings.compaction_lag_ms_max
+    if lag_ms_max is None or not closed or closed[-1].next_offset <= cleaned_offset:
+        return False
+    fronts = await partition.log.fronts(max(cleaned_offset, closed[0].base_offset), most=1, front_bytes=HEADER_BYTES)
+    return bool(fronts) and read_header(fronts[0]).base_timestamp_ms <= now_ms - lag_ms_max
+
+
 async def _put_in_place(partition: Partition, old: Sequence[Segment], each: cleaning.Rewritten) -> None:
     log = partition.log
     known = log.segments
@@ -203,7 +221,8 @@ async def retain(partition: Partition, now_ms: int) -> None:
     active = partition.timed_segments(now_ms)[-1]
     has_records = active.next_offset > active.base_offset
     age_ms = settings.retention_ms if settings.is_deleted else None
-    is_old = age_ms is not None and active.max_timestamp_ms < now_ms - age_ms
+    lag_ms_max = settings.compaction_lag_ms_max if settings.is_compacted else None
+    is_old = any(each is not None and active.max_timestamp_ms < now_ms - each for each in (age_ms, lag_ms_max))
     if has_records and (is_old or partition.trimmed_offset >= active.next_offset):
         # Only a closed segment can go, and nothing may come any more that would close this one.
         await log.roll()

@@ -1,9 +1,9 @@
 """What every request is answered with: the broker's parts, who asks, and from where."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.api.kafka.errors import GroupNotAllowed, TopicNotAllowed
 from penstock.broker.access import Access, Caller, Role, spoken
@@ -11,6 +11,8 @@ from penstock.broker.groups import Groups
 from penstock.broker.topics import Topics
 from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import Topic, TopicNotFound
+
+K = TypeVar("K")
 
 NODE_ID = 0
 CLUSTER_ID = "penstock"
@@ -74,3 +76,11 @@ def find_by_id(topics: Topics, caller: Caller, role: Role, topic_id: bytes) -> T
 def check_topic(caller: Caller, role: Role, topic: str) -> None:
     if not caller.has(role, topic):
         raise TopicNotAllowed(f"the key {caller.name!r} does not have the {spoken(role)} on {topic}")
+
+
+def once_each(rows: Iterable[SimpleNamespace], key: Callable[[SimpleNamespace], K]) -> dict[K, SimpleNamespace | None]:
+    """Return rows by their keys; None for those that are there more than once, of which nothing is done."""
+    found: dict[K, SimpleNamespace | None] = {}
+    for row in rows:
+        found[key(row)] = None if key(row) in found else row
+    return found

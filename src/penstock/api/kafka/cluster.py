@@ -10,11 +10,12 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.calling import CLUSTER_ID, NODE_ID, Call, Values
-from penstock.api.kafka.errors import REFUSALS, NoTransactions, code_of
+from penstock.api.kafka.errors import REFUSALS, code_of
 from penstock.api.kafka.rights import on_cluster, on_topic
 from penstock.api.kafka.wire.versions import OFFERED
 from penstock.broker.access import Role
-from penstock.streams.topic import Topic, TopicExists, TopicNotFound, check_topic_name
+from penstock.core.limits import TOPICS_ASKED_FOR_MAX, TOPICS_AUTO_CREATED_MAX
+from penstock.streams.topic import TooManyPartitions, Topic, TopicExists, TopicNotFound, check_topic_name
 
 _NO_ID = bytes(16)
 _TRANSACTION = 1
@@ -34,7 +35,7 @@ async def metadata(call: Call) -> Values:
     if wanted is None:
         found = [_topic(call, topic) for topic in call.service.topics.list() if call.caller.has(Role.SEE, topic.name)]
     else:
-        found = [await _found(call, each) for each in wanted]
+        found = await _find_all(call, wanted)
     return {"throttle_time": 0, "error_code": 0, **_brokers(call), "cluster_id": CLUSTER_ID, "topics": found}
 
 
@@ -47,7 +48,7 @@ def _brokers(call: Call) -> Values:
     broker = {"node_id": NODE_ID, "broker_id": NODE_ID, "host": host, "port": port, "rack": None, "is_fenced": False}
     found = {"brokers": [broker], "controller_id": NODE_ID}
     if getattr(call.request, "include_cluster_authorized_operations", False):
-        return {**found, "cluster_authorized_operations": on_cluster()}
+        return {**found, "cluster_authorized_operations": on_cluster(call.caller)}
     return found
 
 
@@ -57,14 +58,46 @@ def _wanted(call: Call) -> list[SimpleNamespace] | None:
     return None if call.version == 0 and not wanted else wanted
 
 
-async def _found(call: Call, wanted: SimpleNamespace) -> Values:
+async def _find_all(call: Call, wanted: list[SimpleNamespace]) -> list[Values]:
+    """Return what is known of topics; those that are not there are made, if they may be."""
+    missing = [each.name for each in wanted if each.name is not None and _is_made(call, each.name)]
+    refused = await _make(call, list(dict.fromkeys(missing)))
+    return [_found(call, each, refused.get(each.name)) for each in wanted]
+
+
+def _is_made(call: Call, name: str) -> bool:
+    """Whether a topic that is asked for is to be made now."""
+    if not call.service.has_auto_create or not getattr(call.request, "allow_auto_topic_creation", True):
+        return False
+    return call.caller.has(Role.ADMIN, name) and not call.service.topics.has(name)
+
+
+async def _make(call: Call, names: list[str]) -> dict[str, Exception]:
+    """Make topics of these names, as many as one request may have made; return why some were not."""
+    topics = call.service.topics
+    room = TOPICS_AUTO_CREATED_MAX - len(topics.list()) if names else 0
+    first = names[: min(TOPICS_ASKED_FOR_MAX, max(0, room))]
+    made = await topics.create_all([(name, call.service.topic_defaults) for name in first])
+    refused = {name: each for name, each in zip(first, made, strict=True) if isinstance(each, Exception)}
+    if room <= len(first):
+        full = f"there are TOPICS_AUTO_CREATED_MAX ({TOPICS_AUTO_CREATED_MAX}) topics; create this one by a request"
+        refused |= {name: TooManyPartitions(full) for name in names[len(first) :]}
+    # Another request may have made it meanwhile. What was left for the next request is not there yet.
+    return {name: error for name, error in refused.items() if not isinstance(error, TopicExists)}
+
+
+def _found(call: Call, wanted: SimpleNamespace, refused: Exception | None) -> Values:
     topic_id = getattr(wanted, "topic_id", _NO_ID)
     name: str | None = wanted.name
     try:
         if name is None:
             return _by_id(call, topic_id)
         call.check_topic(Role.SEE, name)
-        return _topic(call, await _find_or_make(call, name))
+        # Of a name that no topic can have, this is worth knowing more than that there is none of it.
+        check_topic_name(name)
+        if refused is not None:
+            raise refused
+        return _topic(call, call.service.topics.find(name))
     except REFUSALS as error:
         return _refused(name, topic_id, code_of(error))
 
@@ -76,41 +109,20 @@ def _by_id(call: Call, topic_id: bytes) -> Values:
         return _refused(None, topic_id, ErrorCode.unknown_topic_id)
 
 
-async def _find_or_make(call: Call, name: str) -> Topic:
-    topics = call.service.topics
-    is_made = (
-        call.service.has_auto_create
-        and getattr(call.request, "allow_auto_topic_creation", True)
-        and call.caller.has(Role.ADMIN, name)
-    )
-    try:
-        return topics.find(name)
-    except TopicNotFound:
-        # Of a name that no topic can have, this is worth knowing more than that there is none of it.
-        check_topic_name(name)
-        if not is_made:
-            raise
-    try:
-        return await topics.create(name, call.service.topic_defaults)
-    except TopicExists:
-        # Somebody else was faster.
-        return topics.find(name)
-
-
 def _topic(call: Call, topic: Topic) -> Values:
     found = {
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
-        "partitions": [_partition(index) for index in range(len(topic.partitions))],
+        "partitions": [partition_row(index) for index in range(len(topic.partitions))],
     }
     if getattr(call.request, "include_topic_authorized_operations", False):
         return {**found, "topic_authorized_operations": on_topic(call.caller, topic.name)}
     return found
 
 
-def _partition(index: int) -> Values:
+def partition_row(index: int) -> Values:
     # No epoch is said: there is one leader, and nothing that a client could find out by asking for its epochs.
     here = [NODE_ID]
     return {
@@ -138,9 +150,9 @@ async def find_coordinator(call: Call) -> Values:
 def _coordinator(call: Call, key: str, kind: int) -> Values:
     host, port = call.address
     try:
-        if kind == _TRANSACTION:
-            raise NoTransactions("transactions are not offered by this server")
-        call.check_group(Role.SEE, key)
+        # Of transactions too, which are refused by InitProducerId: only there do all clients take no for an answer.
+        if kind != _TRANSACTION:
+            call.check_group(Role.SEE, key)
     except REFUSALS as error:
         where = {"node_id": -1, "host": "", "port": -1}
         return {**where, "key": key, "error_code": code_of(error), "error_message": str(error)}

@@ -3,18 +3,22 @@
 Every setting that means something here is listed, changed or not, with its default.
 Those that Kafka has and that promise what is not to be had here are listed as what they
 amount to, and cannot be set to anything else: a topic that says it does what it does
-not is worse than a refusal. Those that are about files of Kafka's, and promise nobody
-anything, are remembered as they were said: many programs set them, and look again.
+not is worse than a refusal. Those that are about files of Kafka's promise nothing, and
+are taken whatever they are.
+
+What was set is said again as it was set, to the letter, and as set, also if it is the
+default: tools that compare a topic with a file would see a difference for ever. So the
+words are remembered with the topic (`TopicSettings.remarks`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from penstock.api.kafka.calling import NODE_ID, Call, Values
+from penstock.api.kafka.calling import NODE_ID, Call, Values, once_each
 from penstock.api.kafka.errors import REFUSALS, BadConfig, BadRequest, code_of
-from penstock.broker.access import NotAllowed, Role
+from penstock.broker.access import Role
 from penstock.streams.settings import TopicSettings
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
@@ -73,6 +77,10 @@ def _percent(text: str) -> Mapping[str, Any]:
     return {"dirty_percent_max": round(float(text) * 100)}
 
 
+def _lag_max(text: str) -> Mapping[str, Any]:
+    return {"compaction_lag_ms_max": None if int(text) == 2**63 - 1 else int(text)}
+
+
 CONFIGS: dict[str, Config] = {
     "cleanup.policy": Config(
         _LIST,
@@ -83,12 +91,18 @@ CONFIGS: dict[str, Config] = {
         _STRING, lambda topic: _AS_PRODUCED if topic.codec is None else _CODECS[topic.codec], _codec
     ),
     "delete.retention.ms": _whole("tombstone_ms", _LONG),
+    "max.compaction.lag.ms": Config(
+        _LONG,
+        lambda topic: str(2**63 - 1 if topic.compaction_lag_ms_max is None else topic.compaction_lag_ms_max),
+        _lag_max,
+    ),
     "max.message.bytes": _whole("message_bytes_max", _INT),
     "message.timestamp.after.max.ms": _whole_or_none("ahead_ms_max"),
     "message.timestamp.type": Config(
         _STRING, lambda topic: "LogAppendTime" if topic.has_append_time else "CreateTime", _time_kind
     ),
     "min.cleanable.dirty.ratio": Config(_DOUBLE, lambda topic: str(topic.dirty_percent_max / 100), _percent),
+    "min.compaction.lag.ms": _whole("compaction_lag_ms_min", _LONG),
     "retention.bytes": _whole_or_none("retention_bytes"),
     "retention.ms": _whole_or_none("retention_ms"),
     "segment.bytes": _whole("segment_bytes", _INT),
@@ -96,9 +110,7 @@ CONFIGS: dict[str, Config] = {
 }
 # What cannot be chosen here, and what it amounts to.
 FIXED: dict[str, tuple[int, str]] = {
-    "max.compaction.lag.ms": (_LONG, str(2**63 - 1)),
     "message.timestamp.before.max.ms": (_LONG, str(2**63 - 1)),
-    "min.compaction.lag.ms": (_LONG, "0"),
     "min.insync.replicas": (_INT, "1"),
     "remote.storage.enable": (_BOOLEAN, "false"),
 }
@@ -116,34 +128,42 @@ MOOT: dict[str, tuple[int, str]] = {
 }
 
 
-def settings_of(said: Mapping[str, str | None], start: TopicSettings) -> TopicSettings:
-    """Return settings with what is said changed; raises `BadConfig` that names what is wrong."""
+_REMARK_CHARACTERS_MAX = 100
+KNOWN = {*CONFIGS, *FIXED, *MOOT}
+
+
+def settings_of(said: Mapping[str, str | None], start: TopicSettings, *, unsaid: Collection[str] = ()) -> TopicSettings:
+    """Return settings with what is said changed, and without the words for what is ``unsaid``.
+
+    Raises `BadConfig` that names what is wrong.
+    """
     changes: dict[str, Any] = {}
     remarks = dict(start.remarks)
     for name, text in said.items():
         changes |= _meant(name, text)
-        if name in MOOT:
-            remarks[name] = _remark(name, text)
+        remarks[name] = (text or "").strip()
+        if len(remarks[name]) > _REMARK_CHARACTERS_MAX:
+            raise BadConfig(f"{name} has {len(remarks[name])} characters; it may have {_REMARK_CHARACTERS_MAX}")
     # What another version remembered, and this one does not know, goes with the next change.
-    changed = {name: text for name, text in remarks.items() if name in MOOT and text != MOOT[name][1]}
-    changes["remarks"] = tuple(sorted(changed.items()))
+    known = {name: text for name, text in remarks.items() if name in KNOWN and name not in unsaid}
+    changes["remarks"] = tuple(sorted(known.items()))
     try:
         return replace(start, **changes)
     except ValueError as error:
         raise BadConfig(str(error)) from error
 
 
-def _remark(name: str, text: str | None) -> str:
+def _check_moot(name: str, text: str | None) -> None:
     kind = MOOT[name][0]
     is_fit = text in ("true", "false") if kind == _BOOLEAN else text is not None and text.isdecimal() and len(text) < 20
-    if text is None or not is_fit:
+    if not is_fit:
         wanted = "true or false" if kind == _BOOLEAN else "a whole number"
         raise BadConfig(f"{name} is {(text or '')[:100]!r}; it must be {wanted}")
-    return text
 
 
 def _meant(name: str, text: str | None) -> Mapping[str, Any]:
     if name in MOOT:
+        _check_moot(name, text)
         return {}
     if name in FIXED:
         if text != FIXED[name][1]:
@@ -160,14 +180,28 @@ def _meant(name: str, text: str | None) -> Mapping[str, Any]:
 
 def described(settings: TopicSettings, defaults: TopicSettings) -> list[Values]:
     """Return every setting of a topic, as CreateTopics and DescribeConfigs say it."""
-    rows = [_row(name, config.kind, config.said(settings), config.said(defaults)) for name, config in CONFIGS.items()]
     remarks = dict(settings.remarks)
-    rows += [_row(name, kind, remarks.get(name, value), value) for name, (kind, value) in MOOT.items()]
-    return rows + [_row(name, kind, value, value, is_fixed=True) for name, (kind, value) in FIXED.items()]
+    rows = []
+    for name, config in CONFIGS.items():
+        value, text = config.said(settings), remarks.get(name)
+        # Changed over REST meanwhile, it is not what was said any more.
+        is_as_said = text is not None and _is_meant(config, text, settings)
+        value = text if is_as_said and text is not None else value
+        rows.append(_row(name, config.kind, value, config.said(defaults), is_set=is_as_said))
+    for names, is_fixed in ((MOOT, False), (FIXED, True)):
+        for name, (kind, value) in names.items():
+            said = remarks.get(name)
+            rows.append(_row(name, kind, said or value, value, is_set=said is not None, is_fixed=is_fixed))
+    return rows
 
 
-def _row(name: str, kind: int, value: str, default: str, *, is_fixed: bool = False) -> Values:
-    source = _BY_DEFAULT if value == default else _OF_TOPIC
+def _is_meant(config: Config, text: str, settings: TopicSettings) -> bool:
+    return all(getattr(settings, field) == value for field, value in config.meant(text).items())
+
+
+def _row(name: str, kind: int, value: str, default: str, *, is_set: bool = False, is_fixed: bool = False) -> Values:
+    is_set = is_set or value != default
+    source = _OF_TOPIC if is_set else _BY_DEFAULT
     synonym = {"name": name, "value": default, "source": _BY_DEFAULT}
     return {
         "name": name,
@@ -175,7 +209,7 @@ def _row(name: str, kind: int, value: str, default: str, *, is_fixed: bool = Fal
         "read_only": is_fixed,
         "config_source": source,
         "is_sensitive": False,
-        "synonyms": [{"name": name, "value": value, "source": source}, synonym] if value != default else [synonym],
+        "synonyms": [{"name": name, "value": value, "source": source}, synonym] if is_set else [synonym],
         "config_type": kind,
         "documentation": None,
     }
@@ -193,6 +227,8 @@ def _described_resource(call: Call, resource: SimpleNamespace) -> Values:
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
     wanted = resource.configuration_keys
+    if not call.request.include_synonyms:
+        rows = [{**row, "synonyms": []} for row in rows]
     return {
         "error_code": error,
         "error_message": message,
@@ -243,7 +279,8 @@ async def alter_configs(call: Call) -> Values:
 async def incremental_alter_configs(call: Call) -> Values:
     def change(resource: SimpleNamespace, settings: TopicSettings, defaults: TopicSettings) -> TopicSettings:
         for each in resource.configs:
-            settings = settings_of({each.name: _operated(each, settings, defaults)}, settings)
+            unsaid = (each.name,) if each.config_operation == _DELETE else ()
+            settings = settings_of({each.name: _operated(each, settings, defaults)}, settings, unsaid=unsaid)
         return settings
 
     return await _altered(call, change)
@@ -267,23 +304,29 @@ Change = Callable[[SimpleNamespace, TopicSettings, TopicSettings], TopicSettings
 
 
 async def _altered(call: Call, change: Change) -> Values:
-    return {"throttle_time": 0, "responses": [await _alter(call, each, change) for each in call.request.resources]}
+    asked = once_each(call.request.resources, lambda each: (each.resource_type, each.resource_name))
+    return {"throttle_time": 0, "responses": [await _alter(call, *key, each, change) for key, each in asked.items()]}
 
 
-async def _alter(call: Call, resource: SimpleNamespace, change: Change) -> Values:
-    kind, name = resource.resource_type, resource.resource_name
+async def _alter(call: Call, kind: int, name: str, resource: SimpleNamespace | None, change: Change) -> Values:
     error, message = 0, None
     try:
+        if resource is None:
+            raise BadRequest(f"{name} is there twice")
         if kind != _TOPIC:
-            raise NotAllowed("only topics are configured this way; the server has its settings in a file")
-        call.check_topic(Role.ADMIN, name)
-        topics = call.service.topics
-        settings = topics.find(name).settings
-        # The number of partitions is no setting for Kafka, and stays what it is.
-        defaults = replace(call.service.topic_defaults, partitions=settings.partitions)
-        changed = change(resource, settings, defaults)
+            raise BadRequest("only topics are configured this way; the server has its settings in a file")
+        changed = _changed(call, name, resource, change)
         if not call.request.validate_only:
-            await topics.change(name, changed)
+            await call.service.topics.change(name, changed)
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
     return {"error_code": error, "error_message": message, "resource_type": kind, "resource_name": name}
+
+
+def _changed(call: Call, name: str, resource: SimpleNamespace, change: Change) -> TopicSettings:
+    call.check_topic(Role.ADMIN, name)
+    if None in once_each(resource.configs, lambda each: each.name).values():
+        raise BadRequest("a setting is there twice")
+    settings = call.service.topics.find(name).settings
+    # The number of partitions is no setting for Kafka, and stays what it is.
+    return change(resource, settings, replace(call.service.topic_defaults, partitions=settings.partitions))

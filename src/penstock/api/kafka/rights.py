@@ -16,6 +16,7 @@ class Operation(IntEnum):
     DELETE = 6
     ALTER = 7
     DESCRIBE = 8
+    CLUSTER_ACTION = 9
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
@@ -42,9 +43,15 @@ def on_group(caller: Caller, group: str) -> int:
     return _bits(*(each for role, found in _OF_GROUPS.items() if caller.has(role, group) for each in found))
 
 
-def on_cluster() -> int:
-    """Return what everybody may who is let in: the rest is a matter of names."""
-    return _bits(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.IDEMPOTENT_WRITE)
+def on_cluster(caller: Caller) -> int:
+    """Return what a caller may on the cluster: everything only with the role of an admin on every name."""
+    found = [Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.IDEMPOTENT_WRITE]
+    administered = caller.patterns(Role.ADMIN)
+    if administered != ():
+        found.append(Operation.CREATE)
+    if administered is None:
+        found += [Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION]
+    return _bits(*found)
 
 
 def _bits(*operations: Operation) -> int:

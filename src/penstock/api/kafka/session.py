@@ -18,6 +18,12 @@ from penstock.api.kafka.configs import alter_configs, describe_configs, incremen
 from penstock.api.kafka.connection import Connection, Ended, Parts
 from penstock.api.kafka.fetching import fetch, list_offsets, offset_for_leader_epoch
 from penstock.api.kafka.groups import delete_groups, describe_groups, list_groups
+from penstock.api.kafka.leaders import (
+    describe_quorum,
+    describe_topic_partitions,
+    elect_leaders,
+    list_partition_reassignments,
+)
 from penstock.api.kafka.membership import heartbeat, join_group, leave_group, newer_heartbeat, sync_group
 from penstock.api.kafka.offsets import offset_commit, offset_delete, offset_fetch
 from penstock.api.kafka.producing import init_producer_id, produce
@@ -54,10 +60,14 @@ ANSWERS: dict[int, Answer] = {
     Api.DESCRIBE_LOG_DIRS: describe_log_dirs,
     Api.CREATE_PARTITIONS: create_partitions,
     Api.DELETE_GROUPS: delete_groups,
+    Api.ELECT_LEADERS: elect_leaders,
     Api.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    Api.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     Api.OFFSET_DELETE: offset_delete,
+    Api.DESCRIBE_QUORUM: describe_quorum,
     Api.DESCRIBE_CLUSTER: describe_cluster,
     Api.CONSUMER_GROUP_HEARTBEAT: newer_heartbeat,
+    Api.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     Api.SHARE_GROUP_HEARTBEAT: newer_heartbeat,
 }
 

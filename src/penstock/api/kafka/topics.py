@@ -5,45 +5,51 @@ from types import SimpleNamespace
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import NODE_ID, Call, Values
+from penstock.api.kafka.calling import NODE_ID, Call, Values, once_each
 from penstock.api.kafka.configs import described, settings_of
 from penstock.api.kafka.errors import REFUSALS, BadAssignment, BadReplication, BadRequest, code_of
 from penstock.broker.access import Role
 from penstock.core.limits import TOPIC_PARTITIONS_MAX
-from penstock.streams.topic import PartitionsCannotShrink, TooManyPartitions, TopicNotFound
+from penstock.streams.settings import TopicSettings
+from penstock.streams.topic import PartitionsCannotShrink, TooManyPartitions, Topic, TopicNotFound
 
 _BY_DEFAULT = -1
 _NO_ID = bytes(16)
 
 
 async def create_topics(call: Call) -> Values:
-    names = [topic.name for topic in call.request.topics]
-    return {
-        "throttle_time": 0,
-        "topics": [
-            await _create(call, topic, is_repeated=names.count(topic.name) > 1) for topic in call.request.topics
-        ],
-    }
+    """Make topics, all that may be made with one write. A name that is there twice is one row, and not made."""
+    asked = once_each(call.request.topics, lambda topic: topic.name)
+    settled = {name: _settings(call, name, wanted) for name, wanted in asked.items()}
+    good = [(name, settings) for name, settings in settled.items() if isinstance(settings, TopicSettings)]
+    made: dict[str, Topic | Exception] = {}
+    if not getattr(call.request, "validate_only", False):
+        made = dict(zip((name for name, _ in good), await call.service.topics.create_all(good), strict=True))
+    rows = []
+    for name, settings in settled.items():
+        topic = made.get(name)
+        error = topic if isinstance(topic, Exception) else settings
+        rows.append(_refused(name, error) if isinstance(error, Exception) else _created(call, name, error, topic))
+    return {"throttle_time": 0, "topics": rows}
 
 
-async def _create(call: Call, wanted: SimpleNamespace, *, is_repeated: bool) -> Values:
-    topics = call.service.topics
+def _settings(call: Call, name: str, wanted: SimpleNamespace | None) -> TopicSettings | Exception:
     try:
-        if is_repeated:
-            raise BadRequest(f"the topic {wanted.name} is there twice")
-        call.check_topic(Role.ADMIN, wanted.name)
+        if wanted is None:
+            raise BadRequest(f"the topic {name} is there twice")
+        call.check_topic(Role.ADMIN, name)
         said = {config.name: config.value for config in wanted.configs}
         settings = settings_of(said, replace(call.service.topic_defaults, partitions=_partitions(call, wanted)))
-        if getattr(call.request, "validate_only", False):
-            topics.check_create(wanted.name, settings)
-            topic_id = _NO_ID
-        else:
-            topic_id = (await topics.create(wanted.name, settings)).id
+        call.service.topics.check_create(name, settings)
     except REFUSALS as error:
-        return _refused(wanted.name, error)
+        return error
+    return settings
+
+
+def _created(call: Call, name: str, settings: TopicSettings, topic: Topic | Exception | None) -> Values:
     return {
-        "name": wanted.name,
-        "topic_id": topic_id,
+        "name": name,
+        "topic_id": topic.id if isinstance(topic, Topic) else _NO_ID,
         "error_code": 0,
         "error_message": None,
         "num_partitions": settings.partitions,
@@ -92,47 +98,68 @@ def _check_assignments(assignments: list[list[int]]) -> None:
 
 
 async def delete_topics(call: Call) -> Values:
+    """Delete topics. One that is named twice, also if once by its name and once by its id, stays."""
     wanted = getattr(call.request, "topics", None)
     if wanted is None:
         wanted = [SimpleNamespace(name=name, topic_id=_NO_ID) for name in call.request.topic_names]
-    return {"throttle_time": 0, "responses": [await _delete(call, each) for each in wanted]}
+    asked = once_each(wanted, lambda each: _name_or_id(call, each))
+    return {"throttle_time": 0, "responses": [await _delete(call, key, each) for key, each in asked.items()]}
 
 
-async def _delete(call: Call, wanted: SimpleNamespace) -> Values:
-    name: str | None = wanted.name
+def _name_or_id(call: Call, wanted: SimpleNamespace) -> str | bytes:
+    if wanted.name is not None:
+        return str(wanted.name)
+    try:
+        return call.find_by_id(Role.ADMIN, wanted.topic_id).name
+    except REFUSALS:
+        return bytes(wanted.topic_id)
+
+
+async def _delete(call: Call, key: str | bytes, wanted: SimpleNamespace | None) -> Values:
+    name = key if isinstance(key, str) else None
+    topic_id = wanted.topic_id if wanted is not None else key if isinstance(key, bytes) else _NO_ID
     error, message = 0, None
     try:
+        if wanted is None:
+            raise BadRequest("the topic is there twice")
         if name is None:
-            name = call.find_by_id(Role.ADMIN, wanted.topic_id).name
+            name = call.find_by_id(Role.ADMIN, topic_id).name
         call.check_topic(Role.ADMIN, name)
         await call.service.topics.delete(name)
         await call.service.groups.forget_topic(name)
     except REFUSALS as problem:
         is_by_id = name is None and isinstance(problem, TopicNotFound)
         error, message = ErrorCode.unknown_topic_id if is_by_id else code_of(problem), str(problem)
-    return {"name": name, "topic_id": wanted.topic_id, "error_code": error, "error_message": message}
+    return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": message}
 
 
 async def create_partitions(call: Call) -> Values:
-    return {"throttle_time": 0, "results": [await _grow(call, topic) for topic in call.request.topics]}
+    asked = once_each(call.request.topics, lambda topic: topic.name)
+    return {"throttle_time": 0, "results": [await _grow(call, name, topic) for name, topic in asked.items()]}
 
 
-async def _grow(call: Call, wanted: SimpleNamespace) -> Values:
+async def _grow(call: Call, name: str, wanted: SimpleNamespace | None) -> Values:
     error, message = 0, None
     try:
-        call.check_topic(Role.ADMIN, wanted.name)
-        now = len(call.service.topics.find(wanted.name).partitions)
-        if _checked_count(wanted.count) <= now:
-            raise PartitionsCannotShrink(f"the topic {wanted.name} has {now} partitions already")
-        if wanted.assignments is not None:
-            _check_assignments([each.broker_ids for each in wanted.assignments])
-            if len(wanted.assignments) != wanted.count - now:
-                raise BadAssignment(f"{len(wanted.assignments)} assignments for {wanted.count - now} new partitions")
+        if wanted is None:
+            raise BadRequest(f"the topic {name} is there twice")
+        _check_growth(call, wanted)
         if not call.request.validate_only:
-            await call.service.topics.grow(wanted.name, wanted.count)
+            await call.service.topics.grow(name, wanted.count)
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
-    return {"name": wanted.name, "error_code": error, "error_message": message}
+    return {"name": name, "error_code": error, "error_message": message}
+
+
+def _check_growth(call: Call, wanted: SimpleNamespace) -> None:
+    call.check_topic(Role.ADMIN, wanted.name)
+    now = len(call.service.topics.find(wanted.name).partitions)
+    if _checked_count(wanted.count) <= now:
+        raise PartitionsCannotShrink(f"the topic {wanted.name} has {now} partitions already")
+    if wanted.assignments is not None:
+        _check_assignments([each.broker_ids for each in wanted.assignments])
+        if len(wanted.assignments) != wanted.count - now:
+            raise BadAssignment(f"{len(wanted.assignments)} assignments for {wanted.count - now} new partitions")
 
 
 async def delete_records(call: Call) -> Values:

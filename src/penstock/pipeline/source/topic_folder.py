@@ -56,14 +56,12 @@ class FolderTopic:
         folder = self._streams / "catalog"
         if not (folder / "manifest").exists():
             raise BadOption(f"there are no topics in {self._streams.parent}: path names the data folder of a server")
-        facts, is_known = Facts(), False
-        for span in segments.list_spans(folder):
+        spans = segments.list_spans(folder)
+        facts = Facts(is_known=not spans or spans[0].base_offset == 0)
+        for span in spans:
             for _, batch in segments.batches(folder, span, (span.base_offset, 0)):
                 for kind, fact in facts_of(batch):
-                    # What is left may begin in the middle of what led to a state.
-                    is_known = is_known or span.base_offset == 0 or kind == "state"
-                    if is_known:
-                        facts.apply(kind, fact)
+                    facts.apply(kind, fact)
         for found in facts.topics.values():
             if found.name == self._topic:
                 return found
