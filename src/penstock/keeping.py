@@ -101,6 +101,8 @@ async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> Async
             connections_max=settings.postgres_connections_max,
             is_pooled=settings.postgres_is_pooled,
             may_lose=settings.postgres_may_lose,
+            history_retention_ms=settings.postgres_history_retention_s * 1_000,
+            drops_history=settings.postgres_history_drops,
         )
         for route in settings.routes
     ]

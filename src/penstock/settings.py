@@ -95,6 +95,12 @@ class ServerSettings:
     postgres_is_pooled: bool = False
     # Whether the database may lose what it has confirmed, because fsync or synchronous_commit is off.
     postgres_may_lose: bool = False
+    # How long settled messages stay in the history in PostgreSQL, in seconds; 0 keeps them. They go in whole periods of
+    # a day, once the last message in one is older than this; the last two periods stay.
+    postgres_history_retention_s: int = 0
+    # Whether periods that are past `postgres_history_retention_s` are dropped. Else they are detached: each stays as a
+    # table, `history_N`, that the history knows nothing of, for you to copy and to drop.
+    postgres_history_drops: bool = False
     # The file with the certificate, and those that vouch for it, in PEM.
     tls_cert: str = ""
     # The file with the private key of the certificate, in PEM.
@@ -391,8 +397,12 @@ def _check_store(store: str) -> None:
         )
 
 
+_YEAR_S = 366 * 24 * 60 * 60
+
+
 def _check_postgres(settings: ServerSettings) -> None:
     _between("postgres_connections_max", settings.postgres_connections_max, 2, 1_000)
+    _between("postgres_history_retention_s", settings.postgres_history_retention_s, 0, 100 * _YEAR_S)
     try:
         check_schema(settings.postgres_schema, field="postgres_schema")
     except BadSchema as error:

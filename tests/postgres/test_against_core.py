@@ -8,18 +8,21 @@ order, is a promise that other tests look at; here it would let the two drift ap
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from penstock.core.drafts import BadDraft
 from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.queue import QueueFull
 from penstock.core.settings import DedupScope, QueueSettings
 from penstock.runtime.memory import memory_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Message, QueueStore
 from penstock.store.live import LivePage
 from penstock.store.postgres.store import PostgresStore
+from tests.postgres.rooms import wrong_rooms
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice
 
@@ -48,6 +51,7 @@ class Both:
     sends: int = 0
     # Dice for what came later, so that a seed finds again whatever it found before.
     rest: random.Random = field(default_factory=lambda: random.Random("rest"))
+    has_sizes: bool = False
 
     async def send(self) -> None:
         dice, count = self.dice, self.dice.choice((1, 1, 2, 5))
@@ -64,9 +68,9 @@ class Both:
         )
         self.sends += 1
         sender = Sender(dice.randrange(2), 0, dice.randrange(6)) if dice.random() < 0.3 else None
-        ours = await self.ours.send("orders", drafts, sender=sender)
-        assert list(ours) == list(await self.core.send("orders", drafts, sender=sender))
-        self.ids += ours
+        ours, core = [await sent(store, drafts, sender) for store in (self.ours, self.core)]
+        assert ours == core
+        self.ids += ours or ()
 
     async def lease(self) -> None:
         lease_ms = self.dice.choice((400, 2_000, 20_000))
@@ -153,9 +157,16 @@ class Both:
         verbs = [self.send] * 5 + [self.lease] * 4 + [self.pass_time] * 4 + [self.tidy, self.escalate, self.redrive]
         verbs += ([self.ack] * 3 + [self.release] * 3 + [self.extend]) if self.held else []
         verbs += [self.purge] if self.dice.random() < 0.1 else []
+        verbs += [self.resize] if self.has_sizes else []
         if self.rest.random() < 0.1:
             await self.extend_late()
         await self.dice.choice(verbs)()
+
+    async def resize(self) -> None:
+        """Give the queue another size, lower than what it holds now and then."""
+        self.settings = replace(self.settings, size_max=self.dice.choice((0, 3, 10, 20)))
+        for store in (self.ours, self.core):
+            await store.change("orders", self.settings)
 
     async def compare(self) -> None:
         ours, core = [await store.counts("orders") for store in (self.ours, self.core)]
@@ -177,6 +188,14 @@ class Both:
         for name in self.dice.sample(self.ids, k=min(5, len(self.ids))):
             one = [await store.look("orders", name) for store in (self.ours, self.core)]
             assert told([one[0]]) == told([one[1]])
+
+
+async def sent(store: QueueStore, drafts: Drafts, sender: Sender | None) -> list[str] | None:
+    """The ids of what was sent; None if the queue had no room."""
+    try:
+        return list(await store.send("orders", drafts, sender=sender))
+    except (QueueFull, BadDraft):
+        return None
 
 
 def told(messages: Sequence[Message | None]) -> list[tuple[object, ...]]:
@@ -249,12 +268,13 @@ def settings_of(dice: random.Random, seed: int) -> QueueSettings:
     )
 
 
+@pytest.mark.parametrize("has_sizes", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_the_store_answers_as_the_core_does_whatever_is_asked(seed: int) -> None:
-    dice, clock = random.Random(f"model/{seed}"), SimClock()
-    ours = await PostgresStore.open(empty_schema(), clock=clock, dice=SimDice(), may_migrate=False, has_upkeep=False)
+async def test_the_store_answers_as_the_core_does_whatever_is_asked(seed: int, has_sizes: bool) -> None:
+    dice, clock, database = random.Random(f"model/{seed}"), SimClock(), empty_schema()
+    ours = await PostgresStore.open(database, clock=clock, dice=SimDice(), may_migrate=False, has_upkeep=False)
     core = await EmbeddedStore.in_memory(memory_runtime(clock))
-    both = Both(ours, core, clock, dice, settings_of(dice, seed))
+    both = Both(ours, core, clock, dice, settings_of(dice, seed), has_sizes=has_sizes)
     try:
         for store in (ours, core):
             await store.create("orders", both.settings)
@@ -263,6 +283,7 @@ async def test_the_store_answers_as_the_core_does_whatever_is_asked(seed: int) -
             await both.compare()
             await asyncio.sleep(0)
         await both.compare_messages()
+        assert await wrong_rooms(database) == []
     finally:
         await ours.close()
         await core.close()

@@ -142,3 +142,45 @@ async def test_the_history_of_a_schema_without_old_periods_stays(tmp_path: Path)
     shown = await asyncio.to_thread(archive, dsn, "--drop", "--export", str(tmp_path))
     assert [period["can_go"] for period in shown] == [False, False]
     assert written_to(tmp_path) == []
+
+
+@pytest.mark.parametrize("drops", [False, True])
+async def test_periods_past_their_retention_are_detached_or_dropped_by_the_leader(
+    drops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn = shared_server().new_database()
+    await settle_for_days(dsn, days=5)
+    clock = SimClock()
+    clock.advance_ms(5 * DAY_MS)
+    settings = PostgresSettings(url=dsn, history_retention_ms=3 * DAY_MS, drops_history=drops)
+    async with await PostgresStore.open(settings, clock=clock, dice=SimDice(next(_seeds)), has_upkeep=False) as store:
+        await store.tidy()
+        (span,) = await store.history_shards()
+        page = await store.history("orders", from_offset=0, most=100)
+        # Of the first two days nothing is told any more, and the rest is whole.
+        assert len(page.ending) == 3 + 4 + 5
+        assert span.first_kept_offset > 0
+    monkeypatch.setenv("PENSTOCK_POSTGRES_HISTORY_RETENTION_S", str(3 * 86_400))
+    shown = await asyncio.to_thread(archive, dsn)
+    detached = [] if drops else [1, 2]
+    assert [period["rows"] for period in shown if period["is_detached"]] == detached
+    assert [period["rows"] for period in shown if not period["is_detached"]][:3] == [3, 4, 5]
+    assert not [period for period in shown if period["is_detached"] and period["can_go"]]
+    said = (await asyncio.to_thread(CliRunner().invoke, app, ["archive", "--store", dsn])).output
+    assert "A server with these settings detaches periods whose messages were all settled more than 3" in said
+
+
+async def test_a_period_that_is_read_stays_until_the_next_time() -> None:
+    dsn = shared_server().new_database()
+    await settle_for_days(dsn, days=4)
+    clock = SimClock()
+    clock.advance_ms(4 * DAY_MS)
+    settings = PostgresSettings(url=dsn, history_retention_ms=DAY_MS, drops_history=True)
+    async with await PostgresStore.open(settings, clock=clock, dice=SimDice(next(_seeds)), has_upkeep=False) as store:
+        async with await psycopg.AsyncConnection.connect(dsn) as backup:
+            await backup.execute("LOCK TABLE penstock.history_1 IN ACCESS SHARE MODE")
+            await store.tidy()
+            assert len((await store.history("orders", from_offset=0, most=100)).ending) == 10
+        clock.advance_ms(60_000)
+        await store.tidy()
+        assert len((await store.history("orders", from_offset=0, most=100)).ending) < 10

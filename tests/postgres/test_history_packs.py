@@ -193,6 +193,6 @@ def test_a_period_stays_until_the_last_message_of_its_last_pack_was_read(two: Tw
     for schema in SCHEMAS:
         with two.connection.transaction(force_rollback=True):
             two.connection.execute(f"UPDATE {schema}.moment SET period = 3".encode())
-            trim = f"SELECT {schema}.trim_history(%s::bigint)".encode()
+            trim = f"SELECT {schema}.trim_history(%s::bigint, NULL, true)".encode()
             assert two.connection.execute(trim, [last]).fetchone() == (0,)
             assert two.connection.execute(trim, [last + 1]).fetchone() == (FIRST + 1 << ROW_BITS,)

@@ -44,6 +44,8 @@ def archive_command(
     table for each, and goes in whole periods: nothing is deleted row by row. Whoever
     wants to keep it elsewhere says --export, or archives it as Parquet for Spark
     (penstock pipeline archive). The last two periods stay, since they are written to.
+    A server lets old ones go by itself if postgres_history_retention_s is set; those
+    that it detached and did not drop are shown, too.
 
     [bold]Examples:[/]
 
@@ -63,12 +65,13 @@ def archive_command(
             for patterns, (periods, chosen) in found.items()
             for period in periods
         ]
-        print_json({"periods": rows, "dropped": drop})
+        print_json({"periods": rows, "dropped": drop, "retention_s": settings.postgres_history_retention_s})
         return
     for patterns, (periods, chosen) in found.items():
         if is_map(settings.store):
             say(f"The database of {patterns}:")
         _show(periods, chosen, is_dropped=drop)
+    _say_retention(settings)
 
 
 def _show(periods: list["Period"], chosen: list["Period"], *, is_dropped: bool) -> None:
@@ -76,12 +79,26 @@ def _show(periods: list["Period"], chosen: list["Period"], *, is_dropped: bool) 
     for period in periods:
         row = _row(period, period in chosen)
         size = f"{period.size_bytes / 1e6:,.1f}"
-        may_go = "is written" if period.is_written else "yes" if row["can_go"] else ""
+        may_go = _standing(period, can_go=row["can_go"])
         rows.add_row(row["table"], f"{row['rows']:,}", size, row["from"] or "", row["to"] or "", may_go)
     console.print(rows)
     verb = "Dropped" if is_dropped else "Can go:"
     size_mb = sum(period.size_bytes for period in chosen) / 1e6
     say(f"{verb} {counted(len(chosen), 'period')}, {size_mb:,.1f} MB")
+
+
+def _standing(period: "Period", *, can_go: bool) -> str:
+    if period.is_detached:
+        return "detached"
+    return "is written" if period.is_written else "yes" if can_go else ""
+
+
+def _say_retention(settings: ServerSettings) -> None:
+    """Say what a server with these settings does by itself."""
+    if settings.postgres_history_retention_s:
+        days = settings.postgres_history_retention_s / 86_400
+        verb = "drops" if settings.postgres_history_drops else "detaches"
+        say(f"A server with these settings {verb} periods whose messages were all settled more than {days:g} days ago")
 
 
 def _row(period: "Period", can_go: bool, database: str | None = None) -> dict[str, Any]:
@@ -93,6 +110,7 @@ def _row(period: "Period", can_go: bool, database: str | None = None) -> dict[st
         "from": _instant(period.first_at_ms),
         "to": _instant(period.last_at_ms),
         "is_written": period.is_written,
+        "is_detached": period.is_detached,
         "can_go": can_go,
     }
 

@@ -7,11 +7,12 @@ from contextlib import suppress
 import psycopg
 
 from penstock.core.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, SWEEP_ROWS
-from penstock.core.settings import DAY_MS, QueueSettings
+from penstock.core.settings import DAY_MS, MINUTE_MS, QueueSettings
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import ASK_MS, KnownQueue, grave_of
 from penstock.store.postgres.leasing import ADVANCE_MOST
+from penstock.store.postgres.refusals import Locked
 from penstock.store.postgres.registry import CHANGED, Registry
 from penstock.store.refusals import StoreForbids
 
@@ -20,6 +21,9 @@ DEAD_LETTERS = QueueSettings(deliveries_max=0, retention_ms=14 * DAY_MS)
 # How long a call may take to learn what became of one whose connection broke.
 OPERATION_MS = 60 * 60 * 1_000
 PERIOD_MS = DAY_MS
+# How often it is looked whether a period of the history is past its retention.
+_RETIRE_MS = MINUTE_MS
+_OFFSET_MAX = 2**63 - 1
 # How long to tidy one queue before the next: what is left is done the next time.
 QUEUE_S_MAX = 10.0
 # How often, and for how long each time, to wait for others who end leases that are due.
@@ -39,6 +43,7 @@ class Burying:
         self._wake = wake
         # The period of the history that is written to.
         self.period = 1
+        self._retires_at_ms = 0
 
     async def turn(self) -> None:
         """Learn which period of the history is written to, and begin a new one if it is time.
@@ -57,6 +62,18 @@ class Burying:
                 async with asyncio.timeout(QUEUE_S_MAX):
                     await self._registry.run(known.name, self._tidy)
         await self._database.call("tidy", self._now_ms(), SENDER_MS, SENDERS_MAX, OPERATION_MS)
+        await self._retire_history()
+
+    async def _retire_history(self) -> None:
+        """Detach, or drop, the periods of the history that are past their retention."""
+        settings, now_ms = self._database.settings, self._now_ms()
+        if not settings.history_retention_ms or now_ms < self._retires_at_ms:
+            return
+        self._retires_at_ms = now_ms + _RETIRE_MS
+        # A table that is read all the while, by a backup say, goes the next time.
+        with suppress(Locked):
+            before_ms = now_ms - settings.history_retention_ms
+            await self._database.call("trim_history", _OFFSET_MAX, before_ms, settings.drops_history)
 
     async def _tidy(self, known: KnownQueue) -> None:
         while await self.advance(known):

@@ -75,6 +75,9 @@ class PostgresSettings:
     is_pooled: bool = False
     # Whether a server that is configured to lose what it answered may be used all the same.
     may_lose: bool = False
+    # How long periods of the history stay; 0 for ever. Those that go are dropped, or only detached.
+    history_retention_ms: int = 0
+    drops_history: bool = False
     # How long a call may take before it is found out whether the database is there at all, and how long that may take.
     silence_s: float = 5.0
 

@@ -187,5 +187,5 @@ class HistoryReader:
         if before > told.end:
             raise NotWrittenYet(f"{before} is beyond the end of the history, which is {told.end}")
         # Somebody may read what is to go.
-        (kept,) = await patiently(lambda: self._database.call("trim_history", before))
+        (kept,) = await patiently(lambda: self._database.call("trim_history", before, None, True))
         return int(kept)

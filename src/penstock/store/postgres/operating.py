@@ -166,8 +166,8 @@ class Redriving:
         size_max = known.settings.size_max
         if not size_max:
             return 2**40
-        ((live,),) = await self._database.ask("live_count", known.number, size_max)
-        return max(0, size_max - int(live))
+        ((left,),) = await self._database.ask("room_left", known.number)
+        return max(0, int(left))
 
     async def _move(self, known: KnownQueue, plan: Plan, now_ms: int) -> dict[str, list[int]]:
         went: dict[str, list[int]] = {}

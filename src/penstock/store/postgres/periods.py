@@ -24,6 +24,8 @@ class Period:
     rows: int
     # Whether messages that are settled now go into it.
     is_written: bool
+    # Whether it is past its retention and was taken out of the history, and not dropped.
+    is_detached: bool
     # When its first and its last message were settled, and the offset of the last; None if it has none.
     first_at_ms: int | None
     last_at_ms: int | None
@@ -36,13 +38,14 @@ async def periods(connection: psycopg.AsyncConnection[Any], schema: str) -> list
     return [await _period(connection, *row) for row in rows]
 
 
-async def _period(
+async def _period(  # noqa: PLR0913, PLR0917 - a row.
     connection: psycopg.AsyncConnection[Any],
     table: str,
     size_bytes: int,
     estimate: int,
     is_written: bool,
     has_packs: bool,
+    is_detached: bool,
 ) -> Period:
     # The name is one that PostgreSQL itself has quoted. Both ends are found by the index.
     messages = "coalesce(packed, 1)" if has_packs else "1"
@@ -64,6 +67,7 @@ async def _period(
         size_bytes=size_bytes,
         rows=count if rows < _COUNTED_MAX else max(estimate, rows) * count // rows,
         is_written=is_written,
+        is_detached=is_detached,
         first_at_ms=found[0][1] if found else None,
         last_at_ms=found[1][1] if found else None,
         last_offset=found[1][0] if found else None,
@@ -74,6 +78,8 @@ def droppable(found: Sequence[Period], *, before_ms: int) -> list[Period]:
     """The periods that are over, and whose messages were all settled before an instant; they are the oldest ones."""
     chosen: list[Period] = []
     for period in found:
+        if period.is_detached:
+            continue
         if period.is_written or (period.last_at_ms is not None and period.last_at_ms >= before_ms):
             break
         chosen.append(period)

@@ -63,7 +63,7 @@ async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
     if isinstance(receipts, Receipts) and not known.settings.is_fifo:
         count = await database.call_once(
             "ack_lease", known.number, known.version, now_ms, receipts.lease, receipts.token, receipts.length,
-            known.history, period, operation=operation,
+            known.history, period, bool(known.settings.size_max), operation=operation,
         )  # fmt: skip
         if count is not None:
             known.drained.add(receipts.length, now_ms)
@@ -71,7 +71,8 @@ async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
     columns = Columns(receipts)
     good = await database.call_once(
         "ack", known.number, known.version, now_ms, columns.leases, columns.tokens, columns.rows,
-        outlives and not known.settings.is_fifo, known.settings.is_fifo, known.history, period, operation=operation,
+        outlives and not known.settings.is_fifo, known.settings.is_fifo, known.history, period,
+        bool(known.settings.size_max), operation=operation,
     )  # fmt: skip
     known.drained.add(len(good) // 4, now_ms)
     return columns.outcomes(good)

@@ -1,7 +1,8 @@
 -- Settle messages of any leases. Answers with the receipts that were good, counted from 1, 4 bytes each.
 CREATE OR REPLACE FUNCTION penstock.ack(
     p_queue integer, p_version bigint, p_now bigint, p_leases bigint[], p_tokens bigint[], p_rows integer[],
-    p_outlives boolean, p_is_fifo boolean, p_history smallint, p_period integer, p_operation bigint
+    p_outlives boolean, p_is_fifo boolean, p_history smallint, p_period integer,
+    p_has_size boolean, p_operation bigint
 ) RETURNS bytea
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -79,6 +80,9 @@ BEGIN
     END IF;
     IF v_ids IS NOT NULL THEN
         DELETE FROM penstock.dedup WHERE queue = p_queue AND id = ANY (v_ids) AND until_ms IS NULL;
+    END IF;
+    IF p_has_size THEN
+        PERFORM penstock.give_room(p_queue, coalesce(cardinality(v_good.leases), 0) + coalesce(cardinality(v_late), 0));
     END IF;
     PERFORM penstock.refresh_lines(p_queue, v_groups) WHERE v_groups IS NOT NULL;
     SELECT coalesce(string_agg(int4send(n::integer), ''), '') INTO v_answer

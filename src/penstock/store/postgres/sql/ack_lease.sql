@@ -2,7 +2,7 @@
 -- or with NULL if it is not so simple and nothing was done.
 CREATE OR REPLACE FUNCTION penstock.ack_lease(
     p_queue integer, p_version bigint, p_now bigint, p_lease bigint, p_token bigint, p_count integer,
-    p_history smallint, p_period integer, p_operation bigint
+    p_history smallint, p_period integer, p_has_size boolean, p_operation bigint
 ) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -41,6 +41,9 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM penstock.enter(p_queue, p_version);
         RETURN NULL;
+    END IF;
+    IF p_has_size THEN
+        PERFORM penstock.give_room(p_queue, p_count);
     END IF;
     IF v_is_packed THEN
         IF p_operation IS NOT NULL THEN

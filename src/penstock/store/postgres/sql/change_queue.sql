@@ -10,6 +10,7 @@ BEGIN
     PERFORM penstock.enter_alone(p_queue, p_version);
     UPDATE penstock.queue SET settings = p_settings, grave = p_grave, version = nextval('penstock.queue_version')
     WHERE number = p_queue;
+    PERFORM penstock.size_room(p_queue, coalesce((p_settings::json ->> 'size_max')::bigint, 0));
     WITH revived AS (
         UPDATE penstock.marked SET state = 1, since_ms = p_now,
             turn = CASE WHEN turn IS NOT NULL THEN greatest(turn, penstock.first_turn(p_queue, tier, NULL)) END

@@ -39,6 +39,7 @@ BEGIN
     END LOOP;
     INSERT INTO penstock.queue (number, name, settings, version, grave, lanes, created_at_ms)
     VALUES (v_number, p_name, p_settings, nextval('penstock.queue_version'), p_grave, v_lanes, p_now);
+    PERFORM penstock.size_room(v_number, coalesce((p_settings::json ->> 'size_max')::bigint, 0));
     INSERT INTO penstock.queue_lock (queue) VALUES (v_number);
     RETURN v_number;
 END $$

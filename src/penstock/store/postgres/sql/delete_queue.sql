@@ -16,6 +16,7 @@ BEGIN
         EXECUTE format('DROP SEQUENCE %s', v_lane::regclass);
     END LOOP;
     UPDATE penstock.queue SET deleted_at_ms = p_now, lanes = '{}' WHERE number = p_queue;
+    DELETE FROM penstock.room WHERE queue = p_queue;
     DELETE FROM penstock.queue_lock WHERE queue = p_queue;
     DELETE FROM penstock.dedup WHERE queue = p_queue;
     DELETE FROM penstock.sent WHERE queue = p_queue;

@@ -41,6 +41,9 @@ BEGIN
         SELECT count(*) INTO v_count FROM gone;
         v_total := v_total + v_count;
     END LOOP;
+    IF v_total > 0 THEN
+        PERFORM penstock.give_room(p_queue, v_total);
+    END IF;
     IF p_is_fifo THEN
         PERFORM penstock.lock_lines(p_queue, ARRAY(
             SELECT grp FROM penstock.marked WHERE queue = p_queue AND sent_at_ms <= p_sent_until_ms

@@ -12,8 +12,7 @@ BEGIN
     PERFORM penstock.enter(p_queue, p_version);
     PERFORM penstock.enter(p_into, p_into_version);
     IF p_room IS NOT NULL THEN
-        PERFORM 1 FROM penstock.queue_lock WHERE queue = p_into FOR UPDATE;
-        v_most := least(v_most, greatest(0, p_room - penstock.live(p_into, p_room)));
+        v_most := least(v_most, greatest(0, penstock.lock_room(p_into)));
     END IF;
     IF p_is_fifo THEN
         PERFORM penstock.lock_lines(p_queue, ARRAY(
@@ -32,5 +31,8 @@ BEGIN
     SELECT array_agg(gone::penstock.marked ORDER BY gone.ordinal) INTO v_rows
     FROM penstock.settle_marked(p_queue, p_now, v_keys, 5::smallint, p_is_fifo, p_history, p_period) AS gone;
     PERFORM penstock.arrive(p_into, p_now, p_into_is_fifo, v_rows);
+    IF p_room IS NOT NULL THEN
+        PERFORM penstock.spread_room(p_into, -cardinality(v_rows));
+    END IF;
     RETURN v_keys;
 END $$

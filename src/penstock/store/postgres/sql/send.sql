@@ -36,7 +36,7 @@ BEGIN
             ON known.queue = p_queue AND known.id = draft.id AND (known.until_ms IS NULL OR known.until_ms > p_now);
     END IF;
     IF p_room IS NOT NULL AND v_fresh > 0 THEN
-        PERFORM penstock.check_room(p_queue, p_room, v_fresh);
+        PERFORM penstock.take_room(p_queue, p_room, v_fresh);
     END IF;
     SELECT array_agg(key) INTO v_keys FROM (
         SELECT coalesce(v_known[n], nextval(v_lanes[tier + 1]) << 3 | tier) AS key

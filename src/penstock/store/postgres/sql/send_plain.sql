@@ -16,7 +16,7 @@ BEGIN
     END IF;
     IF p_room IS NOT NULL THEN
         PERFORM penstock.enter(p_queue, p_version);
-        PERFORM penstock.check_room(p_queue, p_room, cardinality(p_bodies));
+        PERFORM penstock.take_room(p_queue, p_room, cardinality(p_bodies));
     END IF;
     WITH added AS (
         INSERT INTO penstock.ready (queue, tier, number, sent_at_ms, body, attributes)

@@ -43,6 +43,7 @@ BEGIN
         FROM gone WHERE p_history > 0
     )
     SELECT count(*) INTO v_count FROM gone;
+    PERFORM penstock.give_room(p_queue, v_count);
     DELETE FROM penstock.line WHERE queue = p_queue;
     DELETE FROM penstock.tenant WHERE queue = p_queue;
     DELETE FROM penstock.dedup WHERE queue = p_queue AND until_ms IS NULL;

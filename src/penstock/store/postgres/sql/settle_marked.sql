@@ -28,6 +28,7 @@ BEGIN
         FROM gone WHERE p_history > 0
     )
     SELECT array_agg(ROW(gone.*)::penstock.marked) INTO v_rows FROM gone;
+    PERFORM penstock.give_room(p_queue, coalesce(cardinality(v_rows), 0));
     IF p_is_fifo THEN
         PERFORM penstock.refresh_lines(p_queue, (SELECT array_agg(grp) FROM unnest(v_rows)));
     END IF;
