@@ -165,6 +165,9 @@ class KnownQueue:
         # What waited by tier when it was last counted, if that was much, and until when it is not counted again.
         self.counted: Sequence[int] = ()
         self.counted_until_ms = 0
+        # How many messages came from elsewhere, and until when that is not counted again.
+        self.moved_here = 0
+        self.moved_here_until_ms = 0
         # How large a message was at the last lease; until one is known, as large as may be.
         self.mean_bytes = BODY_BYTES_MAX
         self.read(row)

@@ -18,6 +18,9 @@ from penstock.store.postgres.registry import Registry
 from penstock.store.postgres.settling import text
 
 _PLANNED_MOST = 10_000
+# Up to so many dead letters are counted each time; a larger count is kept for about ten times as long as it took.
+COUNTED_EACH_TIME = 2_000
+_COUNTED_PER_MS = 100
 
 
 def check_settings(queue: str, settings: QueueSettings) -> None:
@@ -114,10 +117,21 @@ class Redriving:
     async def redrive(self, known: KnownQueue, wanted: Wanted, *, now_ms: int, is_dry_run: bool) -> Redrive:
         plan = await self._plan(known, wanted)
         went = plan.keys if is_dry_run else await self._move(known, plan, now_ms)
-        ((there,),) = await self._database.ask("dead_letter_count", queue=known.number)
         moved = {name: [plan.ids[key] for key in keys] for name, keys in went.items() if keys}
-        remaining = there - (sum(map(len, moved.values())) if is_dry_run else 0)
+        count = sum(map(len, moved.values()))
+        there = await self._count(known, gone=0 if is_dry_run else count, now_ms=now_ms)
+        remaining = max(0, there - count) if is_dry_run else there
         return Redrive(moved, plan.homeless, remaining, list(plan.full))
+
+    async def _count(self, known: KnownQueue, *, gone: int, now_ms: int) -> int:
+        """Return how many dead letters are left. Very many are counted now and then, not at every step of a redrive."""
+        if now_ms < known.moved_here_until_ms:
+            known.moved_here = max(0, known.moved_here - gone)
+        else:
+            ((known.moved_here,),) = await self._database.ask("dead_letter_count", queue=known.number)
+            is_large = known.moved_here > COUNTED_EACH_TIME
+            known.moved_here_until_ms = now_ms + known.moved_here // _COUNTED_PER_MS if is_large else 0
+        return known.moved_here
 
     async def _plan(self, known: KnownQueue, wanted: Wanted) -> Plan:
         plan = Plan()
@@ -148,10 +162,10 @@ class Redriving:
         origin = None if wanted.origin is None else await self._number(wanted.origin)
         pairs = None if wanted.ids is None else [pair for pair in identities(wanted.ids) if pair is not None]
         homes, keys = (None, None) if pairs is None else ([home for home, _ in pairs], [key for _, key in pairs])
-        return await self._database.ask(
-            "dead_letters", queue=known.number, origin=origin, after=-1, homes=SENT_AS["integer[]"](homes),
-            keys=SENT_AS["bigint[]"](keys), most=_PLANNED_MOST,
-        )  # fmt: skip
+        if homes is not None:
+            named = {"homes": SENT_AS["integer[]"](homes), "keys": SENT_AS["bigint[]"](keys)}
+            return await self._database.ask("dead_letters_named", queue=known.number, origin=origin, **named)
+        return await self._database.ask("dead_letters", queue=known.number, origin=origin, after=-1, most=_PLANNED_MOST)
 
     async def _number(self, queue: str) -> int:
         """Return the number of a queue, by its name or, because it may be deleted, by its id."""

@@ -10,7 +10,7 @@ hexadecimal; nobody else makes sense of them.
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from penstock.core.browsing import PLACES, BadCursor
@@ -99,7 +99,8 @@ async def _walk(
     states = [each for each, name in ((RESTING, "resting"), (SPENT, "spent")) if sought.place in {None, name}]
     if states and begun < _SECTIONS.index("l"):
         since, ordinal = after.numbers if after.section == "o" else (-1, -1)
-        async for each in _marked(database, queue, sought, (states, tiers), since, ordinal, "o"):
+        which = {"states": SENT_AS["smallint[]"](states), "tiers": SENT_AS["smallint[]"](tiers)}
+        async for each in _marked(database, ("peek_still", "o"), {"queue": queue, **which}, sought, since, ordinal):
             yield each
     if sought.place in {None, "leased"}:
         lease, row = after.numbers if after.section == "l" else (-1, -1)
@@ -114,7 +115,8 @@ async def _waiting(
         async for each in _ready(database, queue, tier, after.numbers[1] + 1 if after.section else 0):
             yield each
     since, ordinal = after.numbers[1:] if after.section == "w" else (-1, -1)
-    async for each in _marked(database, queue, sought, ([WAITING], [tier]), since, ordinal, f"w-{tier:x}"):
+    which = {"queue": queue, "tier": tier}
+    async for each in _marked(database, ("peek_waiting", f"w-{tier:x}"), which, sought, since, ordinal):
         yield each
 
 
@@ -129,19 +131,17 @@ async def _ready(database: Database, queue: int, tier: int, number: int) -> Asyn
         number = (rows[-1][0] >> 3) + 1
 
 
-async def _marked(  # noqa: PLR0913, PLR0917 - which, and from where on.
+async def _marked(
     database: Database,
-    queue: int,
+    asked: tuple[str, str],
+    which: Mapping[str, object],
     sought: Sought,
-    which: tuple[list[int], list[int]],
     since_ms: int,
     ordinal: int,
-    section: str,
 ) -> AsyncIterator[tuple[str, Row]]:
-    states, tiers = map(SENT_AS["smallint[]"], which)
+    name, section = asked
     while True:
-        group = sought.group
-        rows = await database.ask("peek_marked", queue, states, tiers, group, group, since_ms, ordinal, _READ_MOST)
+        rows = await database.ask(name, **which, group=sought.group, since=since_ms, ordinal=ordinal, most=_READ_MOST)
         for row in rows:
             since_ms, ordinal = row[-2:]
             yield _text(section, since_ms, ordinal), Row(*row[:-2])

@@ -4,6 +4,4 @@ FROM penstock.marked AS m LEFT JOIN penstock.queue AS home ON home.number = m.ho
 WHERE m.queue = %(queue)s AND m.home IS NOT NULL AND m.state IN (1, 2)
     AND (%(origin)s::integer IS NULL OR m.home = %(origin)s)
     AND m.ordinal > %(after)s
-    AND (%(homes)s::integer[] IS NULL OR (m.home, m.home_key) IN (
-        SELECT * FROM unnest(%(homes)s::integer[], %(keys)s::bigint[])))
 ORDER BY m.ordinal LIMIT %(most)s

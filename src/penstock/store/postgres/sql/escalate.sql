@@ -13,10 +13,16 @@ BEGIN
     PERFORM penstock.enter(p_queue, p_version);
     -- Messages that nothing had happened to have now.
     WITH gone AS (
-        DELETE FROM penstock.ready AS r USING unnest(p_homes, p_home_keys) AS w (home, key)
-        WHERE w.home = p_queue AND r.queue = p_queue AND r.tier = (w.key & 7)::smallint AND r.number = w.key >> 3
-            AND CASE WHEN p_lowers THEN r.tier < p_tier ELSE r.tier > p_tier END
-        RETURNING r.*
+        DELETE FROM penstock.ready WHERE ctid = ANY (ARRAY(
+            -- OFFSET, here and below, keeps it a look for each id: see `send`.
+            SELECT r.place FROM unnest(p_homes, p_home_keys) AS w (home, key) CROSS JOIN LATERAL (
+                SELECT ctid AS place FROM penstock.ready
+                WHERE queue = p_queue AND tier = (w.key & 7)::smallint AND number = w.key >> 3
+                    AND CASE WHEN p_lowers THEN tier < p_tier ELSE tier > p_tier END OFFSET 0
+            ) AS r
+            WHERE w.home = p_queue
+        ))
+        RETURNING *
     )
     INSERT INTO penstock.marked (
         queue, key, tier, state, since_ms, ordinal, visible_at_ms, sent_at_ms, deliveries, deliveries_max,
@@ -27,22 +33,29 @@ BEGIN
     FROM gone ORDER BY tier, number;
     IF p_is_fifo THEN
         SELECT array_agg(DISTINCT m.grp) INTO v_groups
-        FROM unnest(p_homes, p_home_keys) AS w (home, key)
-        JOIN penstock.marked AS m ON m.queue = p_queue AND (
-            (m.home IS NULL AND w.home = p_queue AND m.key = w.key) OR (m.home = w.home AND m.home_key = w.key))
+        FROM unnest(p_homes, p_home_keys) AS w (home, key) CROSS JOIN LATERAL (
+            SELECT grp FROM penstock.marked WHERE queue = p_queue AND key = w.key AND w.home = p_queue AND home IS NULL
+            UNION ALL
+            SELECT grp FROM penstock.marked WHERE home = w.home AND home_key = w.key AND queue + 0 = p_queue
+        ) AS m
         WHERE m.grp IS NOT NULL;
         PERFORM penstock.lock_lines(p_queue, v_groups);
     END IF;
     WITH wanted AS MATERIALIZED (
         SELECT DISTINCT id, home, key FROM unnest(p_ids, p_homes, p_home_keys) AS w (id, home, key)
     ), found AS MATERIALIZED (
-        SELECT w.id, m.key, m.state, m.tier, m.own_tier, m.escalated_until_ms FROM wanted AS w JOIN penstock.marked AS m
-            ON m.queue = p_queue AND m.key = w.key AND w.home = p_queue AND m.home IS NULL
+        -- Locked, so that each is still at its place when it is changed.
+        SELECT w.id, m.* FROM wanted AS w CROSS JOIN LATERAL (
+            SELECT ctid AS place, state, tier, own_tier, escalated_until_ms FROM penstock.marked
+            WHERE queue = p_queue AND key = w.key AND w.home = p_queue AND home IS NULL LIMIT 1 FOR UPDATE
+        ) AS m
         UNION ALL
-        SELECT w.id, m.key, m.state, m.tier, m.own_tier, m.escalated_until_ms FROM wanted AS w JOIN penstock.marked AS m
-            ON m.home = w.home AND m.home_key = w.key AND m.queue = p_queue
+        SELECT w.id, m.* FROM wanted AS w CROSS JOIN LATERAL (
+            SELECT ctid AS place, state, tier, own_tier, escalated_until_ms FROM penstock.marked
+            WHERE home = w.home AND home_key = w.key AND queue + 0 = p_queue LIMIT 1 FOR UPDATE
+        ) AS m
     ), judged AS MATERIALIZED (
-        SELECT id, key, CASE
+        SELECT id, place, CASE
             WHEN tier = p_tier THEN own_tier IS NOT NULL AND coalesce(escalated_until_ms, 0) <> p_until_ms
             WHEN p_lowers THEN tier < p_tier ELSE tier > p_tier END AS moves
         FROM found WHERE state IN (1, 2)
@@ -52,30 +65,33 @@ BEGIN
             -- A volatile function sees what this statement has moved so far: those of a group get one turn after the other.
             turn = CASE WHEN m.turn IS NOT NULL AND m.state = 1
                 THEN penstock.next_turn(p_queue, p_tier, m.grp, p_now) ELSE m.turn END
-        FROM judged AS f WHERE f.moves AND m.queue = p_queue AND m.key = f.key AND m.state IN (1, 2)
+        FROM judged AS f WHERE f.moves AND m.ctid = f.place AND m.state IN (1, 2)
         RETURNING f.id
     ), stayed AS (
         SELECT id FROM judged WHERE NOT moves
         UNION ALL
-        SELECT w.id FROM wanted AS w JOIN penstock.ready AS r
-            ON w.home = p_queue AND r.queue = p_queue AND r.tier = (w.key & 7)::smallint AND r.number = w.key >> 3
-        WHERE NOT CASE WHEN p_lowers THEN r.tier < p_tier ELSE r.tier > p_tier END
+        SELECT w.id FROM wanted AS w CROSS JOIN LATERAL (
+            SELECT tier FROM penstock.ready
+            WHERE queue = p_queue AND tier = (w.key & 7)::smallint AND number = w.key >> 3 OFFSET 0
+        ) AS r
+        WHERE w.home = p_queue AND NOT CASE WHEN p_lowers THEN r.tier < p_tier ELSE r.tier > p_tier END
     )
     SELECT (SELECT array_agg(id) FROM raised), (SELECT array_agg(id) FROM stayed) INTO moved, unchanged;
     -- What was leased a statement ago may wait by now: it was there all the time.
     SELECT array_agg(w.id) INTO others
     FROM unnest(p_ids, p_homes, p_home_keys) AS w (id, home, key)
-    WHERE EXISTS (
-        SELECT 1 FROM penstock.lease AS e CROSS JOIN LATERAL penstock.in_lease(e.number, false) AS l
-        WHERE e.queue = p_queue AND (e.keys IS NULL OR position(int8send(w.key) IN e.keys) > 0)
-            AND coalesce(l.home, p_queue) = w.home AND coalesce(l.home_key, l.key) = w.key
+    -- What has moved or stays needs no look through the leases.
+    WHERE w.id <> ALL (coalesce(moved, '{}')) AND w.id <> ALL (coalesce(unchanged, '{}')) AND (EXISTS (
+        SELECT 1 FROM penstock.leases_of(p_queue, w.home, w.key) AS holder (number)
+        CROSS JOIN LATERAL penstock.in_lease(holder.number, false) AS l
+        WHERE coalesce(l.home, p_queue) = w.home AND coalesce(l.home_key, l.key) = w.key
     ) OR EXISTS (
         SELECT 1 FROM penstock.marked AS m
         WHERE m.queue = p_queue AND m.key = w.key AND w.home = p_queue AND m.home IS NULL
     ) OR EXISTS (
         SELECT 1 FROM penstock.marked AS m
         WHERE m.home = w.home AND m.home_key = w.key AND m.queue = p_queue
-    );
+    ));
     IF p_is_fifo THEN
         PERFORM penstock.refresh_lines(p_queue, v_groups);
     END IF;

@@ -32,11 +32,12 @@ FROM (
         l.key, 3, t.tier, l.sent_at_ms, l.deliveries, 0, l.grp, l.error, l.home, l.home_key,
         l.home_sent_at_ms, l.home_deliveries, t.is_escalated, t.since_ms, l.turn,
         l.ordinal, l.lease, e.token, l.row, coalesce(l.until_ms, e.until_ms), l.body, l.attributes
-    FROM penstock.lease AS e CROSS JOIN LATERAL penstock.in_lease(e.number, true) AS l
+    FROM penstock.leases_of(%(queue)s, %(home)s, %(key)s) AS holder (number)
+    CROSS JOIN LATERAL (SELECT token, until_ms FROM penstock.lease WHERE number = holder.number OFFSET 0) AS e
+    CROSS JOIN LATERAL penstock.in_lease(holder.number, true) AS l
     CROSS JOIN LATERAL penstock.held_tier(
         l.tier, coalesce(l.since_ms, l.sent_at_ms), l.own_tier, l.escalated_until_ms, %(now)s, %(aging_ms)s
     ) AS t
-    WHERE e.queue = %(queue)s AND (e.keys IS NULL OR position(int8send(%(key)s) IN e.keys) > 0)
-        AND coalesce(l.home, %(queue)s) = %(home)s AND coalesce(l.home_key, l.key) = %(key)s
+    WHERE coalesce(l.home, %(queue)s) = %(home)s AND coalesce(l.home_key, l.key) = %(key)s
 ) AS p
 LIMIT 1

@@ -16,14 +16,19 @@ BEGIN
     END IF;
     IF p_is_fifo THEN
         PERFORM penstock.lock_lines(p_queue, ARRAY(
-            SELECT m.grp FROM unnest(p_keys) AS key JOIN penstock.marked AS m ON m.queue = p_queue AND m.key = key.key
+            SELECT m.grp FROM unnest(p_keys) AS w (key) CROSS JOIN LATERAL (
+                SELECT grp FROM penstock.marked WHERE queue = p_queue AND key = w.key OFFSET 0
+            ) AS m
         ));
     END IF;
     SELECT array_agg(key) INTO v_keys FROM (
-        SELECT m.key FROM unnest(p_keys) WITH ORDINALITY AS w (key, n)
-        JOIN penstock.marked AS m ON m.queue = p_queue AND m.key = w.key
-        WHERE m.state IN (1, 2) AND m.home IS NOT NULL
-        ORDER BY w.n LIMIT v_most FOR UPDATE OF m SKIP LOCKED
+        -- One after the other in the order they were named.
+        SELECT m.key FROM unnest(p_keys) AS w (key) CROSS JOIN LATERAL (
+            SELECT key FROM penstock.marked
+            WHERE queue = p_queue AND key = w.key AND state IN (1, 2) AND home IS NOT NULL
+            LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) AS m
+        LIMIT v_most
     ) AS dead;
     IF v_keys IS NULL THEN
         RETURN '{}';

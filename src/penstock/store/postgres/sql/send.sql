@@ -32,8 +32,11 @@ BEGIN
         SELECT array_agg(known.key ORDER BY draft.n), count(*) FILTER (WHERE known.key IS NULL)
         INTO v_known, v_fresh
         FROM unnest(p_dedup_ids) WITH ORDINALITY AS draft (id, n)
-        LEFT JOIN penstock.dedup AS known
-            ON known.queue = p_queue AND known.id = draft.id AND (known.until_ms IS NULL OR known.until_ms > p_now);
+        -- OFFSET keeps it a look for each id: in a table that was never counted, all ids of the queue look as good.
+        LEFT JOIN LATERAL (
+            SELECT key FROM penstock.dedup
+            WHERE queue = p_queue AND id = draft.id AND (until_ms IS NULL OR until_ms > p_now) OFFSET 0
+        ) AS known ON true;
     END IF;
     IF p_room IS NOT NULL AND v_fresh > 0 THEN
         PERFORM penstock.take_room(p_queue, p_room, v_fresh);

@@ -10,11 +10,20 @@ DECLARE
     v_rows penstock.marked[];
 BEGIN
     WITH gone AS (
-        DELETE FROM penstock.marked AS m USING unnest(p_keys) AS w (key)
-        WHERE m.queue = p_queue AND m.key = w.key RETURNING m.*
+        -- OFFSET keeps it a look for each key: see `send`.
+        DELETE FROM penstock.marked WHERE ctid = ANY (ARRAY(
+            SELECT m.place FROM unnest(p_keys) AS w (key) CROSS JOIN LATERAL (
+                SELECT ctid AS place FROM penstock.marked WHERE queue = p_queue AND key = w.key OFFSET 0
+            ) AS m
+        )) RETURNING *
     ), freed AS (
-        DELETE FROM penstock.dedup AS known USING gone
-        WHERE known.queue = p_queue AND known.id = gone.dedup_id AND known.until_ms IS NULL
+        DELETE FROM penstock.dedup WHERE ctid = ANY (ARRAY(
+            SELECT known.place FROM gone CROSS JOIN LATERAL (
+                SELECT ctid AS place FROM penstock.dedup
+                WHERE queue = p_queue AND id = gone.dedup_id AND until_ms IS NULL OFFSET 0
+            ) AS known
+            WHERE gone.dedup_id IS NOT NULL
+        ))
     ), told AS (
         INSERT INTO penstock.history (
             period, at_offset, queue, key, home, home_key, sent_at_ms, first_leased_ms, last_leased_ms, settled_at_ms,

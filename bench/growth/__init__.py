@@ -1,0 +1,1 @@
+"""How what an operation costs grows with what it does not touch: three sizes, and their ratios."""

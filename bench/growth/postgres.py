@@ -1,0 +1,124 @@
+"""``python -m bench.growth.postgres``: the PostgreSQL store while one thing grows, as milliseconds and ratios.
+
+Each line has one backlog at three sizes and one operation that does not touch it. The tests count rows instead
+(`tests/postgres/test_flat.py`, `test_room.py`); this is for the eye.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from penstock.core.message import Drafts
+from penstock.core.settings import QueueSettings
+from penstock.runtime.system import SystemClock, SystemDice
+from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.store import PostgresStore
+from tests.postgres.servers import Server
+
+SIZES = (1_000, 10_000, 100_000)
+ROUNDS = 15
+BATCH = 1_000
+
+Step = Callable[[PostgresStore, int], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    settings: QueueSettings
+    # Adds a batch to the backlog; makes the operation once. Both are told a number of their own.
+    grow: Step
+    run: Step
+
+
+async def _send(store: PostgresStore, first: int, *, count: int = BATCH, groups: bool = False) -> object:
+    del first
+    names = [b"g%d" % (number % 100) for number in range(count)] if groups else None
+    return await store.send("orders", Drafts(bodies=[b"x" * 100] * count, groups=names))
+
+
+async def _send_named(store: PostgresStore, first: int) -> object:
+    names = [b"%d" % (first * BATCH + number) for number in range(BATCH)]
+    return await store.send("orders", Drafts(bodies=[b"x"] * BATCH, dedup_ids=names))
+
+
+async def _bury(store: PostgresStore, first: int) -> object:
+    await _send(store, first)
+    delivery = await store.lease("orders", want=BATCH)
+    assert delivery is not None
+    await store.release("orders", delivery.receipts(), is_rejected=True)
+    return await store.tidy()
+
+
+async def _lease_one_by_one(store: PostgresStore, first: int) -> object:
+    await _send(store, first)
+    for _ in range(BATCH):
+        await store.lease("orders", want=1, lease_ms=3_600_000)
+    return None
+
+
+async def _look_at_a_leased_one(store: PostgresStore, number: int) -> object:
+    del number
+    return await store.receipts("orders", ["1-5"])
+
+
+LINES = (
+    Line("send one, queue_size set", QueueSettings(size_max=10**9), _send, lambda s, n: _send(s, n, count=1)),
+    Line("send 1,000 new dedup ids", QueueSettings(), _send_named, _send_named),
+    Line(
+        "peek 10 of messages with groups",
+        QueueSettings(),
+        lambda s, n: _send(s, n, groups=True),
+        lambda s, _: s.peek("orders", most=10),
+    ),
+    Line(
+        "peek 10 dead letters",
+        QueueSettings(deliveries_max=1),
+        _bury,
+        lambda s, _: s.peek("orders.dead", most=10),
+    ),
+    Line(
+        "redrive 100 dead letters",
+        QueueSettings(deliveries_max=1),
+        _bury,
+        lambda s, _: s.redrive("orders.dead", most=100),
+    ),
+    Line("find a leased message", QueueSettings(), _lease_one_by_one, _look_at_a_leased_one),
+)
+
+
+async def measure(line: Line, url: str, sizes: tuple[int, ...]) -> list[float]:
+    found: list[float] = []
+    settings = PostgresSettings(url=url)
+    async with await PostgresStore.open(settings, clock=SystemClock(), dice=SystemDice(), has_upkeep=False) as store:
+        await store.create("orders", line.settings)
+        batches = 0
+        for size in sizes:
+            while batches * BATCH < size:
+                await line.grow(store, batches)
+                batches += 1
+            taken = []
+            for round_ in range(ROUNDS):
+                began = time.perf_counter()
+                await line.run(store, 1_000_000 + batches * ROUNDS + round_)
+                taken.append((time.perf_counter() - began) * 1_000)
+            found.append(statistics.median(taken))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="leave out sizes above this")
+    sizes = tuple(size for size in SIZES if size <= parser.parse_args().most)
+    print(f"{'median ms, and how many times that of the smallest size':58}", *(f"{size:>16,}" for size in sizes))
+    with Server() as server:
+        for line in LINES:
+            found = asyncio.run(measure(line, server.new_database(), sizes))
+            print(f"{line.name:58}", *(f"{ms:9.1f} {ms / found[0]:5.1f}×" for ms in found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+-- Messages that wait and have something of their own, of one tier, from a place on.
+SELECT
+    key, state, tier, sent_at_ms, deliveries, visible_at_ms, grp, error, home, home_key, home_sent_at_ms,
+    home_deliveries, own_tier IS NOT NULL, body, attributes, since_ms, ordinal
+FROM penstock.marked
+WHERE queue = %(queue)s AND state = 1 AND tier = %(tier)s
+    AND (since_ms, ordinal) > (%(since)s::bigint, %(ordinal)s::bigint)
+    AND (%(group)s::bytea IS NULL OR coalesce(grp, '') = %(group)s::bytea)
+ORDER BY since_ms, ordinal LIMIT %(most)s

@@ -1,0 +1,177 @@
+"""What an operation looks at does not grow with what it does not touch, in tables that were never counted.
+
+Rows that PostgreSQL read are counted, and no time: two sizes, and the larger one costs about the same.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+
+from penstock.core.message import Drafts
+from penstock.core.settings import DedupScope, QueueSettings
+from penstock.runtime.system import SystemDice
+from penstock.store.postgres import operating
+from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.store import PostgresStore
+from tests.postgres.servers import Server
+from tests.simulation.clock import SimClock
+
+pytestmark = pytest.mark.real_time
+
+# Rows fetched from tables and entries read from indexes, by the sessions that have told so far.
+_READ = """
+SELECT coalesce(sum(idx_tup_read), 0)::bigint FROM pg_stat_user_indexes WHERE schemaname = 'penstock'
+"""
+
+
+class Counted:
+    """A store on a database that is never analyzed, and how many entries of indexes it has read."""
+
+    def __init__(self, store: PostgresStore, watcher: psycopg.AsyncConnection) -> None:
+        self.store = store
+        self._watcher = watcher
+
+    async def rows(self, run: Callable[[], Awaitable[object]]) -> int:
+        before = await self._read()
+        await run()
+        return await self._read() - before
+
+    async def _read(self) -> int:
+        # Its connections tell what they have read when they end, at the latest.
+        await self.store._database._close_free()
+        await self._until_told()
+        await self._watcher.execute("SELECT pg_stat_clear_snapshot()")
+        row = await (await self._watcher.execute(_READ)).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    async def _until_told(self) -> None:
+        others = """
+            SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+        """
+        # The connection on which the store listens stays.
+        while (await (await self._watcher.execute(others)).fetchone()) != (1,):
+            await self._watcher.execute("SELECT pg_sleep(0.01)")
+            await self._watcher.execute("SELECT pg_stat_clear_snapshot()")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Nothing counts its tables: plans are those of tables that look empty."""
+    with Server(options={"autovacuum": "off"}) as server:
+        yield server
+
+
+@asynccontextmanager
+async def counted(server: Server, settings: QueueSettings) -> AsyncIterator[Counted]:
+    url = f"{server.new_database()}&options=-c%20synchronous_commit%3Doff"
+    database = PostgresSettings(url=url, may_lose=True)
+    async with (
+        await PostgresStore.open(database, clock=SimClock(), dice=SystemDice(), has_upkeep=False) as store,
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as watcher,
+    ):
+        await store.create("orders", settings)
+        yield Counted(store, watcher)
+
+
+def drafts(first: int, count: int = 1_000, *, groups: bool = False, names: bool = False) -> Drafts:
+    return Drafts(
+        bodies=[b"x"] * count,
+        groups=[b"g%d" % (number % 50) for number in range(count)] if groups else None,
+        dedup_ids=[b"%d" % (first + number) for number in range(count)] if names else None,
+    )
+
+
+async def test_a_batch_of_new_ids_costs_the_same_however_many_ids_there_are(server: Server) -> None:
+    async with counted(server, QueueSettings(dedup_scope=DedupScope.WINDOW)) as here:
+        costs = [
+            await here.rows(lambda first=first: here.store.send("orders", drafts(first, names=True)))  # type: ignore[misc]
+            for first in range(0, 6_000, 1_000)
+        ]
+        assert costs[-1] <= 2 * costs[0] + 1_000, costs
+
+
+async def escalate(store: PostgresStore, ids: Sequence[str]) -> None:
+    await store.escalate("orders", ids, 0, actor="ada", reason="")
+
+
+async def test_an_escalation_costs_the_same_however_many_messages_wait(server: Server) -> None:
+    async with counted(server, QueueSettings()) as here:
+        costs = []
+        for _ in range(4):
+            ids = await here.store.send("orders", drafts(0))
+            for _ in range(2):
+                await here.store.send("orders", drafts(0, groups=True))
+
+            costs.append(await here.rows(lambda ids=ids: escalate(here.store, ids[:200])))  # type: ignore[misc]
+        assert costs[-1] <= 2 * costs[0], costs
+
+
+async def test_a_peek_costs_the_same_however_many_messages_wait(server: Server) -> None:
+    async with counted(server, QueueSettings()) as here:
+        costs = []
+        for _ in range(4):
+            for _ in range(2):
+                await here.store.send("orders", drafts(0, groups=True))
+            costs.append(await here.rows(lambda: here.store.peek("orders", most=10)))
+        assert costs[-1] <= 2 * costs[0], costs
+
+
+async def bury(store: PostgresStore, count: int) -> None:
+    await store.send("orders", drafts(0, count))
+    delivery = await store.lease("orders", want=count)
+    assert delivery is not None
+    await store.release("orders", delivery.receipts(), is_rejected=True)
+    await store.tidy()
+
+
+async def test_a_peek_at_dead_letters_costs_the_same_however_many_there_are(server: Server) -> None:
+    async with counted(server, QueueSettings(deliveries_max=1)) as here:
+        costs = []
+        for _ in range(4):
+            await bury(here.store, 1_000)
+            costs.append(await here.rows(lambda: here.store.peek("orders.dead", most=10)))
+        assert costs[-1] <= 2 * costs[0], costs
+
+
+async def test_a_redrive_of_named_dead_letters_costs_the_same_however_many_there_are(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if so few took long to count.
+    monkeypatch.setattr(operating, "COUNTED_EACH_TIME", 10)
+    async with counted(server, QueueSettings(deliveries_max=1)) as here:
+        costs = []
+        for _ in range(4):
+            await bury(here.store, 1_000)
+            page = await here.store.peek("orders.dead", most=10)
+            ids = [each.id for each in page.messages]
+            # What is left is counted now and then, and not at the next step.
+            await here.store.redrive("orders.dead", most=1, ids=ids[:1])
+            costs.append(await here.rows(lambda ids=ids: here.store.redrive("orders.dead", most=10, ids=ids)))  # type: ignore[misc]
+        assert costs[-1] <= 2 * costs[0], costs
+
+
+@pytest.mark.parametrize("groups", [False, True])
+async def test_a_look_at_a_leased_message_costs_the_same_however_many_leases_there_are(
+    server: Server, groups: bool
+) -> None:
+    async with counted(server, QueueSettings(noisy_percent=100, noisy_time_percent=100)) as here:
+        costs = []
+        for _ in range(3):
+            await here.store.send("orders", drafts(0, 150, groups=groups))
+            for _ in range(150):
+                delivery = await here.store.lease("orders", want=1, lease_ms=600_000)
+                assert delivery is not None
+            held = delivery.ids[0]
+
+            async def ask(held: str = held) -> None:
+                message = await here.store.look("orders", held)
+                assert message is not None
+                assert message.place == "leased"
+                assert (await here.store.receipts("orders", [held]))[0] is not None
+
+            costs.append(await here.rows(ask))
+        assert costs[-1] <= costs[0] + 20, costs
