@@ -20,6 +20,7 @@ from penstock.core.routes import Routes, is_map
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.metrics.health import Journal
+from penstock.runtime.disk import make_folders
 from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime
@@ -223,7 +224,7 @@ def _make_folder(folder: Path) -> Path:
     # A path such as `.` has no name of its own.
     folder = folder.resolve()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
     except OSError as error:
         raise NoFolder(f"cannot make the folder {folder}: {error.strerror}. Choose another with --data.") from error
     return folder

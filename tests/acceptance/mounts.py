@@ -37,10 +37,10 @@ needs_a_loop_device = pytest.mark.skipif(
 
 
 @contextmanager
-def tmpfs(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """Mount an empty file system of this size in memory."""
+def tmpfs(folder: Path, size_bytes: int, *, files: int = 0) -> Iterator[Path]:
+    """Mount an empty file system of this size in memory; for so many files at most, if a number is given."""
     folder.mkdir()
-    _run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder))
+    _run("mount", "-t", "tmpfs", "-o", f"size={size_bytes},nr_inodes={files}", "tmpfs", str(folder))
     try:
         yield folder
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.disk import SystemDisk, SystemFile
+from penstock.runtime.interface import NotARegularFile
 from tests.acceptance.mounts import needs_to_mount, tmpfs
 
 MIB = 1024 * 1024
@@ -166,3 +167,55 @@ def test_a_renamed_file_replaces_what_had_the_name(disk: SystemDisk) -> None:
 def write(file: SystemFile, data: bytes) -> None:
     file.write(data, 0)
     file.close()
+
+
+def test_a_link_in_the_place_of_a_file_is_refused_and_its_target_left_alone(disk: SystemDisk, tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere"
+    target.write_bytes(b"precious")
+    (tmp_path / "segment").symlink_to(target)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    for name in ("segment", "dangling"):
+        assert disk.exists(name)
+        with pytest.raises(NotARegularFile, match=rf"{tmp_path}/{name} is a symbolic link"):
+            disk.open(name)
+    assert target.read_bytes() == b"precious"
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_link_in_the_place_of_a_folder_is_refused(disk: SystemDisk, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").write_bytes(b"precious")
+    (tmp_path / "journal").symlink_to(tmp_path / "elsewhere")
+    for act in (
+        lambda: disk.open("journal/file"),
+        lambda: disk.open("journal/new"),
+        lambda: disk.names("journal"),
+        lambda: disk.remove("journal/file"),
+        lambda: disk.rename("journal/file", "journal/other"),
+        lambda: disk.sync_folder("journal"),
+        lambda: disk.make_folder("journal"),
+        lambda: disk.lock("journal"),
+    ):
+        with pytest.raises(NotARegularFile, match="journal is no folder, or a symbolic link to one"):
+            act()
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["file"]
+
+
+def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_refused_at_once(disk: SystemDisk, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(NotARegularFile, match=f"{name} is no regular file"):
+            disk.open(name)
+
+
+def test_what_is_made_is_closed_to_others_whatever_the_umask_says(disk: SystemDisk, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        disk.make_folder("data/journal")
+        disk.open("data/journal/file").close()
+        disk.lock("data/journal").release()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data", *tmp_path.glob("data/**/*"))}
+    assert modes == {"data": 0o750, "journal": 0o750, "file": 0o640, "lock": 0o640}

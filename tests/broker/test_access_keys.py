@@ -42,6 +42,16 @@ def test_the_file_holds_no_secret_and_is_for_its_owner_only(path: Path) -> None:
     assert sorted(each.name for each in path.parent.iterdir()) == ["keys.json", "keys.lock", "keys.needed"]
 
 
+def test_a_link_in_the_place_of_the_lock_of_keys_is_refused(path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    target = tmp_path / "elsewhere"
+    target.touch()
+    path.with_suffix(".lock").symlink_to(target)
+    # Made by root, a key would give away the file that the link leads to.
+    with pytest.raises(OSError, match=r"keys\.lock is a symbolic link"):
+        make(path)
+
+
 def test_a_server_takes_up_a_key_that_is_made_while_it_runs(path: Path) -> None:
     make(path)
     keys = Keys(path)

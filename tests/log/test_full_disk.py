@@ -86,13 +86,35 @@ async def test_room_made_by_others_is_used_without_a_restart(machine: Machine) -
 
 
 async def test_when_there_is_no_room_for_a_new_segment_the_old_one_goes_on(machine: Machine) -> None:
-    log, _ = await filled(machine, replace(SETTINGS, spare_bytes=30 * PAGE))
+    log, _ = await filled(machine)
+    machine.disk.capacity_bytes = machine.disk.used_bytes()
+    batch = encode(BODY)
+    for _ in range(16):
+        with log.reserve(len(batch), from_spare=True) as space:
+            log.append(batch, space)
+        await log.wait_durable(log.end_offset)
     assert "log.roll_put_off" in machine.notes.names()
     machine.disk.capacity_bytes = 400 * PAGE
     segments = len(log.segments)
     for _ in range(40):
         await append(log, BODY)
     assert len(log.segments) > segments
+
+
+async def test_a_nearly_full_disk_has_room_for_a_new_segment_because_the_spare_moves_along(machine: Machine) -> None:
+    log, _ = await filled(machine, replace(SETTINGS, spare_bytes=30 * PAGE, leave_free_bytes=4 * PAGE))
+    segments = len(log.segments)
+    await log.roll()
+    assert len(log.segments) == segments + 1
+    with log.reserve(20 * PAGE, from_spare=True):
+        pass
+
+
+async def test_what_only_makes_a_log_longer_leaves_room_for_what_makes_it_shorter(machine: Machine) -> None:
+    log, _ = await filled(machine, replace(SETTINGS, leave_free_bytes=20 * PAGE))
+    assert machine.disk.space(FOLDER).free_bytes >= 20 * PAGE
+    with log.reserve(20 * PAGE, from_spare=True):
+        pass
 
 
 async def test_a_log_on_a_full_disk_can_be_closed_and_opened_again(machine: Machine) -> None:

@@ -34,7 +34,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.runtime.interface import Buffer, FolderTaken
+from penstock.runtime.interface import Buffer, FolderTaken, Space
 from tests.simulation.pages import CUT, NAME, PAGE, SECTOR, Choose, Pages
 
 __all__ = ["CUT", "NAME", "PAGE", "SECTOR", "Choose", "PowerCut", "SimDisk", "SimFile", "SimLock"]
@@ -68,9 +68,9 @@ class SimFile:
         self._check()
         self._disk.write(self._path, self._pages, memoryview(data).cast("B"), position)
 
-    def allocate(self, end: int) -> None:
+    def allocate(self, end: int, *, leave_free: int = 0) -> None:
         self._check()
-        self._disk.allocate(self._path, self._pages, end)
+        self._disk.allocate(self._path, self._pages, end, leave_free)
 
     def truncate(self, size: int) -> None:
         self._check()
@@ -200,6 +200,12 @@ class SimDisk:
             lambda: self._sync_names(folder, self._dice.randint(0, changes)),
         )
 
+    def space(self, folder: str) -> Space:
+        self.check_is_up()
+        if self.capacity_bytes is None:
+            return Space(0, 0)
+        return Space(max(0, self.capacity_bytes - self.used_bytes()), self.capacity_bytes)
+
     def lock(self, folder: str) -> SimLock:
         self.check_is_up()
         folder = _clean(folder)
@@ -305,10 +311,10 @@ class SimDisk:
 
         self.operate(f"write {path}, {len(data)} bytes at {position}", write_all, write_part)
 
-    def allocate(self, path: str, pages: Pages, end: int) -> None:
+    def allocate(self, path: str, pages: Pages, end: int, leave_free: int) -> None:
         def allocate() -> None:
             room = self._room(pages)
-            if room is not None and end > room:
+            if room is not None and end + leave_free > room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             pages.allocated = max(pages.allocated, end)
 

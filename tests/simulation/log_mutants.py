@@ -29,7 +29,12 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
     # Names and the manifest.
     Mutant("log-names-are-not-synced-on-opening", RECOVERY, "    disk.sync_folder(folder)\n    found =", "    found ="),
     Mutant("log-manifest-acted-upon-too-early", MANIFEST, "        file.sync()\n        file", "        file"),
-    Mutant("log-manifest-is-not-synced", MANIFEST, "SLOT_BYTES)\n        file.sync()", "SLOT_BYTES)"),
+    Mutant(
+        "log-manifest-is-not-synced",
+        MANIFEST,
+        "floor_offset), _FLOOR_AT)\n        file.sync()",
+        "floor_offset), _FLOOR_AT)",
+    ),
     Mutant("log-manifest-has-one-slot", MANIFEST, "manifest.sequence % 2 * SLOT_BYTES", "0"),
     Mutant("log-manifest-oldest-slot-wins", MANIFEST, "max(whole, key", "min(whole, key"),
     # Rolling, dropping, cutting.
@@ -51,6 +56,14 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
         "            remove_segment(disk, folder, base)\n\n\ndef",
         "            pass\n\n\ndef",
     ),
+    # The floor.
+    Mutant(
+        "log-floor-rises-before-the-sync",
+        DISK_LOG,
+        "self._floor.rise(self._durable_offset)",
+        "self._floor.rise(self._end_offset)",
+    ),
+    Mutant("log-floor-stays-above-a-cut", CUT, "manifests.write_floor(", "(lambda *_: None)("),
     # Recovery.
     Mutant("log-memory-is-trusted", RECOVERY, "        file.forget_cached()\n", ""),
     Mutant("log-marker-claims-too-much", COMMIT, "durable_bytes=self.active.synced_bytes", "durable_bytes=position"),

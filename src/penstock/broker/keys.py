@@ -26,6 +26,7 @@ from typing import Protocol
 from penstock.broker import keyring as changes
 from penstock.broker.access import Access, Grant, Key
 from penstock.broker.keyring import Change, Keyring, KeysDamaged, NewKey, decode, encode
+from penstock.runtime.disk import make_folders, open_regular
 from penstock.store.interface import StoreUnreachable
 from penstock.telemetry import KEYS_CHANGED, KEYS_DAMAGED
 
@@ -287,8 +288,9 @@ def _sync_folder(path: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_folders(path.parent)
+    # Not through a link: root would give away the file that it leads to.
+    descriptor = open_regular(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, mode=0o600)
     try:
         _give_to_owner(descriptor, path.parent)
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -32,6 +32,8 @@ def cut_back(
         _refuse_damage(name, found)
         epochs = tuple(entry for entry in manifest.epochs if entry[1] < found.next_offset)
         manifest = replace(manifest, active_offset=base_offset, epochs=epochs)
+        # By itself, and first: the manifest may be durable before the floor when both are written at once.
+        manifests.write_floor(runtime.disk, folder, manifest.log_id, found.next_offset)
         manifests.write(runtime.disk, folder, manifest)
         for segment in reversed(segments[len(kept) :]):
             remove_segment(runtime.disk, folder, segment.base_offset)

@@ -32,6 +32,7 @@ from penstock.log import manifest as manifests
 from penstock.log.commit import Appended, Commit, gather
 from penstock.log.confirming import Confirming
 from penstock.log.cut import cut_back
+from penstock.log.floor import Floor
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
 from penstock.log.jobs import Job, Jobs, off_loop
 from penstock.log.manifest import Manifest
@@ -72,7 +73,7 @@ class DiskLog:
         self._start_offset = found.manifest.start_offset
         self._closed = found.closed
         self._active = open_active(found)
-        self._tail = Tail(active_segment(found, self._active), settings)
+        self._tail = Tail(active_segment(found, self._active), settings, runtime.disk, folder)
         self._epochs = list(found.manifest.epochs)
         self._epoch = self._epochs[-1][0] if self._epochs else 0
         self._reader = Reader(runtime, folder, settings, self._epochs)
@@ -81,6 +82,7 @@ class DiskLog:
         self._waiters = Waiters()
         self._jobs = Jobs(runtime.workers, self._next_commit, self._fail)
         self._confirming = Confirming(self._jobs.schedule)
+        self._floor = Floor(runtime, folder, found.manifest.log_id, self._end_offset, self._fail)
         self._is_closing = self._is_closed = self._sync_is_due = False
         self._roll_not_before_bytes = 0
         self.was_clean = found.was_clean
@@ -134,6 +136,10 @@ class DiskLog:
     def log_id(self) -> int:
         """Chosen at random when the log was created: by it an emptied or foreign disk is known."""
         return self._manifest.log_id
+
+    @property
+    def settings(self) -> LogSettings:
+        return self._settings
 
     @property
     def epochs(self) -> tuple[tuple[int, int], ...]:
@@ -281,6 +287,7 @@ class DiskLog:
         if offset >= self._end_offset and not has_empty_epoch:
             return
         await self.wait_durable(self._end_offset)
+        await self._floor.hold()
         # Also if whoever asked has gone meanwhile: the files are cut, and memory must follow.
         await self._jobs.alone(lambda: self._cut_now(offset), then=self._become)
         self._runtime.note(LOG_TRUNCATED, folder=self._folder, offset=offset, end_offset=self._end_offset)
@@ -296,10 +303,11 @@ class DiskLog:
         self._manifest = found.manifest
         self._closed = found.closed
         self._active = open_active(found)
-        self._tail = Tail(active_segment(found, self._active), self._settings)
+        self._tail = Tail(active_segment(found, self._active), self._settings, self._runtime.disk, self._folder)
         self._epochs[:] = found.manifest.epochs
         self._epoch = self._epochs[-1][0] if self._epochs else 0
         self._end_offset = self._durable_offset = found.active.next_offset
+        self._floor.begin_at(self._end_offset)
         self._confirming.begin()
 
     async def close(self) -> None:
@@ -309,6 +317,7 @@ class DiskLog:
         self._is_closing = True
         self._end_roll()
         await self.wait_durable(self._end_offset)
+        await self._floor.hold()
         await self._jobs.alone(self._close_now)
         self._is_closed = True
         self._confirming.end()
@@ -451,6 +460,8 @@ class DiskLog:
             self._sync_later()
         else:
             self._confirming.begin()
+        if self._settings.sync == "batch":
+            self._floor.rise(self._durable_offset)
 
     def _rolled(self, commit: Commit) -> None:
         """Go on in the new segment, or, if there was no space for one, in the old."""
@@ -480,10 +491,11 @@ class DiskLog:
             asyncio.get_running_loop().call_later(self._settings.sync_interval_ms / 1000, self._sync_soon)
 
     def _sync_soon(self) -> None:
-        active, end_bytes = self._tail.active, self._tail.active.end_bytes
+        active, end_bytes, end_offset = self._tail.active, self._tail.active.end_bytes, self._durable_offset
 
         def done() -> None:
             self._sync_is_due = False
+            self._floor.rise(end_offset)
             active.synced_bytes = max(active.synced_bytes, end_bytes)
             self._confirming.begin()
 

@@ -3,12 +3,15 @@
 One small file with two slots, written in turn, each with its own CRC:
 
     0                       65,536                  131,072
-    ├── slot 0 ─────────────┼── slot 1 ─────────────┤
-    │ crc u32 · length u32 · JSON · (unused)        │
+    ├── slot 0 ─────────────┼── slot 1 ─────────────┼── floor ──────────────────────────────┤
+    │ crc u32 · length u32 · JSON · (unused)        │ crc u32 · log id u64 · offset u64     │
 
 A new state goes into the slot of the older one, then is synced. A write that a
 crash tears leaves the other slot whole; the file never grows, is never renamed,
 and can be written on a full disk, where dropping a segment must still work.
+
+The floor (`floor.py`) lies within one sector, which a disk writes wholly or not at
+all. Without it, or with one of another log, there is none.
 
 If a slot is bad, the older state counts. That is safe only if the segments
 agree with it, so recovery checks them against it and refuses what does not fit.
@@ -17,7 +20,7 @@ agree with it, so recovery checks them against it and refuses what does not fit.
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from crc32c import crc32c
 
@@ -29,6 +32,9 @@ NAME = "manifest"
 SLOT_BYTES = 64 * 1024
 
 _PREFIX = struct.Struct(">II")
+_FLOOR = struct.Struct(">QQ")
+_FLOOR_AT = 2 * SLOT_BYTES
+_CRC = struct.Struct(">I")
 
 
 class UnknownFormat(Exception):
@@ -55,6 +61,8 @@ class Found:
     manifest: Manifest
     # Whether the other slot is bad: a torn write, or damage to the newer state.
     is_fallback: bool
+    # Everything below it was synced: what is missing there is damage.
+    floor_offset: int = 0
 
 
 def read(disk: Disk, folder: str) -> Found | None:
@@ -68,9 +76,11 @@ def read(disk: Disk, folder: str) -> Found | None:
         file.sync()
         file.forget_cached()
         slots = [file.read(at, SLOT_BYTES) for at in (0, SLOT_BYTES)]
+        floor = file.read(_FLOOR_AT, _CRC.size + _FLOOR.size)
     finally:
         file.close()
-    return newest(slots)
+    found = newest(slots)
+    return None if found is None else replace(found, floor_offset=_floor_of(floor, found.manifest.log_id))
 
 
 def newest(slots: Sequence[bytes]) -> Found | None:
@@ -85,11 +95,23 @@ def newest(slots: Sequence[bytes]) -> Found | None:
     return Found(max(whole, key=lambda slot: slot.sequence), is_fallback=len(whole) < 2)
 
 
-def write(disk: Disk, folder: str, manifest: Manifest) -> None:
-    """Make ``manifest`` the durable state of the log. The file's name must already be durable."""
+def write(disk: Disk, folder: str, manifest: Manifest, *, floor_offset: int | None = None) -> None:
+    """Make ``manifest`` the durable state of the log, and raise its floor. The file's name must already be durable."""
     file = disk.open(f"{folder}/{NAME}")
     try:
         file.write(_encode(manifest), manifest.sequence % 2 * SLOT_BYTES)
+        if floor_offset is not None:
+            file.write(_encode_floor(manifest.log_id, floor_offset), _FLOOR_AT)
+        file.sync()
+    finally:
+        file.close()
+
+
+def write_floor(disk: Disk, folder: str, log_id: int, offset: int) -> None:
+    """Say durably that everything below an offset is durable. It touches neither slot, so it may meet a `write`."""
+    file = disk.open(f"{folder}/{NAME}", must_exist=True)
+    try:
+        file.write(_encode_floor(log_id, offset), _FLOOR_AT)
         file.sync()
     finally:
         file.close()
@@ -101,7 +123,7 @@ def create(disk: Disk, folder: str, manifest: Manifest) -> None:
     file = disk.open(f"{folder}/{NAME}")
     try:
         # Both slots are filled, so that a bad slot always means a torn write or damage.
-        file.write(_encode(manifest).ljust(SLOT_BYTES, b"\0") * 2, 0)
+        file.write(_encode(manifest).ljust(SLOT_BYTES, b"\0") * 2 + _encode_floor(manifest.log_id, 0), 0)
         file.sync()
     finally:
         file.close()
@@ -114,6 +136,18 @@ def _encode(manifest: Manifest) -> bytes:
     slot = _PREFIX.pack(crc32c(text), len(text)) + text
     assert len(slot) <= SLOT_BYTES
     return slot
+
+
+def _encode_floor(log_id: int, offset: int) -> bytes:
+    floor = _FLOOR.pack(log_id, offset)
+    return _CRC.pack(crc32c(floor)) + floor
+
+
+def _floor_of(data: bytes, log_id: int) -> int:
+    if len(data) < _CRC.size + _FLOOR.size or data[: _CRC.size] != _CRC.pack(crc32c(data[_CRC.size :])):
+        return 0
+    owner, offset = _FLOOR.unpack_from(data, _CRC.size)
+    return int(offset) if owner == log_id else 0
 
 
 def _decode(slot: bytes) -> Manifest | None:

@@ -8,7 +8,7 @@ from penstock.log.tail import ActiveSegment
 from penstock.runtime.interface import NO_SPACE
 
 # Opening a log may be refused by the system without anything being wrong with the disk.
-REFUSALS = NO_SPACE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EMFILE, errno.ENFILE}
+REFUSALS = NO_SPACE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ELOOP}
 
 
 def open_active(found: Recovered) -> OpenSegment:

@@ -8,8 +8,8 @@ Opening a log answers three questions, in this order:
    short: nothing acknowledged is in them, and they go.
 2. *How far is the active segment whole?* All of it is read and checked.
 3. *Is what follows torn or damaged?* It is damaged if the last stop was clean,
-   or if a later commit marker says that it was durable: then the log refuses to
-   open, says where, and changes nothing. Otherwise power was lost while it was
+   or if a later commit marker, or the floor (`floor.py`), says that it was
+   durable: then the log refuses to open, says where, and changes nothing. Otherwise power was lost while it was
    being written, before anyone was told it is safe: it is cut off and reported.
 
 Closed segments are checked at their ends here and batch by batch when read.
@@ -83,10 +83,11 @@ def recover(runtime: Runtime, folder: str, settings: LogSettings) -> Recovered:
 
     file = disk.open(f"{folder}/{segment_name(state.active_offset)}")
     try:
-        active = _recover_active(runtime, folder, state, file, settings)
+        active = _recover_active(runtime, folder, found, file, settings)
         epochs = _joined(state.epochs, active.epochs, active.next_offset)
         state = replace(state, sequence=state.sequence + 1, clean_end_offset=None, epochs=epochs)
-        manifests.write(disk, folder, state)
+        # What is there was synced at the end of the last process, or a moment ago.
+        manifests.write(disk, folder, state, floor_offset=active.next_offset)
     except BaseException:
         file.close()
         raise
@@ -208,15 +209,20 @@ def rebuild_index(runtime: Runtime, folder: str, base_offset: int, file: File, s
 def save_index(disk: Disk, folder: str, index: Index) -> None:
     """Write the index files, if the disk has room. They are not synced: what is left of them is checked when used."""
     for name, data in zip(index_names(index.base_offset), index.to_bytes(), strict=True):
-        file = disk.open(f"{folder}/{name}")
         try:
-            file.truncate(0)
-            file.write(data, 0)
+            _replace_content(disk, f"{folder}/{name}", data)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-        finally:
-            file.close()
+
+
+def _replace_content(disk: Disk, path: str, data: bytes) -> None:
+    file = disk.open(path)
+    try:
+        file.truncate(0)
+        file.write(data, 0)
+    finally:
+        file.close()
 
 
 def remove_segment(disk: Disk, folder: str, base_offset: int) -> None:
@@ -238,7 +244,8 @@ def scan_segment(folder: str, state: Manifest, file: File, index: Index, until_o
         raise UnknownVersion(f"{name}: {error}") from None
 
 
-def _recover_active(runtime: Runtime, folder: str, state: Manifest, file: File, settings: LogSettings) -> Scan:
+def _recover_active(runtime: Runtime, folder: str, known: manifests.Found, file: File, settings: LogSettings) -> Scan:
+    state = known.manifest
     if state.clean_end_offset is None:
         # After a failed sync the kernel takes the pages it lost for written: its memory still shows them, and the
         # next sync succeeds for nothing (decision 0004). What is judged here, and acknowledged later, must come
@@ -246,13 +253,14 @@ def _recover_active(runtime: Runtime, folder: str, state: Manifest, file: File, 
         file.sync()
         file.forget_cached()
     found = scan_segment(folder, state, file, Index(state.active_offset, settings.index_every_bytes))
-    _refuse_damage(folder, state, file, found)
+    _refuse_damage(folder, known, file, found)
     if state.clean_end_offset is None:
         _cut_torn_tail(runtime, folder, state, file, found)
     return found
 
 
-def _refuse_damage(folder: str, state: Manifest, file: File, found: Scan) -> None:
+def _refuse_damage(folder: str, known: manifests.Found, file: File, found: Scan) -> None:
+    state = known.manifest
     name = f"{folder}/{segment_name(state.active_offset)}"
     size = file.size()
     if state.clean_end_offset is not None:
@@ -263,6 +271,9 @@ def _refuse_damage(folder: str, state: Manifest, file: File, found: Scan) -> Non
             reason = f"the log was closed at offset {state.clean_end_offset}, and this is where it ends now"
         if reason is not None:
             raise LogCorrupted(name, reason, position=found.end_position, offset=found.next_offset)
+    elif found.next_offset < known.floor_offset:
+        reason = f"the log was durable up to offset {known.floor_offset}, and this is where it ends now"
+        raise LogCorrupted(name, reason, position=found.end_position, offset=found.next_offset)
     elif found.damage is not None:
         durable = durable_beyond(file, start=found.end_position, end=size, log_id=state.log_id)
         if durable > found.end_position:
@@ -290,7 +301,9 @@ def seal(file: File, found: Scan, *, log_id: int) -> None:
     After `kill -9` the bytes may only be in the kernel's memory: they count as
     durable, and may be acknowledged, only after this sync.
     """
-    file.truncate(found.end_position)
+    if file.size() > found.end_position:
+        # Not otherwise: what is allocated behind the end may be all the space there is on a full disk.
+        file.truncate(found.end_position)
     file.sync()
     if found.open_heads:
         place = Place(found.next_offset - 1, found.epoch, found.end_position)

@@ -60,7 +60,8 @@ def _skip(disk: Disk, found: Survey) -> Manifest:
 
 def _end_offset(found: Survey, segment: SurveyedSegment) -> int:
     if segment.base_offset == found.manifest.active_offset:
-        return max(segment.next_offset, found.manifest.clean_end_offset or 0)
+        # Offsets that were given out are not given out again.
+        return max(segment.next_offset, found.manifest.clean_end_offset or 0, found.floor_offset)
     return max(segment.next_offset, found.manifest.active_offset)
 
 

@@ -26,13 +26,17 @@ def roll(runtime: Runtime, folder: str, settings: LogSettings, tail: Tail, commi
     assert tail.rolling_to_bytes is not None
     old, base_offset = tail.active, manifest.active_offset
     allocated = tail.rolling_to_bytes + settings.spare_bytes
-    file = _new_file(runtime, folder, base_offset, allocated)
+    file = _new_file(runtime, folder, base_offset, allocated, leave_free=settings.leave_free_bytes)
+    if file is None and (settings.spare_bytes or settings.leave_free_bytes):
+        # The old segment has the spare, and gives it up only when this one has taken over.
+        allocated = tail.rolling_to_bytes
+        file = _new_file(runtime, folder, base_offset, allocated)
     if file is None:
         runtime.note(LOG_ROLL_PUT_OFF, file=f"{folder}/{segment_name(old.base_offset)}", size_bytes=old.end_bytes)
         return False
     if old.synced_bytes < old.end_bytes:
         old.file.sync()
-    manifests.write(runtime.disk, folder, manifest)
+    manifests.write(runtime.disk, folder, manifest, floor_offset=base_offset)
     old.file.truncate(old.end_bytes)
     save_index(runtime.disk, folder, old.index)
     commit.rolled_from = old
@@ -44,11 +48,13 @@ def roll(runtime: Runtime, folder: str, settings: LogSettings, tail: Tail, commi
         synced_bytes=0,
         allocated_bytes=allocated,
     )
+    if allocated == tail.rolling_to_bytes:
+        tail.keep_spare(commit.active)
     runtime.note(LOG_ROLLED, file=f"{folder}/{segment_name(old.base_offset)}", next_offset=base_offset)
     return True
 
 
-def _new_file(runtime: Runtime, folder: str, base_offset: int, allocated: int) -> File | None:
+def _new_file(runtime: Runtime, folder: str, base_offset: int, allocated: int, *, leave_free: int = 0) -> File | None:
     path = f"{folder}/{segment_name(base_offset)}"
     try:
         file = runtime.disk.open(path)
@@ -57,7 +63,7 @@ def _new_file(runtime: Runtime, folder: str, base_offset: int, allocated: int) -
             return None
         raise
     try:
-        file.allocate(allocated)
+        file.allocate(allocated, leave_free=leave_free)
     except OSError as error:
         file.close()
         if error.errno not in NO_SPACE:

@@ -22,6 +22,16 @@ MAY_LOSE: dict[SyncPolicy, str] = {
 }
 
 
+# Of a disk, and at most: what sends leave free for snapshots, histories and new segments, by which it is emptied.
+LEAVE_FREE_SHARE = 8
+LEAVE_FREE_BYTES_MAX = 256 * MIB
+
+
+def leave_free_bytes(disk_bytes: int) -> int:
+    """Return how much of a disk of this size is left to what empties it; 0 if nobody knows its size."""
+    return min(disk_bytes // LEAVE_FREE_SHARE, LEAVE_FREE_BYTES_MAX)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     sync: SyncPolicy = "batch"
@@ -35,6 +45,9 @@ class LogSettings:
     # Begin with smaller steps, for whoever has many logs of which most stay small.
     allocate_grows: bool = False
     spare_bytes: int = SPARE_BYTES
+    # What only makes the log longer is refused when it would leave less than this on the disk: the rest is for what
+    # empties it.
+    leave_free_bytes: int = 0
     index_every_bytes: int = 16 * 1024
     # Closed segments kept open for reading. Whoever has many logs lets each have few.
     open_segments_max: int = OPEN_SEGMENTS_MAX
@@ -54,6 +67,6 @@ class LogSettings:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("allocate_bytes", "spare_bytes"):
+        for name in ("allocate_bytes", "spare_bytes", "leave_free_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must not be negative")

@@ -54,6 +54,8 @@ class Survey:
     segments: list[SurveyedSegment]
     # Everything wrong, in the order of the log; what stands between segments too.
     damages: list[Damage]
+    # Everything below was durable, whatever is there now.
+    floor_offset: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -75,8 +77,12 @@ def survey(disk: Disk, folder: str) -> Survey:
         # What an older manifest does not know of may still be whole.
         kept = [base for base in bases if base >= state.start_offset]
         state = replace(state, active_offset=max(kept, default=state.active_offset))
-    segments = _without_replaced([_survey_file(disk, folder, base, state) for base in kept], state)
-    return Survey(folder, state, segments, _in_order(folder, state, segments, manifest_is_lost=found is None))
+    floor = found.floor_offset if found else 0
+    segments = _without_replaced([_survey_file(disk, folder, base, state, floor) for base in kept], state)
+    damages = _in_order(folder, state, segments, floor)
+    if found is None:
+        damages.insert(0, Damage(f"{folder}/{manifests.NAME}", 0, 0, "it is missing or unreadable", 0, 0))
+    return Survey(folder, state, segments, damages, floor)
 
 
 def check_is_log(disk: Disk, folder: str) -> None:
@@ -98,10 +104,8 @@ def _without_replaced(segments: list[SurveyedSegment], state: Manifest) -> list[
     return kept
 
 
-def _in_order(folder: str, state: Manifest, segments: list[SurveyedSegment], *, manifest_is_lost: bool) -> list[Damage]:
+def _in_order(folder: str, state: Manifest, segments: list[SurveyedSegment], floor: int) -> list[Damage]:
     damages: list[Damage] = []
-    if manifest_is_lost:
-        damages.append(Damage(f"{folder}/{manifests.NAME}", 0, 0, "it is missing or unreadable", 0, 0))
     expected = state.start_offset
     for segment in segments:
         if segment.base_offset > expected:
@@ -111,10 +115,12 @@ def _in_order(folder: str, state: Manifest, segments: list[SurveyedSegment], *, 
     if not segments or segments[-1].base_offset < state.active_offset:
         name = f"{folder}/{segment_name(state.active_offset)}"
         damages.append(Damage(name, 0, 0, "the file is missing", max(expected, state.active_offset), None))
-    end_offset = state.clean_end_offset
-    if end_offset is not None and expected < end_offset:
+    was_closed = state.clean_end_offset is not None
+    end_offset = state.clean_end_offset if state.clean_end_offset is not None else floor
+    if expected < end_offset:
         name = f"{folder}/{segment_name(state.active_offset)}"
-        reason = f"the log was closed at offset {end_offset}, and this is where it ends now"
+        was = "closed at" if was_closed else "durable up to"
+        reason = f"the log was {was} offset {end_offset}, and this is where it ends now"
         size = segments[-1].size_bytes if segments else 0
         damages.append(Damage(name, size, 0, reason, expected, end_offset))
     return damages
@@ -125,7 +131,7 @@ def _missing(folder: str, first_offset: int, next_offset: int) -> Damage:
     return Damage(f"{folder}/{segment_name(first_offset)}", 0, 0, reason, first_offset, next_offset)
 
 
-def _survey_file(disk: Disk, folder: str, base_offset: int, state: Manifest) -> SurveyedSegment:
+def _survey_file(disk: Disk, folder: str, base_offset: int, state: Manifest, floor: int) -> SurveyedSegment:
     file = disk.open(f"{folder}/{segment_name(base_offset)}", must_exist=True)
     try:
         surveyed = _survey_segment(file, f"{folder}/{segment_name(base_offset)}", base_offset, state.log_id)
@@ -133,7 +139,7 @@ def _survey_file(disk: Disk, folder: str, base_offset: int, state: Manifest) -> 
         if is_open_ended and surveyed.damages and surveyed.damages[-1].next_offset is None:
             last = surveyed.damages[-1]
             durable = durable_beyond(file, start=last.position, end=surveyed.size_bytes, log_id=state.log_id)
-            surveyed.damages[-1] = replace(last, is_torn=durable <= last.position)
+            surveyed.damages[-1] = replace(last, is_torn=durable <= last.position and last.first_offset >= floor)
         return surveyed
     finally:
         file.close()

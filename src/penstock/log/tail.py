@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from penstock.core.limits import KIB, RESERVATION_BYTES_MAX
+from penstock.core.limits import KIB, MIB, RESERVATION_BYTES_MAX
 from penstock.log.index import Index
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.marker import MARKER_BYTES
 from penstock.log.settings import LogSettings
-from penstock.runtime.interface import NO_SPACE, File
+from penstock.runtime.interface import NO_SPACE, Disk, File
 
 _FIRST_STEP_BYTES = 64 * KIB
+# Of a new segment on a disk that is nearly full: enough for a message of any size.
+_SHORT_STEP_BYTES = 2 * MIB
 
 
 @dataclass(slots=True)
@@ -66,9 +68,11 @@ class Room:
 class Tail:
     """Keeps the books of the active segment's space. Lives on the event loop."""
 
-    def __init__(self, active: ActiveSegment, settings: LogSettings) -> None:
+    def __init__(self, active: ActiveSegment, settings: LogSettings, disk: Disk, folder: str) -> None:
         self.active = active
         self._settings = settings
+        self._disk = disk
+        self._folder = folder
         self.reserved_bytes = 0
         self.pending_bytes = 0
         # While a roll is under way, promises must also fit into what it allocates for the next segment.
@@ -106,13 +110,21 @@ class Tail:
         spare = 0 if from_spare else self._settings.spare_bytes
         needed = self.active.end_bytes + promised + spare
         if needed > self.active.allocated_bytes:
-            self._allocate(needed)
+            self._allocate(needed, leave_free=0 if from_spare else self._settings.leave_free_bytes)
         self.reserved_bytes += size_bytes
         return Room(self, size_bytes)
 
     def begin_roll(self) -> None:
-        """Promise from now on only what the next segment will hold, too: it gets the step that this one would take."""
-        self.rolling_to_bytes = self.promised_bytes + self._step_bytes
+        """Promise from now on only what the next segment will hold, too: it gets the step that this one would take.
+
+        On a disk that is nearly full it gets as little as will do: the old segment may
+        have to be closed before it can go.
+        """
+        step = self._step_bytes
+        if self._settings.leave_free_bytes and step > _SHORT_STEP_BYTES:
+            wanted = self.promised_bytes + step + self._settings.spare_bytes + self._settings.leave_free_bytes
+            step = step if self._disk.space(self._folder).free_bytes >= wanted else _SHORT_STEP_BYTES
+        self.rolling_to_bytes = self.promised_bytes + step
 
     @property
     def _step_bytes(self) -> int:
@@ -120,8 +132,11 @@ class Tail:
         most = self._settings.allocate_bytes
         return min(most, max(_FIRST_STEP_BYTES, self.active.end_bytes)) if self._settings.allocate_grows else most
 
-    def _allocate(self, needed: int) -> None:
-        if not (self._try_to_allocate(needed + self._step_bytes) or self._try_to_allocate(needed)):
+    def _allocate(self, needed: int, *, leave_free: int) -> None:
+        step_end, keep = needed + self._step_bytes, self._settings.leave_free_bytes
+        if not (
+            self._try_to_allocate(step_end, leave_free=keep) or self._try_to_allocate(needed, leave_free=leave_free)
+        ):
             raise LogFull("the disk is full: nothing was written, and what is there can still be read and acknowledged")
 
     def has_room_for_marker(self) -> bool:
@@ -143,14 +158,27 @@ class Tail:
         comfortable = active.end_bytes + self.promised_bytes + self._settings.spare_bytes
         if comfortable + self._step_bytes // 2 <= active.allocated_bytes:
             return
-        self._try_to_allocate(comfortable + self._step_bytes)
+        self._try_to_allocate(comfortable + self._step_bytes, leave_free=self._settings.leave_free_bytes)
 
-    def _try_to_allocate(self, end: int) -> bool:
-        try:
-            self.active.file.allocate(end)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
+    def keep_spare(self, active: ActiveSegment) -> None:
+        """Take the spare for a new segment that was made without. Called off the loop, by the roll."""
+        end = active.allocated_bytes + self._settings.spare_bytes
+        if self._settings.spare_bytes and _has_allocated(active.file, end, leave_free=self._settings.leave_free_bytes):
+            active.allocated_bytes = end
+
+    def _try_to_allocate(self, end: int, *, leave_free: int = 0) -> bool:
+        if not _has_allocated(self.active.file, end, leave_free=leave_free):
             return False
         self.active.allocated_bytes = max(self.active.allocated_bytes, end)
         return True
+
+
+def _has_allocated(file: File, end: int, *, leave_free: int = 0) -> bool:
+    """Take space for a file, and say whether the disk had it."""
+    try:
+        file.allocate(end, leave_free=leave_free)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        return False
+    return True

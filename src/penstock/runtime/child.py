@@ -28,7 +28,7 @@ EXIT_NO_SPACE = 75
 NICENESS = 10
 
 # The system refuses a file, and nothing is wrong with the disk.
-_REFUSALS = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE})
+_REFUSALS = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ELOOP})
 _LENGTH = struct.Struct("<Q")
 _ERRORS_BYTES_MAX = 4_000
 

@@ -1,13 +1,28 @@
-"""The real disk: files, folders and locks of the operating system."""
+"""The real disk: files, folders and locks of the operating system.
+
+Everything below the root is reached folder by folder without following a link, and
+only regular files are opened: who may write to the folder must not be able to have the
+server overwrite, or copy, a file elsewhere, or wait for a pipe. What is made is closed
+to others whatever the umask says: folders 0750 at most, files 0640.
+"""
 
 import ctypes
 import errno
 import fcntl
 import os
+import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.runtime.interface import Buffer, FolderTaken
+from penstock.runtime.interface import Buffer, FolderTaken, NotARegularFile, Space
+
+# With fewer files left a disk counts as full: segments, indexes and snapshots must still be made to empty it.
+FREE_FILES_MIN = 64
+
+FOLDER_MODE = 0o750
+FILE_MODE = 0o640
 
 _FALLOC_FL_KEEP_SIZE = 1
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", None)
@@ -17,9 +32,9 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 class SystemFile:
     __slots__ = ("_fd", "_path", "_can_read_cached", "_can_allocate", "_allocated")
 
-    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
+    def __init__(self, fd: int, path: Path) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (0 if must_exist else os.O_CREAT), 0o640)
+        self._fd = fd
         self._can_read_cached = _RWF_NOWAIT is not None
         self._can_allocate = _libc is not None
         self._allocated = 0
@@ -56,7 +71,9 @@ class SystemFile:
             count = os.pwrite(self._fd, view, position)
             view, position = view[count:], position + count
 
-    def allocate(self, end: int) -> None:
+    def allocate(self, end: int, *, leave_free: int = 0) -> None:
+        if leave_free and _space(os.fstatvfs(self._fd)).free_bytes < leave_free + max(0, end - self._blocks_end()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         if not self._can_allocate:
             self._check_free(end)
             return
@@ -75,14 +92,17 @@ class SystemFile:
             self._can_allocate = False
             self._check_free(end)
         elif code == errno.EINTR:
-            self.allocate(end)
+            self.allocate(end, leave_free=leave_free)
         else:
             raise OSError(code, os.strerror(code), str(self._path))
 
+    def _blocks_end(self) -> int:
+        """Return up to where the file has its space already, at the most."""
+        return max(self._allocated, os.fstat(self._fd).st_blocks * 512)
+
     def _check_free(self, end: int) -> None:
         """The best a file system without allocation can do: ask whether there is room now."""
-        stats = os.fstatvfs(self._fd)
-        if end - self.size() > stats.f_bavail * stats.f_frsize:
+        if end - self.size() > _space(os.fstatvfs(self._fd)).free_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def truncate(self, size: int) -> None:
@@ -104,6 +124,41 @@ class SystemFile:
         os.close(self._fd)
 
 
+def open_regular(path: Path, flags: int, *, folder_fd: int | None = None, mode: int = FILE_MODE) -> int:
+    """Open a regular file by the last part of its path, and no link to one; raises `NotARegularFile`.
+
+    Nothing is waited for: a pipe that has no writer is refused like one that has.
+    """
+    name = path if folder_fd is None else path.name
+    try:
+        fd = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode, dir_fd=folder_fd)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotARegularFile(path, "a symbolic link") from None
+        if error.errno in {errno.ENXIO, errno.EISDIR}:
+            raise NotARegularFile(path, "no regular file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotARegularFile(path, "no regular file")
+    return fd
+
+
+def make_folders(folder: Path) -> list[Path]:
+    """Create a folder and its parents where they are missing; return those that were."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(FOLDER_MODE, exist_ok=True)
+    return missing
+
+
+def _space(stats: os.statvfs_result) -> Space:
+    free_bytes, total_bytes = stats.f_bavail * stats.f_frsize, stats.f_blocks * stats.f_frsize
+    # A file system without a limit of files says 0 of 0.
+    has_files = not stats.f_files or stats.f_favail >= FREE_FILES_MIN
+    return Space(free_bytes if has_files else 0, total_bytes)
+
+
 class SystemLock:
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -117,36 +172,66 @@ class SystemDisk:
         self._root = root
 
     def open(self, path: str, *, must_exist: bool = False) -> SystemFile:
-        return SystemFile(self._root / path, must_exist=must_exist)
+        full = self._root / path
+        with self._folder_of(path) as fd:
+            return SystemFile(open_regular(full, os.O_RDWR | (0 if must_exist else os.O_CREAT), folder_fd=fd), full)
 
     def exists(self, path: str) -> bool:
-        return (self._root / path).exists()
+        # A link counts, wherever it leads: whoever opens it is told.
+        return os.path.lexists(self._root / path)
 
     def names(self, folder: str) -> list[str]:
         try:
-            return sorted(os.listdir(self._root / folder))  # noqa: PTH208
+            with self._folder(folder) as fd:
+                return sorted(os.listdir(fd))  # noqa: PTH208
         except FileNotFoundError:
             return []
 
     def make_folder(self, path: str) -> None:
         folder = self._root / path
-        made = [folder, *(parent for parent in folder.parents if not parent.exists())]
-        folder.mkdir(parents=True, exist_ok=True)
         # The folder's own name too: whoever made it may have died before syncing it.
-        for new in made:
+        for new in {folder, *make_folders(folder)}:
             self._sync(new.parent)
+        with self._folder(path):
+            pass
 
     def rename(self, old: str, new: str) -> None:
-        (self._root / old).rename(self._root / new)
+        with self._folder_of(old) as old_fd, self._folder_of(new) as new_fd:
+            os.rename(Path(old).name, Path(new).name, src_dir_fd=old_fd, dst_dir_fd=new_fd)
 
     def remove(self, path: str) -> None:
-        (self._root / path).unlink()
+        with self._folder_of(path) as fd:
+            os.unlink(Path(path).name, dir_fd=fd)
 
     def remove_folder(self, path: str) -> None:
-        (self._root / path).rmdir()
+        with self._folder_of(path) as fd:
+            os.rmdir(Path(path).name, dir_fd=fd)
 
     def sync_folder(self, path: str) -> None:
-        self._sync(self._root / path)
+        with self._folder(path) as fd:
+            os.fsync(fd)
+
+    def space(self, folder: str) -> Space:
+        return _space(os.statvfs(self._root / folder))
+
+    @contextmanager
+    def _folder_of(self, path: str) -> Iterator[int]:
+        with self._folder(path.rpartition("/")[0]) as fd:
+            yield fd
+
+    @contextmanager
+    def _folder(self, path: str) -> Iterator[int]:
+        """Lend a folder below the root, which no link has led to."""
+        fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            reached = self._root
+            for name in filter(None, path.split("/")):
+                reached /= name
+                above, fd = fd, _next_folder(reached, fd)
+                os.close(above)
+            yield fd
+        finally:
+            os.close(fd)
 
     def _sync(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -157,10 +242,20 @@ class SystemDisk:
 
     def lock(self, folder: str) -> SystemLock:
         path = self._root / folder / "lock"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        with self._folder(folder) as folder_fd:
+            fd = open_regular(path, os.O_RDWR | os.O_CREAT, folder_fd=folder_fd)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             raise FolderTaken(f"{path.parent} is in use by another process. Stop that one first.") from None
         return SystemLock(fd)
+
+
+def _next_folder(path: Path, above: int) -> int:
+    """Open a folder by its name in the one above; raises `NotARegularFile` for a link."""
+    try:
+        return os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    except NotADirectoryError:
+        # A link is none either, since it is not followed.
+        raise NotARegularFile(path, "no folder, or a symbolic link to one") from None

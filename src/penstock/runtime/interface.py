@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from penstock.frame import Buffer
 from penstock.telemetry import Note
@@ -20,8 +20,10 @@ __all__ = [
     "File",
     "FolderLock",
     "FolderTaken",
+    "NotARegularFile",
     "NoteWriter",
     "Runtime",
+    "Space",
     "Workers",
 ]
 
@@ -68,11 +70,12 @@ class File(Protocol):
         """Write all of ``data``. It is durable only after `sync`."""
         ...
 
-    def allocate(self, end: int) -> None:
+    def allocate(self, end: int, *, leave_free: int = 0) -> None:
         """Make sure that writes below ``end`` cannot run out of space.
 
         The size of the file does not change. Raises `OSError` (ENOSPC) and
-        keeps what was allocated before.
+        keeps what was allocated before, also if fewer than ``leave_free`` bytes,
+        or next to no more files, would be left for others.
         """
         ...
 
@@ -98,12 +101,30 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Space(NamedTuple):
+    """Room on a file system, in bytes. A file system that can hold next to no more files has none free."""
+
+    free_bytes: int
+    # 0 where nobody knows.
+    total_bytes: int
+
+
 class FolderLock(Protocol):
     def release(self) -> None: ...
 
 
 class FolderTaken(Exception):
     """Another process, or another part of this one, has the folder open."""
+
+
+class NotARegularFile(OSError):
+    """A link, a pipe or a device has the name of a file or a folder of ours. It was not touched."""
+
+    def __init__(self, path: object, what: str) -> None:
+        super().__init__(errno.ELOOP, f"{path} is {what}. Links are not followed in a data folder: put the file back")
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class Disk(Protocol):
@@ -138,6 +159,10 @@ class Disk(Protocol):
         ...
 
     def sync_folder(self, path: str) -> None: ...
+
+    def space(self, folder: str) -> Space:
+        """Say how much room the file system of a folder has."""
+        ...
 
     def lock(self, folder: str) -> FolderLock:
         """Take a folder for this process alone, or raise `FolderTaken`."""

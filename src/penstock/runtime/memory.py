@@ -13,7 +13,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
-from penstock.runtime.interface import AsideFailed, Buffer, Clock, Disk, FolderTaken, Runtime
+from penstock.runtime.interface import AsideFailed, Buffer, Clock, Disk, FolderTaken, Runtime, Space
 from penstock.runtime.system import SystemClock, SystemDice, halt, write_note
 
 
@@ -39,7 +39,7 @@ class MemoryFile:
             self._data.extend(bytes(position - len(self._data)))
         self._data[position : position + len(data)] = data
 
-    def allocate(self, end: int) -> None:
+    def allocate(self, end: int, *, leave_free: int = 0) -> None:
         """Nothing is set aside: memory has no quota that could be asked."""
 
     def truncate(self, size: int) -> None:
@@ -112,6 +112,9 @@ class MemoryDisk:
 
     def sync_folder(self, path: str) -> None:
         """Names are as durable as the bytes."""
+
+    def space(self, folder: str) -> Space:  # noqa: ARG002
+        return Space(0, 0)
 
     def lock(self, folder: str) -> MemoryLock:
         if folder in self._taken:

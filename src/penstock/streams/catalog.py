@@ -35,6 +35,7 @@ from penstock.core.limits import CLEANINGS_MAX, KIB
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
+from penstock.log.inventory import open_listed
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.streams.settings import TopicSettings
@@ -163,7 +164,8 @@ class Catalog:
 
     @classmethod
     async def open(cls, runtime: Runtime, folder: str, log_settings: LogSettings = LOG_SETTINGS) -> "Catalog":
-        log = await DiskLog.open(runtime, folder, log_settings)
+        parent, _, name = folder.rpartition("/")
+        log = await open_listed(runtime, parent, name, log_settings)
         catalog = cls(runtime, log)
         try:
             await catalog._replay()

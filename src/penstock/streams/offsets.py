@@ -23,6 +23,7 @@ from penstock.core.limits import GROUP_NAME_BYTES_MAX, MIB
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull, Reservation
+from penstock.log.inventory import open_listed
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.streams.offset_records import (
@@ -73,7 +74,8 @@ class Offsets:
     @classmethod
     async def open(cls, runtime: Runtime, folder: str, settings: OffsetsSettings = DEFAULTS) -> "Offsets":
         """Read what is there, or begin with nothing. Raises what `DiskLog.open` does, and `UnknownOffsetRecord`."""
-        log = await DiskLog.open(runtime, folder, settings.log)
+        parent, _, name = folder.rpartition("/")
+        log = await open_listed(runtime, parent, name, settings.log)
         offsets = cls(runtime, log, settings)
         try:
             await offsets._replay()

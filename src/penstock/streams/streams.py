@@ -23,7 +23,7 @@ from penstock.core.limits import MIB, PARTITIONS_MAX
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.jobs import off_loop
 from penstock.log.recovery import LogCorrupted
-from penstock.log.settings import LogSettings
+from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.runtime.interface import NO_SPACE, Disk, FolderLock, Runtime
 from penstock.streams import catalog as catalogs
 from penstock.streams.catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
@@ -83,11 +83,13 @@ class Streams:
 
     @classmethod
     async def open(cls, runtime: Runtime, folder: str, settings: StreamsSettings) -> "Streams":
-        def take() -> FolderLock:
+        def take() -> tuple[FolderLock, int]:
             runtime.disk.make_folder(f"{folder}/partitions")
-            return runtime.disk.lock(folder)
+            return runtime.disk.lock(folder), runtime.disk.space(folder).total_bytes
 
-        streams = cls(runtime, folder, settings, await off_loop(runtime.workers, take))
+        lock, disk_bytes = await off_loop(runtime.workers, take)
+        partition_log = replace(settings.partition_log, leave_free_bytes=leave_free_bytes(disk_bytes))
+        streams = cls(runtime, folder, replace(settings, partition_log=partition_log), lock)
         try:
             await streams._open()
         except BaseException:

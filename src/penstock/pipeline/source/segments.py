@@ -16,7 +16,9 @@ Laws of this file
 To import this module is to need `crc32c`, which is installed with `penstock`.
 """
 
+import errno
 import os
+import stat
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,7 +70,11 @@ class ReadOnlyFile:
     """As much of `runtime.interface.File` as reading takes."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # As the server opens them: no link is followed, and no pipe is waited for.
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.close(self._fd)
+            raise OSError(errno.ELOOP, "it is no regular file", str(path))
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -94,10 +100,18 @@ def opened(folder: Path, base_offset: int) -> Iterator[File]:
         file.close()
 
 
+def _content(path: Path) -> bytes:
+    file = ReadOnlyFile(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
 def read_state(folder: Path) -> Manifest:
     """Return the newest state of a log; raises `LogCorrupted` if there is none."""
     for _ in range(_LOOKS_MAX):
-        content = (folder / NAME).read_bytes()
+        content = _content(folder / NAME)
         found = newest([content[:SLOT_BYTES], content[SLOT_BYTES:]])
         if found is not None:
             return found.manifest
@@ -261,7 +275,7 @@ def index_of(folder: Path, span: Span) -> Index:
     names = index_names(span.base_offset)
     if not span.is_active:
         try:
-            files = (folder / names[0]).read_bytes(), (folder / names[1]).read_bytes()
+            files = _content(folder / names[0]), _content(folder / names[1])
             return Index.from_bytes(span.base_offset, _INDEX_EVERY_BYTES, files)
         except (FileNotFoundError, BadIndex):
             pass

@@ -52,6 +52,8 @@ class Order(msgspec.Struct, frozen=True):
     segments: list[ClosedSegment]
     # How many will be kept, the one to be built among them.
     snapshots_kept: int = 2
+    # No more may be copied than this: a disk that is nearly full has room for little.
+    copy_bytes_max: int | None = None
 
     @property
     def needed_from(self) -> int:
@@ -108,6 +110,9 @@ def build(disk: Disk, request: bytes) -> bytes:
     }
     offset = order.segments[-1].next_offset
     size_bytes = save(disk, order.snapshots, memory, offset)
+    if order.snapshots_kept == 1:
+        # There will be no other to fall back upon: it is read before anything is dropped.
+        load(disk, order.snapshots, offset)
     drop_before = _front(order, memory, runs)
     copies = {number: _copies(memory.places[number], lanes, drop_before) for number, lanes in runs.items()}
     return msgspec.msgpack.encode(
@@ -140,6 +145,8 @@ def _forget(lane: Lane, runs: Sequence[Stretch]) -> Forgotten:
 def _front(order: Order, memory: Memory, runs: dict[int, list[list[Stretch]]]) -> int:
     """Choose up to where the journal may go."""
     segments = [segment for segment in order.segments if segment.next_offset <= order.needed_from]
+    if not segments:
+        return 0
     bases = [segment.base_offset for segment in segments]
     live = [0] * len(segments)
     for number, lanes in runs.items():
@@ -148,8 +155,9 @@ def _front(order: Order, memory: Memory, runs: dict[int, list[list[Stretch]]]) -
                 live[max(0, bisect_right(bases, record) - 1)] += count * (lane.mean_bytes(first) + ROW_BYTES)
     chosen = 0
     sizes = accumulate(segment.size_bytes for segment in segments)
+    most = float("inf") if order.copy_bytes_max is None else order.copy_bytes_max
     for segment, size, kept in zip(segments, sizes, accumulate(live), strict=True):
-        if kept <= size * LIVE_SHARE_MAX:
+        if kept <= min(size * LIVE_SHARE_MAX, most):
             chosen = segment.next_offset
     return chosen
 

@@ -246,7 +246,8 @@ class History:
 
     async def _append(self, batch: bytearray, taken: Taken, *, oldest: int) -> bool:
         try:
-            space = self._log.reserve(len(batch))
+            # A row lets go of events in the journal: on a disk that is nearly full it comes before any send.
+            space = self._log.reserve(len(batch), from_spare=True)
         except LogBusy:
             return False
         except LogFull:

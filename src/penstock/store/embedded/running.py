@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.core.limits import MIB
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.log.inventory import open_listed
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history as histories
@@ -43,9 +44,9 @@ class RunningShard:
     async def open(
         cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, keep: Keep, upkeep_ms: int
     ) -> "RunningShard":
-        journal = await DiskLog.open(runtime, folders.journal, settings)
+        journal = await _open_log(runtime, folders.journal, settings)
         try:
-            history_log = await DiskLog.open(runtime, folders.history, _history_settings(settings))
+            history_log = await _open_log(runtime, folders.history, _history_settings(settings))
         except BaseException:
             await journal.close()
             raise
@@ -77,11 +78,11 @@ class RunningShard:
             await self._log.close()
 
     async def _shorten(self, every_ms: int) -> None:
-        """Shorten the journal whenever another segment of it is closed."""
+        """Shorten the journal whenever another segment of it is closed, or the disk may be short of space."""
         while True:
             await asyncio.sleep(every_ms / 1_000)
             self._log.rolled.clear()
-            if await self._cares(self._upkeep.run_once):
+            if await self._cares(self._upkeep.run_once) and not self._upkeep.may_run_short:
                 await self._log.rolled.wait()
 
     async def _write_history(self, history: History) -> None:
@@ -109,6 +110,11 @@ class RunningShard:
         except Exception as error:
             self._runtime.note(STORE_UPKEEP_FAILED, error="".join(traceback.format_exception(error)))
             return False
+
+
+async def _open_log(runtime: Runtime, path: str, settings: LogSettings) -> DiskLog:
+    folder, _, name = path.rpartition("/")
+    return await open_listed(runtime, folder, name, settings)
 
 
 def _history_settings(journal: LogSettings) -> LogSettings:

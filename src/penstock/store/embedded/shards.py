@@ -16,6 +16,7 @@ Laws of this file
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from zlib import crc32
 
@@ -23,8 +24,9 @@ from penstock.core.events import QueueCreated, QueueDeleted
 from penstock.core.limits import QUEUES_MADE_MAX, SHARDS_MAX
 from penstock.core.queue import Queue
 from penstock.core.settings import QueueSettings
+from penstock.log.inventory import listed
 from penstock.log.jobs import off_loop
-from penstock.log.settings import LogSettings
+from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.runtime.interface import Disk, Runtime
 from penstock.store.embedded.keeping import Keep
 from penstock.store.embedded.running import Folders, RunningShard
@@ -63,13 +65,14 @@ class Shards:
         if not 1 <= count <= SHARDS_MAX:
             raise ValueError(f"shards is {count}; it must be from 1 to SHARDS_MAX ({SHARDS_MAX})")
         there = await off_loop(runtime.workers, lambda: count_shards(runtime.disk, folder))
+        leaving_room = await off_loop(runtime.workers, lambda: _leaving_room(runtime.disk, folder, settings))
         if there > count:
             raise TooFewShards(f"{folder} has {there} shards, and was to be opened with {count}; queues are in all")
         running: list[RunningShard] = []
         try:
             for index in range(count):
                 folders = folders_of(folder, index)
-                each = await RunningShard.open(runtime, folders, settings, keep=keep, upkeep_ms=upkeep_ms)
+                each = await RunningShard.open(runtime, folders, leaving_room, keep=keep, upkeep_ms=upkeep_ms)
                 running.append(each)
                 memory = each.shard.memory
                 memory.next_queue = max(memory.next_queue, index << SHARD_SHIFT | 1)
@@ -192,6 +195,11 @@ class Answer:
         await self._shards.settled()
 
 
+def _leaving_room(disk: Disk, folder: str, settings: LogSettings) -> LogSettings:
+    disk.make_folder(folder)
+    return replace(settings, leave_free_bytes=leave_free_bytes(disk.space(folder).total_bytes))
+
+
 def folders_of(folder: str, index: int) -> Folders:
     """Return where a shard of the store in a folder keeps what.
 
@@ -203,7 +211,7 @@ def folders_of(folder: str, index: int) -> Folders:
 
 
 def count_shards(disk: Disk, folder: str) -> int:
-    """Return how many shards there are in a folder, by the highest."""
-    names = disk.names(folder) if disk.exists(folder) else []
+    """Return how many shards there are in a folder, by the highest; one whose journal was lost counts."""
+    names = [*disk.names(folder), *listed(disk, folder)] if disk.exists(folder) else []
     found = [_JOURNAL.fullmatch(name) for name in names]
     return max((int(match[1] or 0) + 1 for match in found if match is not None), default=0)

@@ -45,6 +45,8 @@ LOST_MS = 60_000
 BODY_BYTES = 16
 RUN_BYTES = 32
 COPY_MARGIN_BYTES = 4 * 1024
+# A disk is short of space when it has less than this many times what sends leave free.
+SHORT_TIMES = 2
 
 
 class Folders(NamedTuple):
@@ -67,6 +69,16 @@ class Upkeep:
         self._copied_upto = log.end_offset
         # What the last child has found, until it is done.
         self._plan: Plan | None = None
+        # How much sends leave free; below about twice that the disk is short of space.
+        self._leave_free_bytes = log.settings.leave_free_bytes
+        self._is_short = False
+        # The end of the journal when its active segment was last closed for want of space.
+        self._closed_at = log.end_offset
+
+    @property
+    def may_run_short(self) -> bool:
+        """Whether the disk has to be looked at from time to time."""
+        return bool(self._leave_free_bytes)
 
     async def run_once(self) -> bool:
         """Make a snapshot if there is anything new to put into it, and shorten the journal.
@@ -75,6 +87,7 @@ class Upkeep:
         Raises `LogBusy` and `LogFull`, and goes on from there when it is called again.
         """
         if self._plan is None:
+            await self._make_room()
             kept = snapshot_offsets(self._runtime.disk, self._snapshots)
             previous = kept[-1] if kept else None
             closed = self._log.segments[:-1]
@@ -86,9 +99,21 @@ class Upkeep:
             try:
                 await self._shorten(plan)
             except (LogBusy, LogFull):
-                self._plan = plan
+                # Where space is short, the next plan may need less of it.
+                self._plan = None if self._is_short else plan
                 raise
         return False
+
+    async def _make_room(self) -> None:
+        """Close the active segment if the disk is short of space: what is settled in it lets go of others."""
+        self._is_short = bool(self._leave_free_bytes) and await off_loop(self._runtime.workers, self._has_little_room)
+        if self._is_short and self._log.end_offset > self._closed_at:
+            await self._shard.tell_history()
+            await self._log.roll()
+            self._closed_at = self._log.end_offset
+
+    def _has_little_room(self) -> bool:
+        return self._runtime.disk.space(self._journal).free_bytes < SHORT_TIMES * self._leave_free_bytes
 
     async def _make_plan(self, previous: int | None) -> None:
         now_ms = self._runtime.clock.now_ms()
@@ -100,7 +125,16 @@ class Upkeep:
             self._not_before_ms = now_ms + LOST_MS
             self._runtime.note(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error="no snapshot leads to the journal")
             return
-        plan = await self._build(Order(self._journal, self._snapshots, previous, segments, self._keep.snapshots))
+        plan = await self._build(
+            Order(
+                self._journal,
+                self._snapshots,
+                previous,
+                segments,
+                self._snapshots_kept,
+                copy_bytes_max=self._leave_free_bytes // 4 if self._is_short else None,
+            )
+        )
         took_ms = self._runtime.clock.now_ms() - now_ms
         self._not_before_ms = self._runtime.clock.now_ms() + self._keep.rest_factor * took_ms
         if plan is not None:
@@ -109,6 +143,11 @@ class Upkeep:
             )
             self._forget(plan)
         self._plan = plan
+
+    @property
+    def _snapshots_kept(self) -> int:
+        """One where space is short: the journal between two of them may be all that could go."""
+        return 1 if self._is_short else self._keep.snapshots
 
     async def _shorten(self, plan: Plan) -> None:
         if plan.drop_before > self._log.start_offset:
@@ -190,7 +229,8 @@ class Upkeep:
 
     async def _write(self, number: int, step: "_Step") -> None:
         """Append a step and wait until it is durable: the next one is not to crowd out the senders."""
-        with self._log.reserve(step.size_bytes + COPY_MARGIN_BYTES) as space:
+        # Where space is short, a plan copies little, and lets go of twice as much.
+        with self._log.reserve(step.size_bytes + COPY_MARGIN_BYTES, from_spare=self._is_short) as space:
             # Deleted meanwhile, it needs no copy.
             if number in self._shard.memory.queues:
                 event = Copied(number, self._shard.now_ms(), tuple(step.runs))
@@ -205,7 +245,7 @@ class Upkeep:
         return pick(frame.bodies, rows), None if frame.attributes is None else pick(frame.attributes, rows)
 
     def _remove_old(self) -> None:
-        for offset in snapshot_offsets(self._runtime.disk, self._snapshots)[: -self._keep.snapshots]:
+        for offset in snapshot_offsets(self._runtime.disk, self._snapshots)[: -self._snapshots_kept]:
             self._runtime.disk.remove(f"{self._snapshots}/{snapshot_name(offset)}")
 
 

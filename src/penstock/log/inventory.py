@@ -1,0 +1,91 @@
+"""Which logs a folder has, in a file beside them: one that is listed and not there was lost.
+
+    <folder>/logs       {"format": 1, "logs": ["history", "journal"]}
+
+Without it a log whose folder was removed could not be told from one that never was,
+and would be begun as an empty one, without a word.
+"""
+
+import json
+
+from penstock.log import manifest as manifests
+from penstock.log.disk_log import DiskLog
+from penstock.log.jobs import off_loop
+from penstock.log.manifest import UnknownFormat
+from penstock.log.opening import REFUSALS
+from penstock.log.recovery import LogCorrupted
+from penstock.log.settings import LogSettings
+from penstock.runtime.interface import Disk, Runtime
+
+FORMAT = 1
+NAME = "logs"
+UNFINISHED = ".tmp"
+
+
+class LogMissing(LogCorrupted):
+    """A log that was there is gone. Nothing was changed, and nothing was begun in its place."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        super().__init__(f"{folder}/{name}/{manifests.NAME}", "it is missing")
+        reason = (
+            f"{folder}/{name} is missing or has no manifest, and {folder}/{NAME} says that it was there. Nothing was "
+            f"changed. Put it back or restore a backup; to begin without it, take its name out of {folder}/{NAME}"
+        )
+        self.args = (reason,)
+
+
+async def open_listed(runtime: Runtime, folder: str, name: str, settings: LogSettings) -> DiskLog:
+    """Open a log, or make and list it. Raises `LogMissing`, and what `DiskLog.open` does."""
+    disk = runtime.disk
+
+    def check() -> bool:
+        is_known = name in listed(disk, folder)
+        if is_known and not disk.exists(f"{folder}/{name}/{manifests.NAME}"):
+            raise LogMissing(folder, name)
+        return is_known
+
+    is_known = await off_loop(runtime.workers, check)
+    log = await DiskLog.open(runtime, f"{folder}/{name}", settings)
+    if not is_known:
+        try:
+            await off_loop(runtime.workers, lambda: _add(disk, folder, name))
+        except BaseException as error:
+            if isinstance(error, OSError) and error.errno not in REFUSALS:
+                runtime.halt(f"{folder}/{NAME}: {error}")
+            await log.close()
+            raise
+    return log
+
+
+def listed(disk: Disk, folder: str) -> set[str]:
+    """Return the names of the logs that a folder must have."""
+    if not disk.exists(f"{folder}/{NAME}"):
+        return set()
+    file = disk.open(f"{folder}/{NAME}", must_exist=True)
+    try:
+        content = file.read(0, file.size())
+    finally:
+        file.close()
+    try:
+        fields = json.loads(content)
+        found, names = fields["format"], set(fields["logs"])
+    except (ValueError, KeyError, TypeError):
+        raise LogCorrupted(f"{folder}/{NAME}", "it is no list of logs") from None
+    if found != FORMAT:
+        raise UnknownFormat(f"{folder}/{NAME} has format {found}; this version of Penstock reads format {FORMAT}")
+    return names
+
+
+def _add(disk: Disk, folder: str, name: str) -> None:
+    """List a log, durably. The file is written aside first: it is whole at any moment."""
+    names = sorted({*listed(disk, folder), name})
+    path = f"{folder}/{NAME}"
+    file = disk.open(path + UNFINISHED)
+    try:
+        file.truncate(0)
+        file.write(json.dumps({"format": FORMAT, "logs": names}).encode(), 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(path + UNFINISHED, path)
+    disk.sync_folder(folder)

@@ -1,0 +1,111 @@
+"""A server whose files were cut short or taken away while it was down says so, and does not begin with nothing."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.log import manifest as manifests
+from penstock.log.recovery import LogCorrupted
+from penstock.runtime.disk import SystemDisk
+from penstock.server import open_application
+from penstock.settings import ServerSettings
+from tests.acceptance.processes import ROOT
+from tests.acceptance.server_process import ServerProcess
+
+pytestmark = pytest.mark.real_time
+
+SEGMENT = "00000000000000000000.log"
+LOGS = ("journal", "history", "streams/catalog", "streams/partitions/1-0")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a server that was killed with something in every log."""
+    data = tmp_path_factory.mktemp("killed") / "data"
+    with ServerProcess(data, "--kafka", "--kafka-port", "0") as server, server.client() as client:
+        assert client.ask("POST", "/api/queues", {"queue_name": "jobs"}).status == 201
+        assert client.ask("POST", "/api/queues/jobs/messages", {"data": "kept"}).status == 201
+        assert server.drain("jobs") == ["kept"]
+        assert client.ask("POST", "/api/queues/jobs/messages", {"data": "kept"}).status == 201
+        assert client.ask("POST", "/api/topics", {"topic_name": "events", "partitions": 1}).status == 201
+        assert client.ask("POST", "/api/topics/events/records", {"records": [{"value": "x"}]}).status in {200, 201}
+        disk = SystemDisk(data)
+        while not all((found := manifests.read(disk, log)) and found.floor_offset for log in LOGS):
+            assert server.process.poll() is None
+        server.tell(signal.SIGKILL)
+        server.finish()
+    return data
+
+
+def files(data: Path) -> set[Path]:
+    """Return the segments and manifests that are there."""
+    return {*data.rglob("*.log"), *data.rglob("manifest")}
+
+
+async def opened(data: Path) -> None:
+    try:
+        async with open_application(ServerSettings(data=data, kafka=True)):
+            pass
+    except BaseExceptionGroup as group:
+        # The tasks that stood between are of no interest.
+        raise group.exceptions[0] from None
+
+
+def cut(log: str) -> Callable[[Path], None]:
+    return lambda data: os.truncate(data / log / SEGMENT, 0)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda data: shutil.rmtree(data / name) if (data / name).is_dir() else (data / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        *((cut(log), f"{log}/{SEGMENT} is damaged at byte 0 (offset 0): the log was durable up to") for log in LOGS),
+        (without("journal"), "data/journal is missing"),
+        (without("history"), "data/history is missing"),
+        (without("streams/groups"), "streams/groups is missing"),
+        (without("streams/catalog"), "streams/catalog is missing"),
+        (without("streams/partitions/1-0"), "partitions/1-0/manifest is damaged"),
+        (without(f"journal/{SEGMENT}"), "the file is missing"),
+        (without("journal/manifest"), "data/journal is missing or has no manifest"),
+    ],
+)
+async def test_what_was_lost_is_named_and_nothing_is_begun_in_its_place(
+    tmp_path: Path, killed: Path, harm: Callable[[Path], None], words: str
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(killed, data)
+    harm(data)
+    before = files(data)
+    with pytest.raises(LogCorrupted, match=re.escape(words)):
+        await opened(data)
+    assert files(data) == before
+
+
+def test_a_segment_that_is_a_link_is_neither_opened_nor_copied_nor_repaired(tmp_path: Path, killed: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(killed, data)
+    segment, target = data / "journal" / SEGMENT, tmp_path / "elsewhere"
+    segment.rename(target)
+    segment.symlink_to(target)
+    before = target.read_bytes()
+    for arguments in (
+        ["serve", "--port", "0", "--data", data],
+        ["backup", data, tmp_path / "copy"],
+        ["repair", data / "journal"],
+    ):
+        command = [sys.executable, "-m", "penstock", *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode not in {0, 70}, done.stdout
+        assert f"{SEGMENT} is a symbolic link" in " ".join(done.stderr.split()).replace(" /", "/"), done.stderr
+    assert target.read_bytes() == before
+    assert not (tmp_path / "copy" / "journal" / SEGMENT).exists()
