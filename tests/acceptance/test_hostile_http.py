@@ -218,6 +218,11 @@ SMUGGLING = {
     "bytes of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 5,
     "the words of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "a method that nobody knows": b"BREW / HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "a target at another host": b"GET http://evil.example/api/queues HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "a target with a user": b"GET http://localhost@evil.example/docs HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "a target without a path": b"GET http://localhost HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "a target to be connected with": b"CONNECT evil.example:443 HTTP/1.1\r\nhost: evil.example:443\r\n\r\n",
+    "no version": b"GET /health/live\r\n\r\n",
     "a path that is not ASCII": b"GET /api/queues/\xff HTTP/1.1\r\nhost: localhost\r\n\r\n",
 }
 
@@ -234,6 +239,91 @@ def test_a_request_that_two_could_read_differently_is_refused_and_ends_the_conne
         assert answer.status == 400
         assert stream.read() == b""
     assert count(server) == 0
+
+
+def test_a_target_that_names_the_host_of_its_header_is_answered(server: RunningServer) -> None:
+    for target in (b"http://localhost/health/live", b"HTTP://LOCALHOST/health/live"):
+        assert ask(server.port, b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n" % target).status == 200
+    assert ask(server.port, b"GET http://evil.example/ HTTP/1.1\r\nhost: evil.example\r\n\r\n").code == "wrong_host"
+
+
+MANY = b",".join(b'"k%d":1' % number for number in range(1_000_000))
+MANY_VALUES = {
+    "a million keys": (b'{"data":{%b}}' % MANY, "application/json"),
+    "a million keys of attributes": (b'{"data":"x","attributes":{%b}}' % MANY, "application/json"),
+    "a million messages": (b'{"messages":[' + b'{"data":1},' * 1_000_000 + b"{}]}", "application/json"),
+    "lists in a list": (b'{"data":[' + b"[]," * 1_000_000 + b"[]]}", "application/json"),
+    "commas, and texts with quotes": (b'{"data":[' + b'"\\",",' * 1_000_000 + b"1]}", "application/json"),
+    "a million empty lists": (b"\x81\xa4data\xdd\x00\x0f\x42\x40" + b"\x90" * 1_000_000, MSGPACK),
+    "a million numbers and much text": (
+        b'{"data":["%b",%b1]}' % (b"x" * 5_000_000, b"1," * 1_000_000),
+        "application/json",
+    ),
+    "a million texts": (pack({"data": ["text"] * 1_000_000}), MSGPACK),
+}
+
+
+@pytest.mark.parametrize(("body", "content_type"), MANY_VALUES.values(), ids=MANY_VALUES.keys())
+def test_a_body_of_a_million_values_is_refused_before_it_is_decoded(
+    server: RunningServer, body: bytes, content_type: str
+) -> None:
+    answer = send(server, body, content_type=content_type)
+
+    assert (answer.status, answer.code, answer.json["limit"]) == (413, "body_too_large", 200_000)
+    assert count(server) == 0
+
+
+def test_a_request_of_sqs_with_too_many_values_is_refused(server: RunningServer) -> None:
+    many = b",".join(b'"k%d":{}' % number for number in range(100_000))
+    body = b'{"QueueUrl":"http://localhost/000000000000/orders","MessageBody":"x","MessageAttributes":{%b}}' % many
+    target = {"x_amz_target": "AmazonSQS.SendMessage", "content_type": "application/x-amz-json-1.0"}
+
+    answer = ask(server.port, request("POST", "/", body, **target))
+    assert answer.status in {400, 413}
+    assert "10000 values" in answer.json["message"]
+    assert count(server) == 0
+
+
+def test_a_large_text_may_hold_any_number_of_commas(server: RunningServer) -> None:
+    text = 'a,"b",\\' * 100_000
+    assert send(server, msgspec.json.encode({"data": text})).status == 201
+    assert send(server, pack({"data": text}), content_type=MSGPACK).status == 201
+    received = ask(server.port, request("GET", MESSAGES + "?limit=2")).json["messages"]
+    assert [each["data"] for each in received] == [text, text]
+
+
+OLD_BROWSER = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 Version/15.6 Safari/605.1.15"
+
+
+@pytest.mark.parametrize("referer", ["", "http://evil.example/"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/?Action=CreateQueue&QueueName=made-by-a-page"),
+        ("GET", "/000000000000/orders?Action=PurgeQueue"),
+        ("POST", "/?Action=CreateQueue&QueueName=made-by-a-page"),
+        ("GET", MESSAGES),
+        ("POST", QUEUE + "/purge"),
+    ],
+)
+def test_a_page_in_a_browser_that_does_not_say_which_site_asks_changes_nothing(
+    server: RunningServer, method: str, path: str, referer: str
+) -> None:
+    send(server, BODY)
+    by = {"user_agent": OLD_BROWSER, "referer": referer}
+
+    assert ask(server.port, request(method, path, content_type="", **by)).code == "cross_site"
+    assert count(server) == 1
+    assert ask(server.port, request("GET", "/api/queues/made-by-a-page")).status == 404
+
+
+def test_an_old_browser_uses_our_own_pages_and_an_old_sdk_asks_by_get(server: RunningServer) -> None:
+    by = {"user_agent": OLD_BROWSER}
+    assert ask(server.port, request("GET", "/docs", **by)).status == 200
+    assert ask(server.port, request("GET", QUEUE, **by, referer="http://localhost/docs")).status == 200
+    for agent in ("Boto/2.49.0 Python/2.7.18 Linux/5.4", "curl/8.5.0", ""):
+        asked = request("GET", "/?Action=GetQueueUrl&QueueName=orders", content_type="", user_agent=agent)
+        assert ask(server.port, asked).status == 200
 
 
 def test_a_body_shorter_than_it_says_sends_nothing(server: RunningServer) -> None:

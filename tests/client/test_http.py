@@ -153,6 +153,29 @@ async def test_an_answer_that_is_too_large_or_broken_is_no_answer(
             await get(transport)
 
 
+ENDLESS = {
+    "the value of a header": (b"HTTP/1.1 200 OK\r\nx: ", b"y" * 1_000),
+    "trailers": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n", b"x: y\r\n" * 100),
+    "the value of a trailer": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ", b"y" * 1_000),
+    "interim answers": (b"", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"),
+    "chunks of a byte each": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 100),
+}
+
+
+@pytest.mark.parametrize(("first", "part"), ENDLESS.values(), ids=ENDLESS.keys())
+async def test_an_answer_without_an_end_is_not_taken_into_memory(first: bytes, part: bytes) -> None:
+    async def says(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
+        await found.request(reader)
+        writer.write(first)
+        while True:
+            writer.write(part)
+            await writer.drain()
+
+    async with peer(says) as found, transport_to(found) as transport:
+        with pytest.raises(AnswerTooLarge, match="HEADER_BYTES_MAX"):
+            await get(transport)
+
+
 @given(noise=st.binary(min_size=1, max_size=200))
 def test_no_noise_from_a_server_is_more_than_an_unanswered_request(noise: bytes) -> None:
     async def noisy(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:

@@ -12,7 +12,7 @@ import pytest
 from penstock.broker.access import Grant, Role
 from penstock.broker.keys import create_key, revoke_key
 from penstock.keeping import NoFolder
-from penstock.listening.sockets import BadCertificate, CannotListen, allow_connections, bind
+from penstock.listening.sockets import BadCertificate, CannotListen, allow_connections, bind, tls_context
 from penstock.runtime.interface import FolderTaken
 from penstock.settings import NotSecured, ServerSettings
 from penstock.store.embedded.shards import TooFewShards
@@ -264,6 +264,21 @@ def test_a_server_with_a_certificate_speaks_tls_and_nothing_older_than_1_2(
             pass
         with running.client() as plain, pytest.raises(ConnectionError):
             plain.ask("GET", "/health/live")
+
+
+def test_tls_is_not_negotiated_again_on_a_connection(certificate: tuple[str, str]) -> None:
+    assert tls_context(*certificate).options & ssl.OP_NO_RENEGOTIATION
+
+
+def test_a_tls_handshake_that_is_not_finished_is_ended(
+    tmp_path: Path, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.runtime.doors._HANDSHAKE_S", 0.2)
+    cert, key = certificate
+    with server(on_any_port(tmp_path, tls_cert=cert, tls_key=key)) as running, running.client() as client:
+        # The beginning of a first message of 512 bytes.
+        client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        assert client.is_closed()
 
 
 def test_a_certificate_that_cannot_be_used_is_an_error_that_says_why(

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from penstock.cli.printing import errors
+from penstock.cli.printing import remark
 from penstock.runtime.interface import EXIT_STORAGE_FAILED
 
 
@@ -44,5 +44,5 @@ class Ending(IntEnum):
 
 def refuse(sentence: str, ending: Ending = Ending.USAGE) -> NoReturn:
     """Say to a person why it ends here, and end."""
-    errors.print(sentence, soft_wrap=True, markup=False)
+    remark(sentence)
     raise typer.Exit(ending)

@@ -38,13 +38,13 @@ def fit() -> None:
 
 
 def say(sentence: str) -> None:
-    """Print a line as it is: nothing in it is markup, and nothing wraps it."""
-    console.print(sentence, soft_wrap=True, markup=False)
+    """Print a line: nothing in it is markup, nothing wraps it, and nothing in it moves the cursor."""
+    console.print(harmless(sentence), soft_wrap=True, markup=False)
 
 
 def remark(sentence: str) -> None:
     """Say something beside the result."""
-    errors.print(sentence, soft_wrap=True, markup=False)
+    errors.print(harmless(sentence), soft_wrap=True, markup=False)
 
 
 def print_json(value: Any, *, is_error: bool = False) -> None:
@@ -52,9 +52,16 @@ def print_json(value: Any, *, is_error: bool = False) -> None:
     typer.echo(msgspec.json.encode(value).decode(), err=is_error)
 
 
+class _Table(Table):
+    """A table whose cells cannot move the cursor, whatever a server said they are."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*(harmless(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
 def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
     """Return an empty table; ``numbers`` names the columns that stand to the right, and are never folded."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    made = _Table(box=None, pad_edge=False, header_style="bold")
     right = set(numbers)
     for column in columns:
         is_number = column in right
@@ -81,6 +88,17 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table:
 def plain(text: str) -> Text:
     """Return text of strangers: no markup in it, and no control character that would move the cursor."""
     return Text("".join(character if character.isprintable() else "�" for character in text))
+
+
+def harmless(text: str) -> str:
+    """Return text that a server or a message may have had a say in, as a terminal can be given it.
+
+    Lines stay lines. Escape sequences, and marks that turn the direction of writing, are shown as what they are not.
+
+    >>> harmless("broken\\x1b[2J\\nnext")
+    'broken�[2J\\nnext'
+    """
+    return "".join(character if character.isprintable() or character in "\n\t" else "�" for character in text)
 
 
 def progress() -> "Progress":

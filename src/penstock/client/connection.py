@@ -25,12 +25,16 @@ from penstock.client.transport import Answer, AnswerTooLarge, Unanswered
 from penstock.frame import Buffer
 
 HEADER_BYTES_MAX = 65_536
-# A thousand messages of the largest size, with all that can be said about each.
-BODY_BYTES_MAX = 1_280 * 1024 * 1024
+# Several times what a server answers with at most: it hands out 16 MiB of bodies at once, and what is said about them.
+BODY_BYTES_MAX = 256 * 1024 * 1024
 # Up to here one copy is cheaper than a second call of the system.
 _COPIED_BYTES_MAX = 32_768
 # Larger bodies are written in pieces, so that no more than this is copied into the transport's own memory.
 _PIECE_BYTES = 262_144
+
+
+class _TooLarge(Exception):
+    """Raised through the parser."""
 
 
 class Connection(asyncio.Protocol):
@@ -44,6 +48,8 @@ class Connection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._is_paused = False
         self._fault = ""
+        # Of the answer, and of interim ones before it.
+        self._arrived_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timeout_s = self._deadline_s = 0.0
         # Whether a byte of the answer that is waited for has come.
@@ -64,6 +70,7 @@ class Connection(asyncio.Protocol):
         if not self.is_open:
             raise Unanswered("the server closed the connection")
         self.has_heard = False
+        self._arrived_bytes = 0
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         self._waiter = waiter
         self._set_deadline(timeout_s)
@@ -132,15 +139,23 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self.has_heard = True
+        self._arrived_bytes += len(data)
         try:
             self._parser.feed_data(data)
+            self._check_framing()
         except HttpParserUpgrade:
             self._fail("the server changed the protocol")
-        except HttpParserError as error:
+        except (HttpParserError, _TooLarge) as error:
             if self._fault:
                 self._fail_with(AnswerTooLarge(self._fault))
             else:
                 self._fail(f"the answer is not HTTP: {error}")
+
+    def _check_framing(self) -> None:
+        """Refuse headers, trailers and interim answers without end: the parser keeps what is not whole."""
+        is_over = self._waiter is None or self._waiter.done()
+        if not is_over and self._arrived_bytes - self._body_bytes > HEADER_BYTES_MAX + self._body_bytes // 8:
+            self._refuse(f"what stands around the answer is larger than HEADER_BYTES_MAX ({HEADER_BYTES_MAX})")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_dropped = self.is_open
@@ -202,4 +217,4 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, reason: str) -> None:
         self._fault = reason
-        raise ValueError(reason)
+        raise _TooLarge(reason)

@@ -158,7 +158,7 @@ _BY_CODE: dict[str, type[PenstockError]] = {
 }
 
 # Whatever else is said: nothing was done, and it may be done soon.
-_BUSY = (502, 503, 504)
+_BUSY = (429, 502, 503, 504)
 
 _problems = msgspec.json.Decoder(Problem)
 

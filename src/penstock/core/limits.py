@@ -72,6 +72,8 @@ PRODUCER_MS = 24 * 60 * 60 * 1_000
 FETCH_BYTES_MAX = 16 * MIB
 FETCHES_WAITING_MAX = 16_000
 REQUEST_ELEMENTS_MAX = 65_536
+BODY_VALUES_MAX = 200_000
+SQS_VALUES_MAX = 10_000
 CLEANED_KEYS_MAX = 500_000
 CLEANINGS_MAX = 64
 GROUPS_MAX = 10_000
@@ -211,6 +213,10 @@ LIMITS: tuple[Limit, ...] = (
     Limit("PRODUCER_BATCHES_MAX", PRODUCER_BATCHES_MAX, "batches", "Remembered of one producer in one partition."),
     Limit("PRODUCER_MS", PRODUCER_MS, "ms", "How long a silent producer is remembered."),
     Limit("FETCH_BYTES_MAX", FETCH_BYTES_MAX, "bytes", "In the answer to one fetch; a first larger batch goes alone."),
+    Limit(
+        "BODY_VALUES_MAX", BODY_VALUES_MAX, "values", "In the body of one request of REST; a text is one, however long."
+    ),
+    Limit("SQS_VALUES_MAX", SQS_VALUES_MAX, "values", "In the body of one request of SQS."),
     Limit("REQUEST_ELEMENTS_MAX", REQUEST_ELEMENTS_MAX, "elements", "Of all arrays in one request of a Kafka client."),
     Limit("FETCHES_WAITING_MAX", FETCHES_WAITING_MAX, "fetches", "Waiting for records at once."),
     Limit("CLEANED_KEYS_MAX", CLEANED_KEYS_MAX, "keys", "New ones that one cleaning of a partition looks at."),

@@ -20,6 +20,7 @@ Laws of this file
 """
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from enum import Enum, auto
@@ -262,6 +263,10 @@ class Connection(HttpToolsProtocol):
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = version
         url = httptools.parse_url(self.url)
+        if version == "0.9" or not (self.url.startswith((b"/", b"*")) or self._is_host_named()):
+            # Without a version there are no headers that say what is asked. Proxies are asked for other hosts, and we
+            # are none.
+            raise _Stopped
         path = url.path.decode("ascii")
         scope["path"] = unquote(path) if "%" in path else path
         scope["raw_path"] = url.path
@@ -282,6 +287,11 @@ class Connection(HttpToolsProtocol):
             self._begin(exchange)
         else:
             self._queue(exchange)
+
+    def _is_host_named(self) -> bool:
+        """Whether the host in the target, as in `GET http://host/`, is the one that the header says."""
+        authority = re.split(rb"[/?#]", self.url.partition(b"://")[2], maxsplit=1)[0].lower()
+        return [value.lower() for name, value in self.headers if name == b"host"] == [authority]
 
     def _checked_head_bytes(self) -> int:
         """Return how large the head is, about, and begin to count its body."""

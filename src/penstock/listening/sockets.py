@@ -104,6 +104,8 @@ def tls_context(certificate: str, key: str) -> ssl.SSLContext:
     """Return what speaks TLS 1.2 and later with a certificate; raises `BadCertificate`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A handshake costs a server much more than a client, and there would be no end of them on one connection.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(certificate, key, password=_refuse_password)

@@ -4,7 +4,9 @@ A server on loopback needs no keys, because only this machine reaches it. But ev
 page in a browser on this machine does, too, whoever made it:
 
 - A page may send a request to another site without asking it, as long as it looks like
-  a form or an image. Browsers say so, in `Sec-Fetch-Site` and `Origin`.
+  a form or an image. Browsers say so, in `Sec-Fetch-Site` and `Origin`. Older ones do not;
+  they are known by `User-Agent`, which a page cannot change, and may follow links and use
+  our own pages, as `Referer` says.
 - A page whose own name is made to point at 127.0.0.1 after it was loaded ("DNS
   rebinding") is of the same origin as we are. The name it was loaded by is in `Host`.
 
@@ -22,6 +24,10 @@ from penstock.api.asgi import ASGIApplication, Receive, Scope, Send
 from penstock.api.rest.errors import encode_problem, problem
 from penstock.wire.problems import Problem
 
+_SAID_BY_BROWSERS = frozenset({b"sec-fetch-site", b"origin", b"user-agent", b"referer"})
+_SENT_FOR_PAGES = frozenset({b"sec-fetch-site", b"origin"})
+# All of them say so, and programs do not.
+_OF_BROWSERS = b"Mozilla/"
 # No name is longer; what is cut off would not have been a name of ours.
 _HOST_BYTES_MAX = 300
 
@@ -85,11 +91,11 @@ def _refusal(scope: Scope, names: frozenset[str]) -> Problem | None:
     for name, value in scope["headers"]:
         if name == b"host":
             hosts.append(value)
-        elif name in {b"sec-fetch-site", b"origin"}:
+        elif name in _SAID_BY_BROWSERS:
             found[name] = value
     if len(hosts) != 1:
         # Before HTTP/1.1 there was none. No browser is that old.
-        if not hosts and not found and scope["http_version"] != "1.1":
+        if not hosts and not found.keys() & _SENT_FOR_PAGES and scope["http_version"] != "1.1":
             return None
         return problem("bad_request", f"{len(hosts)} headers Host; there has to be one", field="Host")
     host = hosts[0][:_HOST_BYTES_MAX].decode("latin-1")
@@ -119,10 +125,16 @@ def is_local(host: str) -> bool:
 
 def _is_ours(scope: Scope, host: bytes, found: dict[bytes, bytes]) -> bool:
     site = found.get(b"sec-fetch-site")
-    if site is None:
-        return found[b"origin"] == f"{scope['scheme']}://".encode() + host
     if site in {b"same-origin", b"none"}:
         return True
-    # A link from elsewhere to the documentation is followed.
-    is_api: bool = scope["path"].startswith("/api/")
-    return not is_api and scope["method"] == "GET"
+    if site is None:
+        origin = f"{scope['scheme']}://".encode() + host
+        if b"origin" in found:
+            return found[b"origin"] == origin
+        if not found.get(b"user-agent", b"").startswith(_OF_BROWSERS):
+            return True
+        if found.get(b"referer", b"").startswith(origin + b"/"):
+            return True
+    # A link from elsewhere to the documentation is followed. Verbs of SQS are asked for at the root, too.
+    is_page = not scope["path"].startswith("/api/") and b"Action=" not in scope["query_string"]
+    return is_page and scope["method"] == "GET"

@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.api.sqs.errors import SERIALIZATION, Refused
+from penstock.api.sqs.errors import SERIALIZATION, TOO_LARGE, Refused
 from penstock.api.sqs.shapes import Shape
+from penstock.api.values import has_more_in_json
+from penstock.core.limits import KIB, SQS_VALUES_MAX
 
 CONTENT_TYPE = b"application/x-amz-json-1.0"
 TARGET = "AmazonSQS."
+# They cannot hold many more values than are allowed.
+_UNCOUNTED_BYTES = 64 * KIB
 
 S = TypeVar("S", bound=Shape)
 
@@ -31,6 +35,8 @@ def action_of(target: str) -> str:
 
 def decode(raw: bytes, kind: type[S]) -> S:
     """Read a request; what is no JSON, or of another type, is refused."""
+    if len(raw) > _UNCOUNTED_BYTES and has_more_in_json(raw, SQS_VALUES_MAX):
+        raise Refused(TOO_LARGE, f"The request holds more than {SQS_VALUES_MAX} values.")
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from penstock.client.errors import Forbidden, PenstockError
 from penstock.client.message import Facts, Message
 from penstock.client.queue import Queue
+from penstock.client.retrying import wait_s_of
 from penstock.client.worker.attempt import CANCELLED, GIVEN_BACK, Attempts, Ending, Work
 from penstock.client.worker.halt import Halt
 from penstock.client.worker.held import HeldLease, HeldLeases
@@ -42,6 +43,8 @@ GRACE_S = 0.25
 SETTLING_MAX = 4 * MESSAGES_MAX
 IDLE_POLL_S = 0.01
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
+# After so many the waits are as long as they get.
+_TRIES_LATE = 10
 
 T = TypeVar("T")
 
@@ -170,17 +173,20 @@ class Consumer:
         """Ask until there is an answer. What is wrong is said once, and once when it is over."""
         tries = 0
         while True:
+            began_s = self._loop.time()
             try:
                 answer = await ask()
             except Exception as error:
                 if self._halt.is_until_idle:
                     # A test would wait for ever.
                     raise
-                tries += 1
+                # The client has tried for long by itself, and so have those of all other workers.
+                has_tried = self._loop.time() - began_s > RETRY_S_MAX
+                tries = max(tries + 1, _TRIES_LATE if has_tried else 0)
                 if not self._is_server_lost:
                     self._is_server_lost = True
                     note(SERVER_LOST, logging.WARNING, queue=self._settings.queue, error=describe(error))
-                await asyncio.sleep(random.uniform(0.5, 1.0) * min(RETRY_S_MAX, RETRY_S_MIN * 2.0 ** min(tries, 10)))
+                await asyncio.sleep(_wait_s(error, tries))
                 continue
             if self._is_server_lost:
                 self._is_server_lost = False
@@ -373,3 +379,11 @@ class Consumer:
     def _cancel_works(self) -> None:
         for work in self._works:
             work.cancel()
+
+
+def _wait_s(error: Exception, tries: int) -> float:
+    """How long to stay away after so many tries: at random, so that a thousand workers do not come back as one."""
+    own_s = random.uniform(0.5, 1.0) * min(RETRY_S_MAX, RETRY_S_MIN * 2.0 ** min(tries, _TRIES_LATE))
+    if isinstance(error, PenstockError) and error.retry_after_s is not None:
+        return max(own_s, wait_s_of(error, tries))
+    return own_s
