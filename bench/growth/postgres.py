@@ -45,12 +45,12 @@ async def _send_named(store: PostgresStore, first: int) -> object:
     return await store.send("orders", Drafts(bodies=[b"x"] * BATCH, dedup_ids=names))
 
 
-async def _bury(store: PostgresStore, first: int) -> object:
+async def _bury(store: PostgresStore, first: int) -> None:
     await _send(store, first)
     delivery = await store.lease("orders", want=BATCH)
     assert delivery is not None
     await store.release("orders", delivery.receipts(), is_rejected=True)
-    return await store.tidy()
+    await store.tidy()
 
 
 async def _lease_one_by_one(store: PostgresStore, first: int) -> object:

@@ -165,7 +165,7 @@ async def test_a_look_at_a_leased_message_costs_the_same_however_many_leases_the
             for _ in range(150):
                 delivery = await here.store.lease("orders", want=1, lease_ms=600_000)
                 assert delivery is not None
-            held = delivery.ids[0]
+                held = delivery.ids[0]
 
             async def ask(held: str = held) -> None:
                 message = await here.store.look("orders", held)
