@@ -159,6 +159,9 @@ async def open_application(
         ) as queues,
         open_streams(settings, kept.runtime, kafka) as streams,
     ):
+        if streams is not None:
+            topics = streams.topics
+            queues.topic_names = lambda: [topic.name for topic in topics.list()]
         service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
         yield Application(kept, queues, service, streams)
 
@@ -335,6 +338,7 @@ async def _listening_for_kafka(
         advertised=settings.advertised,
         has_auto_create=settings.kafka_auto_create,
         topic_defaults=TopicSettings(partitions=settings.topic_partitions),
+        making_topics=application.queues.making_topics,
     )
     limits = Limits(
         frame_bytes_max=settings.request_bytes_max,

@@ -118,10 +118,11 @@ class ServerSettings:
     sqs_account: str = "000000000000"
     # The region that queues are in, as SQS says it in their ARNs; signatures have to be for it.
     sqs_region: str = "us-east-1"
-    # The id of the access key that requests of SQS are signed with; empty for none, and then signatures are ignored.
-    # Whoever signs with it may do everything.
+    # The id of an access key that requests of SQS may be signed with, for everything; empty for none. Signatures are
+    # ignored as long as there is neither this pair nor a key. `penstock key create --sqs` makes pairs with the rights
+    # of a key.
     sqs_access_key_id: str = ""
-    # The secret of that access key. A server that has keys for REST, and not this pair, refuses every request of SQS.
+    # The secret of that access key.
     sqs_secret_access_key: str = ""
     # Whether SQS makes its clients wait as AWS does: 60 s until the name of a deleted queue is free, and 60 s between
     # two purges of a queue. Off, both are allowed at once, which suites need that make the same queue for every test.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -268,3 +269,22 @@ async def test_a_long_poll_ends_when_its_key_is_revoked_and_is_handed_nothing(*,
         assert api.queues.now_ms() - before_ms < 5_000, "it has not waited until its time was up"
         counts = await api.queues.store.counts("orders")
         assert (sum(counts.ready), counts.leased) == (int(is_sent_to), 0)
+
+
+async def test_a_key_that_goes_too_fast_is_answered_429_with_a_time_to_come_again() -> None:
+    now = [1_000_000]
+    access = Access([replace(only_key(), requests_per_s=1, bytes_per_s=1_000)], now_ms=lambda: now[0])
+    async with open_api(access=access) as api:
+        await api.queues.create("orders", QueueSettings())
+        assert (await api.get(MESSAGES, headers=GOOD)).status == 200
+        refused = await api.get(MESSAGES, headers=GOOD)
+        assert refused.is_problem(429, "rate_limited")
+        assert int(refused.headers["retry-after"]) == 1
+        now[0] += 1_000
+        sent = await api.post(MESSAGES, {"data": "x" * 5_000}, headers=GOOD)
+        assert sent.status == 201, "a large request is let through whole"
+        now[0] += 1_001
+        later = await api.get(MESSAGES, headers=GOOD)
+        assert int(later.headers["retry-after"]) == 4
+        now[0] += 5_000
+        assert (await api.get(MESSAGES, headers=GOOD)).status == 200

@@ -23,6 +23,7 @@ from penstock.broker.access import (
     TooManyQueuesMade,
     hash_of,
 )
+from penstock.broker.rates import RateLimited
 
 SECRET = "s" * 43
 ID = "0123456789ab"
@@ -182,8 +183,15 @@ def test_a_pattern_of_many_stars_takes_no_time() -> None:
 def test_a_limit_counts_the_queues_that_are_there_under_the_key() -> None:
     caller = Caller("shop", (Grant(Role.ADMIN, "shop-*"), Grant(Role.READ, "*")), queues_max=2)
     caller.check_may_create("shop-b", ["shop-a", "mails", "shop-a.dead"])
-    with pytest.raises(TooManyQueuesMade, match="may have 2 queues, and there are 2"):
+    with pytest.raises(TooManyQueuesMade, match="may have 2 queues and topics, and there are 2"):
         caller.check_may_create("shop-c", ["shop-a", "shop-b"])
+
+
+def test_topics_count_like_queues_for_what_a_key_may_have() -> None:
+    caller = Caller("shop", (Grant(Role.ADMIN, "shop-*"),), queues_max=2)
+    caller.check_may_create("shop-b", ["shop-a"], others=["events"])
+    with pytest.raises(TooManyQueuesMade):
+        caller.check_may_create("shop-b", ["shop-a"], others=["shop-a"])
 
 
 def test_making_a_queue_that_is_there_already_needs_no_room() -> None:
@@ -247,3 +255,38 @@ def test_a_caller_stays_the_same_when_its_key_is_rotated_or_others_change() -> N
     assert caller.ends_at_ms == 5
     access.replace([key(Grant(Role.SEND, "*"))])
     assert caller.is_revoked, "with other rights it is another caller"
+
+
+def test_a_key_that_goes_too_fast_is_told_when_it_may_go_on() -> None:
+    now = [1_000_000]
+    access = Access([replace(key(), requests_per_s=2)], now_ms=lambda: now[0])
+    caller = access.authenticate(GOOD)
+    access.admit(caller)
+    access.admit(caller)
+    with pytest.raises(RateLimited, match="may do 2 requests per second") as caught:
+        access.admit(caller)
+    now[0] += caught.value.retry_after_ms
+    access.admit(caller)
+
+
+def test_bytes_are_paid_for_after_they_were_sent() -> None:
+    now = [1_000_000]
+    access = Access([replace(key(), bytes_per_s=1_000)], now_ms=lambda: now[0])
+    caller = access.authenticate(GOOD)
+    access.admit(caller)
+    access.charge(caller, 3_000)
+    assert 2_000 <= access.wait_ms(caller) <= 2_001
+    with pytest.raises(RateLimited, match="1000 bytes per second"):
+        access.admit(caller)
+    now[0] += 2_001
+    access.admit(caller)
+
+
+def test_both_secrets_of_a_key_share_its_rate_and_so_do_reloads() -> None:
+    former = Former(hash_of("f" * 43), None, ends_at_ms=2_000_000)
+    limited = replace(key(), requests_per_s=1, former=former)
+    access = Access([limited], now_ms=lambda: 1_000_000)
+    access.admit(access.authenticate(GOOD))
+    access.replace([limited, key(key_id="ba9876543210")])
+    with pytest.raises(RateLimited):
+        access.admit(access.authenticate(GOOD.replace(SECRET, "f" * 43)))

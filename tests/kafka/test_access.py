@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v4 import request as fetch_v4
+from kio.schema.metadata.v4 import request as metadata_v4
 from kio.schema.types import TopicName
 
 from penstock.api.kafka.wire.versions import Api
+from penstock.broker import keyring
 from penstock.broker.access import Grant, Role
-from penstock.broker.keys import create_key, revoke_key
+from penstock.broker.keyring import NewKey
+from penstock.broker.keys import change_file, create_key, revoke_key
 from tests.certificates import make_certificate
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, admin, consumer, create, produce_all, producer, read, read_topic
@@ -189,6 +193,48 @@ def test_a_fetch_that_waits_ends_when_an_open_server_gets_its_first_key_and_when
             client.send(fetch_for_minutes())
             revoke_key(keys, key.id)
             assert client.is_closed()
+
+
+def limited(path: Path, **limits: Any) -> tuple[str, str]:
+    wanted = NewKey(name="limited", grants=(Grant(Role.ADMIN, "*"),), **limits)
+    done = change_file(path, lambda found: keyring.create(found, wanted, created_at=""))
+    return done.key.id, done.text
+
+
+def logged_in(client: RawClient, text: str) -> None:
+    client.ask(request(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+    said = f"\0limited\0{text}".encode()
+    assert client.ask(request(Api.SASL_AUTHENTICATE, 0, auth_bytes=said)).error_code == 0
+
+
+def test_topics_made_through_kafka_count_for_what_a_key_may_have(tmp_path: Path) -> None:
+    _, text = limited(tmp_path / "data" / "keys.json", queues_max=1)
+    with Broker(tmp_path / "data") as broker, RawClient((broker.host, broker.port)) as client:
+        logged_in(client, text)
+
+        def asked_for(name: str) -> int:
+            topics = (metadata_v4.MetadataRequestTopic(name=TopicName(name)),)
+            answer = client.ask(request(Api.METADATA, 4, topics=topics, allow_auto_topic_creation=True))
+            return int(answer.topics[0].error_code)
+
+        assert [asked_for("one"), asked_for("two"), asked_for("one")] == [0, ErrorCode.policy_violation, 0]
+        login = {"sasl_mechanism": "PLAIN", "sasl_username": "limited", "sasl_password": text}
+        with pytest.raises(KafkaException) as caught:
+            create(broker.servers, "three", login={"security_protocol": "SASL_PLAINTEXT", **login})
+        assert caught.value.args[0].code() == KafkaError.POLICY_VIOLATION
+
+
+def test_a_kafka_client_that_goes_too_fast_is_told_so_and_made_to_wait(tmp_path: Path) -> None:
+    _, text = limited(tmp_path / "data" / "keys.json", bytes_per_s=5)
+    asked = request(Api.METADATA, 4, topics=(), allow_auto_topic_creation=False)
+    with Broker(tmp_path / "data") as broker, RawClient((broker.host, broker.port)) as client:
+        logged_in(client, text)
+        first = client.ask(asked)
+        heard_at = time.monotonic()
+        assert first.throttle_time > timedelta(0)
+        client.ask(asked)
+        # A part of it may have passed before the answer was read here.
+        assert time.monotonic() - heard_at >= first.throttle_time.total_seconds() / 2
 
 
 def test_a_stranger_is_told_versions_and_nothing_else(tmp_path: Path) -> None:

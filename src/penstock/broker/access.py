@@ -32,6 +32,7 @@ from enum import IntEnum
 from hashlib import pbkdf2_hmac, sha256
 from typing import NamedTuple, Self
 
+from penstock.broker.rates import Rate
 from penstock.core.names import is_dead_letters
 from penstock.core.patterns import BadPattern, check_pattern, fits
 from penstock.runtime.system import SystemClock
@@ -45,6 +46,7 @@ _UNKNOWN = "the key is not one of this server's; it may have been revoked, or ha
 # The least that clients accept. More would protect short passwords; these have 256 bits of chance.
 SCRAM_ITERATIONS = 4_096
 SALT_BYTES = 16
+_SQS_PREFIX = "PSTK"
 _BEARER = re.compile(r"(?i:bearer) +pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43}) *", re.ASCII)
 
 
@@ -98,7 +100,7 @@ class NotAllowed(Exception):
 
 
 class TooManyQueuesMade(Exception):
-    """There are as many queues under the key as it may have."""
+    """There are as many queues and topics under the key as it may have."""
 
 
 class BadGrant(ValueError):
@@ -150,6 +152,7 @@ class Former:
     secret_sha256: bytes
     scram: Scram | None
     ends_at_ms: int
+    sqs_secret: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,7 @@ class Key:
     # The last characters of the secret, so that a person can tell which key a client has.
     ending: str
     grants: tuple[Grant, ...]
-    # How many queues there may be under the key; None for any number.
+    # How many queues and topics there may be under the key; None for any number.
     queues_max: int | None
     created_at: str
     # None for a key from before SCRAM was spoken.
@@ -170,12 +173,17 @@ class Key:
     # When it is good no longer; None for never.
     expires_at_ms: int | None = None
     former: Former | None = None
+    # The secret access key of its pair for SQS, in clear: signatures of AWS are checked with it. Empty for none.
+    sqs_secret: str = ""
+    # How fast it may go on each server; None for as fast as it can.
+    requests_per_s: int | None = None
+    bytes_per_s: int | None = None
 
 
 class Caller:
     """Somebody who asks for something, and what they may do."""
 
-    __slots__ = ("name", "queues_max", "ends_at_ms", "is_revoked", "_grants")
+    __slots__ = ("name", "queues_max", "ends_at_ms", "is_revoked", "rate", "_grants")
 
     def __init__(
         self, name: str, grants: tuple[Grant, ...], queues_max: int | None = None, *, ends_at_ms: int | None = None
@@ -185,6 +193,8 @@ class Caller:
         # When the secret that was shown is good no longer; None for never.
         self.ends_at_ms = ends_at_ms
         self.is_revoked = False
+        # All secrets of a key share one; None for no limit.
+        self.rate: Rate | None = None
         self._grants = grants
 
     def has(self, role: Role, queue: str) -> bool:
@@ -207,21 +217,24 @@ class Caller:
     def may_list(self, queue: str) -> bool:
         return self.has(Role.SEE, queue)
 
-    def check_may_create(self, queue: str, existing: Iterable[str]) -> None:
-        """Check the role, and that there is room for one more queue.
+    def check_may_create(self, name: str, existing: Iterable[str], *, others: Iterable[str] = ()) -> None:
+        """Check the role, and that there is room for one more queue or topic.
 
         Nobody remembers who made a queue. What counts is how many of the queues
-        that exist this key may administer, dead letters not counted; so a limit
-        also holds for queues from before the key, and for several keys together
-        that share a pattern. ``existing`` is looked at only if there is a limit.
+        and topics that exist this key may administer, dead letters not counted; so a
+        limit also holds for what is from before the key, and for several keys together
+        that share a pattern. ``existing`` are those of the kind that is made, ``others``
+        those of the other kind; they are looked at only if there is a limit.
         """
-        self.check(Role.ADMIN, queue)
+        self.check(Role.ADMIN, name)
         if self.queues_max is None:
             return
         names = set(existing)
-        count = sum(self.has(Role.ADMIN, name) for name in names if not is_dead_letters(name))
-        if queue not in names and count >= self.queues_max:
-            raise TooManyQueuesMade(f"the key {self.name!r} may have {self.queues_max} queues, and there are {count}")
+        counted = [each for each in (*names, *others) if not is_dead_letters(each) and self.has(Role.ADMIN, each)]
+        if name not in names and len(counted) >= self.queues_max:
+            raise TooManyQueuesMade(
+                f"the key {self.name!r} may have {self.queues_max} queues and topics, and there are {len(counted)}"
+            )
 
 
 EVERYBODY = Caller("everybody", (Grant(Role.ADMIN, "*"),))
@@ -232,11 +245,12 @@ class Holder(NamedTuple):
 
     secret_sha256: bytes
     scram: Scram | None
+    sqs_secret: str
     caller: Caller
 
 
 # What a stranger's key is compared with, so that it takes as long as with a key that there is.
-_NOBODY = (Holder(bytes(32), None, Caller("nobody", ())),)
+_NOBODY = (Holder(bytes(32), None, "", Caller("nobody", ())),)
 
 
 class Access:
@@ -324,6 +338,20 @@ class Access:
         ends = [caller.ends_at_ms for caller in self._watchers if caller.ends_at_ms is not None]
         return max(0, min(ends) - self._now_ms()) if ends else None
 
+    def admit(self, caller: Caller) -> None:
+        """Count a request of a caller, or raise `RateLimited`."""
+        if caller.rate is not None:
+            caller.rate.check(caller.name, self._now_ms())
+
+    def charge(self, caller: Caller, size_bytes: int) -> None:
+        """Count bytes that a caller has sent or was sent."""
+        if caller.rate is not None:
+            caller.rate.take_bytes(size_bytes, self._now_ms())
+
+    def wait_ms(self, caller: Caller) -> int:
+        """Return for how long a caller has to wait before its next request."""
+        return 0 if caller.rate is None else caller.rate.wait_ms(self._now_ms())
+
     def scrams_of(self, user: str) -> tuple[str, tuple[Scram, ...]]:
         """Return the id of the key that a user names, and what its passwords are proven by: the newest first.
 
@@ -343,6 +371,17 @@ class Access:
                 return holder.caller
         raise KeyUnknown(_UNKNOWN)
 
+    @property
+    def has_sqs_keys(self) -> bool:
+        return any(holder.sqs_secret for found in self._holders.values() for holder in found)
+
+    def sqs_pairs(self, access_key_id: str) -> list[tuple[str, Caller]]:
+        """Return the secrets that requests with an access key id may be signed with now, and who signs with each."""
+        if not access_key_id.startswith(_SQS_PREFIX):
+            return []
+        holders = self._holders.get(access_key_id[len(_SQS_PREFIX) :].lower(), ())
+        return [(each.sqs_secret, each.caller) for each in holders if each.sqs_secret and self.is_good(each.caller)]
+
     def authenticate(self, header: str | None) -> Caller:
         """Return who sent a request with this `Authorization` header."""
         if self._keys is None:
@@ -360,26 +399,40 @@ class Access:
 
 
 def _rights(key: Key) -> tuple[object, ...]:
-    return key.name, key.grants, key.queues_max
+    return key.name, key.grants, key.queues_max, key.requests_per_s, key.bytes_per_s
 
 
 def _holders(key: Key, known: dict[bytes, Caller]) -> tuple[Holder, ...]:
     """Return the secrets of a key; who has shown one of those before stays the same caller."""
+    is_limited = key.requests_per_s is not None or key.bytes_per_s is not None
+    rate = next((caller.rate for caller in known.values()), None)
+    if rate is None and is_limited:
+        rate = Rate(requests_per_s=key.requests_per_s, bytes_per_s=key.bytes_per_s)
 
-    def holder(secret_sha256: bytes, scram: Scram | None, *ends_at_ms: int | None) -> Holder:
+    def holder(secret_sha256: bytes, scram: Scram | None, sqs_secret: str, *ends_at_ms: int | None) -> Holder:
         caller = known.get(secret_sha256) or Caller(key.name, key.grants, key.queues_max)
+        caller.rate = rate
         caller.ends_at_ms = min((each for each in ends_at_ms if each is not None), default=None)
-        return Holder(secret_sha256, scram, caller)
+        return Holder(secret_sha256, scram, sqs_secret, caller)
 
-    newest = holder(key.secret_sha256, key.scram, key.expires_at_ms)
+    newest = holder(key.secret_sha256, key.scram, key.sqs_secret, key.expires_at_ms)
     if key.former is None:
         return (newest,)
     former = key.former
-    return newest, holder(former.secret_sha256, former.scram, former.ends_at_ms, key.expires_at_ms)
+    return newest, holder(former.secret_sha256, former.scram, former.sqs_secret, former.ends_at_ms, key.expires_at_ms)
 
 
 def _nothing() -> None:
     pass
+
+
+def sqs_access_key_id(key_id: str) -> str:
+    """Return the id of a key's pair for SQS.
+
+    >>> sqs_access_key_id("0123456789ab")
+    'PSTK0123456789AB'
+    """
+    return _SQS_PREFIX + key_id.upper()
 
 
 def hash_of(secret: str) -> bytes:

@@ -68,6 +68,10 @@ class NewKey:
     grants: tuple[Grant, ...]
     queues_max: int | None = None
     expires_at_ms: int | None = None
+    # Whether it has a pair for SQS, too.
+    has_sqs: bool = False
+    requests_per_s: int | None = None
+    bytes_per_s: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= KEY_NAME_CHARACTERS_MAX or not self.name.isprintable():
@@ -104,6 +108,9 @@ def create(keyring: Keyring | None, wanted: NewKey, *, created_at: str) -> Chang
         created_at=created_at,
         scram=Scram.of(text, salt=secrets.token_bytes(SALT_BYTES), iterations=SCRAM_ITERATIONS),
         expires_at_ms=wanted.expires_at_ms,
+        sqs_secret=secrets.token_urlsafe(SECRET_BYTES) if wanted.has_sqs else "",
+        requests_per_s=wanted.requests_per_s,
+        bytes_per_s=wanted.bytes_per_s,
     )
     return Change("create", replace(keyring, keys=(*keyring.keys, key)), key, text)
 
@@ -120,7 +127,8 @@ def rotate(keyring: Keyring | None, key_id: str, *, keep_ms: int, now_ms: int) -
         secret_sha256=hash_of(secret),
         ending=secret[-ENDING_CHARACTERS:],
         scram=Scram.of(text, salt=salt, iterations=SCRAM_ITERATIONS),
-        former=Former(key.secret_sha256, key.scram, now_ms + keep_ms) if keep_ms else None,
+        former=Former(key.secret_sha256, key.scram, now_ms + keep_ms, key.sqs_secret) if keep_ms else None,
+        sqs_secret=secrets.token_urlsafe(SECRET_BYTES) if key.sqs_secret else "",
     )
     assert keyring is not None
     keys = tuple(rotated if each is key else each for each in keyring.keys)
@@ -154,6 +162,8 @@ class _Grant(Struct, forbid_unknown_fields=True):
 _Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 # Salt, stored key and server key of SCRAM-SHA-256 in hex, one after the other; empty for none.
 _Scram = Annotated[str, Meta(pattern=r"\A(?:[0-9a-f]{160})?\Z")]
+_SqsSecret = Annotated[str, Meta(pattern=r"\A(?:[A-Za-z0-9_-]{43})?\Z")]
+_PerSecond = Annotated[int, Meta(ge=1, lt=2**53)]
 _Instant = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
@@ -161,6 +171,7 @@ class _Former(Struct, forbid_unknown_fields=True):
     sha256: _Sha256
     scram_sha256: _Scram
     ends_at_ms: _Instant
+    sqs_secret: _SqsSecret = ""
 
 
 class _Key(Struct, forbid_unknown_fields=True):
@@ -174,6 +185,9 @@ class _Key(Struct, forbid_unknown_fields=True):
     scram_sha256: _Scram = ""
     expires_at_ms: _Instant | None = None
     former: _Former | None = None
+    sqs_secret: _SqsSecret = ""
+    requests_per_s: _PerSecond | None = None
+    bytes_per_s: _PerSecond | None = None
 
 
 class _Keyring(Struct, forbid_unknown_fields=True):
@@ -212,11 +226,14 @@ def _key(stored: _Key) -> Key:
         scram=_scram(stored.scram_sha256),
         expires_at_ms=stored.expires_at_ms,
         former=None if former is None else _former(former),
+        sqs_secret=stored.sqs_secret,
+        requests_per_s=stored.requests_per_s,
+        bytes_per_s=stored.bytes_per_s,
     )
 
 
 def _former(stored: _Former) -> Former:
-    return Former(bytes.fromhex(stored.sha256), _scram(stored.scram_sha256), stored.ends_at_ms)
+    return Former(bytes.fromhex(stored.sha256), _scram(stored.scram_sha256), stored.ends_at_ms, stored.sqs_secret)
 
 
 def _scram(text: str) -> Scram | None:
@@ -240,7 +257,10 @@ def _stored(key: Key) -> _Key:
         expires_at_ms=key.expires_at_ms,
         former=None
         if former is None
-        else _Former(former.secret_sha256.hex(), _scram_text(former.scram), former.ends_at_ms),
+        else _Former(former.secret_sha256.hex(), _scram_text(former.scram), former.ends_at_ms, former.sqs_secret),
+        sqs_secret=key.sqs_secret,
+        requests_per_s=key.requests_per_s,
+        bytes_per_s=key.bytes_per_s,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from penstock.broker.access import EVERYBODY, Caller, Role
+from penstock.broker.access import EVERYBODY, Caller, NotAllowed, Role, TooManyQueuesMade
 from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
 from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
@@ -71,6 +71,8 @@ class Queues:
         self.redrives = redrives or Redrives(store, runtime)
         self.gathering = Gathering(store)
         self.totals: dict[str, Totals] = {}
+        # The names of topics, where there are any: they count like queues for what a key may have.
+        self.topic_names: Callable[[], Iterable[str]] = tuple
         self._runtime = runtime
         # Settings are read, changed and written in turn, so that of two who change some at once neither is lost.
         self._settings_lock = asyncio.Lock()
@@ -106,14 +108,15 @@ class Queues:
         settings: QueueSettings,
         *,
         caller: Caller = EVERYBODY,
-        check: Callable[[Iterable[str]], None] | None = None,
     ) -> bool:
-        """Make a queue, and return whether it is new; ``check`` may refuse it for the queues that are there."""
+        """Make a queue, and return whether it is new. Raises `NotAllowed` and `TooManyQueuesMade`."""
         self.check_running()
         async with self._settings_lock:
             await check_dead_letters(self.store, caller, queue, settings)
-            if check is not None:
-                check([name async for name in self._names()])
+            if caller.queues_max is not None:
+                # To count what is there is not for every create.
+                queues = [name async for name in self._names()]
+                caller.check_may_create(queue, queues, others=self.topic_names())
             try:
                 await self.store.describe(queue)
                 is_new = False
@@ -208,6 +211,23 @@ class Queues:
     ) -> list[Outcome]:
         """Hold messages longer; ``outlives`` as `QueueStore.extend` has it."""
         return await self.store.extend(queue, receipts, lease_ms=lease_ms, outlives=outlives)
+
+    @asynccontextmanager
+    async def making_topics(self, caller: Caller, topics: Sequence[str]) -> AsyncIterator[dict[str, Exception]]:
+        """Make topics within this: it says which of them a caller may not have, and why; nobody else does meanwhile."""
+        if caller.queues_max is None:
+            yield {}
+            return
+        async with self._settings_lock:
+            queues = [name async for name in self._names()]
+            there, refused = list(self.topic_names()), dict[str, Exception]()
+            for topic in topics:
+                try:
+                    caller.check_may_create(topic, there, others=queues)
+                    there.append(topic)
+                except (NotAllowed, TooManyQueuesMade) as error:
+                    refused[topic] = error
+            yield refused
 
     async def _names(self) -> AsyncIterator[str]:
         after = ""

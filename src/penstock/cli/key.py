@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.broker import keyring as changes
-from penstock.broker.access import BadGrant, Grant, Key, Role
+from penstock.broker.access import BadGrant, Grant, Key, Role, sqs_access_key_id
 from penstock.broker.keyring import Change, KeyNotFound, Keyring, KeysDamaged, NewKey, TooManyKeys
 from penstock.broker.keys import change_file, read_keyring, reset_file
 from penstock.cli.configuration import Config, Json, loaded
@@ -45,6 +45,13 @@ QueuesMax = Annotated[
 ExpiresIn = Annotated[
     str | None, typer.Option(help="For how long it is good, such as 90d, 12h or 30m. Default: for ever.")
 ]
+RequestsPerS = Annotated[
+    int | None, typer.Option(min=1, help="How many requests it may make in a second, at each server.")
+]
+BytesPerS = Annotated[
+    int | None, typer.Option(min=1, help="How many bytes it may send and be sent in a second, at each server.")
+]
+Sqs = Annotated[bool, typer.Option("--sqs", help="Make a pair for SQS, too, bound to the rights of the key.")]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `penstock key list` shows it.")]
 
 _SPAN = re.compile(r"([0-9]{1,9})(s|m|h|d)")
@@ -68,6 +75,9 @@ def create(
     queue: Patterns = None,
     queues_max: QueuesMax = None,
     expires_in: ExpiresIn = None,
+    requests_per_s: RequestsPerS = None,
+    bytes_per_s: BytesPerS = None,
+    sqs: Sqs = False,
     data: Data = None,
     store: Store = None,
     postgres_schema: Schema = None,
@@ -90,24 +100,18 @@ def create(
 
     penstock key create --name ops --role admin
     penstock key create --name shop --role write --queue 'orders*' --queue mails
-    penstock key create --name batch --role send --expires-in 90d
+    penstock key create --name batch --role send --expires-in 90d --sqs
     penstock key create --name ops --role admin --store postgresql://db.example.com/shop
     export PENSTOCK_KEY=$(penstock key create --name me --role admin)
     """
     settings = _settings(data, store, postgres_schema, config)
     now = datetime.now(UTC)
-    try:
-        grants = tuple(Grant(Role[role.name.upper()], pattern) for pattern in queue or ["*"])
-        wanted = NewKey(
-            name=name,
-            grants=grants,
-            queues_max=queues_max,
-            expires_at_ms=None if expires_in is None else _ms(now) + _span_ms("--expires-in", expires_in),
-        )
-    except (BadGrant, ValueError) as error:
-        refuse(str(error))
-    done = _change(settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now)))
-    _show_new(done, as_json=as_json)
+    limits = {"queues_max": queues_max, "requests_per_s": requests_per_s, "bytes_per_s": bytes_per_s}
+    ends_at_ms = None if expires_in is None else _ms(now) + _span_ms("--expires-in", expires_in)
+    wanted = _wanted(name, role, queue or ["*"], expires_at_ms=ends_at_ms, has_sqs=sqs, **limits)
+    _show_new(
+        _change(settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now))), as_json=as_json
+    )
 
 
 @app.command("list")
@@ -232,6 +236,14 @@ def reset(
         say(f"There are no keys in {_place(settings)} any more." if had_keys else "There have been no keys.")
 
 
+def _wanted(name: str, role: RoleName, patterns: list[str], **limits: Any) -> NewKey:
+    try:
+        grants = tuple(Grant(Role[role.name.upper()], pattern) for pattern in patterns)
+        return NewKey(name=name, grants=grants, **limits)
+    except (BadGrant, ValueError) as error:
+        refuse(str(error))
+
+
 def _settings(data: Path | None, store: str | None, schema: str | None, config: Path | None) -> ServerSettings:
     options = {"data": data, "store": store, "postgres_schema": schema}
     return loaded(ServerSettings, options, config).settings
@@ -269,9 +281,13 @@ def _place(settings: ServerSettings) -> str:
 
 def _show_new(done: Change, *, as_json: bool) -> None:
     if as_json:
-        print_json({**_shown(done.key), "key": done.text})
+        pair = {"aws_access_key_id": sqs_access_key_id(done.key.id), "aws_secret_access_key": done.key.sqs_secret}
+        print_json({**_shown(done.key), "key": done.text, **(pair if done.key.sqs_secret else {})})
         return
     say(done.text)
+    if done.key.sqs_secret:
+        say(f"AWS_ACCESS_KEY_ID={sqs_access_key_id(done.key.id)}")
+        say(f"AWS_SECRET_ACCESS_KEY={done.key.sqs_secret}")
     remark("Keep it: it is not shown again. Clients take it from PENSTOCK_KEY, or from --key.")
     if done.key.former is not None:
         remark(f"The old secret is good until {_instant_of(done.key.former.ends_at_ms)}.")
@@ -283,8 +299,11 @@ def _shown(key: Key) -> dict[str, Any]:
         "name": key.name,
         "grants": [{"role": grant.role.name.lower(), "queue": grant.pattern} for grant in key.grants],
         "queues_max": key.queues_max,
+        "requests_per_s": key.requests_per_s,
+        "bytes_per_s": key.bytes_per_s,
         "created_at": key.created_at,
         "expires_at": None if key.expires_at_ms is None else _instant_of(key.expires_at_ms),
+        "sqs": bool(key.sqs_secret),
         "old_secret_until": None if key.former is None else _instant_of(key.former.ends_at_ms),
         "ending": key.ending,
     }

@@ -140,6 +140,7 @@ CODES: dict[str, Code] = {
             "A server answers to the names in its setting `hosts`, and on loopback to localhost and 127.0.0.1.",
         ),
         Code("queue_full", 429, "The queue is full", True, "Wait for `Retry-After` seconds and send again."),
+        Code("rate_limited", 429, "The key is too fast", True, "Wait for `Retry-After` seconds and ask again."),
         Code("too_many_waiting", 429, "Too many are waiting", True, "Wait for `Retry-After` seconds and ask again."),
         Code("too_many_redrives", 429, "Too many redrives are running", True, "Wait until one of them has ended."),
         Code("headers_too_large", 431, "The headers are too large", False, "Send fewer or shorter headers."),

@@ -1,6 +1,7 @@
 """What every request is answered with: the broker's parts, who asks, and from where."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -29,6 +30,8 @@ class Service:
     has_auto_create: bool = True
     # What a topic is like if its maker does not say.
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
+    # Within this topics are made; it says which of them a caller may not have, and why.
+    making_topics: Callable[[Caller, Sequence[str]], AbstractAsyncContextManager[dict[str, Exception]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,12 @@ class Call:
     def address(self) -> tuple[str, int]:
         """Where clients are told to find this server."""
         return self.service.advertised or self.here
+
+    async def create_topics(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
+        """Make topics, durably, but none beyond what the caller may have; return each, or why there is none."""
+        async with self.service.making_topics(self.caller, [name for name, _ in wanted]) as refused:
+            made = iter(await self.service.topics.create_all([each for each in wanted if each[0] not in refused]))
+        return [refused[name] if name in refused else next(made) for name, _ in wanted]
 
     def check_topic(self, role: Role, topic: str) -> None:
         check_topic(self.caller, role, topic)

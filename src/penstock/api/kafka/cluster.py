@@ -77,7 +77,7 @@ async def _make(call: Call, names: list[str]) -> dict[str, Exception]:
     topics = call.service.topics
     room = TOPICS_AUTO_CREATED_MAX - len(topics.list()) if names else 0
     first = names[: min(TOPICS_ASKED_FOR_MAX, max(0, room))]
-    made = await topics.create_all([(name, call.service.topic_defaults) for name in first])
+    made = await call.create_topics([(name, call.service.topic_defaults) for name in first])
     refused = {name: each for name, each in zip(first, made, strict=True) if isinstance(each, Exception)}
     if room <= len(first):
         full = f"there are TOPICS_AUTO_CREATED_MAX ({TOPICS_AUTO_CREATED_MAX}) topics; create this one by a request"

@@ -2,7 +2,7 @@
 
 from kio.schema.errors import ErrorCode
 
-from penstock.broker.access import NotAllowed
+from penstock.broker.access import NotAllowed, TooManyQueuesMade
 from penstock.broker.groups import (
     BadGroupName,
     BadOffset,
@@ -82,6 +82,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     TopicNotAllowed: ErrorCode.topic_authorization_failed,
     GroupNotAllowed: ErrorCode.group_authorization_failed,
     NotAllowed: ErrorCode.cluster_authorization_failed,
+    TooManyQueuesMade: ErrorCode.policy_violation,
     NoTransactions: ErrorCode.unsupported_version,
     BadRequest: ErrorCode.invalid_request,
     BadAcks: ErrorCode.invalid_required_acks,

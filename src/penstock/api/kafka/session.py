@@ -93,7 +93,7 @@ class Session:
             return [write_response(header.key, 0, offered(error=ErrorCode.unsupported_version))]
         if header.key in (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE):
             return self._log_in(header, frame)
-        caller = self._login.caller
+        caller = await self._unhurried(len(frame))
         if caller is None and header.key != Api.API_VERSIONS:
             raise Ended
         if caller is not self._watched:
@@ -122,17 +122,37 @@ class Session:
         row = Row(topic, partition, ErrorCode.message_too_large, message="the request is larger than request_bytes_max")
         return None if acks == 0 else [write_produced(header.version, [row])]
 
+    async def _unhurried(self, size_bytes: int) -> Caller | None:
+        """Return who asks, once it may: a client that goes too fast is told to wait, and made to (KIP-219)."""
+        caller = self._login.caller
+        if caller is None or caller.rate is None:
+            return caller
+        access = self._service.access
+        while caller is not None and (wait_ms := access.wait_ms(caller)):
+            await asyncio.sleep(wait_ms / 1_000)
+            # Its key may have ended meanwhile.
+            caller = self._login.caller
+        if caller is not None:
+            access.admit(caller)
+            access.charge(caller, size_bytes)
+        return caller
+
     async def _produce(self, caller: Caller, header: Header, frame: memoryview) -> Parts | None:
         request = read_produce(header.version, frame, header.body)
         rows = await produce(self._service, caller, request, self._turn)
-        return None if rows is None else [write_produced(header.version, rows)]
+        if rows is None:
+            return None
+        return [write_produced(header.version, rows, throttle_ms=self._service.access.wait_ms(caller))]
 
     async def _fetch(self, caller: Caller, header: Header, frame: memoryview) -> Parts:
         request = read_fetch(header.version, frame, header.body)
         if request.session_id:
             return write_fetched(header.version, [], error=ErrorCode.fetch_session_id_not_found)
         request = request._replace(bytes_max=min(request.bytes_max, self._connection.fetched_bytes_max))
-        return write_fetched(header.version, await fetch(self._service, caller, request))
+        found = await fetch(self._service, caller, request)
+        access = self._service.access
+        access.charge(caller, sum(len(batch) for one in found for batch in one.batches))
+        return write_fetched(header.version, found, throttle_ms=access.wait_ms(caller))
 
     async def _others(self, caller: Caller | None, header: Header, frame: memoryview) -> Parts:
         call = Call(
@@ -144,7 +164,10 @@ class Session:
             self._here,
             read_request(header.key, header.version, frame, header.body),
         )
-        return [write_response(header.key, header.version, await ANSWERS[header.key](call))]
+        values = await ANSWERS[header.key](call)
+        if caller is not None and caller.rate is not None and "throttle_time" in values:
+            values = {**values, "throttle_time": self._service.access.wait_ms(caller)}
+        return [write_response(header.key, header.version, values)]
 
     def _log_in(self, header: Header, frame: memoryview) -> Parts:
         request = read_request(header.key, header.version, frame, header.body)

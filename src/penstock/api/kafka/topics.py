@@ -24,7 +24,7 @@ async def create_topics(call: Call) -> Values:
     good = [(name, settings) for name, settings in settled.items() if isinstance(settings, TopicSettings)]
     made: dict[str, Topic | Exception] = {}
     if not getattr(call.request, "validate_only", False):
-        made = dict(zip((name for name, _ in good), await call.service.topics.create_all(good), strict=True))
+        made = dict(zip((name for name, _ in good), await call.create_topics(good), strict=True))
     rows = []
     for name, settings in settled.items():
         topic = made.get(name)

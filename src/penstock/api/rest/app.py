@@ -74,6 +74,8 @@ class RestApplication:
             call = Call(self._service, scope, receive, parameters)
             answer = await operation.run(call)
             body, content_type = _encoded(answer, call)
+            if call.caller.rate is not None:
+                self._service.access.charge(call.caller, len(body))
         except Gone:
             return
         except Exception as error:

@@ -82,6 +82,8 @@ class Call:
         self.caller: Caller = service.access.authenticate(
             None if authorization is None else authorization.decode("latin-1")
         )
+        if self.caller.rate is not None:
+            service.access.admit(self.caller)
         self.form = wanted_format(self.headers.get(b"accept"))
         self._receive = receive
         self._parameters = parameters
@@ -128,7 +130,10 @@ class Call:
         return decoder.decode(raw, sent_format(self.headers.get(b"content-type")))
 
     async def bytes(self) -> bytes:
-        return await read_body(self.headers, self._receive, self.service.request_bytes_max)
+        body = await read_body(self.headers, self._receive, self.service.request_bytes_max)
+        if self.caller.rate is not None:
+            self.service.access.charge(self.caller, len(body))
+        return body
 
     def absence(self) -> Departure:
         return Departure(self.scope, self._receive, partial(self.service.access.watch, self.caller))

@@ -9,6 +9,7 @@ import msgspec
 from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, TooManyQueuesMade
 from penstock.broker.groups import BadGroupName, GroupNotEmpty, GroupNotFound
 from penstock.broker.queues import MessageNotFound, NotLeased, Stopping
+from penstock.broker.rates import RateLimited
 from penstock.broker.redrives import TaskNotFound, TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
 from penstock.core.drafts import BadDraft, BodyTooLarge, DueTooLate
@@ -172,6 +173,11 @@ def _full(error: Exception) -> Problem:
     return problem("queue_full", str(error), field="queue_size", retry_after_s=error.retry_after_ms / 1_000)
 
 
+def _too_fast(error: Exception) -> Problem:
+    assert isinstance(error, RateLimited)
+    return problem("rate_limited", str(error), retry_after_s=error.retry_after_ms / 1_000)
+
+
 def _too_many(code: str) -> Callable[[Exception], Problem]:
     def make(error: Exception) -> Problem:
         assert isinstance(error, TooManyWaiting | TooManyRedrives)
@@ -242,6 +248,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     SendForgotten: _plain("send_forgotten"),
     QueueFull: _full,
     TooManyWaiting: _too_many("too_many_waiting"),
+    RateLimited: _too_fast,
     TooManyRedrives: _too_many("too_many_redrives"),
     KeyNeeded: _plain("unauthorized"),
     KeyUnknown: _plain("unauthorized"),

@@ -41,10 +41,8 @@ async def create(call: Call) -> Answer:
     name = asked.queue_name
     call.caller.check(Role.ADMIN, name)
     settings = settings_of(asked, name)
-    # To count the queues that are there is not for every create.
-    check = None if call.caller.queues_max is None else partial(call.caller.check_may_create, name)
     try:
-        is_new = await call.queues.create(name, settings, caller=call.caller, check=check)
+        is_new = await call.queues.create(name, settings, caller=call.caller)
     except QueueExists:
         there = (await call.queues.store.describe(name)).settings
         # What another front end keeps with the queue is no setting of ours, and no reason to refuse.

@@ -36,7 +36,10 @@ async def create(call: Call) -> Answer:
     call.caller.check(Role.ADMIN, asked.topic_name)
     settings = _settings_of(asked, TopicSettings())
     try:
-        topic = await call.streams.topics.create(asked.topic_name, settings)
+        async with call.queues.making_topics(call.caller, [asked.topic_name]) as refused:
+            for error in refused.values():
+                raise error
+            topic = await call.streams.topics.create(asked.topic_name, settings)
     except TopicExists:
         topic = call.streams.topics.find(asked.topic_name)
         if topic.settings != settings:

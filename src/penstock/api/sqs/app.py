@@ -29,7 +29,7 @@ from penstock.api.sqs.errors import (
 )
 from penstock.api.sqs.query_protocol import FORM_TYPE, Form
 from penstock.api.sqs.shapes import Shape
-from penstock.api.sqs.signature import Claim, Credentials, Signed, check_claim, check_signature
+from penstock.api.sqs.signature import Claim, Signed, check_claim, check_signature
 from penstock.api.sqs.urls import front_of, is_queue_path
 from penstock.broker.access import EVERYBODY, Caller, Grant, Role
 from penstock.runtime.interface import NoteWriter
@@ -44,7 +44,7 @@ _OF_THE_SERVICE = {"CreateQueue", "ListQueues"}
 _OURS = {b"same-origin", b"none"}
 _NO_CREDENTIALS = (
     "This server has keys, which SDKs of AWS cannot sign with, and no credentials for SQS: "
-    "it has to be told sqs_access_key_id and sqs_secret_access_key."
+    "make a pair with penstock key create --sqs, or tell it sqs_access_key_id and sqs_secret_access_key."
 )
 
 
@@ -98,9 +98,12 @@ class SqsApplication:
         body = await self._body(headers, receive)
         caller = EVERYBODY
         if claimed is not None:
-            signed, claim, credentials = claimed
-            check_signature(signed._replace(body=body), claim, credentials)
-            caller = OWNER
+            signed, claim = claimed
+            pairs = self._pairs(claim.key_id)
+            caller = pairs[check_signature(signed._replace(body=body), claim, [secret for secret, _ in pairs])][1]
+        access = self._service.access
+        access.admit(caller)
+        access.charge(caller, len(body))
         asked = _read(scope, headers, body)
         action = ACTIONS.get(asked.name)
         if action is None or _is_misplaced(scope, asked):
@@ -111,12 +114,16 @@ class SqsApplication:
         request = _decode(asked, action)
         action.check(request)
         absence = Departure(scope, receive, partial(self._service.access.watch, caller))
-        call = Call(self._service, caller, self._front(scope, headers), absence, trace=_trace(headers))
+        front = self._front(scope, headers)
+        call = Call(self._service, caller, action.role, front=front, absence=absence, trace=_trace(headers))
         result = await action.run(call, request)
         if asked.form is None:
-            return 200, json_protocol.encode(result), []
-        encode = query_protocol.encode_as_json if _is_json_wanted(headers) else query_protocol.encode
-        return 200, encode(asked.name, result, request_id), []
+            encoded = json_protocol.encode(result)
+        else:
+            encode = query_protocol.encode_as_json if _is_json_wanted(headers) else query_protocol.encode
+            encoded = encode(asked.name, result, request_id)
+        access.charge(caller, len(encoded))
+        return 200, encoded, []
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most = self._service.request_bytes_max
@@ -129,13 +136,20 @@ class SqsApplication:
         except TooLong as error:
             raise _too_large(error.size_bytes, most) from None
 
-    def _claimed(self, scope: Scope) -> tuple[Signed, Claim, Credentials] | None:
+    def _pairs(self, key_id: str) -> list[tuple[str, Caller]]:
+        """Return the secrets of an access key id, and who signs with each: the pair of the settings, or of a key."""
+        ours = self._service.credentials
+        if ours is not None and key_id == ours.key_id:
+            return [(ours.secret, OWNER)]
+        return self._service.access.sqs_pairs(key_id)
+
+    def _claimed(self, scope: Scope) -> tuple[Signed, Claim] | None:
         """Return what is left to be verified with the body; None on a server that lets everybody in."""
         service = self._service
-        if service.credentials is None:
-            if not service.access.is_open:
-                raise Refused(MISSING_AUTHENTICATION, _NO_CREDENTIALS)
+        if service.credentials is None and service.access.is_open:
             return None
+        if service.credentials is None and not service.access.has_sqs_keys:
+            raise Refused(MISSING_AUTHENTICATION, _NO_CREDENTIALS)
         signed = Signed(
             scope["method"],
             scope.get("raw_path", scope["path"].encode()).decode("latin-1"),
@@ -144,8 +158,7 @@ class SqsApplication:
             b"",
         )
         now_ms = service.queues.now_ms()
-        claim = check_claim(signed, service.credentials, region=service.account.region, now_ms=now_ms)
-        return signed, claim, service.credentials
+        return signed, check_claim(signed, self._pairs, region=service.account.region, now_ms=now_ms)
 
     def _front(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         scheme = str(scope.get("scheme", "http"))

@@ -15,7 +15,7 @@ from penstock.api.sqs.errors import invalid, missing
 from penstock.api.sqs.receipts import queue_number
 from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
-from penstock.broker.access import Access, Caller
+from penstock.broker.access import Access, Caller, Role
 from penstock.broker.queues import Queues
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description
@@ -96,11 +96,15 @@ class Service:
 class Call:
     """One request: what stands before the URLs of its client's queues, and whether that client is still there."""
 
-    __slots__ = ("service", "caller", "front", "trace", "_absence")
+    __slots__ = ("service", "caller", "role", "front", "trace", "_absence")
 
-    def __init__(self, service: Service, caller: Caller, front: str, absence: Departure, *, trace: str = "") -> None:
+    def __init__(
+        self, service: Service, caller: Caller, role: Role, *, front: str, absence: Departure, trace: str = ""
+    ) -> None:
         self.service = service
         self.caller = caller
+        # What the action needs on the queues that it is about.
+        self.role = role
         self.front = front
         # The trace header of messages that have none of their own.
         self.trace = trace
@@ -119,9 +123,12 @@ class Call:
         return self._absence
 
     def name(self, queue_url: str) -> str:
+        """Return the name of the queue that a call is about, if its caller may do this to it."""
         if not queue_url:
             raise missing("QueueUrl")
-        return self.account.queue_of_url(queue_url)
+        name = self.account.queue_of_url(queue_url)
+        self.caller.check(self.role, name)
+        return name
 
     async def queue(self, queue_url: str) -> Known:
         """Return the queue that a call is about. Raises `QueueNotFound`."""

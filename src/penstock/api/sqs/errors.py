@@ -7,8 +7,9 @@ older ones read the code from XML. Programs compare either, so both are AWS's ow
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed
+from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, TooManyQueuesMade
 from penstock.broker.queues import Stopping
+from penstock.broker.rates import RateLimited
 from penstock.broker.redrives import TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
 from penstock.core.drafts import BadDraft
@@ -122,11 +123,13 @@ _REFUSALS: dict[type[BaseException], Callable[[Exception], Refused]] = {
     # What every SDK waits after, and repeats.
     QueueFull: lambda _: Refused(REQUEST_THROTTLED, "The queue is full."),
     TooManyWaiting: _as(REQUEST_THROTTLED),
+    RateLimited: _as(REQUEST_THROTTLED),
     TooManyRedrives: _as(REQUEST_THROTTLED),
     LogBusy: _as(REQUEST_THROTTLED),
     KeyNeeded: _as(MISSING_AUTHENTICATION),
     KeyUnknown: _as(UNRECOGNIZED_CLIENT),
     NotAllowed: _as(ACCESS_DENIED),
+    TooManyQueuesMade: _as(OVER_LIMIT),
     Stopping: _as(UNAVAILABLE),
     LogClosed: lambda _: Refused(UNAVAILABLE, "The server is stopping."),
     StoreUnreachable: lambda _: Refused(UNAVAILABLE, "The database does not answer."),

@@ -35,6 +35,7 @@ from penstock.api.sqs.shapes import (
     StartMessageMoveTaskRequest,
     StartMessageMoveTaskResult,
 )
+from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.redrives import Order, State, Task, TaskNotFound
 from penstock.core.limits import PAGE_MAX
 from penstock.store.interface import QueueNotFound
@@ -57,18 +58,20 @@ async def list_dead_letter_source_queues(
     name, after = call.name(asked.queue_url), read_token(asked.next_token)
     await call.queues.store.describe(name)
     most = asked.max_results or LIST_MAX
-    found = await _sources(call, name, after=after, most=most)
+    found = await _sources(call, name, after=after, most=most, seen_by=call.caller)
     is_full = asked.max_results is not None and len(found) == most
-    is_more = is_full and await _sources(call, name, after=found[-1], most=1)
+    is_more = is_full and await _sources(call, name, after=found[-1], most=1, seen_by=call.caller)
     return ListDeadLetterSourceQueuesResult([call.url(each) for each in found], token(found[-1]) if is_more else "")
 
 
-async def _sources(call: Call, dead_letters: str, *, after: str = "", most: int) -> list[str]:
-    """Return the names of queues that bury in this one."""
+async def _sources(
+    call: Call, dead_letters: str, *, after: str = "", most: int, seen_by: Caller = EVERYBODY
+) -> list[str]:
+    """Return the names of queues that bury in this one, of those that a caller may see."""
     found: list[str] = []
     while names := await call.queues.store.queues(after=after, most=PAGE_MAX):
         for name in names:
-            if await _buries_in(call, name, dead_letters):
+            if seen_by.may_list(name) and await _buries_in(call, name, dead_letters):
                 found.append(name)
                 if len(found) == most:
                     return found
@@ -90,7 +93,9 @@ async def _buries_in(call: Call, name: str, dead_letters: str) -> bool:
 async def start_message_move_task(call: Call, asked: StartMessageMoveTaskRequest) -> StartMessageMoveTaskResult:
     check_between("MaxNumberOfMessagesPerSecond", asked.max_number_of_messages_per_second, 1, RATE_MAX)
     source = await _queue_of(call, asked.source_arn, "SourceArn")
-    into = await _queue_of(call, asked.destination_arn, "DestinationArn") if asked.destination_arn else None
+    into = None
+    if asked.destination_arn:
+        into = await _queue_of(call, asked.destination_arn, "DestinationArn", role=Role.SEND)
     if not await _sources(call, source, most=1):
         raise Refused(INVALID_PARAMETER_VALUE, "Source queue must be configured as a Dead Letter Queue.")
     if into == source:
@@ -101,7 +106,7 @@ async def start_message_move_task(call: Call, asked: StartMessageMoveTaskRequest
             "There is already a task running. Only one active task is allowed for a source queue arn at a given time.",
         )
     task = await call.queues.redrives.begin(
-        source, Order(into=into, rate_per_s=asked.max_number_of_messages_per_second)
+        source, Order(into=into, rate_per_s=asked.max_number_of_messages_per_second), caller=call.caller
     )
     return StartMessageMoveTaskResult(_handle_text(call, task))
 
@@ -129,10 +134,11 @@ async def cancel_message_move_task(call: Call, asked: CancelMessageMoveTaskReque
     return CancelMessageMoveTaskResult(task.moved_total)
 
 
-async def _queue_of(call: Call, arn: str, parameter: str) -> str:
+async def _queue_of(call: Call, arn: str, parameter: str, *, role: Role | None = None) -> str:
     name = call.account.queue_of_arn(arn)
     try:
         if name is not None:
+            call.caller.check(role or call.role, name)
             await call.queues.store.describe(name)
             return name
     except QueueNotFound:

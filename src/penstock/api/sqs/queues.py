@@ -33,6 +33,7 @@ from penstock.api.sqs.shapes import (
     QueueUrlResult,
     SetQueueAttributesRequest,
 )
+from penstock.broker.listing import visible_queues
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description, QueueExists, QueueNotFound
 
@@ -48,6 +49,7 @@ _ALL = "All"
 async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
     name, now_ms = asked.queue_name, call.queues.now_ms()
     is_fifo = _check_name(name, asked.attributes)
+    call.caller.check(call.role, name)
     tags.check(asked.tags)
     settings = QueueSettings(
         is_fifo=is_fifo, opens_early=is_fifo, deliveries_max=0, back_after_deliveries=0 if is_fifo else BACK_AFTER
@@ -75,7 +77,7 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
 async def _make(call: Call, name: str, settings: QueueSettings) -> Description | None:
     """Make a queue; return the one that another has made meanwhile."""
     try:
-        await call.queues.create(name, settings)
+        await call.queues.create(name, settings, caller=call.caller)
     except QueueExists:
         return await call.queues.store.describe(name)
     return None
@@ -116,6 +118,7 @@ async def get_queue_url(call: Call, asked: GetQueueUrlRequest) -> QueueUrlResult
     owner = asked.queue_owner_aws_account_id
     if owner and owner != call.account.id:
         raise no_queue()
+    call.caller.check(call.role, asked.queue_name)
     # The store knows no name that is not one.
     await call.service.queue(asked.queue_name)
     return QueueUrlResult(call.url(asked.queue_name))
@@ -125,10 +128,10 @@ async def list_queues(call: Call, asked: ListQueuesRequest) -> ListQueuesResult:
     check_between("MaxResults", asked.max_results, 1, LIST_MAX)
     prefix, after = asked.queue_name_prefix, read_token(asked.next_token)
     most = asked.max_results or LIST_MAX
-    names = await call.queues.store.queues(prefix=prefix, after=after, most=most)
+    names = await visible_queues(call.queues.store, call.caller, prefix=prefix, after=after, most=most)
     # A token is a promise: there is none unless something follows, nor for who did not ask for pages.
     is_full = asked.max_results is not None and len(names) == most
-    is_more = is_full and await call.queues.store.queues(prefix=prefix, after=names[-1], most=1)
+    is_more = is_full and await visible_queues(call.queues.store, call.caller, prefix=prefix, after=names[-1], most=1)
     return ListQueuesResult([call.url(name) for name in names], token(names[-1]) if is_more else "")
 
 
@@ -198,7 +201,7 @@ async def set_queue_attributes(call: Call, asked: SetQueueAttributesRequest) -> 
         new = queue_attributes.apply(asked.attributes, old, now_s=now_s)
         return _with_redrive(new, redriven, asked.attributes)
 
-    await call.queues.change(name, change)
+    await call.queues.change(name, change, caller=call.caller)
     call.service.forget(name)
     return Nothing()
 

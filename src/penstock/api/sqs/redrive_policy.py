@@ -18,6 +18,7 @@ from penstock.api.sqs.calling import Call
 from penstock.api.sqs.errors import Refused, invalid
 from penstock.api.sqs.kept import kept_of, with_attribute
 from penstock.api.sqs.queue_attributes import ALLOW, REDRIVE, bad_value
+from penstock.broker.access import Role
 from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description, QueueNotFound
 
@@ -74,6 +75,7 @@ def _read(call: Call, said: str) -> tuple[str, int]:
     target = call.account.queue_of_arn(arn) if isinstance(arn, str) else None
     if target is None:
         raise _wrong(said, "Invalid value for deadLetterTargetArn.")
+    call.caller.check(Role.SEND, target)
     if isinstance(count, str) and count.isascii() and count.isdigit():
         count = int(count[:9])
     if type(count) is not int or not 1 <= count <= RECEIVE_COUNT_MAX:

@@ -15,7 +15,7 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-re
 
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import NamedTuple
@@ -50,7 +50,7 @@ _SPACES = re.compile(r"\s+")
 
 
 class Credentials(NamedTuple):
-    """The one pair that requests are signed with."""
+    """A pair that requests are signed with."""
 
     key_id: str
     secret: str
@@ -83,18 +83,18 @@ class Claim(NamedTuple):
 
 def verify(request: Signed, credentials: Credentials, *, region: str, now_ms: int) -> None:
     """Raise `Refused` unless the request was signed with these credentials, lately, for this service."""
-    claim = check_claim(request, credentials, region=region, now_ms=now_ms)
-    check_signature(request, claim, credentials)
+    claim = check_claim(request, lambda key_id: key_id == credentials.key_id, region=region, now_ms=now_ms)
+    check_signature(request, claim, [credentials.secret])
 
 
-def check_claim(request: Signed, credentials: Credentials, *, region: str, now_ms: int) -> Claim:
+def check_claim(request: Signed, is_known: Callable[[str], object], *, region: str, now_ms: int) -> Claim:
     """Return what a request says of its signature; raise `Refused` for what is wrong whatever its body is.
 
     Nothing looks at the body here: a request without a good claim is refused before its body is read.
     """
     headers = _gathered(request.headers)
     claim = _claim(request, headers)
-    if not hmac.compare_digest(claim.key_id.encode(), credentials.key_id.encode()):
+    if not is_known(claim.key_id):
         raise Refused(UNRECOGNIZED_CLIENT, "The security token included in the request is invalid.")
     _check_time(claim, now_ms)
     day = claim.at[:8]
@@ -112,18 +112,21 @@ def check_claim(request: Signed, credentials: Credentials, *, region: str, now_m
     return claim
 
 
-def check_signature(request: Signed, claim: Claim, credentials: Credentials) -> None:
-    """Raise `Refused` unless the whole request, its body included, has the signature that it claims."""
+def check_signature(request: Signed, claim: Claim, secrets: Sequence[str]) -> int:
+    """Return which of some secrets the whole request, its body included, is signed with; raise `Refused` if none."""
     if claim.expires_s:
         request = request._replace(query=_without_signature(request.query))
     scope = f"{claim.day}/{claim.region}/{claim.service}/aws4_request"
-    wanted = sign(request, credentials, claim.names.split(";"), claim.at, scope=scope)
-    if not hmac.compare_digest(wanted.encode(), claim.signature.encode()):
-        raise Refused(
-            INVALID_SIGNATURE,
-            "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
-            "Access Key and signing method. Consult the service documentation for details.",
-        )
+    for place, secret in enumerate(secrets):
+        credentials = Credentials(claim.key_id, secret)
+        wanted = sign(request, credentials, claim.names.split(";"), claim.at, scope=scope)
+        if hmac.compare_digest(wanted.encode(), claim.signature.encode()):
+            return place
+    raise Refused(
+        INVALID_SIGNATURE,
+        "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
+        "Access Key and signing method. Consult the service documentation for details.",
+    )
 
 
 def sign(request: Signed, credentials: Credentials, names: Sequence[str], at: str, *, scope: str) -> str:

@@ -94,12 +94,15 @@ def _skip_forgotten(reader: Reader, version: int) -> None:
         reader.skip_tags()
 
 
-def write_fetched(version: int, rows: Sequence[Found], *, error: int = 0) -> list[bytes | memoryview]:
+def write_fetched(
+    version: int, rows: Sequence[Found], *, error: int = 0, throttle_ms: int = 0
+) -> list[bytes | memoryview]:
     is_flexible = version >= FLEXIBLE_FROM
     topics = _by_topic(rows)
     parts: list[bytes | memoryview] = []
     # Small fields between two pieces of batches are gathered into one part.
-    small = [bytes(4) if version < 7 else _HEAD.pack(0, error, 0), array_size(len(topics), is_flexible=is_flexible)]
+    head = throttle_ms.to_bytes(4, "big") if version < 7 else _HEAD.pack(throttle_ms, error, 0)
+    small = [head, array_size(len(topics), is_flexible=is_flexible)]
     for topic, of_topic in topics:
         small.append(topic if isinstance(topic, bytes) else string(topic, is_flexible=is_flexible))
         small.append(array_size(len(of_topic), is_flexible=is_flexible))

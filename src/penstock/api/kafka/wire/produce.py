@@ -14,7 +14,7 @@ _ROW = Struct(">ihqq")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _FLEXIBLE_FROM = 9
-_NO_THROTTLE = bytes(4)
+_THROTTLE = Struct(">i")
 
 
 class Part(NamedTuple):
@@ -75,7 +75,7 @@ def read_front(version: int, front: memoryview, place: int) -> tuple[int, str, i
     return acks, topic, reader.int32()
 
 
-def write_produced(version: int, rows: Sequence[Row]) -> bytes:
+def write_produced(version: int, rows: Sequence[Row], *, throttle_ms: int = 0) -> bytes:
     is_flexible = version >= _FLEXIBLE_FROM
     topics = _by_topic(rows)
     out = [array_size(len(topics), is_flexible=is_flexible)]
@@ -92,7 +92,7 @@ def write_produced(version: int, rows: Sequence[Row]) -> bytes:
                 out.append(b"\0")
         if is_flexible:
             out.append(b"\0")
-    out.append(_NO_THROTTLE)
+    out.append(_THROTTLE.pack(throttle_ms))
     if is_flexible:
         out.append(b"\0")
     return b"".join(out)
