@@ -51,6 +51,12 @@ STORE_SNAPSHOT_FAILED = Note(
 STORE_UPKEEP_FAILED = Note(
     "store.upkeep_failed", "error", "Shortening a journal went wrong; it is tried again. Until then the journal grows."
 )
+DEAD_LETTERS_FULL = Note(
+    "store.dead_letters_full",
+    "warning",
+    "The dead-letter queue of a queue is full: messages whose deliveries are spent are stuck in their queue, and count "
+    "there. Redrive or purge the dead letters, or raise their `queue_size`.",
+)
 HISTORY_STALLED = Note(
     "history.stalled",
     "warning",
@@ -139,6 +145,7 @@ NOTES: tuple[Note, ...] = (
     STORE_SNAPSHOT_DAMAGED,
     STORE_SNAPSHOT_FAILED,
     STORE_UPKEEP_FAILED,
+    DEAD_LETTERS_FULL,
     HISTORY_STALLED,
     HISTORY_RESUMED,
     HISTORY_AHEAD,
@@ -174,13 +181,21 @@ QUEUE_MESSAGES = Metric(
     "penstock_queue_messages",
     "gauge",
     ("queue", "state", "tier"),
-    "Messages in a queue: `ready` by tier; `leased` and `delayed` have no tier.",
+    "Messages in a queue: `ready` by tier; `leased`, `delayed` and `stuck` have no tier. Stuck ones are to be "
+    "buried, and the dead-letter queue is full.",
 )
 QUEUE_OLDEST_AGE = Metric(
     "penstock_queue_oldest_age_seconds",
     "gauge",
     ("queue", "tier"),
     "How long ago the oldest ready message of a tier was sent; not there for a tier without any.",
+)
+QUEUE_STUCK_AGE = Metric(
+    "penstock_queue_stuck_age_seconds",
+    "gauge",
+    ("queue",),
+    "How long the first of the messages that are stuck has been: its deliveries are spent and the dead-letter queue is "
+    "full. Not there while there are none.",
 )
 QUEUE_WORST_WAIT = Metric(
     "penstock_queue_worst_wait_seconds",
@@ -332,6 +347,7 @@ READY = Metric("penstock_ready", "gauge", (), "1 if `/health/ready` says so, els
 METRICS: tuple[Metric, ...] = (
     QUEUE_MESSAGES,
     QUEUE_OLDEST_AGE,
+    QUEUE_STUCK_AGE,
     QUEUE_WORST_WAIT,
     QUEUE_NOISY_GROUPS,
     QUEUE_NOISY_MESSAGES,

@@ -130,9 +130,9 @@ async def test_one_dead_letter_is_requeued_only_to_a_queue_that_the_key_may_send
         assert "secret-b" not in refused["detail"]
         assert (await ops.get(f"{QUEUES}/secret-b"))["current_message_count"] == 0
         done = await tenant.post(f"{QUEUES}/mine-dead/messages/{mine[0]}/requeue", {})
-        assert done["requeued_to"] == "mine-a"
+        assert done["requeued_to_name"] == "mine-a"
         into = await tenant.post(f"{QUEUES}/mine-dead/messages/{theirs[0]}/requeue", {"into": "mine-a"})
-        assert into["requeued_to"] == "mine-a"
+        assert into["requeued_to_name"] == "mine-a"
 
 
 async def test_a_task_does_not_tell_where_another_key_has_sent_its_messages() -> None:

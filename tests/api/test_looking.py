@@ -38,7 +38,7 @@ async def test_a_peek_shows_messages_wherever_they_are_and_takes_none() -> None:
         ({"state": "ready"}, ["ready"]),
         ({"state": "delayed"}, ["delayed"]),
         ({"state": "in_flight"}, ["taken"]),
-        ({"state": "spent"}, []),
+        ({"state": "stuck"}, []),
         ({"state": "moving"}, []),
         ({"priority": "HIGH"}, ["ready"]),
         ({"priority": 1}, ["ready"]),

@@ -27,7 +27,7 @@ async def test_a_new_queue_is_answered_with_201_and_all_its_settings() -> None:
         assert (view["queue_name"], view["visibility_timeout"], view["max_deliveries"]) == ("mail", 30, 5)
         assert (view["queue_size"], view["delay_s"], view["fifo"], view["paused"]) == (0, 0, False, False)
         assert (view["dead_letter_queue"], view["dlq_id"]) == ("mail.dead", None)
-        assert (view["retention_s"], view["dedup"], view["dedup_window_s"]) == (345_600, "window", 300)
+        assert (view["retention_s"], view["dedup"], view["dedup_window_s"]) == (0, "live", 300)
         assert view["tiers"] == {
             "mode": "weighted",
             "weights": [16, 8, 4, 2, 1],
@@ -108,11 +108,41 @@ async def test_weights_are_ratios_and_become_whole_numbers() -> None:
         assert uneven.is_problem(400, "bad_field", field="tiers.weights", limit=1_000)
 
 
-@pytest.mark.parametrize("seconds", [0, 0.001, 43_200])
-async def test_a_visibility_timeout_may_be_from_0_to_43200_seconds(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [0.001, 43_200])
+async def test_a_visibility_timeout_may_be_up_to_43200_seconds(seconds: float) -> None:
     async with open_api() as api:
         view = await make(api, "mail", visibility_timeout=seconds)
-        assert view["visibility_timeout"] == (seconds or 0.001)
+        assert view["visibility_timeout"] == seconds
+
+
+async def test_a_visibility_timeout_of_0_is_refused_with_the_rule_in_words() -> None:
+    async with open_api() as api:
+        answer = await api.post(QUEUES, {"queue_name": "mail", "visibility_timeout": 0})
+        assert answer.is_problem(400, "bad_field", field="visibility_timeout", limit=0)
+        assert "has to be more than 0" in answer["detail"]
+        assert (await api.get(f"{QUEUES}/mail")).status == 404
+
+
+@pytest.mark.parametrize("name", ["a b", ".a", "q_1", "a/b", "é"])
+async def test_a_bad_name_is_refused_with_the_rule_in_words(name: str) -> None:
+    async with open_api() as api:
+        for said, field in (
+            ({"queue_name": name}, "queue_name"),
+            ({"queue_name": "mail", "dead_letter_queue": name}, "dead_letter_queue"),
+        ):
+            answer = await api.post(QUEUES, said)
+            assert answer.is_problem(400, "bad_field", field=field)
+            assert "A-Z a-z 0-9 _ - and dots" in answer["detail"]
+            assert "regex" not in answer["detail"]
+
+
+async def test_who_gives_a_window_without_a_scope_chooses_the_window() -> None:
+    async with open_api() as api:
+        assert (await make(api, "mail", dedup_window_s=60))["dedup"] == "window"
+        assert (await make(api, "post"))["dedup"] == "live"
+        assert (await api.patch(f"{QUEUES}/post", {"dedup_window_s": 60}))["dedup"] == "window"
+        view = await make(api, "both", dedup="live", dedup_window_s=60)
+        assert view["dedup"] == "live"
 
 
 BAD_SETTINGS: list[tuple[dict[str, object], str, float | None]] = [

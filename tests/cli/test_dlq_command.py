@@ -144,6 +144,7 @@ def queue_of(name: str, totals: Totals) -> QueueName:
         current_message_count=3,
         ready=3,
         in_flight=0,
+        stuck=0,
         delayed=0,
         paused=True,
         oldest_age_s=None,

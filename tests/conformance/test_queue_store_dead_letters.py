@@ -18,6 +18,39 @@ async def fail(stage: Stage, times: int, *, want: int = 10) -> None:
 
 
 @every_store
+async def test_what_cannot_be_buried_is_stuck_and_told_once(stage: Stage) -> None:
+    told: list[tuple[str, str]] = []
+    stage.store.watch_full_dead_letters(lambda *names: told.append(names))
+    await stage.store.change("orders", QueueSettings(deliveries_max=1, size_max=2))
+    ids = await send(stage, b"1", b"2")
+    held = await lease(stage, 2)
+    await stage.store.release("orders", held.receipts(), error="boom")
+    await stage.store.tidy()
+    # Its dead letters are made when they are needed, and as large as the queue.
+    assert (await stage.store.describe("orders.dead")).settings.size_max == 2
+    assert (await stage.store.describe("orders.dead")).settings.retention_ms == 0
+    (third,) = await send(stage, b"3")
+    held = await lease(stage, 1)
+    await stage.store.release("orders", held.receipts(), error="boom")
+    spent_at_ms = stage.now_ms()
+    for _ in range(3):
+        await stage.advance(10_000)
+        await stage.store.tidy()
+    counts = await stage.store.counts("orders")
+    assert (counts.stuck, counts.delayed, counts.live) == (1, 0, 1)
+    assert counts.stuck_since_ms is not None
+    assert abs(counts.stuck_since_ms - spent_at_ms) < 10_000
+    found = await stage.store.explain("orders", third)
+    assert found is not None
+    assert "stuck until the dead-letter queue has room" in found.explanation.waits.value
+    assert told == [("orders", "orders.dead")]
+    await stage.store.redrive("orders.dead", most=1, ids=ids[:1])
+    await stage.store.tidy()
+    counts = await stage.store.counts("orders")
+    assert (counts.stuck, counts.stuck_since_ms) == (0, None)
+
+
+@every_store
 async def test_a_message_whose_deliveries_are_spent_is_buried_as_it_was(stage: Stage) -> None:
     await stage.store.change("orders", FRAIL)
     ids = await stage.store.send(

@@ -23,6 +23,23 @@ NORMAL = Tier.NORMAL
 
 
 @every_store
+async def test_by_default_an_id_is_free_again_once_its_message_is_settled(stage: Stage) -> None:
+    first = await stage.store.send("orders", Drafts(bodies=[b"a"], dedup_ids=[b"id"]))
+    assert await stage.store.send("orders", Drafts(bodies=[b"b"], dedup_ids=[b"id"])) == first
+    held = await lease(stage, 1)
+    await stage.store.ack("orders", held.receipts())
+    assert await stage.store.send("orders", Drafts(bodies=[b"c"], dedup_ids=[b"id"])) != first
+
+
+@every_store
+async def test_by_default_a_message_is_kept_until_it_is_settled(stage: Stage) -> None:
+    await send(stage, b"old")
+    await stage.advance(5 * DAY_MS)
+    await stage.store.tidy()
+    assert await drain(stage) == [b"old"]
+
+
+@every_store
 async def test_every_message_gets_an_id_of_its_own_in_the_order_of_the_drafts(stage: Stage) -> None:
     ids = await send(stage, b"a", b"b", b"c")
     ids += await send(stage, b"d")

@@ -77,6 +77,7 @@ def test_peeking_shows_the_next_messages_and_leases_none() -> None:
 def test_a_waiting_message_knows_how_many_are_before_it() -> None:
     life = Life()
     sent = life.send(10)
+    life.wait(1)
     (kept,) = life.send(1, ids=[b"a"])
     assert reason(life, sent[0]) == (Waits.FOR_NOTHING, 0)
     assert reason(life, sent[7]) == (Waits.FOR_ITS_TURN, 7)

@@ -32,7 +32,7 @@ def test_messages_without_an_id_are_never_duplicates() -> None:
 
 
 def test_in_the_window_an_id_is_taken_even_after_the_ack() -> None:
-    life = Life(QueueSettings(dedup_window_ms=1_000))
+    life = Life(QueueSettings(dedup_scope=DedupScope.WINDOW, dedup_window_ms=1_000))
     (first,) = life.send(1, ids=[b"a"])
     life.drain()
     life.wait(999)
@@ -42,7 +42,7 @@ def test_in_the_window_an_id_is_taken_even_after_the_ack() -> None:
 
 
 def test_a_repeat_does_not_lengthen_the_window() -> None:
-    life = Life(QueueSettings(dedup_window_ms=1_000))
+    life = Life(QueueSettings(dedup_scope=DedupScope.WINDOW, dedup_window_ms=1_000))
     (first,) = life.send(1, ids=[b"a"])
     life.wait(900)
     life.send(1, ids=[b"a"])

@@ -88,8 +88,14 @@ def test_both_formats_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.real_time
 async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
     async with metrics_of_memory() as (application, metrics):
-        await application.queues.create("orders", QueueSettings())
+        await application.queues.create("orders.dead", QueueSettings(size_max=1, deliveries_max=0))
+        await application.queues.send("orders.dead", Drafts(bodies=[b"x"]))
+        await application.queues.create("orders", QueueSettings(deliveries_max=1))
+        # What cannot be buried is stuck.
         await application.queues.send("orders", Drafts(bodies=[b"x"] * 10))
+        failed = await application.queues.lease("orders", want=1)
+        assert failed is not None
+        await application.queues.release("orders", list(failed.receipts()), delay_ms=None, error="boom")
         delivery = await application.queues.lease("orders", want=1)
         assert delivery is not None
         await application.queues.ack("orders", list(delivery.receipts()))

@@ -30,6 +30,7 @@ from penstock.store.interface import (
     Remains,
     StoreUnreachable,
 )
+from penstock.telemetry import DEAD_LETTERS_FULL
 
 WAITING_MAX = 16_000
 TIDY_MS = 1_000
@@ -74,6 +75,9 @@ class Queues:
         # The names of topics, where there are any: they count like queues for what a key may have.
         self.topic_names: Callable[[], Iterable[str]] = tuple
         self._runtime = runtime
+        store.watch_full_dead_letters(
+            lambda queue, dead_letters: runtime.note(DEAD_LETTERS_FULL, queue=queue, dead_letters=dead_letters)
+        )
         # Settings are read, changed and written in turn, so that of two who change some at once neither is lost.
         self._settings_lock = asyncio.Lock()
 

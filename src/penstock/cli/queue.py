@@ -64,7 +64,7 @@ def list_queues(
     shown = table(*_COLUMNS, numbers=_COLUMNS[1:6])
     for row in rows:
         counts = (row.ready, row.in_flight, row.delayed)
-        state = "paused" if row.paused else ""
+        state = ", ".join(filter(None, ("paused" if row.paused else "", f"{row.stuck:,} stuck" if row.stuck else "")))
         shown.add_row(row.queue_name, *(f"{count:,}" for count in counts), duration(row.oldest_age_s), state)
     console.print(shown)
     if not rows:

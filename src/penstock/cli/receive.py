@@ -20,7 +20,7 @@ from penstock.wire.messages import JSON_CONTENT, MESSAGES_MAX, WAIT_S_MAX, Seen,
 BODY_CHARACTERS_MAX = 60
 BATCH_MAX = 100
 
-State = Annotated[str | None, typer.Option(help="Only those that are ready, delayed, in_flight, spent or moving.")]
+State = Annotated[str | None, typer.Option(help="Only those that are ready, delayed, in_flight, stuck or moving.")]
 Group = Annotated[str | None, typer.Option(help="Only those of this group.")]
 Containing = Annotated[str | None, typer.Option("--text", help="Only those with this in their body.")]
 

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from penstock.wire.queues import Retry, Settings, Tenants, Tiers
+from penstock.wire.words import in_words
 
 _PARTS: dict[str, type[msgspec.Struct]] = {"tiers": Tiers, "retry": Retry, "tenants": Tenants}
 
@@ -59,7 +60,7 @@ def _checked(first: str, rest: str, text: str) -> dict[str, Any]:
             found: dict[str, Any] = msgspec.to_builtins(msgspec.convert(asked, Settings, strict=False))
             return found
         except msgspec.ValidationError as error:
-            problem = str(error).partition(" - at ")[0]
+            problem = in_words(str(error)).partition(" - at ")[0]
     raise typer.BadParameter(f"{first}{'.' if rest else ''}{rest} cannot be {text!r}: {problem}")
 
 

@@ -32,7 +32,7 @@ class Waits(Enum):
         "The first message of its group rests, is spent or moves, and the group keeps its order."
     )
     FOR_ITS_HOLDER = "It is leased: it was delivered, and is acked, released or lapses."
-    FOR_BURIAL = "Its deliveries are spent, and it is to be buried."
+    FOR_BURIAL = "Its deliveries are spent, and it is stuck until the dead-letter queue has room for it."
     FOR_ITS_MOVE = "It is on its way to a queue of another shard."
     FOR_RESUME = "The queue is paused."
 

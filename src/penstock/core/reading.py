@@ -100,6 +100,12 @@ def counts(state: State) -> QueueCounts:
     return QueueCounts(tuple(state.ready), state.leased, state.resting, len(state.spent), state.moves.count)
 
 
+def spent_since_ms(state: State) -> int | None:
+    """When the first of the messages that are to be buried had spent its deliveries."""
+    first = next(iter(state.spent), None)
+    return None if first is None else state.rows.since_ms[first]
+
+
 def noisy(state: State) -> Noisy:
     """Which part of a queue its noisy groups are; of very many groups, only the first are looked at."""
     tenants, groups = state.groups.tenants, state.groups

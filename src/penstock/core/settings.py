@@ -69,9 +69,9 @@ class QueueSettings:
     lease_ms: int = 30 * SECOND_MS
     # How long a message rests before its first delivery, if it has no time of its own.
     delay_ms: int = 0
-    # How long a message that nobody holds is kept, counted from when it was sent to this queue or came to it; 0
-    # keeps it for ever.
-    retention_ms: int = 4 * DAY_MS
+    # How long a message that is not in flight is kept, counted from when it was sent to this queue or came to it; 0
+    # keeps it until it is settled.
+    retention_ms: int = 0
     # How often a message is delivered before it is buried, if it has no limit of its own; 0 never buries, whatever
     # limits the messages have.
     deliveries_max: int = 5
@@ -89,7 +89,7 @@ class QueueSettings:
     # The queue to bury in; "" is the name of this one with `.dead` after it.
     dead_letters: str = ""
     # How long an id keeps a second message of the same id away.
-    dedup_scope: DedupScope = DedupScope.WINDOW
+    dedup_scope: DedupScope = DedupScope.LIVE
     # How long the window of the scopes `window` and `content` is.
     dedup_window_ms: int = 5 * MINUTE_MS
     # Whether a tier is served only when all above it are empty, whatever the weights.

@@ -344,6 +344,7 @@ class State:
     def spend(self, slot: int) -> None:
         """A row that is in no place waits to be buried. In a FIFO group it is linked already."""
         self.rows.state[slot] = SPENT
+        self.rows.since_ms[slot] = self.now_ms
         self.spent[slot] = None
 
     def link(self, slot: int) -> None:

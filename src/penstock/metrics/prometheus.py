@@ -165,6 +165,9 @@ class Prometheus:
             families.add(telemetry.QUEUE_MESSAGES, (name, "ready", tier), ready)
         families.add(telemetry.QUEUE_MESSAGES, (name, "leased", ""), counts.leased)
         families.add(telemetry.QUEUE_MESSAGES, (name, "delayed", ""), counts.delayed)
+        families.add(telemetry.QUEUE_MESSAGES, (name, "stuck", ""), counts.stuck)
+        if counts.stuck_since_ms is not None:
+            families.add(telemetry.QUEUE_STUCK_AGE, (name,), max(0, now_ms - counts.stuck_since_ms) / 1_000)
         for tier, oldest_ms in zip(_TIERS, counts.oldest_sent_at_ms, strict=True):
             if oldest_ms is not None:
                 families.add(telemetry.QUEUE_OLDEST_AGE, (name, tier), max(0, now_ms - oldest_ms) / 1_000)

@@ -48,7 +48,7 @@ LIVE = (
     Column("key", "BIGINT", "Its place in this queue: number · 8 + tier there."),
     Column("tier", "TINYINT", "The tier it is in now."),
     Column("priority", "STRING", "The same as a word."),
-    Column("state", "STRING", "What it does: waits, rests, is received, is spent or on its way to another queue."),
+    Column("state", "STRING", "What it does: waits, rests, is received, is stuck or on its way to another queue."),
     Column("sent_at", "TIMESTAMP", "When it was first sent."),
     Column("delivery_count", "INT", "How often it was received, in earlier queues too."),
     Column("group", "STRING", "Its group; null if it has none."),

@@ -111,6 +111,9 @@ class Counts:
     leased: int
     delayed: int
     oldest_sent_at_ms: tuple[int | None, ...]
+    # Deliveries are spent, and the dead-letter queue has no room; and since when the first of them is.
+    stuck: int = 0
+    stuck_since_ms: int | None = None
     # Groups of a standard queue that take more than their share, and how many of their messages are ready and leased.
     noisy_groups: int = 0
     noisy_ready: int = 0
@@ -118,7 +121,7 @@ class Counts:
 
     @property
     def live(self) -> int:
-        return sum(self.ready) + self.leased + self.delayed
+        return sum(self.ready) + self.leased + self.delayed + self.stuck
 
 
 class Bound(NamedTuple):
@@ -274,6 +277,14 @@ class QueueStore(Protocol):
 
         Time wakes nobody here: see `wakes_at_ms`. Waiting itself stays the broker's
         business.
+        """
+        ...
+
+    def watch_full_dead_letters(self, tell: Callable[[str, str], None]) -> None:
+        """From now on, call ``tell`` with a queue and its dead-letter queue when that has no room.
+
+        Only when something is to be buried, and once until something could be again. As for `watch`, it makes a note
+        and returns.
         """
         ...
 

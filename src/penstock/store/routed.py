@@ -140,6 +140,10 @@ class RoutedStore:
         for store in self._stores:
             store.watch(wake)
 
+    def watch_full_dead_letters(self, tell: Callable[[str, str], None]) -> None:
+        for store in self._stores:
+            store.watch_full_dead_letters(tell)
+
     def has_ready(self, queue: str) -> bool:
         return self._of(queue).has_ready(queue)
 

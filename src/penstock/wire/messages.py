@@ -45,13 +45,13 @@ Receipt = Annotated[
 ]
 MessageId = Annotated[str, Meta(max_length=64)]
 State = Annotated[
-    Literal["ready", "delayed", "in_flight", "spent", "moving"],
+    Literal["ready", "delayed", "in_flight", "stuck", "moving"],
     Meta(
         description="Where a message is: can be received, rests until its time, is received, has had all its "
-        "deliveries and is about to be buried, or is on its way to another queue."
+        "deliveries and is stuck until the dead-letter queue has room, or is on its way to another queue."
     ),
 ]
-STATES: tuple[State, ...] = ("ready", "delayed", "in_flight", "spent", "moving")
+STATES: tuple[State, ...] = ("ready", "delayed", "in_flight", "stuck", "moving")
 Text = Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the body.")]
 
 

@@ -14,9 +14,11 @@ PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
 
 Seconds = Annotated[float, Meta(ge=0, le=366 * 86_400)]
 # As in core/names.py: "q_" begins an id, and a last ".dead" is not counted.
-Name = Annotated[str, Meta(min_length=1, max_length=85, pattern=r"^(?!q_)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}(\.dead)?$")]
+NAME_PATTERN = r"^(?!q_)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}(\.dead)?$"
+Name = Annotated[str, Meta(min_length=1, max_length=85, pattern=NAME_PATTERN)]
 # A queue that is there, by its name or its id.
-NameOrId = Annotated[str, Meta(min_length=1, max_length=85, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
+NAME_OR_ID_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
+NameOrId = Annotated[str, Meta(min_length=1, max_length=85, pattern=NAME_OR_ID_PATTERN)]
 Weight = Annotated[float, Meta(ge=0.001, le=1_000)]
 
 
@@ -82,8 +84,8 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
         Meta(description="How many messages the queue holds before it answers 429; 0 is without a bound."),
     ] = UNSET
     visibility_timeout: Annotated[
-        Annotated[float, Meta(ge=0, le=43_200)] | UnsetType,
-        Meta(description="Seconds for which a received message is hidden from others. Default 30."),
+        Annotated[float, Meta(gt=0, le=43_200)] | UnsetType,
+        Meta(description="Seconds for which a received message is hidden from others, more than 0. Default 30."),
     ] = UNSET
     max_deliveries: Annotated[
         Annotated[int, Meta(ge=0, le=10_000)] | UnsetType,
@@ -102,7 +104,7 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
     ] = UNSET
     retention_s: Annotated[
         Seconds | UnsetType,
-        Meta(description="How long a message that nobody holds is kept; 0 for ever. Default 4 days."),
+        Meta(description="How long a message that is not in flight is kept; with 0, the default, until it is settled."),
     ] = UNSET
     delay_s: Annotated[Seconds | UnsetType, Meta(description="Seconds before a new message can be received.")] = UNSET
     fifo: Annotated[
@@ -112,12 +114,14 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
     dedup: Annotated[
         Literal["live", "window", "content"] | UnsetType,
         Meta(
-            description="How long a `dedup_id` keeps a second message away: while the first is there, or for "
-            "`dedup_window_s`; `content` makes the id from the body where there is none."
+            description="How long a `dedup_id` keeps a second message away: `live`, the default, until the first is "
+            "settled; `window` for `dedup_window_s` from the first send; `content` as `window`, with an id made "
+            "from the body where there is none."
         ),
     ] = UNSET
     dedup_window_s: Annotated[
-        Annotated[float, Meta(gt=0, le=366 * 86_400)] | UnsetType, Meta(description="Default 300.")
+        Annotated[float, Meta(gt=0, le=366 * 86_400)] | UnsetType,
+        Meta(description="Default 300. Given without `dedup`, it chooses `window`."),
     ] = UNSET
     tiers: Tiers | UnsetType = UNSET
     retry: Retry | UnsetType = UNSET
@@ -189,6 +193,8 @@ class QueueView(Struct, kw_only=True):
     ready: int
     in_flight: int
     delayed: int
+    stuck: Annotated[int, Meta(description="To be buried, but the dead-letter queue is full. They count here.")]
+    stuck_age_s: Annotated[float | None, Meta(description="For how long the first of them is stuck.")]
     by_tier: list[TierView]
     totals: Totals
     dlq_id: Annotated[str | None, Meta(description="Null until the first message is buried.")]
@@ -203,6 +209,7 @@ class QueueName(Struct):
     ready: int
     in_flight: int
     delayed: int
+    stuck: int
     paused: bool
     oldest_age_s: Annotated[float | None, Meta(description="Since the oldest that can be received was sent.")]
     totals: Totals

@@ -30,7 +30,8 @@ PARTITIONS_MAX = 1_000
 # Nothing is kept for an id that nobody uses, so a job takes as many as it may ever have tasks and batches.
 PRODUCER_IDS_MAX = 2**32
 
-TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$")]
+TOPIC_NAME_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$"
+TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=TOPIC_NAME_PATTERN)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
 Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
 

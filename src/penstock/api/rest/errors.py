@@ -37,6 +37,7 @@ from penstock.streams.topic import (
     TopicNotFound,
 )
 from penstock.wire.problems import CODES, Problem
+from penstock.wire.words import in_words
 
 _encode = msgspec.json.Encoder().encode
 # How msgspec says where: "Expected `int`, got `str` - at `$.messages[3].priority`".
@@ -120,6 +121,7 @@ def _invalid(error: Exception) -> Problem:
     if named:
         field = f"{field}.{named[1]}" if field else named[1]
     value = float(limit[1]) if limit else None
+    text = in_words(text)
     if not field:
         return problem("bad_request", text)
     return problem("bad_field", text, field=field, limit=int(value) if value is not None and value % 1 == 0 else value)

@@ -29,10 +29,10 @@ _QUEUE = {
     "max_deliveries": 5,
     "back_after_deliveries": 0,
     "dead_letter_queue": "orders.dead",
-    "retention_s": 345_600,
+    "retention_s": 0,
     "delay_s": 0,
     "fifo": False,
-    "dedup": "window",
+    "dedup": "live",
     "dedup_window_s": 300,
     "tiers": {
         "mode": "weighted",
@@ -49,6 +49,8 @@ _QUEUE = {
     "ready": 0,
     "in_flight": 0,
     "delayed": 0,
+    "stuck": 0,
+    "stuck_age_s": None,
     "by_tier": [
         {
             "priority": priority,
@@ -121,6 +123,7 @@ _BEGUN = {
     "started_at": "2027-01-31T12:05:00.000Z",
     "ended_at": None,
     "error": None,
+    "reason": None,
     "sample_ids": [],
 }
 _DONE = {
@@ -152,6 +155,7 @@ EXAMPLES: dict[str, Example] = {
                     "ready": 0,
                     "in_flight": 0,
                     "delayed": 0,
+                    "stuck": 0,
                     "paused": False,
                     "oldest_age_s": None,
                     "totals": {"sent": 0, "received": 0, "acked": 0, "released": 0},

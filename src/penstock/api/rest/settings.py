@@ -21,6 +21,10 @@ _LEASE_MS_MIN = 1
 def settings_of(asked: Settings, queue: str, old: QueueSettings | None = None) -> QueueSettings:
     """Return the settings that were asked for; what is left out is as in ``old``, or has its default."""
     found = _translate(asked)
+    is_live = old is None or old.dedup_scope is DedupScope.LIVE
+    if "dedup_window_ms" in found and "dedup_scope" not in found and is_live:
+        # Who says how long the window is wants one.
+        found["dedup_scope"] = DedupScope.WINDOW
     if not isinstance(asked.dead_letter_queue, UnsetType):
         found["dead_letters"] = _grave(asked.dead_letter_queue, queue)
     if old is not None:

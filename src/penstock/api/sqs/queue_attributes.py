@@ -202,7 +202,7 @@ def show_counts(description: Description, counts: Counts, arn: str) -> dict[str,
     values = (
         arn,
         sum(counts.ready),
-        counts.leased,
+        counts.leased + counts.stuck,
         counts.delayed,
         created_at_s,
         # Not before it was made: its attributes are dated when the call comes, and another second may begin until then.

@@ -34,13 +34,15 @@ from penstock.api.sqs.shapes import (
     SetQueueAttributesRequest,
 )
 from penstock.broker.listing import visible_queues
-from penstock.core.settings import QueueSettings
+from penstock.core.settings import DAY_MS, DedupScope, QueueSettings
 from penstock.store.interface import Description, QueueExists, QueueNotFound
 
 LIST_MAX = 1_000
 PURGE_MS = 60_000
 # Received so often and not deleted, a message of a standard queue is moved to its back.
 BACK_AFTER = 3
+# What AWS keeps messages for, unless told otherwise.
+RETENTION_MS = 4 * DAY_MS
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _ALL = "All"
@@ -52,7 +54,12 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
     call.caller.check(call.role, name)
     tags.check(asked.tags)
     settings = QueueSettings(
-        is_fifo=is_fifo, opens_early=is_fifo, deliveries_max=0, back_after_deliveries=0 if is_fifo else BACK_AFTER
+        is_fifo=is_fifo,
+        opens_early=is_fifo,
+        deliveries_max=0,
+        back_after_deliveries=0 if is_fifo else BACK_AFTER,
+        retention_ms=RETENTION_MS,
+        dedup_scope=DedupScope.WINDOW,
     )
     settings = with_kept(settings, Kept(asked.tags))
     settings = queue_attributes.apply(asked.attributes, settings, now_s=now_ms // 1_000)

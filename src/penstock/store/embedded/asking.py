@@ -45,8 +45,9 @@ async def counts(shard: Shard, queue: str) -> Counts:
         state = present(shard, queue).state
         found = reading.counts(state)
         oldest = tuple(reading.oldest_sent_at_ms(state))
-        delayed = found.resting + found.spent + found.moving
-        return Counts(found.ready, found.leased, delayed, oldest, *reading.noisy(state))
+        delayed, stuck_since_ms = found.resting + found.moving, reading.spent_since_ms(state)
+        noisy = reading.noisy(state)
+        return Counts(found.ready, found.leased, delayed, oldest, found.spent, stuck_since_ms, *noisy)
 
 
 def wakes_at_ms(shard: Shard, queue: str) -> int | None:

@@ -165,6 +165,9 @@ class EmbeddedStore:
     def watch(self, wake: Callable[[str], None]) -> None:
         self._shards.watch(wake)
 
+    def watch_full_dead_letters(self, tell: Callable[[str, str], None]) -> None:
+        self._tidying.tell_full = tell
+
     def has_ready(self, queue: str) -> bool:
         shard = self._shards.find(queue)
         # Of a queue that is gone, those who wait have to learn it.

@@ -5,10 +5,12 @@ it is a move (`moves.py`), and whoever asks for it waits.
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.core.limits import EVENT_RUNS_MAX, MOVE_MESSAGES_MAX
 from penstock.core.queue import Queue
-from penstock.core.settings import DAY_MS, QueueSettings
+from penstock.core.settings import QueueSettings
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.asking import grave_of, room_of
 from penstock.store.embedded.moves import Moves
@@ -17,14 +19,18 @@ from penstock.store.embedded.shards import Shards
 
 BURIED_BYTES = MOVE_MESSAGES_MAX * 6_000 + 16_384
 EXPIRED_BYTES = 1_000_000
-# Dead letters wait for people, who are away at weekends.
-DEAD_LETTERS = QueueSettings(deliveries_max=0, retention_ms=14 * DAY_MS)
+# Dead letters are kept until they are settled.
+DEAD_LETTERS = QueueSettings(deliveries_max=0)
 
 
 class Tidying:
     def __init__(self, shards: Shards, moves: Moves) -> None:
         self._shards = shards
         self._moves = moves
+        # Told the names of a queue and of its dead letters when these are full.
+        self.tell_full: Callable[[str, str], None] = lambda *_: None
+        # The numbers of queues whose dead letters are full.
+        self._stuck: set[int] = set()
 
     async def tidy(self) -> None:
         """Tidy all queues. A journal without room holds up only what needs it; then this raises in the end."""
@@ -70,13 +76,24 @@ class Tidying:
             return None
         with shard.log.reserve(BURIED_BYTES, from_spare=True) as space:
             if name not in shard.memory.numbers:
-                shard.write(space, [self._shards.created(shard, name, DEAD_LETTERS)])
+                size_max = queue.state.settings.size_max
+                shard.write(space, [self._shards.created(shard, name, replace(DEAD_LETTERS, size_max=size_max))])
             target = shard.queue(name)
             room = min(room_of(target), MOVE_MESSAGES_MAX)
             event = queue.bury(into=target.state.queue, room=room, now_ms=shard.now_ms())
             if event is not None:
                 shard.write(space, [Fact(event)])
+            self._look_at_room(shard, queue, name, is_full=event is None)
             return event is not None
+
+    def _look_at_room(self, shard: Shard, queue: Queue, dead_letters: str, *, is_full: bool) -> None:
+        """Tell that messages cannot be buried, once until some can be again."""
+        number = queue.state.queue
+        if not is_full:
+            self._stuck.discard(number)
+        elif number not in self._stuck:
+            self._stuck.add(number)
+            self.tell_full(shard.memory.names[number], dead_letters)
 
     async def _bury_elsewhere(self, shard: Shard, queue: Queue) -> bool:
         name = grave_of(shard.memory.names[queue.state.queue], queue.state)
@@ -86,7 +103,10 @@ class Tidying:
             await self._shards.free(name)
             return shard.has(queue) and bool(self.bury_at_once(shard, queue))
         target = elsewhere.queue(name)
-        return await self._moves.bury(shard, queue, into=target.state.queue, room=room_of(target))
+        has_gone = await self._moves.bury(shard, queue, into=target.state.queue, room=room_of(target))
+        if shard.has(queue):
+            self._look_at_room(shard, queue, name, is_full=bool(queue.state.spent) and not room_of(target))
+        return has_gone
 
     def _expire(self, shard: Shard, queue: Queue, cursor: int) -> int:
         """Let go of some messages that are too old, and return where to go on; 0 if there are no more."""

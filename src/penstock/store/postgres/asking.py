@@ -42,7 +42,7 @@ class QueueNames:
 
 async def counts(database: Database, known: KnownQueue, now_ms: int) -> Counts:
     is_counted = now_ms >= known.counted_until_ms
-    ((ready, leased, delayed, oldest, *noisy),) = await database.ask(
+    ((ready, leased, delayed, oldest, stuck, stuck_since_ms, *noisy),) = await database.ask(
         "counts", queue=known.number, now=now_ms, is_counted=is_counted
     )
     if is_counted:
@@ -51,7 +51,7 @@ async def counts(database: Database, known: KnownQueue, now_ms: int) -> Counts:
         known.counted_until_ms = now_ms + waiting // COUNTED_PER_MS if waiting > COUNTED_EACH_TIME else 0
     else:
         ready = known.counted
-    return Counts(tuple(ready), leased, delayed, tuple(oldest), *noisy)
+    return Counts(tuple(ready), leased, delayed, tuple(oldest), stuck, stuck_since_ms, *noisy)
 
 
 async def describe(database: Database, known: KnownQueue, grave: KnownQueue | None, now_ms: int) -> Description:

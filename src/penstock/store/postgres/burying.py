@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import psycopg
 
@@ -17,7 +18,7 @@ from penstock.store.postgres.registry import CHANGED, Registry
 from penstock.store.refusals import StoreForbids
 
 # Dead letters wait for people, who are away at weekends.
-DEAD_LETTERS = QueueSettings(deliveries_max=0, retention_ms=14 * DAY_MS)
+DEAD_LETTERS = QueueSettings(deliveries_max=0)
 # How long a call may take to learn what became of one whose connection broke.
 OPERATION_MS = 60 * 60 * 1_000
 PERIOD_MS = DAY_MS
@@ -44,6 +45,10 @@ class Burying:
         # The period of the history that is written to.
         self.period = 1
         self._retires_at_ms = 0
+        # Told the names of a queue and of its dead letters when these are full.
+        self.tell_full: Callable[[str, str], None] = lambda *_: None
+        # The numbers of queues whose dead letters are full.
+        self._stuck: set[int] = set()
 
     async def turn(self) -> None:
         """Learn which period of the history is written to, and begin a new one if it is time.
@@ -134,6 +139,12 @@ class Burying:
                 # Whichever of the two it was: the other may have been deleted.
                 self._registry.forget(grave.name)
             raise
+        if not count and known.has_spent and settings.size_max:
+            if known.number not in self._stuck:
+                self._stuck.add(known.number)
+                self.tell_full(known.name, grave.name)
+        else:
+            self._stuck.discard(known.number)
         if count:
             known.drained.add(count, now_ms)
             self._wake(grave.name)
@@ -146,8 +157,8 @@ class Burying:
         name = known.grave
         found = await self._registry.find(name)
         if found is None:
-            grave = grave_of(name, DEAD_LETTERS)
-            if await self._registry.create(name, DEAD_LETTERS, grave, self._now_ms()):
+            settings = replace(DEAD_LETTERS, size_max=known.settings.size_max)
+            if await self._registry.create(name, settings, grave_of(name, settings), self._now_ms()):
                 self._wake(name)
             found = await self._registry.get(name)
         return found

@@ -173,6 +173,9 @@ class PostgresStore:
     def watch(self, wake: Callable[[str], None]) -> None:
         self._watchers.append(wake)
 
+    def watch_full_dead_letters(self, tell: Callable[[str, str], None]) -> None:
+        self._burying.tell_full = tell
+
     def has_ready(self, queue: str) -> bool:  # noqa: ARG002 - it does not know, of any.
         return True
 

@@ -8,7 +8,7 @@ SELECT
         FROM generate_series(0, 4) AS tier (tier) ORDER BY tier.tier
     ) END AS ready,
     (SELECT coalesce(sum(held), 0)::bigint FROM penstock.lease WHERE queue = %(queue)s) AS leased,
-    (SELECT count(*) FROM penstock.marked WHERE queue = %(queue)s AND state <> 1) AS delayed,
+    (SELECT count(*) FROM penstock.marked WHERE queue = %(queue)s AND state <> 1 AND state <> 4) AS delayed,
     ARRAY(
         SELECT least(
             (SELECT r.sent_at_ms FROM penstock.ready AS r
@@ -18,6 +18,8 @@ SELECT
         )
         FROM generate_series(0, 4) AS tier (tier) ORDER BY tier.tier
     ) AS oldest,
+    (SELECT count(*) FROM penstock.marked WHERE queue = %(queue)s AND state = 4) AS stuck,
+    (SELECT min(since_ms) FROM penstock.marked WHERE queue = %(queue)s AND state = 4) AS stuck_since_ms,
     (SELECT count(*) FROM noisy) AS noisy_groups,
     (SELECT count(*) FROM noisy JOIN penstock.marked AS m
         ON m.queue = %(queue)s AND m.grp = noisy.grp AND m.turn IS NOT NULL AND m.state = 1) AS noisy_ready,
