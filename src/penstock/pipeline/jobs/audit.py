@@ -8,6 +8,7 @@ books      every number is live, or settled once (`transforms/books.py`)
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.csv_files import write_table
 from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.places import Place
 from penstock.pipeline.reports.folder import results, settle_folder
@@ -112,12 +113,11 @@ def _sentence(figures: dict[str, int], bad: int) -> str:
 
 
 def _write(summary: "DataFrame", wrong: "DataFrame", out: str) -> list[str]:
-    import pyarrow.csv  # type: ignore[import-untyped] # noqa: PLC0415
     import pyarrow.parquet  # type: ignore[import-untyped] # noqa: PLC0415
 
     faults = wrong.orderBy("fault", "queue", "key").toArrow()
     with results(out) as folder:
-        pyarrow.csv.write_csv(summary.toArrow(), folder / "queues.csv")
-        pyarrow.csv.write_csv(faults, folder / "faults.csv")
+        write_table(folder / "queues.csv", summary.toArrow())
+        write_table(folder / "faults.csv", faults)
         pyarrow.parquet.write_table(faults, folder / "faults.parquet", compression="zstd")
     return [f"{out}/{name}" for name in ("queues.csv", "faults.parquet", "faults.csv")]

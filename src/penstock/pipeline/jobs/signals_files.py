@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow  # type: ignore[import-untyped]
 import pyarrow.compute  # type: ignore[import-untyped]
-import pyarrow.csv  # type: ignore[import-untyped]
 import pyarrow.parquet  # type: ignore[import-untyped]
 
+from penstock.pipeline.csv_files import write_table
 from penstock.pipeline.reports.signals import QUEUES_MAX, signals_page
 
 # One row of figures for the head of the page, and no table of its own.
@@ -24,7 +24,7 @@ def write(folder: Path, tables: "Mapping[str, pyarrow.Table]", about: Mapping[st
     for name, table in tables.items():
         if name != _RANGE:
             pyarrow.parquet.write_table(table, folder / f"{name}.parquet", compression="zstd")
-            pyarrow.csv.write_csv(table, folder / f"{name}.csv")
+            write_table(folder / f"{name}.csv", table)
     (folder / "about.json").write_text(json.dumps(about, indent=2) + "\n")
     (folder / "report.html").write_text(signals_page(_shown(tables), about))
 

@@ -10,7 +10,6 @@ Costs are sums, so those of the state and those of new rows are added. A message
 left, and they need not come in order: such rows are kept, and their costs worked out anew.
 """
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
 from penstock.core.message import Tier
+from penstock.pipeline.csv_files import write_rows
 from penstock.pipeline.jobs.states import Start, State, begin, kept, leave
 from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.places import Place, read_history
@@ -253,10 +253,7 @@ def _sorted(rows: Sequence[Any]) -> list[Row]:
 def _write(folder: Path, tables: dict[str, list[Row]]) -> None:
     for name, rows in tables.items():
         (folder / f"{name}.json").write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            lines = csv.DictWriter(file, list(rows[0]) if rows else [])
-            lines.writeheader()
-            lines.writerows(rows)
+        write_rows(folder / f"{name}.csv", rows[0] if rows else [], rows)
 
 
 def _outcome(

@@ -4,11 +4,11 @@ For each queue it tells the waits by tier as they happened, as the simulation ha
 baseline), and under each scenario. It changes nothing and keeps nothing but its folder, if it is given one.
 """
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipeline.csv_files import write_rows
 from penstock.pipeline.jobs.described import present_settings
 from penstock.pipeline.outcome import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.places import Place, read_history, with_id
@@ -147,10 +147,7 @@ def _doubts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _write(folder: "Path", rows: Sequence[Mapping[str, Any]], page: str) -> None:
-    with (folder / "waits.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
+    write_rows(folder / "waits.csv", rows[0], rows)
     (folder / "report.html").write_text(page, encoding="utf-8")
 
 

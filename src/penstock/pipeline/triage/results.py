@@ -10,7 +10,6 @@ report.html                  for people
                                "first_seen": …, "last_seen": …}, …]}
 """
 
-import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from penstock.pipeline.csv_files import write_rows
 from penstock.pipeline.triage.causes import Cause
 
 SIGNATURES = "signatures.json"
 _VERSION = 1
-# A spreadsheet takes a cell that begins like this for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_causes(folder: Path, causes: Sequence[Cause]) -> None:
@@ -47,10 +45,7 @@ def write_causes(folder: Path, causes: Sequence[Cause]) -> None:
         for cause in causes
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema), folder / "causes.parquet", compression="zstd")
-    with (folder / "causes.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(Cause.__dataclass_fields__)
-        table.writerows([_cell(value) for value in asdict(cause).values()] for cause in causes)
+    write_rows(folder / "causes.csv", Cause.__dataclass_fields__, map(asdict, causes))
 
 
 def write_signatures(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -76,11 +71,3 @@ def write_signatures(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _write(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     path.write_text(json.dumps({"version": _VERSION, "signatures": entries}, indent=1) + "\n", encoding="utf-8")
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        value = " ".join(":".join(map(str, part)) if isinstance(part, tuple) else str(part) for part in value)
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
-    return value.isoformat() if hasattr(value, "isoformat") else value
