@@ -298,7 +298,7 @@ def _bind(settings: ServerSettings) -> tuple[list[socket.socket], list[socket.so
     if not settings.kafka:
         return doors, []
     try:
-        return doors, bind(settings.host, settings.kafka_port)
+        return doors, bind(settings.host, settings.kafka_port, option="--kafka-port")
     except CannotListen as error:
         # Nobody has asked for this very port, and queues are served all the same.
         if settings.kafka_port == KAFKA_PORT:

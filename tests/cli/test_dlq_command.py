@@ -54,8 +54,8 @@ def test_all_dead_letters_go_back_after_a_dry_run(run: Run) -> None:
     assert "  3 to all-back" in dry.stdout
     done = run("dlq", "redrive", "all-back", "--text", "b", "--json")
     assert json.loads(done.stdout)["moved"] == {"all-back": 1}
-    assert run("dlq", "redrive", "all-back", "--rate", "1000").exit_code == 0
-    assert sorted(run("receive", "all-back", "--count", "9").stdout.split()) == ["a", "b", "c"]
+    assert run("dlq", "redrive", "all-back", "--rate-per-s", "1000").exit_code == 0
+    assert sorted(run("receive", "all-back", "--limit", "9").stdout.split()) == ["a", "b", "c"]
     assert run("dlq", "redrive", "all-back").exit_code == 1
 
 
@@ -90,7 +90,7 @@ def test_a_peek_finds_a_message_behind_many_others(run: Run) -> None:
 
 def test_a_message_says_what_it_waits_for(run: Run) -> None:
     run("queue", "create", "explained")
-    message_id = run("send", "explained", "x", "--delay", "60").stdout.strip()
+    message_id = run("send", "explained", "x", "--delay-s", "60").stdout.strip()
     shown = run("explain", "explained", message_id)
     assert shown.exit_code == 0
     assert ["state", "delayed"] in [line.split() for line in shown.stdout.splitlines()]
@@ -106,7 +106,7 @@ def test_messages_are_escalated_by_id_or_by_what_they_say(run: Run) -> None:
     assert done.stdout == "Moved 1 message to CRITICAL.\n"
     by_text = run("escalate", "urgent", "--text", "teapot", "--priority", "high", "--reason", "recall", "--json")
     assert json.loads(by_text.stdout)["moved"] == [first]
-    assert run("receive", "urgent", "--count", "2").stdout == "kettle\nteapot\n"
+    assert run("receive", "urgent", "--limit", "2").stdout == "kettle\nteapot\n"
     assert run("escalate", "urgent", first, "--priority", "HIGH", "--reason", "late").exit_code == 1
 
 

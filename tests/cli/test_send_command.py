@@ -51,26 +51,26 @@ def test_bytes_that_are_no_text_come_back_as_they_were(run: Run) -> None:
 
 def test_a_delayed_message_waits(run: Run) -> None:
     run("queue", "create", "late")
-    assert run("send", "late", "x", "--delay", "3600").exit_code == 0
+    assert run("send", "late", "x", "--delay-s", "3600").exit_code == 0
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    assert run("send", "late", "x", "--at", soon).exit_code == 0
+    assert run("send", "late", "x", "--scheduled-at", soon).exit_code == 0
     assert run("receive", "late").exit_code == 1
-    assert run("send", "late", "x", "--at", "tomorrow").exit_code == 65
+    assert run("send", "late", "x", "--scheduled-at", "tomorrow").exit_code == 65
 
 
 def test_a_message_received_without_an_ack_comes_back(run: Run) -> None:
     run("queue", "create", "back")
     run("send", "back", "x")
     assert run("receive", "back", "--no-ack", "--visibility-timeout", "0").stdout == "x\n"
-    about = json.loads(run("receive", "back", "--wait", "5", "--json").stdout)
+    about = json.loads(run("receive", "back", "--wait-s", "5", "--json").stdout)
     assert about["delivery_count"] == 2
 
 
 def test_as_many_as_asked_for_are_received(run: Run) -> None:
     run("queue", "create", "many")
     run("send", "many", "--file", "-", "--raw", stdin="a\nb\nc\nd\n")
-    assert run("receive", "many", "--count", "3").stdout == "a\nb\nc\n"
-    assert run("receive", "many", "--count", "3").stdout == "d\n"
+    assert run("receive", "many", "--limit", "3").stdout == "a\nb\nc\n"
+    assert run("receive", "many", "--limit", "3").stdout == "d\n"
 
 
 def test_a_queue_that_is_not_there_takes_nothing(run: Run) -> None:
@@ -88,7 +88,7 @@ def test_a_file_of_drafts_is_sent(run: Run, tmp_path: Path) -> None:
     lines = ['{"data": "a"}', "", '{"data": {"b": 1}, "priority": "CRITICAL"}', '{"data_base64": "/w=="}']
     (tmp_path / "drafts.jsonl").write_text("\n".join(lines))
     assert run("send", "drafts", "--file", "drafts.jsonl").stdout == "Sent 3 messages.\n"
-    received = [json.loads(line) for line in run("receive", "drafts", "--count", "9", "--json").stdout.splitlines()]
+    received = [json.loads(line) for line in run("receive", "drafts", "--limit", "9", "--json").stdout.splitlines()]
     assert [each.get("data") or each["data_base64"] for each in received] == [{"b": 1}, "a", "/w=="]
 
 
@@ -101,7 +101,7 @@ def test_more_lines_than_fit_into_a_request_are_all_sent_in_order(run: Run, tmp_
         "is_complete": True,
         "is_unsure": False,
     }
-    received = run("receive", "long", "--count", "3000").stdout.splitlines()
+    received = run("receive", "long", "--limit", "3000").stdout.splitlines()
     assert received == [f"line {number}" for number in range(2_500)]
 
 
@@ -117,7 +117,7 @@ def test_a_bad_line_stops_it_and_it_says_how_to_go_on(run: Run, tmp_path: Path, 
     assert "--from-line 2" in done.stderr
     path.write_text('{"data": "a"}\n{"data": "b"}\n{"data": "c"}\n')
     assert run("send", "stopped", "--file", "drafts.jsonl", "--from-line", "2").stdout == "Sent 2 messages.\n"
-    assert run("receive", "stopped", "--count", "9").stdout == "a\nb\nc\n"
+    assert run("receive", "stopped", "--limit", "9").stdout == "a\nb\nc\n"
 
 
 def test_a_stop_in_the_middle_says_what_was_sent(run: Run, tmp_path: Path) -> None:

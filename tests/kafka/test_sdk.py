@@ -61,10 +61,10 @@ async def test_a_record_that_always_fails_is_a_dead_letter_and_the_next_is_consu
         async with asyncio.timeout(60), events.consume(group=group, attempts=2, **QUICK) as records:
             async for record in records:
                 with record:
-                    attempts.append(record.text())
-                    if record.text() == "bad":
+                    attempts.append(record.text)
+                    if record.text == "bad":
                         raise ValueError("not this one")
-                    done.append(record.text())
+                    done.append(record.text)
                 if len(done) == 2:
                     break
         assert (attempts, done) == (["good", "bad", "bad", "last"], ["good", "last"])
@@ -84,12 +84,12 @@ async def test_an_error_outside_a_block_ends_the_loop_and_the_record_comes_again
         async def read() -> None:
             async with asyncio.timeout(60), events.consume(group=group, **QUICK) as records:
                 async for record in records:
-                    if record.text() == "two":
+                    if record.text == "two":
                         raise ValueError("two")
 
         with pytest.raises(ValueError, match="two"):
             await read()
-        assert [each.text() for each in await take(events, group, 1)] == ["two"]
+        assert [each.text for each in await take(events, group, 1)] == ["two"]
 
 
 async def test_members_of_a_group_share_its_partitions_and_take_over(broker: Broker, topic: str, group: str) -> None:
@@ -104,7 +104,7 @@ async def test_members_of_a_group_share_its_partitions_and_take_over(broker: Bro
                 async for record in records:
                     with record:
                         seen[name].add(record.partition)
-                        values.add(record.text())
+                        values.add(record.text)
 
         ann, bob = (asyncio.create_task(read(name)) for name in ("ann", "bob"))  # noqa: TID251 - They are awaited below.
         number = 0
@@ -144,7 +144,7 @@ def test_a_synchronous_program_produces_and_consumes(broker: Broker, topic: str,
         found = []
         for record in events.consume(group=group, **QUICK):
             with record:
-                found.append(record.text())
+                found.append(record.text)
             break
         assert found == ["one"]
 
@@ -159,7 +159,7 @@ async def test_a_client_that_is_closed_leaves_its_groups(broker: Broker, topic: 
     assert [each async for each in records] == []
     async with penstock.connect(broker.url) as client:
         began = time.monotonic()
-        assert [each.text() for each in await take(topic_of(client, broker, topic), group, 1)] == ["two"]
+        assert [each.text for each in await take(topic_of(client, broker, topic), group, 1)] == ["two"]
         # It has not waited for the session of the other one to end.
         assert time.monotonic() - began < 60
 

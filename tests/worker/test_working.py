@@ -45,7 +45,46 @@ async def test_a_message_whose_work_fails_is_released_with_the_error() -> None:
         assert seen.state == "delayed"
         assert str(seen.last_error).startswith("KeyError: 'no such customer'\n")
         assert "in work: raise KeyError" in str(seen.last_error)
+        places = str(seen.last_error).splitlines()[1:]
+        assert [place.split(":")[0].strip() for place in places] == ["tests/worker/test_working.py"]
         assert stage.stats().failed == 1
+
+
+async def test_an_error_in_code_of_ours_is_told_with_the_frames_of_the_handler() -> None:
+    async with staged() as stage:
+        message_id = await stage.queue.send("order 1")
+
+        @stage.worker.handler("orders", retry={QueueNotFound: 3_600})
+        async def work(message: Message) -> None:
+            await stage.client.queue("nowhere").send("x")
+
+        await stage.worker.run(until_idle=True)
+        told = str((await stage.queue.look(message_id)).last_error)
+        assert "tests/worker/test_working.py" in told
+        assert "src/penstock" not in told
+        assert "penstock/client" not in told
+
+
+async def test_a_worker_on_a_missing_queue_says_so_once_and_works_when_it_is_made(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with staged() as stage:
+        worked: list[str] = []
+
+        @stage.worker.handler("bills")
+        async def work(message: Message) -> None:
+            worked.append(message.text)
+
+        async with stage.running():
+            await eventually(lambda: "worker_queue_not_found" in caplog.text)
+            await stage.client.create_queue("bills")
+            await stage.client.queue("bills").send("first")
+            await eventually(lambda: worked == ["first"])
+    (said,) = [each.getMessage() for each in caplog.records if "worker_queue_not_found" in each.getMessage()]
+    assert "queue not found" in said
+    assert "penstock queue create bills" in said
+    assert "worker_server_lost" not in caplog.text
+    assert ".py" not in said
 
 
 async def test_a_rejected_message_goes_straight_to_the_dead_letters() -> None:

@@ -7,6 +7,7 @@ sentence, advice and an exit code, so that no command has to.
 
 import functools
 import inspect
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,11 +22,10 @@ from penstock.cli.configuration import Config, Json, client_settings
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import print_json, remark
 from penstock.client import SyncClient
-from penstock.client.errors import ConnectionFailed, NotOpened, PenstockError
+from penstock.client.errors import ConnectionFailed, NotOpened, PenstockError, QueueFull, ServerBusy
 from penstock.connect import connect
 from penstock.runtime.interface import FolderTaken
 from penstock.settings import ClientSettings, find_file, is_postgres, load, without_password
-from penstock.wire.problems import CODES
 
 P = ParamSpec("P")
 
@@ -51,6 +51,20 @@ _ENDINGS = {
     409: Ending.CONFLICT,
     **dict.fromkeys((408, 429, 503, 507), Ending.TRY_AGAIN),
     **dict.fromkeys((502, 504), Ending.UNREACHABLE),
+}
+
+# What to do next, in the words of this command; where nothing stands here the server's sentence says enough.
+_ADVICE = {
+    "forbidden": "Use a key whose role and queues allow it.",
+    "queue_exists": "Change it with `penstock queue set`, or choose another name.",
+    "topic_exists": "Change it with `penstock topic set`, or choose another name.",
+    "message_not_found": "It was settled, or is in another queue.",
+    "group_not_empty": "Stop its consumers first.",
+    "origin_gone": "Say with --into where it is to go.",
+    "no_topics": "Start the server with --kafka.",
+    "dead_letters_shared": "Delete it without --with-dead-letters.",
+    "message_too_large": "Store large data elsewhere, and send where it is.",
+    "internal": "Please report it, with the notes of the server.",
 }
 
 
@@ -90,6 +104,8 @@ def asking(
     *, url: str | None, key: str | None, timeout_s: float, config: Path | None, is_json: bool
 ) -> Iterator[Session]:
     settings = client_settings(url, key, config)
+    # The command says itself what it cannot reach.
+    logging.getLogger("penstock").addHandler(logging.NullHandler())
     try:
         made = connect(settings.url, key=settings.key, timeout_s=timeout_s)
     except ValueError as error:
@@ -146,5 +162,7 @@ def _advice(error: PenstockError, url: str) -> str:
         return "Say a key with PENSTOCK_KEY or --key. `penstock key create`, at the server, makes one."
     if error.code == "queue_not_found":
         return "`penstock queue list` shows what is there, `penstock queue create NAME` makes one."
-    known = CODES.get(error.code)
-    return known.remedy if known else ""
+    if isinstance(error, QueueFull | ServerBusy):
+        soon = "soon" if error.retry_after_s is None else f"in {error.retry_after_s:g} s"
+        return f"Try again {soon}, or let the command try for longer with --timeout."
+    return _ADVICE.get(error.code, "")

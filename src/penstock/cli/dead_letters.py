@@ -22,6 +22,9 @@ DeadIn = Annotated[
         metavar="QUEUE", help="The queue whose dead letters are meant, or their own.", autocompletion=complete_queue
     ),
 ]
+NoQueue = Annotated[
+    str | None, typer.Argument(metavar="", help="None: `penstock dlq show` shows those of one queue.", hidden=True)
+]
 Into = Annotated[str | None, typer.Option(help="The queue they go to; by default the one each came from.")]
 Error = Annotated[str | None, typer.Option("--error", help="Only those with this in their last error.")]
 
@@ -30,13 +33,15 @@ app = typer.Typer(no_args_is_help=True, help="Dead letters: look at them, send t
 
 @app.command("list")
 @asks_server
-def list_dead(session: Session) -> None:
+def list_dead(session: Session, name: NoQueue = None) -> None:
     """List the queues that have dead letters, and how many.
 
     [bold]Example:[/]
 
     penstock dlq list
     """
+    if name is not None:
+        raise typer.BadParameter(f"it lists all queues; `penstock dlq show {name}` shows the dead letters of one")
     rows = list(session.client.queues())
     names = {row.queue_id: row.queue_name for row in rows}
     buried_in = {names[row.dlq_id]: row.queue_name for row in rows if row.dlq_id in names}
@@ -107,7 +112,7 @@ def redrive(
     priority: Priority = None,
     origin: Annotated[str | None, typer.Option(help="Only those first sent to this queue.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many at most.")] = None,
-    rate: Annotated[float | None, typer.Option(help="How many in a second at most.")] = None,
+    rate_per_s: Annotated[float | None, typer.Option(help="How many in a second at most.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and move nothing.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait: the server goes on by itself.")] = False,
 ) -> None:
@@ -116,13 +121,13 @@ def redrive(
     [bold]Examples:[/]
 
     penstock dlq redrive orders --dry-run
-    penstock dlq redrive orders --error "connection refused" --rate 50
+    penstock dlq redrive orders --error "connection refused" --rate-per-s 50
     penstock dlq redrive orders --limit 10 --into orders-test
     """
     said = {"error": error, "text": text, "group": group, "priority": priority, "origin_queue": origin}
     chosen: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     queue = dead_letters_of(session, name)
-    task = queue.redrive(into=into, filter=chosen or None, limit=limit, rate_per_s=rate, dry_run=dry_run)
+    task = queue.redrive(into=into, filter=chosen or None, limit=limit, rate_per_s=rate_per_s, dry_run=dry_run)
     if not detach:
         task = _watched(queue, task)
     print_json(task) if session.is_json else _print_task(task)

@@ -23,10 +23,12 @@ Words = Annotated[
         metavar="[SETTING=VALUE]…", help="What to set, in the words of the API.", autocompletion=complete_setting
     ),
 ]
+# Settings may be said as options, too; the words of an option that the command does not have are settings.
+_WITH_SETTINGS = {"ignore_unknown_options": True}
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-@app.command("create")
+@app.command("create", context_settings=_WITH_SETTINGS)
 @asks_server
 def create(session: Session, name: Name, words: Words = None) -> None:
     """Make a queue. The same again with equal settings changes nothing.
@@ -34,12 +36,14 @@ def create(session: Session, name: Name, words: Words = None) -> None:
     Settings are those of the API: visibility_timeout, max_deliveries, queue_size,
     retention_s, delay_s, fifo, dedup, history, tiers.mode, tiers.weights,
     tiers.reserve_percent, retry.base_s …
-    A list has one number for each priority, CRITICAL first.
+    A list has one number for each priority, CRITICAL first. Each may be said as an
+    option as well.
 
     [bold]Examples:[/]
 
     penstock queue create orders
     penstock queue create orders visibility_timeout=60 max_deliveries=3
+    penstock queue create orders --visibility-timeout 60 --max-deliveries 3
     penstock queue create bills fifo=true tiers.weights=8,4,2,1,1
     """
     _print_view(session, session.client.create_queue(name, **settings_said(words or [])))
@@ -87,7 +91,7 @@ def show(session: Session, name: Name) -> None:
     _print_view(session, session.client.queue(name).describe())
 
 
-@app.command("set")
+@app.command("set", context_settings=_WITH_SETTINGS)
 @asks_server
 def change(session: Session, name: Name, words: Words = None) -> None:
     """Change settings of a queue while it is in use. What is not named stays as it is.

@@ -30,8 +30,8 @@ def receive(
     session: Session,
     name: Name,
     *,
-    count: Annotated[int, typer.Option(min=1, help="How many messages at most.")] = 1,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait if there is none.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="How many messages at most.")] = 1,
+    wait_s: Annotated[float, typer.Option(min=0, help="Seconds to wait if there is none.")] = 0,
     ack: Annotated[bool, typer.Option(help="Whether each is settled once it is printed.")] = True,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
     visibility_timeout: Annotated[
@@ -47,13 +47,13 @@ def receive(
     [bold]Examples:[/]
 
     penstock receive orders
-    penstock receive orders --count 100 --wait 20 --json
+    penstock receive orders --limit 100 --wait-s 20 --json
     penstock receive orders --follow
     penstock receive orders --no-ack --visibility-timeout 5
     """
     queue = session.client.queue(name)
     seen = 0
-    for batch in _received(queue, count, wait, visibility_timeout, is_following=follow):
+    for batch in _received(queue, limit, wait_s, visibility_timeout, is_following=follow):
         with _to_its_end():
             for message in batch:
                 print_json(_about(message)) if session.is_json else _print_body(message.body)

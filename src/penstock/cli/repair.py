@@ -41,6 +41,8 @@ def repair_command(
            before and after it stays
     cut    the log ends before the first damage: everything after it goes
 
+    A whole data folder, or a backup of one, is looked at log by log.
+
     The folder `streams` of a server is looked at as a whole: its catalog, the offsets
     of its groups and every partition. Mend its logs one by one. The catalog can only
     be cut: with a hole in it nobody would know which topics there are.
@@ -54,6 +56,7 @@ def repair_command(
     penstock repair ./penstock-data/journal
     penstock repair ./penstock-data/journal --apply cut
     penstock repair ./penstock-data/streams
+    penstock repair ./copies/monday
     """
     if is_streams(SystemDisk(folder.resolve().parent), folder.resolve().name):
         if apply is not None:
@@ -62,7 +65,48 @@ def repair_command(
         return
     if apply is WayOut.skip and is_streams(SystemDisk(folder.resolve().parent.parent), folder.resolve().parent.name):
         _refuse_hole_in_catalog(folder)
+    inside = _logs_inside(folder)
+    if inside:
+        _look_at_all(folder, inside, apply, as_json=as_json)
+        return
     _look_at_log(folder, apply, yes=yes, as_json=as_json)
+
+
+def _logs_inside(folder: Path) -> list[Path]:
+    """Return the logs of a store, and the folders with those of its topics, in a folder that is none itself."""
+    if _is_log(folder):
+        return []
+    children = [child for child in sorted(folder.iterdir()) if child.is_dir() and not child.is_symlink()]
+    found: list[Path] = []
+    for child in children:
+        is_one = _is_log(child) or is_streams(SystemDisk(folder.resolve()), child.name)
+        found += [child] if is_one else [each for each in sorted(child.iterdir()) if each.is_dir() and _is_log(each)]
+    return found
+
+
+def _is_log(folder: Path) -> bool:
+    try:
+        check_is_log(SystemDisk(folder.resolve().parent), folder.resolve().name)
+    except (NothingToRead, OSError):
+        return False
+    return True
+
+
+def _look_at_all(folder: Path, inside: list[Path], apply: WayOut | None, *, as_json: bool) -> None:
+    if apply is not None:
+        refuse(f"{folder} has several logs; give the folder of the one to mend: {', '.join(map(str, inside))}")
+    is_sound = True
+    for each in inside:
+        if not as_json:
+            say(f"{each}:")
+        try:
+            repair_command(each, as_json=as_json)
+        except typer.Exit as ended:
+            if ended.exit_code != Ending.NOTHING:
+                raise
+            is_sound = False
+    if not is_sound:
+        raise typer.Exit(Ending.NOTHING)
 
 
 def _look_at_log(folder: Path, apply: WayOut | None, *, yes: bool, as_json: bool) -> None:

@@ -1,11 +1,11 @@
-"""Settings of a queue as people type them: `visibility_timeout=60 tiers.mode=strict`.
+"""Settings of a queue as people type them: `visibility_timeout=60 tiers.mode=strict`, or `--visibility-timeout 60`.
 
 The words are those of REST, and the types of REST say what each may be, so there is
 no second list of options to keep in step.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -38,7 +38,7 @@ def settings_said(words: Iterable[str]) -> dict[str, Any]:
     {'visibility_timeout': 60.0, 'fifo': True, 'tiers': {'weights': [8.0, 4.0, 2.0, 1.0, 1.0]}}
     """
     said: dict[str, Any] = {}
-    for word in words:
+    for word in _joined(words):
         name, equals, text = word.partition("=")
         if not equals or name not in setting_names():
             raise typer.BadParameter(f"{word!r} is not a setting; {_nearest(name)}, as in visibility_timeout=60")
@@ -50,6 +50,29 @@ def settings_said(words: Iterable[str]) -> dict[str, Any]:
             said.update(checked)
     # In one order whatever was typed, so that parts stand together.
     return {name: said[name] for name in Settings.__struct_fields__ if name in said}
+
+
+def _joined(words: Iterable[str]) -> Iterator[str]:
+    """Return options as `name=value`.
+
+    >>> list(_joined(["fifo=true", "--max-deliveries", "7", "--retry.base-s=2"]))
+    ['fifo=true', 'max_deliveries=7', 'retry.base_s=2']
+    """
+    given = iter(words)
+    for word in given:
+        if not word.startswith("--"):
+            yield word
+            continue
+        name, equals, value = word[2:].partition("=")
+        name = name.replace("-", "_")
+        if name not in setting_names():
+            raise typer.BadParameter(f"there is no option {word}; {_nearest(name)}")
+        if not equals:
+            found = next(given, None)
+            if found is None:
+                raise typer.BadParameter(f"{word} needs a value")
+            value = found
+        yield f"{name}={value}"
 
 
 def _checked(first: str, rest: str, text: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`penstock send`: one message from the command line or standard input, or a file of them."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +32,9 @@ Priority = Annotated[
 ]
 
 
-Data = Annotated[str | None, typer.Argument(help="The message; by default standard input, without a last newline.")]
+Data = Annotated[
+    str | None, typer.Argument(help="The message; by default, and as -, standard input without a last newline.")
+]
 Delay = Annotated[float | None, typer.Option(help="Seconds before it can be received.")]
 At = Annotated[str | None, typer.Option(help="When it can be received: RFC 3339, as 2030-01-01T08:00:00Z.")]
 DedupId = Annotated[str | None, typer.Option(help="Sent twice with one id, it is sent once.")]
@@ -54,8 +57,8 @@ def send(
     data: Data = None,
     *,
     priority: Priority = None,
-    delay: Delay = None,
-    at: At = None,
+    delay_s: Delay = None,
+    scheduled_at: At = None,
     dedup_id: DedupId = None,
     group: InGroup = None,
     attribute: Attribute = None,
@@ -71,6 +74,9 @@ def send(
     line itself is the message. Empty lines are left out. When it stops midway it
     says with which line to go on.
 
+    With --json the answer is JSON, and a message that begins like an object or a list
+    has to be JSON as well; it is sent as such.
+
     [bold]Examples:[/]
 
     penstock send orders "two teapots" --priority HIGH
@@ -84,16 +90,28 @@ def send(
         _send_file(session, name, file, first=from_line, is_raw=raw)
         return
     message_id = session.client.queue(name).send(
-        _typed() if data is None else data,
+        _body(data, is_json=session.is_json),
         priority=priority,
-        delay_s=delay,
-        scheduled_at=at,
+        delay_s=delay_s,
+        scheduled_at=scheduled_at,
         dedup_id=dedup_id,
         group=group,
         attributes=_attributes(attribute or []),
         max_deliveries=max_deliveries,
     )
     print_json({"message_id": message_id}) if session.is_json else say(message_id)
+
+
+def _body(data: str | None, *, is_json: bool) -> Any:
+    """Return what is to be sent: with --json, what begins as an object or a list does is one."""
+    if data is None or data == "-":
+        return _typed()
+    if not is_json or not data.lstrip().startswith(("{", "[")):
+        return data
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise typer.BadParameter(f"the message is not JSON: {error}; without --json it is sent as text") from None
 
 
 def _typed() -> bytes:

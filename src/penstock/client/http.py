@@ -12,6 +12,7 @@ Laws of the file
 """
 
 import asyncio
+import logging
 import ssl
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,8 @@ from urllib.parse import urlsplit
 from penstock.client.connection import Connection
 from penstock.client.transport import Answer, Headers, NotSent, Unanswered
 from penstock.frame import Buffer
+
+logger = logging.getLogger("penstock.client")
 
 CONNECTIONS_MAX = 100
 CONNECT_S_MAX = 10.0
@@ -72,6 +75,8 @@ class HttpTransport:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._is_closed = False
+        # Said once, until there is a connection again.
+        self._is_lost = False
 
     async def request(
         self, method: str, path: str, *, headers: Headers, body: Buffer, timeout_s: float, is_repeatable: bool
@@ -128,11 +133,20 @@ class HttpTransport:
                     lambda: Connection(loop, self._forget), host, port, ssl=self._tls
                 )
         except TimeoutError:
-            raise NotSent(f"no connection to {self._address.authority} within {CONNECT_S_MAX:g} s") from None
+            raise self._lost(f"within {CONNECT_S_MAX:g} s") from None
         except OSError as error:
-            raise NotSent(f"no connection to {self._address.authority}: {error}") from error
+            raise self._lost(f": {error}") from error
+        self._is_lost = False
         self._open.add(connection)
         return connection
+
+    def _lost(self, reason: str) -> NotSent:
+        """Say at once that there is no server: it may be tried again for a minute."""
+        sentence = f"no connection to {self._address.authority}{'' if reason.startswith(':') else ' '}{reason}"
+        if not self._is_lost:
+            self._is_lost = True
+            logger.warning("%s; is the server running? `penstock serve` starts one", sentence)
+        return NotSent(sentence)
 
     def _forget(self, connection: Connection) -> None:
         self._open.discard(connection)

@@ -31,10 +31,10 @@ class BadCertificate(OSError):
     """The certificate or its key cannot be used; the message says why."""
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
+def bind(host: str, port: int, *, option: str = "--port") -> list[socket.socket]:
     """Bind all addresses that a host has, or raise `CannotListen`; nothing is accepted yet.
 
-    If any free port may be taken, all addresses get the same.
+    ``option`` is what chooses the port. If any free port may be taken, all addresses get the same.
     """
     name = host.strip("[]")
     try:
@@ -45,7 +45,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     try:
         return _bind_all(places, _TRIES)
     except OSError as error:
-        raise CannotListen(_why(host, port, error)) from error
+        raise CannotListen(_why(host, port, error, option)) from error
 
 
 def _bind_all(places: Sequence[tuple[int, tuple[Any, ...]]], tries: int) -> list[socket.socket]:
@@ -84,12 +84,12 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
     return door
 
 
-def _why(host: str, port: int, error: OSError) -> str:
+def _why(host: str, port: int, error: OSError, option: str) -> str:
     what = f"cannot listen on {host}, port {port}: "
     if error.errno == errno.EADDRINUSE:
-        return f"{what}something else does. Stop it, or choose another port: --port 0 takes any that is free."
+        return f"{what}something else does. Stop it, or choose another port: {option} 0 takes any that is free."
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return f"{what}it is not permitted. Ports below 1024 are for root; choose another, such as --port 8080."
+        return f"{what}it is not permitted. Ports below 1024 are for root; choose another, such as {option} 8080."
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{what}this machine does not have the address. Say --host 127.0.0.1, or 0.0.0.0 for all it has."
     return f"{what}{error.strerror}."

@@ -56,6 +56,7 @@ class Record:
     def json(self) -> Any:
         return msgspec.json.decode(self.value or b"null")
 
+    @property
     def text(self) -> str:
         return (self.value or b"").decode()
 

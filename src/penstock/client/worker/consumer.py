@@ -23,14 +23,22 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.client.errors import Forbidden, PenstockError
+from penstock.client.errors import Forbidden, PenstockError, QueueNotFound
 from penstock.client.message import Facts, Message
 from penstock.client.queue import Queue
 from penstock.client.retrying import wait_s_of
 from penstock.client.worker.attempt import CANCELLED, GIVEN_BACK, Attempts, Ending, Work
 from penstock.client.worker.halt import Halt
 from penstock.client.worker.held import HeldLease, HeldLeases
-from penstock.client.worker.notes import LEASE_LOST, SEEN_FAILED, SERVER_FOUND, SERVER_LOST, SETTLING_FAILED, note
+from penstock.client.worker.notes import (
+    LEASE_LOST,
+    QUEUE_NOT_FOUND,
+    SEEN_FAILED,
+    SERVER_FOUND,
+    SERVER_LOST,
+    SETTLING_FAILED,
+    note,
+)
 from penstock.client.worker.prefetch import Prefetch
 from penstock.client.worker.retry import describe
 from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
@@ -185,13 +193,21 @@ class Consumer:
                 tries = max(tries + 1, _TRIES_LATE if has_tried else 0)
                 if not self._is_server_lost:
                     self._is_server_lost = True
-                    note(SERVER_LOST, logging.WARNING, queue=self._settings.queue, error=describe(error))
+                    self._note_lost(error)
                 await asyncio.sleep(_wait_s(error, tries))
                 continue
             if self._is_server_lost:
                 self._is_server_lost = False
                 note(SERVER_FOUND, queue=self._settings.queue)
             return answer
+
+    def _note_lost(self, error: Exception) -> None:
+        queue = self._settings.queue
+        if isinstance(error, QueueNotFound):
+            fix = f"`penstock queue create {queue}` makes it; it is tried again until then"
+            note(QUEUE_NOT_FOUND, logging.WARNING, queue=queue, error=f"queue not found: {fix}")
+        else:
+            note(SERVER_LOST, logging.WARNING, queue=queue, error=describe(error))
 
     # Working.
 

@@ -10,10 +10,13 @@ of several types that fit, the most special one counts. A work function that kno
           ──► the queue's own backoff
 """
 
+import os
 import random
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from penstock.client.drafts import DELAY_S_MAX
@@ -21,6 +24,8 @@ from penstock.client.drafts import DELAY_S_MAX
 ERROR_CHARACTERS_MAX = 1_024
 _WORDS_MAX = 500
 _FRAMES = 4
+# Where this package is.
+_OURS = str(Path(__file__).parents[2]) + os.sep
 _DOUBLINGS_MAX = 40
 
 
@@ -109,8 +114,19 @@ def describe(error: BaseException) -> str:
     if isinstance(error, Reject | RetryIn):
         return (words or head)[:ERROR_CHARACTERS_MAX]
     head = head[:_WORDS_MAX]
-    # The innermost frames say most; the outermost are the worker's own.
-    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    places = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line or ''}" for frame in frames)
+    # The innermost frames say most. Ours are left out: they are the same for every error.
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    places = "".join(
+        f"\n  {_relative(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line or ''}"
+        for frame in frames[-_FRAMES:]
+    )
     room = ERROR_CHARACTERS_MAX - len(head)
     return head + (places if len(places) <= room else "\n…" + places[len(places) - room + 2 :])
+
+
+def _relative(filename: str) -> str:
+    """Return a path as seen from the working directory, or from where Python found it: messages travel."""
+    for folder in (Path.cwd(), *sorted(map(Path, filter(None, sys.path)), key=lambda each: -len(each.parts))):
+        if Path(filename).is_relative_to(folder):
+            return str(Path(filename).relative_to(folder))
+    return "/".join(Path(filename).parts[-2:])
