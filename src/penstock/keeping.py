@@ -6,17 +6,19 @@ Only `server.py` uses it, and `penstock key`; with the server it knows every cla
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.api.rest.calling import Streams
+from penstock.broker.audit_files import FOLDER, FolderAuditLog
 from penstock.broker.groups import open_groups
 from penstock.broker.keyring import Change, Keyring, decode, encode
 from penstock.broker.topics import Topics
 from penstock.core.limits import BODY_BYTES_MAX, KIB
 from penstock.core.routes import Routes, is_map
+from penstock.core.settings import DAY_MS
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.metrics.health import Journal
@@ -26,6 +28,7 @@ from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import BadSetting, ServerSettings
+from penstock.store.audit_log import AuditLog, MemoryAuditLog
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import QueueStore
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.store.postgres.crossing import RoutedTransactions
     from penstock.store.postgres.database import PostgresSettings
     from penstock.store.postgres.key_table import KeyTable
+    from penstock.store.postgres.store import PostgresStore
     from penstock.store.postgres.vitals import Vitals
 
 DISK_THREADS = 4
@@ -68,6 +72,16 @@ class Kept:
     redrives: KeptRedrives | None = None
     # The keys that all servers of a database share; None if they are in the folder of the server.
     keys: "KeyTable | None" = None
+    audit_log: AuditLog = field(default_factory=MemoryAuditLog)
+
+
+def audit_log_of(settings: ServerSettings) -> FolderAuditLog | None:
+    """Return the audit log of a store in a folder; None for another one."""
+    folder = settings.store_folder
+    if folder is None:
+        return None
+    bytes_max, age_ms_max = settings.audit_bytes_max, settings.audit_days * DAY_MS
+    return FolderAuditLog(folder / FOLDER, bytes_max=bytes_max, age_ms_max=age_ms_max)
 
 
 @asynccontextmanager
@@ -85,7 +99,8 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
         async with await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store:
-            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
+            log = audit_log_of(settings) or MemoryAuditLog()
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store), audit_log=log)
 
 
 @asynccontextmanager
@@ -146,6 +161,7 @@ async def _open_database(
             transactions=within,
             redrives=store.redrives,
             keys=store.keys,
+            audit_log=_audit_log_in(store, settings),
         )
 
 
@@ -187,7 +203,12 @@ async def _open_databases(
             redrives=RoutedRedrives([store.redrives for store in stores], routes),
             # One rule for all: keys are in the first database of the map.
             keys=stores[places[0]].keys,
+            audit_log=_audit_log_in(stores[places[0]], settings),
         )
+
+
+def _audit_log_in(store: "PostgresStore", settings: ServerSettings) -> AuditLog:
+    return store.audit_log(bytes_max=settings.audit_bytes_max, age_ms_max=settings.audit_days * DAY_MS)
 
 
 def _doubt(runtime: Runtime, doubts: Sequence[str]) -> None:

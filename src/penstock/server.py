@@ -35,6 +35,7 @@ from penstock.api.sqs.calling import Service as SqsService
 from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
+from penstock.broker.activity import Activity, keeping_activity
 from penstock.broker.keyring import KeysDamaged
 from penstock.broker.keys import Keys, SharedKeys, following
 from penstock.broker.queues import Queues, open_queues
@@ -158,7 +159,9 @@ async def open_application(
             redrives=Redrives(kept.store, kept.runtime, kept=kept.redrives, takes_over=is_watched),
         ) as queues,
         open_streams(settings, kept.runtime, kafka) as streams,
+        keeping_activity(Activity(kept.audit_log, kept.runtime.clock.now_ms, kept.runtime.note)) as activity,
     ):
+        queues.activity = activity
         if streams is not None:
             topics = streams.topics
             queues.topic_names = lambda: [topic.name for topic in topics.list()]
@@ -339,6 +342,7 @@ async def _listening_for_kafka(
         has_auto_create=settings.kafka_auto_create,
         topic_defaults=TopicSettings(partitions=settings.topic_partitions),
         making_topics=application.queues.making_topics,
+        activity=application.queues.activity,
     )
     limits = Limits(
         frame_bytes_max=settings.request_bytes_max,

@@ -138,6 +138,10 @@ class ServerSettings:
     # What requests may hold in memory until they are answered, in bytes, over HTTP and Kafka together. Past it those
     # that have been arriving the longest with the most are refused: with 503, or over Kafka by closing the connection.
     buffered_bytes_max: int = 256 * MIB
+    # How much of the audit log is kept, in bytes; the oldest entries go first.
+    audit_bytes_max: int = 64 * MIB
+    # How many days an entry of the audit log is kept.
+    audit_days: int = 90
     # How long a server that is told to stop waits for the requests it is working on, in seconds.
     stop_timeout_s: float = 10.0
     # The least important notes that are written.
@@ -152,6 +156,8 @@ class ServerSettings:
         _between("waiting_max", self.waiting_max, 0, 1_000_000)
         _between("request_bytes_max", self.request_bytes_max, 1_024, GIB)
         _between("buffered_bytes_max", self.buffered_bytes_max, self.request_bytes_max, 1_024 * GIB)
+        _between("audit_bytes_max", self.audit_bytes_max, 64 * 1_024, GIB)
+        _between("audit_days", self.audit_days, 1, 3_650)
         _between("stop_timeout_s", self.stop_timeout_s, 0, 3_600)
         if not self.host:
             raise BadSetting("host is empty; it is an address, such as 127.0.0.1, or 0.0.0.0 for all of them")

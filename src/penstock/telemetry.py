@@ -96,6 +96,11 @@ KEYS_DAMAGED = Note(
     "error",
     "The keys cannot be read; those that were good last still are. See to their file or table.",
 )
+AUDIT_UNWRITTEN = Note(
+    "audit.unwritten",
+    "error",
+    "An action is not in the audit log, because its disk or database did not take it; this note has it instead.",
+)
 SERVER_STARTED = Note("server.started", "info", "The server listens; says where, and where its data is.")
 SERVER_STOPPING = Note(
     "server.stopping", "info", "No new work is taken; long polls are answered and running requests finished."
@@ -156,6 +161,7 @@ NOTES: tuple[Note, ...] = (
     KAFKA_FAILED,
     KEYS_CHANGED,
     KEYS_DAMAGED,
+    AUDIT_UNWRITTEN,
     SERVER_STARTED,
     SERVER_STOPPING,
     SERVER_CUT_OFF,

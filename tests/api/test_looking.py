@@ -143,7 +143,7 @@ async def test_one_message_is_shown_with_its_whole_story() -> None:
         assert story["until"] == story["visible_at"]
         assert (story["priority"], story["sent_priority"], story["escalated"]) == ("CRITICAL", "NORMAL", True)
         (escalation,) = story["escalations"]
-        assert (escalation["actor"], escalation["message_ids"]) == ("ann", [message_id])
+        assert (escalation["actor"], escalation["message_ids"]) == ("everybody (ann)", [message_id])
 
 
 async def test_a_message_in_flight_says_until_when() -> None:

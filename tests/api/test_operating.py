@@ -107,8 +107,8 @@ async def test_escalations_are_remembered_the_newest_first() -> None:
         await api.post(ESCALATE, asked)
         trail = (await api.get(f"{ORDERS}/escalations"))["escalations"]
         assert [(each["actor"], each["reason"], each["priority"], each["message_ids"]) for each in trail] == [
-            ("bob", "fire", "CRITICAL", ids[:1]),
-            ("ann", "vip", "HIGH", ids),
+            ("everybody (bob)", "fire", "CRITICAL", ids[:1]),
+            ("everybody (ann)", "vip", "HIGH", ids),
         ]
         assert (trail[0]["until"], trail[1]["until"]) == ("2023-12-01T00:00:00.000Z", None)
         assert len((await api.get(f"{ORDERS}/escalations", limit=1))["escalations"]) == 1

@@ -116,8 +116,8 @@ def test_who_escalated_and_why_can_be_read_back(run: Run) -> None:
     message_id = run("send", "audited", "x").stdout.strip()
     run("escalate", "audited", message_id, "--priority", "HIGH", "--reason", "they call", "--actor", "ann@desk")
     row = run("escalations", "audited").stdout.splitlines()[1].split()
-    assert row[1:5] == ["ann@desk", "HIGH", "1", "-"]
-    assert row[5:] == ["they", "call"]
+    assert row[1:6] == ["everybody", "(ann@desk)", "HIGH", "1", "-"]
+    assert row[6:] == ["they", "call"]
     assert json.loads(run("escalations", "audited", "--json").stdout)[0]["message_ids"] == [message_id]
 
 

@@ -115,7 +115,8 @@ async def test_a_message_is_escalated_by_somebody_for_a_reason(url: str, name: s
         message = await queue.receive()
         assert message is not None
         assert message.body == b"c"
-        assert [(each.actor, each.reason) for each in await queue.escalations()] == [("bob", "late"), ("ann", "vip")]
+        found = [(each.actor, each.reason) for each in await queue.escalations()]
+        assert found == [("everybody (bob)", "late"), ("everybody (ann)", "vip")]
 
 
 async def test_dead_letters_are_requeued_and_redriven(url: str, name: str) -> None:

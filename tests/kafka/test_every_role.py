@@ -82,6 +82,7 @@ REST = {
     "read_shard_history": Rest(EVERYWHERE, query={"shard": 0}),
     "find_history_offset": Rest(EVERYWHERE, query={"shard": 0, "offset": 0, "rows": 1}),
     "trim_history": Rest(EVERYWHERE, {"shard": 0, "before": 0}),
+    "read_audit_log": Rest("other admin all"),
     "create_topic": Rest(ADMIN, {"topic_name": "mine-new"}),
     "list_topics": Rest(LISTS),
     "get_topic": Rest(SEE),
@@ -226,6 +227,12 @@ class Server:
             assert client.ask(request(Api.SASL_AUTHENTICATE, 1, auth_bytes=said)).error_code == 0
         return client
 
+    def actors(self) -> set[str]:
+        """Who did what was written down last; `prepare` has done more before."""
+        status, found = self.rest("all", "GET", "/api/audit-log?limit=1")
+        assert status == 200
+        return {each["actor"] for each in found["entries"]}
+
     def prepare(self) -> None:
         """Make what the operations are about, as it was before whatever an operation did."""
         for kind, name in (("queues", "mine-queue"), ("topics", TOPIC), ("queues", NEW), ("topics", NEW)):
@@ -298,6 +305,8 @@ def test_an_operation_of_rest_is_for_those_who_may_and_changes_nothing_for_other
         server.prepare()
         status, answer = server.rest(name, operation.method, path, row.body)
         assert status not in {400, 401, 403, 405, 500}, (name, answer)
+        if operation.method != "GET" and row.may in {ADMIN, EVERYWHERE} and status < 300:
+            assert name in server.actors(), f"{operation.name} by {name} is not in the audit log"
         if row.may == LISTS and name in {"other", "metrics"}:
             assert answer == {operation.name.removeprefix("list_"): [], "next": None}
 
@@ -341,6 +350,7 @@ def test_a_request_of_kafka_is_for_those_who_may_and_changes_nothing_for_others(
         server.prepare()
         answer = _answer(server, name, key)
         assert not set(_codes(answer)) & DENIED, (name, answer)
+        assert row.may != ADMIN or name in server.actors(), f"{Api(key).name} by {name} is not in the audit log"
         assert row.may is not None or name not in {"other", "metrics"} or "mine" not in str(answer)
 
 

@@ -17,6 +17,12 @@ ASGIApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPERATION = "penstock.operation"
 
 
+def source_of(scope: Scope) -> str:
+    """Return the address that a request came from, of a proxy perhaps; "" if it came from no network."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 class Gone(Exception):
     """The client is gone before its request was read; there is nobody to answer."""
 

@@ -214,6 +214,10 @@ class Caller:
         found = tuple(grant.pattern for grant in self._grants if grant.includes(role))
         return None if any(not pattern.strip("*") for pattern in found) else found
 
+    def signature(self, label: str) -> str:
+        """Return who acts: the name of the key, with what a client says of itself only beside it."""
+        return f"{self.name} ({label})" if label else self.name
+
     def may_list(self, queue: str) -> bool:
         return self.has(Role.SEE, queue)
 
@@ -437,3 +441,9 @@ def sqs_access_key_id(key_id: str) -> str:
 
 def hash_of(secret: str) -> bytes:
     return sha256(secret.encode("ascii")).digest()
+
+
+def key_id_of(header: str) -> str:
+    """Return the id of the key that a header shows, whether it is good or not; "" for what is no key."""
+    found = _BEARER.fullmatch(header)
+    return found[1] if found else ""

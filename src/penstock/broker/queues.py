@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.broker.access import EVERYBODY, Caller, NotAllowed, Role, TooManyQueuesMade
+from penstock.broker.activity import Activity
 from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
 from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
@@ -71,6 +72,8 @@ class Queues:
         self.waiting = Waiting(store, most=waiting_max)
         self.redrives = redrives or Redrives(store, runtime)
         self.gathering = Gathering(store)
+        # Where it is written down who did what; in memory until it is told of a better place.
+        self.activity = Activity.in_memory(store.now_ms)
         self.totals: dict[str, Totals] = {}
         # The names of topics, where there are any: they count like queues for what a key may have.
         self.topic_names: Callable[[], Iterable[str]] = tuple

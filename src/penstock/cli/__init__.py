@@ -12,6 +12,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
+    activity,
     archive,
     backup,
     configuration,
@@ -73,6 +74,7 @@ app.command("serve", rich_help_panel=SERVER)(serve.serve)
 app.command("work", rich_help_panel=SERVER)(work.work)
 app.command("config", rich_help_panel=SERVER)(configuration.config_command)
 app.add_typer(key.app, name="key", rich_help_panel=SERVER)
+app.command("activity", rich_help_panel=SERVER)(activity.activity)
 app.command("migrate", rich_help_panel=SERVER)(migrate.migrate_command)
 app.command("archive", rich_help_panel=SERVER)(archive.archive_command)
 app.add_typer(queue.app, name="queue", rich_help_panel=MESSAGES)

@@ -23,7 +23,7 @@ from penstock.client.streams.topic import Topic
 from penstock.client.sync_queue import SyncQueue
 from penstock.client.transport import Transport
 from penstock.client.within import Connection
-from penstock.wire.operating import HistoryShard
+from penstock.wire.operating import AuditEntry, HistoryShard
 from penstock.wire.queues import QueueName, QueueView
 from penstock.wire.topics import GroupRow, GroupView, TopicRow, TopicView
 
@@ -121,6 +121,24 @@ class Client:
     async def health(self) -> dict[str, Any]:
         """Whether the server is ready, as `status`, and if not the `reasons`."""
         return await self._caller.perform(operating.health())
+
+    async def activity(
+        self,
+        target: str | None = None,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """Who did what, the newest first: on one queue, topic, group or key, or on all that the key may administer."""
+        cursor: str | None = ""
+        which = {"target": target, "actor": actor, "action": action, "since": since, "until": until}
+        while cursor is not None:
+            page = await self._caller.perform(operating.audit_log(cursor, **which))
+            for each in page.entries:
+                yield each
+            cursor = page.next
 
     async def history_shards(self) -> list[HistoryShard]:
         """The parts of the history, and what is kept of each; for a key that is good for all queues."""
@@ -226,6 +244,20 @@ class SyncClient:
 
     def health(self) -> dict[str, Any]:
         return self.run(self._current().health())
+
+    def activity(
+        self,
+        target: str | None = None,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Who did what, the newest first: on one queue, topic, group or key, or on all that the key may administer."""
+        found = self._current().activity(target, actor=actor, action=action, since=since, until=until)
+        while (each := self.run(next_of(found))) is not None:
+            yield each
 
     def history_shards(self) -> list[HistoryShard]:
         """The parts of the history, and what is kept of each; for a key that is good for all queues."""

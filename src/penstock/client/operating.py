@@ -9,6 +9,7 @@ from penstock.client.calls import Call, convert, get, given, post, query_of, rea
 from penstock.client.drafts import instant_ms
 from penstock.wire.messages import Acked, Explained, SeenPage
 from penstock.wire.operating import (
+    AuditPage,
     Escalate,
     Escalated,
     Escalations,
@@ -63,6 +64,10 @@ def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
 
 def escalations(path: str, limit: int) -> Call[Escalations]:
     return get(f"{path}/escalations" + query_of(limit=limit), Escalations)
+
+
+def audit_log(cursor: str, **which: str | None) -> Call[AuditPage]:
+    return get("/api/audit-log" + query_of(limit=1_000, cursor=cursor or None, **which), AuditPage)
 
 
 def requeue(path: str, message_id: str, into: str | None) -> Call[Requeued]:

@@ -40,6 +40,10 @@ SENDER_EPOCH_MAX = 2**32 - 1
 SENDER_SEQUENCE_MAX = 2**64 - 1
 SENDER_MS = 7 * 24 * 60 * 60 * 1_000
 AUDIT_MAX = 1_000
+AUDIT_TEXT_CHARACTERS_MAX = 1_024
+AUDIT_SCANNED_MAX = 10_000
+FAILED_LOGINS_PER_HOUR = 60
+FAILED_LOGINS_HELD_MAX = 1_000
 SWEEP_ROWS = 4_096
 EVENT_RUNS_MAX = 10_000
 IDS_MAX = 10_000
@@ -145,6 +149,25 @@ LIMITS: tuple[Limit, ...] = (
     Limit("SENDER_SEQUENCE_MAX", SENDER_SEQUENCE_MAX, "", "The greatest sequence of a sender."),
     Limit("SENDER_MS", SENDER_MS, "ms", "How long a silent sender is remembered."),
     Limit("AUDIT_MAX", AUDIT_MAX, "escalations", "Kept for reading back in a queue; the journal has them all."),
+    Limit(
+        "AUDIT_TEXT_CHARACTERS_MAX",
+        AUDIT_TEXT_CHARACTERS_MAX,
+        "characters",
+        "Kept of a target, a label or a detail in the audit log.",
+    ),
+    Limit("AUDIT_SCANNED_MAX", AUDIT_SCANNED_MAX, "entries", "Looked at for one page of the audit log."),
+    Limit(
+        "FAILED_LOGINS_PER_HOUR",
+        FAILED_LOGINS_PER_HOUR,
+        "entries",
+        "Of failed logins in the audit log; the others are counted together.",
+    ),
+    Limit(
+        "FAILED_LOGINS_HELD_MAX",
+        FAILED_LOGINS_HELD_MAX,
+        "logins",
+        "That failed and are not in the audit log yet, by user and address; more are counted as others.",
+    ),
     Limit("SWEEP_ROWS", SWEEP_ROWS, "rows", "Looked at by one search for messages past their retention."),
     Limit("EVENT_RUNS_MAX", EVENT_RUNS_MAX, "runs", "In one event; what is more takes another."),
     Limit("IDS_MAX", IDS_MAX, "ids", "Messages named in one call."),

@@ -27,7 +27,9 @@ class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
     """Messages to be moved to a more urgent priority: some by id, or those that fit a filter."""
 
     priority: Priority
-    actor: Annotated[str, Meta(min_length=1, max_length=1_024, description="Who says so.")]
+    actor: Annotated[
+        str, Meta(min_length=1, max_length=1_024, description="Who says so: a label beside the name of the key.")
+    ]
     reason: Annotated[str, Meta(min_length=1, max_length=1_024, description="Why.")]
     message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=IDS_MAX)] | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
@@ -126,6 +128,27 @@ class RedriveTask(Struct, kw_only=True):
 
 class RedriveTasks(Struct):
     tasks: list[RedriveTask]
+
+
+class AuditEntry(Struct):
+    """One action in the audit log, or several equal ones."""
+
+    at: str
+    actor: Annotated[str, Meta(description="The name of the key; `everybody` on a server without keys.")]
+    action: Annotated[str, Meta(description="What it is about and what was done, such as `queue.purge`.")]
+    target: Annotated[str, Meta(description="The queue, topic, group or key; of a failed login, who it said it was.")]
+    label: Annotated[str, Meta(description="What the client said of itself, which proves nothing.")]
+    detail: str
+    via: Annotated[str, Meta(description="rest, sqs, kafka or command")]
+    source: Annotated[str, Meta(description="The address that a failed login came from.")]
+    count: int
+
+
+class AuditPage(Struct):
+    """Entries, the newest first. A page may be short, even empty, and have a `next`."""
+
+    entries: list[AuditEntry]
+    next: str | None
 
 
 class HistoryRow(Struct, omit_defaults=True, kw_only=True):

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from penstock.api.kafka.errors import GroupNotAllowed, TopicNotAllowed
 from penstock.broker.access import Access, Caller, Role, spoken
+from penstock.broker.activity import Activity
 from penstock.broker.groups import Groups
 from penstock.broker.topics import Topics
+from penstock.runtime.system import SystemClock
 from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import Topic, TopicNotFound
 
@@ -32,6 +34,7 @@ class Service:
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
     # Within this topics are made; it says which of them a caller may not have, and why.
     making_topics: Callable[[Caller, Sequence[str]], AbstractAsyncContextManager[dict[str, Exception]]]
+    activity: Activity = field(default_factory=lambda: Activity.in_memory(SystemClock().now_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Call:
         async with self.service.making_topics(self.caller, [name for name, _ in wanted]) as refused:
             made = iter(await self.service.topics.create_all([each for each in wanted if each[0] not in refused]))
         return [refused[name] if name in refused else next(made) for name, _ in wanted]
+
+    async def did(self, action: str, *targets: str, detail: str = "") -> None:
+        """Write down what was done, before it is answered."""
+        label = self.client_id
+        await self.service.activity.record(self.caller, action, *targets, via="kafka", label=label, detail=detail)
 
     def check_topic(self, role: Role, topic: str) -> None:
         check_topic(self.caller, role, topic)

@@ -79,6 +79,7 @@ async def _make(call: Call, names: list[str]) -> dict[str, Exception]:
     first = names[: min(TOPICS_ASKED_FOR_MAX, max(0, room))]
     made = await call.create_topics([(name, call.service.topic_defaults) for name in first])
     refused = {name: each for name, each in zip(first, made, strict=True) if isinstance(each, Exception)}
+    await call.did("topic.create", *(name for name in first if name not in refused), detail="by being asked for")
     if room <= len(first):
         full = f"there are TOPICS_AUTO_CREATED_MAX ({TOPICS_AUTO_CREATED_MAX}) topics; create this one by a request"
         refused |= {name: TooManyPartitions(full) for name in names[len(first) :]}

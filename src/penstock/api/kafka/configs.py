@@ -318,6 +318,8 @@ async def _alter(call: Call, kind: int, name: str, resource: SimpleNamespace | N
         changed = _changed(call, name, resource, change)
         if not call.request.validate_only:
             await call.service.topics.change(name, changed)
+            said = ", ".join(f"{each.name}={each.value}" for each in resource.configs)
+            await call.did("topic.change", name, detail=said)
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
     return {"error_code": error, "error_message": message, "resource_type": kind, "resource_name": name}

@@ -85,6 +85,7 @@ async def _delete(call: Call, group: str) -> Values:
     try:
         call.check_group(Role.ADMIN, group)
         await call.service.groups.delete(group)
+        await call.did("group.delete", group)
     except REFUSALS as problem:
         error = group_code_of(problem)
     return {"group_id": group, "error_code": error}

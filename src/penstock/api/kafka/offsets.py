@@ -104,6 +104,8 @@ async def offset_delete(call: Call) -> Values:
         done = iter(await call.service.groups.forget_offsets(request.group_id, allowed))
     except REFUSALS as problem:
         return {"throttle_time": 0, "error_code": group_code_of(problem), "topics": []}
+    if allowed:
+        await call.did("group.forget", request.group_id, detail=", ".join(sorted({topic for topic, _ in allowed})))
     refused = TopicNotAllowed()
     answered = ((row, code_of_row(next(done) if call.caller.has(Role.FETCH, row[0]) else refused)) for row in rows)
     topics = _by_topic(({"partition_index": index, "error_code": error}, topic) for (topic, index), error in answered)

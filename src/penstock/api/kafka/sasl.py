@@ -34,6 +34,8 @@ class Login:
         # Finds who has shown a key, as long as it is good.
         self._find: Callable[[], Caller] | None = None
         self.has_failed = False
+        # Who it says it is.
+        self.user = ""
 
     @property
     def caller(self) -> Caller | None:
@@ -67,6 +69,7 @@ class Login:
     def _plain(self, said: bytes) -> bytes:
         """Look at `authorization NUL user NUL password`."""
         _, user, key = said.decode().split("\0")
+        self.user = user
         shown = f"Bearer {key}"
         caller = self._access.authenticate(shown)
         if not self._access.is_open and user not in (caller.name, key.split("_")[1]):
@@ -77,6 +80,7 @@ class Login:
     def _scram(self, said: bytes) -> bytes:
         if self._exchange is None:
             exchange = Exchange(said, secrets.token_urlsafe(_NONCE_BYTES))
+            self.user = exchange.user
             key_id, scrams = self._access.scrams_of(exchange.user)
             self._exchange = exchange, key_id, scrams
             return exchange.challenge(scrams[0])

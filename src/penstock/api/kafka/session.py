@@ -176,6 +176,8 @@ class Session:
         values = self._login.go_on(bytes(request.auth_bytes))
         parts: Parts = [write_response(header.key, header.version, values)]
         if self._login.has_failed:
+            said, source = self._login.user, self._client_host
+            self._service.activity.failed_login(via="kafka", said=said, source=source)
             raise Ended(parts)
         return parts
 

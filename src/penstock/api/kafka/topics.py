@@ -25,6 +25,7 @@ async def create_topics(call: Call) -> Values:
     made: dict[str, Topic | Exception] = {}
     if not getattr(call.request, "validate_only", False):
         made = dict(zip((name for name, _ in good), await call.create_topics(good), strict=True))
+        await call.did("topic.create", *(name for name, topic in made.items() if isinstance(topic, Topic)))
     rows = []
     for name, settings in settled.items():
         topic = made.get(name)
@@ -126,6 +127,7 @@ async def _delete(call: Call, key: str | bytes, wanted: SimpleNamespace | None) 
             name = call.find_by_id(Role.ADMIN, topic_id).name
         call.check_topic(Role.ADMIN, name)
         await call.service.topics.delete(name)
+        await call.did("topic.delete", name)
         await call.service.groups.forget_topic(name)
     except REFUSALS as problem:
         is_by_id = name is None and isinstance(problem, TopicNotFound)
@@ -146,6 +148,7 @@ async def _grow(call: Call, name: str, wanted: SimpleNamespace | None) -> Values
         _check_growth(call, wanted)
         if not call.request.validate_only:
             await call.service.topics.grow(name, wanted.count)
+            await call.did("topic.change", name, detail=f"{wanted.count} partitions")
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
     return {"name": name, "error_code": error, "error_message": message}
@@ -175,6 +178,7 @@ async def _trim(call: Call, topic: str, part: SimpleNamespace) -> Values:
     try:
         call.check_topic(Role.ADMIN, topic)
         start_offset = await call.service.topics.trim(topic, part.partition_index, part.offset)
+        await call.did("topic.trim", topic, detail=f"partition {part.partition_index} from {start_offset}")
     except REFUSALS as problem:
         error = code_of(problem)
     return {"partition_index": part.partition_index, "low_watermark": start_offset, "error_code": error}

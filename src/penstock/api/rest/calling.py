@@ -16,7 +16,7 @@ from penstock.api import asgi
 from penstock.api.asgi import Departure, Receive, Scope, TooLong
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.formats import Decoder, Format, sent_format, wanted_format
-from penstock.broker.access import Access, Caller, Role
+from penstock.broker.access import Access, Caller, KeyUnknown, Role, key_id_of
 from penstock.broker.groups import Groups
 from penstock.broker.queues import Queues
 from penstock.broker.topics import Topics
@@ -78,10 +78,13 @@ class Call:
         self.service = service
         self.scope = scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        authorization = self.headers.get(b"authorization")
-        self.caller: Caller = service.access.authenticate(
-            None if authorization is None else authorization.decode("latin-1")
-        )
+        shown = self.headers.get(b"authorization")
+        try:
+            self.caller: Caller = service.access.authenticate(None if shown is None else shown.decode("latin-1"))
+        except KeyUnknown:
+            said = key_id_of((shown or b"").decode("latin-1"))
+            service.queues.activity.failed_login(via="rest", said=said, source=asgi.source_of(scope))
+            raise
         if self.caller.rate is not None:
             service.access.admit(self.caller)
         self.form = wanted_format(self.headers.get(b"accept"))
@@ -117,6 +120,10 @@ class Call:
         name = self._parameters[parameter]
         self.caller.check(role, name)
         return name
+
+    async def did(self, action: str, target: str, *, label: str = "", detail: str = "") -> None:
+        """Write down what was done, before it is answered."""
+        await self.queues.activity.record(self.caller, action, target, via="rest", label=label, detail=detail)
 
     def query(self, kind: type[msgspec.Struct]) -> Any:
         return read_query(self.scope["query_string"], kind)

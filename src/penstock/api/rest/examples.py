@@ -205,7 +205,7 @@ EXAMPLES: dict[str, Example] = {
             "escalations": [
                 {
                     "at": "2027-01-31T12:00:01.500Z",
-                    "actor": "ada",
+                    "actor": "everybody (ada)",
                     "reason": "a customer waits",
                     "priority": "CRITICAL",
                     "until": None,
@@ -258,6 +258,26 @@ EXAMPLES: dict[str, Example] = {
         parameters={}, query={"shard": 0, "since": "2020-01-01T00:00:00Z"}, answer={"offset": 0}
     ),
     "trim_history": Example(parameters={}, body={"shard": 0, "before": 0}, answer={"shard": 0, "first_kept_offset": 0}),
+    "read_audit_log": Example(
+        parameters={},
+        query={"action": "history"},
+        answer={
+            "entries": [
+                {
+                    "at": "2027-01-31T12:06:00.000Z",
+                    "actor": "everybody",
+                    "action": "history.trim",
+                    "target": "shard 0",
+                    "label": "",
+                    "detail": "kept from 0",
+                    "via": "rest",
+                    "source": "",
+                    "count": 1,
+                }
+            ],
+            "next": None,
+        },
+    ),
     "list_live_messages": Example(
         query={"limit": 1, "told": True},
         answer={

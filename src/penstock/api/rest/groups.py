@@ -67,6 +67,7 @@ async def describe(call: Call) -> Answer:
 async def delete(call: Call) -> Answer:
     name = call.group(Role.ADMIN)
     await call.streams.groups.delete(name)
+    await call.did("group.delete", name)
     return Answer(wire.GroupDeleted(name))
 
 

@@ -30,6 +30,7 @@ from penstock.wire.operating import (
     Requeue,
     Requeued,
 )
+from penstock.wire.queues import PRIORITIES
 
 _read_escalate = Decoder(Escalate)
 _read_requeue = Decoder(Requeue)
@@ -49,6 +50,9 @@ async def escalate(call: Call) -> Answer:
         await order.move(asked.message_ids)
     elif not isinstance(asked.filter, UnsetType):
         await order.move_all(selection_of(asked.filter))
+    if order.result.moved:
+        said = f"{len(order.result.moved)} messages to {PRIORITIES[order.tier]}: {asked.reason}"
+        await call.did("queue.escalate", queue, label=asked.actor, detail=said)
     return Answer(order.result)
 
 
@@ -59,7 +63,8 @@ class _Escalation:
         self._store = call.queues.store
         self._queue = queue
         self._asked = asked
-        self._tier = read_priority(asked.priority, "priority")
+        self._actor = call.caller.signature(asked.actor)
+        self.tier = read_priority(asked.priority, "priority")
         self._until_ms = _until_ms(call, asked)
         self.result = Escalated([], [], [], [])
 
@@ -75,17 +80,17 @@ class _Escalation:
                     break
 
     def _has_a_way(self, message: Message) -> bool:
-        if message.tier == self._tier:
+        if message.tier == self.tier:
             # It may get another end.
             return message.is_escalated
-        return message.tier < self._tier if self._asked.lower else message.tier > self._tier
+        return message.tier < self.tier if self._asked.lower else message.tier > self.tier
 
     async def move(self, ids: Sequence[str]) -> None:
         outcomes = await self._store.escalate(
             self._queue,
             ids,
-            self._tier,
-            actor=self._asked.actor,
+            self.tier,
+            actor=self._actor,
             reason=self._asked.reason,
             until_ms=self._until_ms,
             lowers=self._asked.lower,
@@ -129,6 +134,7 @@ async def requeue(call: Call) -> Answer:
     result = await call.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
     if result.moved:
         (name,) = result.moved
+        await call.did("queue.requeue", queue, detail=f"{message_id} to {name}")
         return Answer(Requeued(message_id, (await call.queues.store.describe(name)).id, name))
     raise await _why_not(call, queue, message_id, is_homeless=message_id in result.homeless)
 
@@ -174,6 +180,8 @@ async def begin_redrive(call: Call) -> Answer:
         is_dry_run=asked.dry_run,
     )
     task = await call.queues.redrives.begin(queue, order, caller=call.caller)
+    if not asked.dry_run:
+        await call.did("queue.redrive", queue, detail=task.id)
     headers = ((b"location", f"/api/queues/{queue}/redrive/{task.id}".encode()),)
     return Answer(_task(call.caller, task), status=200 if asked.dry_run else 202, headers=headers)
 
@@ -191,7 +199,9 @@ async def get_redrive(call: Call) -> Answer:
 async def end_redrive(call: Call) -> Answer:
     queue = await _present(call, Role.ADMIN)
     task = await call.queues.redrives.look(queue, call.parameter("task_id"))
-    return Answer(_task(call.caller, await call.queues.redrives.end(task)))
+    ended = await call.queues.redrives.end(task)
+    await call.did("queue.stop_redrive", queue, detail=task.id)
+    return Answer(_task(call.caller, ended))
 
 
 async def _present(call: Call, role: Role) -> str:

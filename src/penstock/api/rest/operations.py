@@ -1,6 +1,17 @@
 """The table of operations: what the routes, the OpenAPI document and the reference are made of."""
 
-from penstock.api.rest import history, leasing, live, looking, operating, queues, sending, settling, shard_history
+from penstock.api.rest import (
+    audit_log,
+    history,
+    leasing,
+    live,
+    looking,
+    operating,
+    queues,
+    sending,
+    settling,
+    shard_history,
+)
 from penstock.api.rest.calling import Operation
 from penstock.api.rest.stream_operations import STREAM_OPERATIONS
 from penstock.broker.access import Role
@@ -359,6 +370,18 @@ OPERATIONS: tuple[Operation, ...] = (
         body=operators.TrimHistory,
         answers={200: operators.Trimmed},
         problems=("bad_field", "shard_not_found"),
+        tag="operating",
+    ),
+    Operation(
+        method="GET",
+        path="/api/audit-log",
+        role=Role.ADMIN,
+        name="read_audit_log",
+        summary="Who did what, the newest first, as far as the key may administer it; failed logins for keys on `*`.",
+        run=audit_log.audit_log,
+        query=audit_log.AuditLogQuery,
+        answers={200: operators.AuditPage},
+        problems=("bad_field",),
         tag="operating",
     ),
     *STREAM_OPERATIONS,

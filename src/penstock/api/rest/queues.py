@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, json
 
 from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX, cursor_after, read_cursor
@@ -49,6 +49,8 @@ async def create(call: Call) -> Answer:
         if replace(settings, labels=there.labels) != there:
             raise _exists(name, there, settings) from None
         is_new = False
+    if is_new:
+        await call.did("queue.create", name, detail=_said(asked))
     view = await _view(call, name)
     headers = ((b"location", f"/api/queues/{view.queue_id}".encode()),)
     return Answer(view, status=201 if is_new else 200, headers=headers)
@@ -74,6 +76,7 @@ async def change(call: Call) -> Answer:
     asked: Settings = await call.body(_read_change)
     # Of two who change a queue at once, each changes what it names; the later one wins where both name the same.
     await call.queues.change(queue, partial(settings_of, asked, queue), caller=call.caller)
+    await call.did("queue.change", queue, detail=_said(asked))
     return Answer(await _view(call, queue))
 
 
@@ -81,6 +84,7 @@ async def delete(call: Call) -> Answer:
     queue = await call.queue(Role.ADMIN)
     asked: DeleteQuery = call.query(DeleteQuery)
     queue_id, remains = await call.queues.delete(queue, with_dead_letters=asked.with_dead_letters, caller=call.caller)
+    await call.did("queue.delete", queue, detail="with its dead letters" if remains.is_deleted else "")
     return Answer(
         wire.Deleted(
             queue_id=queue_id,
@@ -95,7 +99,15 @@ async def delete(call: Call) -> Answer:
 
 
 async def purge(call: Call) -> Answer:
-    return Answer(wire.Purged(await call.queues.store.purge(await call.queue(Role.ADMIN))))
+    queue = await call.queue(Role.ADMIN)
+    purged = await call.queues.store.purge(queue)
+    await call.did("queue.purge", queue, detail=f"{purged} messages")
+    return Answer(wire.Purged(purged))
+
+
+def _said(asked: Settings) -> str:
+    """Return the settings that were asked for, as text."""
+    return json.encode(asked).decode()
 
 
 async def _view(call: Call, queue: str) -> QueueView:

@@ -47,4 +47,6 @@ async def find_offset(call: Call) -> Answer:
 async def trim(call: Call) -> Answer:
     call.caller.check_everywhere(Role.ADMIN)
     asked: TrimHistory = await call.body(_read_trim)
-    return Answer(Trimmed(asked.shard, await call.queues.store.trim_history(asked.shard, before=asked.before)))
+    first_kept = await call.queues.store.trim_history(asked.shard, before=asked.before)
+    await call.did("history.trim", f"shard {asked.shard}", detail=f"kept from {first_kept}")
+    return Answer(Trimmed(asked.shard, first_kept))

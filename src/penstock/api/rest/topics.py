@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta, Struct, json
 
 from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX, cursor_after, read_cursor
@@ -45,6 +45,7 @@ async def create(call: Call) -> Answer:
         if topic.settings != settings:
             raise Refused("topic_exists", f"there is a topic {asked.topic_name} with other settings") from None
         return Answer(_view(call, topic))
+    await call.did("topic.create", topic.name, detail=_text(asked))
     return Answer(_view(call, topic), status=201)
 
 
@@ -76,14 +77,20 @@ async def change(call: Call) -> Answer:
         await topics.grow(name, settings.partitions)
     if settings != topics.find(name).settings:
         await topics.change(name, settings)
+    await call.did("topic.change", name, detail=_text(asked))
     return Answer(_view(call, topics.find(name)))
 
 
 async def delete(call: Call) -> Answer:
     name = call.topic(Role.ADMIN)
     await call.streams.topics.delete(name)
+    await call.did("topic.delete", name)
     await call.streams.groups.forget_topic(name)
     return Answer(wire.TopicDeleted(name))
+
+
+def _text(asked: wire.TopicSettings) -> str:
+    return json.encode(asked).decode()
 
 
 def _settings_of(asked: wire.TopicSettings, start: TopicSettings) -> TopicSettings:

@@ -12,7 +12,7 @@ import uuid
 from functools import partial
 from typing import NamedTuple
 
-from penstock.api.asgi import OPERATION, Departure, Gone, Receive, Scope, Send, TooLong, read_body
+from penstock.api.asgi import OPERATION, Departure, Gone, Receive, Scope, Send, TooLong, read_body, source_of
 from penstock.api.sqs import json_protocol, query_protocol
 from penstock.api.sqs.actions import ACTIONS, Action
 from penstock.api.sqs.calling import Call, Service
@@ -20,16 +20,18 @@ from penstock.api.sqs.errors import (
     ACCESS_DENIED,
     INTERNAL,
     INVALID_ACTION,
+    INVALID_SIGNATURE,
     MISSING_AUTHENTICATION,
     SERIALIZATION,
     TOO_LARGE,
     UNKNOWN_OPERATION,
+    UNRECOGNIZED_CLIENT,
     Refused,
     refused_of,
 )
 from penstock.api.sqs.query_protocol import FORM_TYPE, Form
 from penstock.api.sqs.shapes import Shape
-from penstock.api.sqs.signature import Claim, Signed, check_claim, check_signature
+from penstock.api.sqs.signature import Claim, Signed, access_key_of, check_claim, check_signature
 from penstock.api.sqs.urls import front_of, is_queue_path
 from penstock.broker.access import EVERYBODY, Caller, Grant, Role
 from penstock.runtime.interface import NoteWriter
@@ -93,14 +95,11 @@ class SqsApplication:
         self, scope: Scope, receive: Receive, headers: dict[bytes, bytes], request_id: str
     ) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         _check_no_page(headers)
-        # By its head alone, before anything of its body is kept: a stranger costs no memory.
-        claimed = self._claimed(scope)
-        body = await self._body(headers, receive)
-        caller = EVERYBODY
-        if claimed is not None:
-            signed, claim = claimed
-            pairs = self._pairs(claim.key_id)
-            caller = pairs[check_signature(signed._replace(body=body), claim, [secret for secret, _ in pairs])][1]
+        try:
+            caller, body = await self._authenticated(scope, headers, receive)
+        except Refused as refused:
+            self._note_stranger(scope, headers, refused)
+            raise
         access = self._service.access
         access.admit(caller)
         access.charge(caller, len(body))
@@ -159,6 +158,21 @@ class SqsApplication:
         )
         now_ms = service.queues.now_ms()
         return signed, check_claim(signed, self._pairs, region=service.account.region, now_ms=now_ms)
+
+    async def _authenticated(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> tuple[Caller, bytes]:
+        """Return who asks, and the body. A stranger is refused by the head alone, before a body is kept."""
+        claimed = self._claimed(scope)
+        body = await self._body(headers, receive)
+        if claimed is None:
+            return EVERYBODY, body
+        signed, claim = claimed
+        pairs = self._pairs(claim.key_id)
+        return pairs[check_signature(signed._replace(body=body), claim, [secret for secret, _ in pairs])][1], body
+
+    def _note_stranger(self, scope: Scope, headers: dict[bytes, bytes], refused: Refused) -> None:
+        if refused.kind in (UNRECOGNIZED_CLIENT, INVALID_SIGNATURE):
+            said = access_key_of((headers.get(b"authorization") or scope["query_string"] or b"").decode("latin-1"))
+            self._service.queues.activity.failed_login(via="sqs", said=said, source=source_of(scope))
 
     def _front(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         scheme = str(scope.get("scheme", "http"))

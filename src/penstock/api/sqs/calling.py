@@ -122,6 +122,10 @@ class Call:
     def absence(self) -> Departure:
         return self._absence
 
+    async def did(self, action: str, queue: str, *, detail: str = "") -> None:
+        """Write down what was done, before it is answered."""
+        await self.queues.activity.record(self.caller, action, queue, via="sqs", detail=detail)
+
     def name(self, queue_url: str) -> str:
         """Return the name of the queue that a call is about, if its caller may do this to it."""
         if not queue_url:

@@ -105,9 +105,9 @@ async def start_message_move_task(call: Call, asked: StartMessageMoveTaskRequest
             INVALID_PARAMETER_VALUE,
             "There is already a task running. Only one active task is allowed for a source queue arn at a given time.",
         )
-    task = await call.queues.redrives.begin(
-        source, Order(into=into, rate_per_s=asked.max_number_of_messages_per_second), caller=call.caller
-    )
+    order = Order(into=into, rate_per_s=asked.max_number_of_messages_per_second)
+    task = await call.queues.redrives.begin(source, order, caller=call.caller)
+    await call.did("queue.redrive", source, detail=task.id)
     return StartMessageMoveTaskResult(_handle_text(call, task))
 
 
@@ -131,6 +131,7 @@ async def cancel_message_move_task(call: Call, asked: CancelMessageMoveTaskReque
     if task.state is not State.RUNNING:
         raise Refused(UNSUPPORTED_OPERATION, "Only active tasks can be cancelled.")
     task = await call.queues.redrives.end(task)
+    await call.did("queue.stop_redrive", source, detail=task.id)
     return CancelMessageMoveTaskResult(task.moved_total)
 
 

@@ -49,6 +49,7 @@ async def add_permission(call: Call, asked: AddPermissionRequest) -> Nothing:
         return _with(kept, policy)
 
     await call.queues.change(name, changing(change))
+    await call.did("queue.change", name, detail=f"permission {asked.label}")
     return Nothing()
 
 
@@ -63,6 +64,7 @@ async def remove_permission(call: Call, asked: RemovePermissionRequest) -> Nothi
         return _with(kept, policy | {"Statement": left} if left else None)
 
     await call.queues.change(name, changing(change))
+    await call.did("queue.change", name, detail=f"without permission {asked.label}")
     return Nothing()
 
 

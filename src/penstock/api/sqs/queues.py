@@ -84,7 +84,9 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
 async def _make(call: Call, name: str, settings: QueueSettings) -> Description | None:
     """Make a queue; return the one that another has made meanwhile."""
     try:
-        await call.queues.create(name, settings, caller=call.caller)
+        is_new = await call.queues.create(name, settings, caller=call.caller)
+        if is_new:
+            await call.did("queue.create", name)
     except QueueExists:
         return await call.queues.store.describe(name)
     return None
@@ -160,7 +162,8 @@ def read_token(text: str) -> str:
 
 async def delete_queue(call: Call, asked: QueueRequest) -> Nothing:
     name = call.name(asked.queue_url)
-    await call.queues.delete(name, with_dead_letters=False)
+    await call.queues.delete(name, with_dead_letters=False, caller=call.caller)
+    await call.did("queue.delete", name)
     call.service.forget(name)
     call.service.deletions.note(name, call.queues.now_ms())
     return Nothing()
@@ -178,7 +181,8 @@ async def purge_queue(call: Call, asked: QueueRequest) -> Nothing:
 
     # Noted first: of two that ask at once, one purges.
     await call.queues.change(name, changing(claim))
-    await call.queues.store.purge(name)
+    purged = await call.queues.store.purge(name)
+    await call.did("queue.purge", name, detail=f"{purged} messages")
     call.service.forget(name)
     return Nothing()
 
@@ -209,6 +213,7 @@ async def set_queue_attributes(call: Call, asked: SetQueueAttributesRequest) -> 
         return _with_redrive(new, redriven, asked.attributes)
 
     await call.queues.change(name, change, caller=call.caller)
+    await call.did("queue.change", name, detail=", ".join(f"{key}={value}" for key, value in asked.attributes.items()))
     call.service.forget(name)
     return Nothing()
 

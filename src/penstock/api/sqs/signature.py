@@ -44,6 +44,7 @@ _HEADER = re.compile(
 _FIELDS = ("Algorithm", "Credential", "SignedHeaders", "Signature", "Expires")
 _URL = re.compile(ALGORITHM + "\n" + _CREDENTIAL + r"\n([a-z0-9;_-]{1,2000})\n([0-9a-f]{64})\n([1-9][0-9]{0,5})")
 _SIGNATURE = "X-Amz-Signature"
+_SIGNER = re.compile(r"Credential=([A-Za-z0-9_.-]{1,128})(?:/|%2F)")
 _TARGET = "x-amz-target"
 _TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _SPACES = re.compile(r"\s+")
@@ -79,6 +80,16 @@ class Claim(NamedTuple):
     at: str
     # For how long one in a URL is good from that time on; 0 for one in the header, which is good around it.
     expires_s: int
+
+
+def access_key_of(text: str) -> str:
+    """Return who a header or a URL says has signed it; "" if that cannot be read.
+
+    >>> access_key_of("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/sqs/aws4_request, SignedHeaders=host")
+    'AKIDEXAMPLE'
+    """
+    found = _SIGNER.search(text)
+    return found[1] if found else ""
 
 
 def verify(request: Signed, credentials: Credentials, *, region: str, now_ms: int) -> None:

@@ -35,6 +35,7 @@ async def tag_queue(call: Call, asked: TagQueueRequest) -> Nothing:
         return structs.replace(kept, tags=tags)
 
     await call.queues.change(name, changing(change))
+    await call.did("queue.change", name, detail=f"tags {', '.join(asked.tags)}")
     return Nothing()
 
 
@@ -48,6 +49,7 @@ async def untag_queue(call: Call, asked: UntagQueueRequest) -> Nothing:
         return structs.replace(kept, tags=tags)
 
     await call.queues.change(name, changing(change))
+    await call.did("queue.change", name, detail=f"without tags {', '.join(asked.tag_keys)}")
     return Nothing()
 
 

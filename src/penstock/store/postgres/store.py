@@ -39,6 +39,7 @@ from penstock.store.live import LivePage
 from penstock.store.postgres import asking, history, leasing, listing, operating, peeking, sending, settling
 from penstock.store.postgres.altering import Altering
 from penstock.store.postgres.asking import QueueNames
+from penstock.store.postgres.audit_log import PostgresAuditLog
 from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.burying import Burying
 from penstock.store.postgres.database import Database, PostgresSettings
@@ -111,6 +112,18 @@ class PostgresStore:
     def doubts(self) -> Sequence[str]:
         """What the server is configured to do that a store of queues would rather not."""
         return self._presence.doubts
+
+    def audit_log(self, *, bytes_max: int, age_ms_max: int) -> PostgresAuditLog:
+        """The audit log that all stores of the database share; the one that leads trims it."""
+        # Behind a pooler none leads.
+        is_pooled = self._database.settings.is_pooled
+        return PostgresAuditLog(
+            self._database,
+            self._dice,
+            lambda: is_pooled or self._presence.is_leader,
+            bytes_max=bytes_max,
+            age_ms_max=age_ms_max,
+        )
 
     async def close(self) -> None:
         await self._presence.close()

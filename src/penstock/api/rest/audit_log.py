@@ -1,0 +1,66 @@
+"""The audit log, read back: who did what, the newest first."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest.errors import bad_field
+from penstock.api.rest.times import instant, read_instant
+from penstock.broker.activity import Wanted
+from penstock.core.limits import PAGE_MAX
+from penstock.store.audit_log import Entry
+from penstock.wire.operating import AuditEntry, AuditPage
+
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class AuditLogQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    target: Annotated[Name | UnsetType, Meta(description="A queue, topic, group or key.")] = UNSET
+    actor: Annotated[Name | UnsetType, Meta(description="The name of a key.")] = UNSET
+    action: Annotated[Name | UnsetType, Meta(description="Such as `queue.purge`, or `queue` for all of these.")] = UNSET
+    since: str | UnsetType = UNSET
+    until: str | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+    cursor: Annotated[str, Meta(max_length=20)] = ""
+
+
+async def audit_log(call: Call) -> Answer:
+    asked: AuditLogQuery = call.query(AuditLogQuery)
+    wanted = Wanted(
+        target=_said(asked.target),
+        actor=_said(asked.actor),
+        action=_said(asked.action),
+        from_ms=None if isinstance(asked.since, UnsetType) else read_instant(_number_or_text(asked.since), "since"),
+        until_ms=None if isinstance(asked.until, UnsetType) else read_instant(_number_or_text(asked.until), "until"),
+    )
+    if asked.cursor and not (asked.cursor.isascii() and asked.cursor.isdecimal() and int(asked.cursor) < 2**63):
+        raise bad_field("this is no cursor; give back `next` of the page before", "cursor")
+    before = int(asked.cursor) if asked.cursor else None
+    entries, more = await call.queues.activity.read(call.caller, wanted, before=before, most=asked.limit)
+    return Answer(AuditPage([_shown(entry) for entry in entries], None if more is None else str(more)))
+
+
+def _said(value: str | UnsetType) -> str | None:
+    return None if isinstance(value, UnsetType) else value
+
+
+def _number_or_text(said: str) -> str | float:
+    try:
+        return float(said)
+    except ValueError:
+        return said
+
+
+def _shown(entry: Entry) -> AuditEntry:
+    return AuditEntry(
+        at=instant(entry.at_ms),
+        actor=entry.actor,
+        action=entry.action,
+        target=entry.target,
+        label=entry.label,
+        detail=entry.detail,
+        via=entry.via,
+        source=entry.source,
+        count=entry.count,
+    )
