@@ -155,11 +155,11 @@ async def test_a_redrive_of_named_dead_letters_costs_the_same_however_many_there
 
 
 @pytest.mark.parametrize("groups", [False, True])
-async def test_a_look_at_a_leased_message_costs_the_same_however_many_leases_there_are(
+async def test_a_look_at_what_is_leased_costs_the_same_however_many_leases_there_are(
     server: Server, groups: bool
 ) -> None:
     async with counted(server, QueueSettings(noisy_percent=100, noisy_time_percent=100)) as here:
-        costs = []
+        costs, pages = [], []
         for _ in range(3):
             await here.store.send("orders", drafts(0, 150, groups=groups))
             for _ in range(150):
@@ -174,4 +174,6 @@ async def test_a_look_at_a_leased_message_costs_the_same_however_many_leases_the
                 assert (await here.store.receipts("orders", [held]))[0] is not None
 
             costs.append(await here.rows(ask))
+            pages.append(await here.rows(lambda: here.store.live("orders", most=10)))
         assert costs[-1] <= costs[0] + 20, costs
+        assert pages[-1] <= pages[0] + 20, pages

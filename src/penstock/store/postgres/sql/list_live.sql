@@ -25,11 +25,29 @@ SELECT key, place, tier, sent_at_ms, deliveries, grp, error, home, home_key, bod
             l.key, 3, t.tier, coalesce(l.home_sent_at_ms, l.sent_at_ms), l.deliveries + coalesce(l.home_deliveries, 0),
             l.grp, l.error, l.home, l.home_key, CASE WHEN %(with_bodies)s THEN l.body END,
             CASE WHEN %(with_bodies)s THEN l.attributes END
-        FROM penstock.lease AS e CROSS JOIN LATERAL penstock.in_lease(e.number, %(with_bodies)s) AS l CROSS JOIN LATERAL penstock.held_tier(
+        FROM (
+            (
+                SELECT * FROM penstock.leased
+                WHERE queue = %(queue)s AND key & 7 = %(lane)s
+                    AND key >= %(first)s::bigint << 3 AND key < %(end)s::bigint << 3
+                ORDER BY key LIMIT %(most)s
+            )
+            UNION ALL
+            -- Leases of one are in the order of their keys, in an index; of those of several all are looked at.
+            SELECT held.* FROM (
+                SELECT number FROM penstock.lease
+                WHERE octet_length(keys) = 8 AND get_byte(keys, 7) & 7 = %(lane)s
+                    AND int4send(queue) || keys >= int4send(%(queue)s) || int8send(%(first)s::bigint << 3)
+                    AND int4send(queue) || keys < int4send(%(queue)s) || int8send(%(end)s::bigint << 3)
+                ORDER BY int4send(queue) || keys LIMIT %(most)s
+            ) AS e CROSS JOIN LATERAL penstock.in_lease(e.number, %(with_bodies)s) AS held
+            UNION ALL
+            SELECT held.* FROM penstock.lease AS e CROSS JOIN LATERAL penstock.in_lease(e.number, %(with_bodies)s) AS held
+            WHERE e.queue + 0 = %(queue)s AND octet_length(e.keys) > 8 AND held.key & 7 = %(lane)s
+                AND held.key >= %(first)s::bigint << 3 AND held.key < %(end)s::bigint << 3
+        ) AS l CROSS JOIN LATERAL penstock.held_tier(
             l.tier, coalesce(l.since_ms, l.sent_at_ms), l.own_tier, l.escalated_until_ms, %(now)s, %(aging_ms)s
         ) AS t
-        WHERE e.queue = %(queue)s AND l.key & 7 = %(lane)s
-            AND l.key >= %(first)s::bigint << 3 AND l.key < %(end)s::bigint << 3
         ORDER BY l.key LIMIT %(most)s
     ) AS leased
 ) AS message
