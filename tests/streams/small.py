@@ -21,7 +21,9 @@ FOLDER = "streams"
 NEVER_MS = 10**9
 HOUR_MS = 3_600_000
 SMALL = StreamsSettings(
-    partition_log=LogSettings(allocate_bytes=0, spare_bytes=0, index_every_bytes=200, open_segments_max=2),
+    partition_log=LogSettings(
+        allocate_bytes=0, spare_bytes=0, index_every_bytes=200, open_segments_max=2, rolls_before_full=True
+    ),
     catalog_log=LogSettings(allocate_bytes=0, spare_bytes=0, segment_bytes_max=2_000),
     upkeep_ms=NEVER_MS,
     retention_check_ms=NEVER_MS,

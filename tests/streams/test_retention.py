@@ -11,6 +11,30 @@ from tests.streams.small import HOUR_MS, SMALL, TINY, bodies, look_after, runnin
 HOURLY = replace(TINY, retention_ms=HOUR_MS, ahead_ms_max=None)
 
 
+async def test_a_segment_ends_before_the_batch_that_would_not_fit(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", TINY)
+        log = topics.find("events").partitions[0].log
+        sent = values(bytes(200))
+        for number in range(9):
+            await topics.produce("events", 0, sent)
+            # With the append that begins the next one, a segment is closed, and can be compacted or dropped.
+            assert len(log.segments) == 1 + number // 3
+        assert [segment.next_offset - segment.base_offset for segment in log.segments] == [3, 3, 3]
+        assert all(segment.size_bytes <= TINY.segment_bytes for segment in log.segments)
+
+
+async def test_batches_that_come_at_once_are_parted_where_a_segment_ends(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create("events", TINY)
+        for number in range(40):
+            await topics.produce("events", 0, values(b"%d" % number + bytes(200)), waits=False)
+        await topics.produce("events", 0, values(b"last"))
+        log = topics.find("events").partitions[0].log
+        assert all(segment.size_bytes <= TINY.segment_bytes for segment in log.segments)
+        assert len(await bodies(topics)) == 41
+
+
 async def fill(topics: Topics, machine: Machine, count: int) -> None:
     for _ in range(count):
         await topics.produce("events", 0, values(bytes(60), at_ms=machine.clock.now_ms()))

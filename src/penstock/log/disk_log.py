@@ -36,7 +36,7 @@ from penstock.log.floor import Floor
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
 from penstock.log.jobs import Job, Jobs, off_loop
 from penstock.log.manifest import Manifest
-from penstock.log.marker import Place
+from penstock.log.marker import MARKER_BYTES, Place
 from penstock.log.opening import REFUSALS, active_segment, open_active
 from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
@@ -386,11 +386,11 @@ class DiskLog:
     def _next_commit(self) -> Job | None:
         if not self._pending:
             return self._lone_roll() if self._roll_wanted is not None else self._lone_marker()
-        batches, size = gather(self._pending, self._settings.commit_bytes_max)
+        must_roll = self._must_roll(HEAD_BYTES + len(self._pending[0][0]))
+        batches, size = gather(self._pending, self._commit_bytes_max(is_rolling=must_roll))
         for _ in batches:
             self._pending.popleft()
         commit = Commit(batches, size, self._tail.active)
-        must_roll = self._must_roll()
         if must_roll:
             self._tail.begin_roll()
 
@@ -418,14 +418,23 @@ class DiskLog:
         place = Place(self._durable_offset - 1, self._epoch, self._tail.active.end_bytes)
         return None if self._is_closing else self._confirming.next_job(self._tail, place, self._manifest.log_id)
 
-    def _must_roll(self) -> bool:
+    def _commit_bytes_max(self, *, is_rolling: bool) -> int:
+        settings = self._settings
+        if not settings.rolls_before_full:
+            return settings.commit_bytes_max
+        used = 0 if is_rolling else self._tail.active.end_bytes
+        return min(settings.commit_bytes_max, max(0, settings.segment_bytes_max - used - MARKER_BYTES))
+
+    def _must_roll(self, next_bytes: int) -> bool:
         active, settings = self._tail.active, self._settings
         if active.begun_at_ms is None or active.end_bytes < self._roll_not_before_bytes:
             return False
         age_ms = self._runtime.clock.now_ms() - active.begun_at_ms
+        # What would be in the segment, of which there is to be less than one byte more than it may have.
+        end_bytes = active.end_bytes + (next_bytes + MARKER_BYTES - 1 if settings.rolls_before_full else 0)
         return (
             self._roll_wanted is not None
-            or active.end_bytes >= settings.segment_bytes_max
+            or end_bytes >= settings.segment_bytes_max
             or age_ms >= settings.segment_age_ms_max
         )
 

@@ -38,6 +38,9 @@ class LogSettings:
     sync_interval_ms: int = 100
     segment_bytes_max: int = 128 * MIB
     segment_age_ms_max: int = 7 * 24 * 3600 * 1000
+    # Begin the next segment before a batch that would not fit, not after it: no segment is larger than said, unless one
+    # batch is.
+    rolls_before_full: bool = False
     commit_bytes_max: int = COMMIT_BYTES_MAX
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     # Space is taken from the disk in steps of this size, ahead of need.

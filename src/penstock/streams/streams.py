@@ -45,7 +45,9 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 # A partition keeps nothing in reserve: nothing that frees space is written to it.
-PARTITION_LOG = LogSettings(allocate_bytes=16 * MIB, allocate_grows=True, spare_bytes=0, open_segments_max=4)
+PARTITION_LOG = LogSettings(
+    allocate_bytes=16 * MIB, allocate_grows=True, spare_bytes=0, open_segments_max=4, rolls_before_full=True
+)
 
 _OPENING_MAX = 16
 _CREATED_AT_ONCE = 100
