@@ -1,7 +1,10 @@
 """Which messages an operator means: all that fit, page by page, and no more than were asked for."""
 
+import asyncio
+from collections.abc import Coroutine
+
 from penstock.broker.selecting import Selection, select
-from penstock.core.limits import PAGE_MAX
+from penstock.core.limits import PAGE_MAX, TURN_MESSAGES
 from penstock.core.message import Drafts
 from tests.broker.brokers import Broker, open_broker
 
@@ -50,3 +53,37 @@ async def test_a_selection_by_error_and_origin_keeps_to_dead_letters_that_fit() 
             assert await found(broker, selection, queue="orders.dead") == ids
         assert await found(broker, Selection(error="bang"), queue="orders.dead") == []
         assert await found(broker, Selection(origin="elsewhere"), queue="orders.dead") == []
+
+
+async def turns_during(work: Coroutine[None, None, object]) -> int:
+    """Return how often somebody else had a turn while something was done."""
+    turns = 0
+    is_done = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(others())
+        await work
+        is_done = True
+    return turns
+
+
+async def test_a_search_that_finds_little_lets_others_have_their_turns() -> None:
+    async with open_broker(has_queue=True) as broker:
+        for count in (1_000, 9_000):
+            await broker.send(*[b"x"] * count)
+        turns = await turns_during(found(broker, Selection(text=b"y")))
+        assert turns >= 10_000 // TURN_MESSAGES - 1
+
+
+async def test_a_redrive_past_many_that_cannot_go_lets_others_have_their_turns() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(*[b"x"] * 1_000)
+        await broker.queues.delete("orders", with_dead_letters=False)
+        turns = await turns_during(broker.store.redrive("orders.dead", most=100))
+        assert turns >= 1_000 // TURN_MESSAGES - 1

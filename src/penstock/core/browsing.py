@@ -90,11 +90,13 @@ def from_text(text: str) -> Position:
     return position
 
 
-def browse(state: State, sought: Sought, *, after: Position = (), most: int) -> Browsed:
-    """Return at most ``most`` messages that follow a position."""
+def browse(
+    state: State, sought: Sought, *, after: Position = (), most: int, steps_max: int = PEEK_SCANNED_MAX
+) -> Browsed:
+    """Return at most ``most`` messages that follow a position, after a look at no more than ``steps_max``."""
     found = Browsed([], [], None)
     steps = _walk(state, sought, after)
-    for position, seen in islice(steps, PEEK_SCANNED_MAX):
+    for position, seen in islice(steps, steps_max):
         after = position
         if seen is not None:
             found.positions.append(position)

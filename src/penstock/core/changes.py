@@ -77,6 +77,8 @@ def _leased(state: State, event: Leased) -> None:
         _lease_one_run(state, slot, runs[0], event.tiers[0])
     else:
         leases.parts[slot] = _lease_parts(state, event)
+    if leases.index is not None:
+        leases.note(slot)
 
 
 def _lease_parts(state: State, event: Leased) -> list[Part]:

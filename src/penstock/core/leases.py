@@ -15,6 +15,9 @@ message has been neither leased again nor settled since: by the rule of AWS the
 receipt would still be good. It takes part in nothing else.
 
 A deadline may differ for some of the messages, when only they were extended.
+
+Who holds a number is asked by those who ack by id. The first one who asks has an index made,
+which is kept from then on; before that it costs nothing.
 """
 
 from array import array
@@ -30,6 +33,11 @@ Part: TypeAlias = RunPart | int
 _SLOT = 0xFFFF_FFFF
 _FULL_MAX = 1_024
 _FULL = tuple((1 << count) - 1 for count in range(_FULL_MAX + 1))
+
+
+def _stretch(lane: int, number: int) -> int:
+    """Numbers of a lane, 64 at a time: few enough leases to look through."""
+    return number >> 6 << 3 | lane
 
 
 class Deadline(NamedTuple):
@@ -60,6 +68,7 @@ class Leases:
         "free",
         "wheel",
         "live",
+        "index",
     )
 
     def __init__(self) -> None:
@@ -86,6 +95,8 @@ class Leases:
         self.wheel = Wheel()
         # Leases that hold anything.
         self.live = 0
+        # The slots that have numbers of a stretch of a lane, by `_stretch`; None until it is asked who holds a number.
+        self.index: dict[int, list[int]] | None = None
 
     def next_id(self) -> int:
         if self.free:
@@ -130,8 +141,46 @@ class Leases:
         self.first.append(0)
         self.deliveries.append(0)
 
+    def holder_of(self, lane: int, number: int) -> tuple[int, RunPart] | None:
+        """Return the slot that holds a number which is no row, and what it is a part of there."""
+        if self.index is None:
+            self.index = {}
+            for slot, until_ms in enumerate(self.until_ms):
+                if until_ms >= 0:
+                    self.note(slot)
+        for slot in self.index.get(_stretch(lane, number), ()):
+            for part in self.members(slot, self.held[slot]) if self.held[slot] else ():
+                if not isinstance(part, int) and part[0] == lane and part[1] <= number < part[1] + part[2]:
+                    return slot, part
+        return None
+
+    def note(self, slot: int) -> None:
+        """Let a lease be found by its numbers."""
+        if self.index is not None:
+            for stretch in self._stretches(slot):
+                self.index.setdefault(stretch, []).append(slot)
+
+    def _forget(self, slot: int) -> None:
+        assert self.index is not None
+        for stretch in self._stretches(slot):
+            slots = self.index.get(stretch, [])
+            if slot in slots:
+                slots.remove(slot)
+            if not slots:
+                self.index.pop(stretch, None)
+
+    def _stretches(self, slot: int) -> set[int]:
+        return {
+            stretch
+            for part in self.parts.get(slot) or (self.run(slot),)
+            if not isinstance(part, int)
+            for stretch in range(_stretch(part[0], part[1]), _stretch(part[0], part[1] + part[2] - 1) + 1, 8)
+        }
+
     def close(self, slot: int) -> None:
         """Free a slot that holds nothing any more, and is late with nothing."""
+        if self.index is not None:
+            self._forget(slot)
         self.until_ms[slot] = -1
         # An id is its slot and its uses, so the uses must never come round to an id that somebody has.
         self.uses[slot] = (self.uses[slot] + 1) & _SLOT or 1
@@ -296,6 +345,7 @@ class Leases:
 
     def clear(self) -> None:
         """End every lease; no receipt is worth anything any more."""
+        self.index = None
         self.late = {}
         self.wheel = Wheel()
         self.live = 0

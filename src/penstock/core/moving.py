@@ -31,16 +31,11 @@ def spent(state: State, most: int) -> list[int]:
 
 def dead_letters(state: State, most: int, origin: int | None, only: Collection[int] | None) -> list[int]:
     """The rows that may be redriven now: those from one queue, or of some keys, if that is asked for."""
-    rows = state.rows
-    slots: list[int] = []
-    for slot, came_from in rows.origins.items():
-        if len(slots) == min(most, EVENT_RUNS_MAX):
-            break
-        is_free = rows.state[slot] in {WAITING, RESTING}
-        is_meant = only is None or (rows.number[slot] << 3 | rows.lane[slot]) in only
-        if is_free and is_meant and origin in {None, came_from.queue}:
-            slots.append(slot)
-    return slots
+    rows, origins = state.rows, state.rows.origins
+    # Those of some keys are not searched for among all.
+    meant = origins if only is None else (slot for each in only if (slot := rows.index.get(each, 0)) in origins)
+    free = (slot for slot in meant if rows.state[slot] in {WAITING, RESTING} and origin in {None, origins[slot].queue})
+    return list(islice(free, min(most, EVENT_RUNS_MAX)))
 
 
 def runs_of(state: State, slots: Sequence[int]) -> tuple[Run, ...]:

@@ -3,7 +3,6 @@
 Nothing here changes the queue. The caller has moved it to the present.
 """
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -234,34 +233,23 @@ def _place_of_run(state: State, lane: Lane, number: int) -> tuple[str, int, int]
     tier = state.shelf_tier(lane, number)
     if tier >= 0:
         return "waiting", lane.shelves[tier].stretch_of(number)[2], 0
-    # Rare enough to look through all leases: nobody needs an index of them on the way of a healthy message.
-    leases = state.leases
-    for slot, held in enumerate(leases.held):
-        if held and leases.until_ms[slot] >= 0:
-            for part in leases.members(slot, held):
-                if not isinstance(part, int) and part[0] == lane.tier and part[1] <= number < part[1] + part[2]:
-                    return "leased", part[3], leases.id(slot)
-    return "", 0, 0
+    held = state.leases.holder_of(lane.tier, number)
+    return ("", 0, 0) if held is None else ("leased", held[1][3], state.leases.id(held[0]))
 
 
 def holders(state: State, messages: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Which of these messages are leased, and where: the lease and the row in it.
-
-    Goes once through all leases: nobody needs an index of them on the way of a healthy message.
-    """
+    """Which of these messages are leased, and where: the lease and the row in it."""
     leases, rows = state.leases, state.rows
     found: dict[int, tuple[int, int]] = {}
-    wanted: list[list[int]] = [[] for _ in range(TIERS)]
-    for message in sorted(set(messages)):
-        slot = rows.index.get(message, 0)
-        if not slot:
-            if message & 7 < TIERS:
-                wanted[message & 7].append(message >> 3)
-        elif rows.state[slot] == LEASED:
-            bit = leases.bit_of(rows.lease[slot], slot, message)
-            found[message] = rows.lease[slot], bit.bit_length() - 1
-    if any(wanted):
-        found.update(_holders_of_runs(state, wanted))
+    for message in dict.fromkeys(messages):
+        lane, number, slot = message & 7, message >> 3, rows.index.get(message, 0)
+        if slot:
+            if rows.state[slot] == LEASED:
+                bit = leases.bit_of(rows.lease[slot], slot, message)
+                found[message] = rows.lease[slot], bit.bit_length() - 1
+        elif lane < TIERS and (held := leases.holder_of(lane, number)) is not None:
+            bit = leases.mask_of(held[0], lane, number, number + 1)
+            found[message] = leases.id(held[0]), bit.bit_length() - 1
     return found
 
 
@@ -282,21 +270,6 @@ def late_holders(state: State, messages: Iterable[int]) -> dict[int, tuple[int, 
             mask = leases.mask_of(lease & 0xFFFF_FFFF, lane, number, number + 1)
             found[message] = lease, mask.bit_length() - 1
     return found
-
-
-def _holders_of_runs(state: State, wanted: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """For each lane, numbers in rising order."""
-    leases = state.leases
-    for slot, held in enumerate(leases.held):
-        if held and leases.until_ms[slot] >= 0:
-            for part in leases.members(slot, held):
-                if isinstance(part, int):
-                    continue
-                lane, first, count, *_ = part
-                numbers = wanted[lane]
-                for number in numbers[bisect_left(numbers, first) : bisect_left(numbers, first + count)]:
-                    bit = leases.mask_of(slot, lane, number, number + 1)
-                    yield key(lane, number), (leases.id(slot), bit.bit_length() - 1)
 
 
 def look_at_row(state: State, slot: int) -> Seen:

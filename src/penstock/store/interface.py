@@ -384,10 +384,7 @@ class QueueStore(Protocol):
         ...
 
     async def look(self, queue: str, message_id: str) -> Message | None:
-        """Return one message, wherever in the queue it is; None if it is not there any more.
-
-        Not for the way of every message: one that is leased may be searched for in all leases.
-        """
+        """Return one message, wherever in the queue it is; None if it is not there any more."""
         ...
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
@@ -400,8 +397,7 @@ class QueueStore(Protocol):
         With ``outlives`` also for one whose lease has lapsed and that was not leased since.
 
         Whoever acks with them acks for another: the message may have been leased
-        anew since its worker saw it. Like `look`, this may search all leases, once
-        for all ids.
+        anew since its worker saw it.
         """
         ...
 

@@ -185,7 +185,7 @@ def _arrive(target: Shard, queue: Queue, move: OnTheirWay, cargo: Cargo) -> None
 
 def _decide(shard: Shard, queue: Queue, cargo: Cargo, *, into: int, is_redrive: bool) -> Moving | None:
     """Begin a move of what is loaded, or of nothing if other messages are to go first by now."""
-    only = set(cargo.bodies) if is_redrive else None
+    only = cargo.bodies.keys() if is_redrive else None
     now_ms = shard.now_ms()
     event = queue.start_move(into=into, most=len(cargo.bodies), now_ms=now_ms, is_redrive=is_redrive, only=only)
     return event if event is not None and set(_keys(event.runs)) <= cargo.bodies.keys() else None

@@ -5,14 +5,16 @@ of what is written depends on what is decided, deciding comes first: it changes
 nothing, and nothing awaits before the write.
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.core import reading
 from penstock.core.events import Redriven
-from penstock.core.limits import REASON_CHARACTERS_MAX
+from penstock.core.limits import REASON_CHARACTERS_MAX, TURN_MESSAGES
 from penstock.core.queue import Queue
 from penstock.core.reading import Seen
+from penstock.core.rows import RESTING, WAITING
 from penstock.core.settings import TIERS
 from penstock.core.state import State
 from penstock.store.embedded.asking import check_most, grave_of, present, room_of
@@ -24,6 +26,8 @@ from penstock.store.ids import parse_queue
 from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive, Remains
 
 RUN_BYTES = 16
+# With a full queue ahead, no more dead letters than this are passed over in search of some that can go elsewhere.
+_BLOCKED_MAX = 10_000
 
 
 async def delete(shards: Shards, moves: Moves, queue: str, *, with_dead_letters: bool) -> Remains:
@@ -128,7 +132,7 @@ async def redrive(shards: Shards, moves: Moves, dead_letters: str, wanted: Wante
         shard = await shards.at(dead_letters)
         queue = present(shard, dead_letters)
         state = queue.state
-        plan = _plan(shards, queue, wanted)
+        plan = await _plan(shards, shard, queue, wanted)
         ids = {key: id_of(state, key) for keys in plan.keys.values() for key in keys}
         went = plan.keys if is_dry_run else await _move(shards, moves, shard, queue, plan)
         moved = {name: [ids[key] for key in keys] for name, keys in went.items() if keys}
@@ -136,18 +140,19 @@ async def redrive(shards: Shards, moves: Moves, dead_letters: str, wanted: Wante
         return Redrive(moved, plan.homeless, remaining, list(plan.full))
 
 
-def _plan(shards: Shards, queue: Queue, wanted: Wanted) -> Plan:
+async def _plan(shards: Shards, shard: Shard, queue: Queue, wanted: Wanted) -> Plan:
+    """Choose what goes where, in turns; what has changed since it was looked at is left out when it is moved."""
     plan = Plan()
     rooms = {} if wanted.into is None else {wanted.into: room_of(shards.queue(wanted.into))}
     origin = None if wanted.origin is None else _number(shards, wanted.origin)
     left = wanted.most
-    for seen in _dead_letters(queue.state, wanted.ids):
-        if not left:
+    for nth, slot in enumerate(_dead_letters(queue.state, wanted.ids), start=1):
+        if nth % TURN_MESSAGES == 0:
+            await asyncio.sleep(0)
+        if not left or not shard.has(queue) or (plan.full and nth > _BLOCKED_MAX):
             break
-        assert seen.origin is not None
-        # What came back to its own queue is at home.
-        is_home = wanted.into is None and seen.origin.queue == queue.state.queue
-        if is_home or seen.place not in {"waiting", "resting"} or origin not in {None, seen.origin.queue}:
+        seen = _redrivable(queue.state, slot, origin, has_target=wanted.into is not None)
+        if seen is None or seen.origin is None:
             continue
         target = wanted.into or shards.name_of(seen.origin.queue)
         if target is None:
@@ -164,16 +169,24 @@ def _plan(shards: Shards, queue: Queue, wanted: Wanted) -> Plan:
     return plan
 
 
-def _dead_letters(state: State, ids: Sequence[str] | None) -> Iterator[Seen]:
+def _redrivable(state: State, slot: int, origin: int | None, *, has_target: bool) -> Seen | None:
+    """Return a dead letter that may go, if it is still there."""
+    came_from = state.rows.origins.get(slot)
+    if came_from is None or origin not in {None, came_from.queue}:
+        return None
+    # What came back to its own queue is at home.
+    if came_from.queue == state.queue and not has_target:
+        return None
+    return reading.look_at_row(state, slot) if state.rows.state[slot] in {WAITING, RESTING} else None
+
+
+def _dead_letters(state: State, ids: Sequence[str] | None) -> Sequence[int]:
+    """Return the rows that are meant, in the order of their coming or of their ids."""
     if ids is None:
-        yield from reading.dead_letters(state)
-        return
-    for each in dict.fromkeys(ids):
-        key = key_of(state, each)
-        # Whatever has an origin is a row; to look for others would be to search all leases.
-        seen = reading.look(state, key) if key is not None and key in state.rows.index else None
-        if seen is not None and seen.origin is not None:
-            yield seen
+        return list(state.rows.origins)
+    keys = [key for each in dict.fromkeys(ids) if (key := key_of(state, each)) is not None]
+    # Whatever has an origin is a row; to look for others would be to search all leases.
+    return [slot for key in keys if (slot := state.rows.index.get(key, 0)) in state.rows.origins]
 
 
 def _number(shards: Shards, queue: str) -> int:
@@ -186,22 +199,23 @@ def _number(shards: Shards, queue: str) -> int:
 
 async def _move(shards: Shards, moves: Moves, shard: Shard, queue: Queue, plan: Plan) -> dict[str, list[int]]:
     """Move what stays in the shard in one batch, then the others; return what went."""
-    here = {name: keys for name, keys in plan.keys.items() if name in shard.memory.numbers}
+    if not shard.has(queue):
+        return {}
     into = {name: number for name in plan.keys if (number := shards.number_of(name)) is not None}
-    events = [
-        queue.redrive(into=into[name], now_ms=shard.now_ms(), most=len(keys), only=set(keys))
-        for name, keys in here.items()
-    ]
-    facts = [Fact(event) for event in events if event is not None]
-    if facts:
-        with shard.log.reserve(sum(_size(event) for event in events if event is not None)) as space:
-            shard.write(space, facts)
-    elsewhere = {
-        name: await moves.redrive(shard, queue, keys, into=into[name])
+    decided = {
+        name: queue.redrive(into=into[name], now_ms=shard.now_ms(), most=min(len(keys), room), only=keys)
         for name, keys in plan.keys.items()
-        if name not in here
+        if name in shard.memory.numbers and (room := room_of(shard.queue(name)))
     }
-    return here | elsewhere
+    events = {name: event for name, event in decided.items() if event is not None}
+    if events:
+        with shard.log.reserve(sum(map(_size, events.values()))) as space:
+            shard.write(space, [Fact(event) for event in events.values()])
+    went = {name: [run.first << 3 | run.lane for run in event.runs] for name, event in events.items()}
+    for name, keys in plan.keys.items():
+        if name in into and name not in shard.memory.numbers:
+            went[name] = await moves.redrive(shard, queue, keys, into=into[name])
+    return went
 
 
 def _size(event: Redriven) -> int:

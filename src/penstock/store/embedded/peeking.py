@@ -1,15 +1,17 @@
 """Messages as they are now, with their bodies: one by its id, or a page of those that are sought.
 
 What is where is found out at one moment; the bodies are read after it, one record
-after the other, until a page is full or as large as one may be. Whatever is dropped
+after the other, until a page is full or as large as one may be. A page is made in turns of some
+hundred messages, with others served between them. Whatever is dropped
 from the journal meanwhile waits for the reading (`readers.py`).
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from penstock.core import reading
 from penstock.core.browsing import PLACES, Sought, browse, from_text, to_text
-from penstock.core.limits import PAGE_MAX, PEEK_BYTES_MAX
+from penstock.core.limits import PAGE_MAX, PEEK_BYTES_MAX, TURN_MESSAGES
 from penstock.core.reading import Seen
 from penstock.core.settings import TIERS
 from penstock.core.state import State
@@ -20,6 +22,8 @@ from penstock.store.embedded.shard import Shard
 from penstock.store.interface import Message, Page
 
 _EMPTY = memoryview(b"")
+# Messages that are passed over in one turn of the loop: most cost less than one that is shown.
+_TURN_STEPS = 4 * TURN_MESSAGES
 
 
 def check_sought(sought: Sought) -> None:
@@ -35,23 +39,31 @@ async def peek(  # noqa: PLR0913 - where, what, how much and from where on.
     check_most(most)
     check_sought(sought)
     position = from_text(after)
-    with shard.readers.begin():
-        async with shard.answer:
-            state = present(shard, queue).state
-            # A search looks into more bodies than it returns.
-            found = browse(state, sought, after=position, most=PAGE_MAX if text else most)
-            unread = _Unread(shard, state, found.seen, name_of)
-        messages: list[Message] = []
-        size_bytes = 0
-        for row, where in enumerate(found.positions):
-            message = await unread.message(row)
-            size_bytes += len(message.body) + len(message.attributes)
-            if text is None or text in bytes(message.body):
-                messages.append(message)
-            is_full = len(messages) == most or size_bytes >= PEEK_BYTES_MAX
-            if is_full and row + 1 < len(found.positions):
-                return Page(messages, to_text(where))
-        return Page(messages, to_text(found.after))
+    messages: list[Message] = []
+    size_bytes = looked_at = 0
+    while True:
+        if position:
+            # Bodies in memory are read without a pause: let others have their turn.
+            await asyncio.sleep(0)
+        with shard.readers.begin():
+            async with shard.answer:
+                state = present(shard, queue).state
+                # A search looks into more bodies than it returns.
+                few = TURN_MESSAGES if text else min(most - len(messages), TURN_MESSAGES)
+                found = browse(state, sought, after=position, most=few, steps_max=_TURN_STEPS)
+                unread = _Unread(shard, state, found.seen, name_of)
+            for row, where in enumerate(found.positions):
+                message = await unread.message(row)
+                size_bytes += len(message.body) + len(message.attributes)
+                if text is None or text in bytes(message.body):
+                    messages.append(message)
+                is_full = len(messages) == most or size_bytes >= PEEK_BYTES_MAX
+                if is_full and row + 1 < len(found.positions):
+                    return Page(messages, to_text(where))
+        looked_at += max(_TURN_STEPS // 4, len(found.seen))
+        if found.after is None or len(messages) == most or size_bytes >= PEEK_BYTES_MAX or looked_at >= PAGE_MAX:
+            return Page(messages, to_text(found.after))
+        position = found.after
 
 
 async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) -> Message | None:
