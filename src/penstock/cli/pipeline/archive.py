@@ -2,11 +2,13 @@
 
 import signal
 import threading
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.exits import refuse
+from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, ending_of, run_job
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -76,6 +78,8 @@ def archive(
     from penstock.pipeline.places import Place
 
     place = Place(where=source, key=key, queues=tuple(queue or ()))
+    if place.is_server:
+        _check_arrow(source, key)
     options = job.ArchiveOptions(
         source=place,
         root=root,
@@ -89,6 +93,21 @@ def archive(
     )
     running = Running("archive", master, conf or (), as_json, "" if follow else source)
     run_job(running, lambda session, progress: job.run(session, options, progress, _told_to_stop()))
+
+
+def _check_arrow(url: str, key: str) -> None:
+    """Refuse a server that has no Arrow before Spark is started, and before there is a folder for the archive."""
+    from penstock.pipeline.asking import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
+
+    try:
+        with Asking(url, key, tries_max=TRIES_BY_HAND) as asking:
+            asking.arrow("/api/history", shard=0, offset=0, limit=1)
+    except ServerRefused as error:
+        if error.status == HTTPStatus.NOT_ACCEPTABLE:
+            refuse(str(error), ending_of(error))
+    except (ServerUnreachable, ValueError):
+        # The job says more about it.
+        return
 
 
 def _told_to_stop() -> threading.Event:
