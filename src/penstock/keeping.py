@@ -6,7 +6,7 @@ Only `server.py` uses it, and `penstock key`; with the server it knows every cla
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,11 +29,13 @@ from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import BadSetting, ServerSettings
 from penstock.store.audit_log import AuditLog, MemoryAuditLog
+from penstock.store.embedded.running import JOURNAL_SETTINGS
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import QueueStore
 from penstock.store.kept_redrives import KeptRedrives
 from penstock.store.routed import RoutedRedrives, RoutedStore
+from penstock.streams.streams import PARTITION_LOG, StreamsSettings
 from penstock.telemetry import STORE_DOUBTFUL
 
 if TYPE_CHECKING:
@@ -98,7 +100,8 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
     folder = _make_folder(settings.store_folder)
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
-        async with await EmbeddedStore.open(runtime, folder.name, shards=settings.shards) as store:
+        journal = replace(JOURNAL_SETTINGS, sync=settings.fsync.value)
+        async with await EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards) as store:
             log = audit_log_of(settings) or MemoryAuditLog()
             yield Kept(store=store, runtime=runtime, journals=partial(_journals, store), audit_log=log)
 
@@ -236,7 +239,9 @@ async def open_streams(settings: ServerSettings, runtime: Runtime, kafka: str | 
             folder = f"{parent.name}/{folder}"
             workers = await stack.enter_async_context(ThreadWorkers(STREAM_THREADS, halt))
             runtime = system_runtime(parent.parent, workers)
-        topics = await stack.enter_async_context(await Topics.open(runtime, folder))
+        # What topics there are, and what groups have committed, is little: it is forced to the disk always.
+        logs = StreamsSettings(partition_log=replace(PARTITION_LOG, sync=settings.fsync.value))
+        topics = await stack.enter_async_context(await Topics.open(runtime, folder, logs))
         groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
         yield Streams(topics, groups, settings.kafka_advertised or kafka)
 

@@ -45,17 +45,19 @@ from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
 from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import CannotListen, Files, address_of, allow_connections, bind, tls_context
+from penstock.log.settings import MAY_LOSE
 from penstock.metrics.health import Health, starting
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
 from penstock.runtime.buffers import BufferBudget
 from penstock.runtime.system import write_note
-from penstock.settings import KAFKA_PORT, ServerSettings, check_is_secured, without_password
+from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
 from penstock.streams.settings import TopicSettings
 from penstock.telemetry import (
     SERVER_CUT_OFF,
     SERVER_FILES_LIMITED,
+    SERVER_MAY_LOSE,
     SERVER_STARTED,
     SERVER_STOPPED,
     SERVER_STOPPING,
@@ -385,6 +387,9 @@ def _connect(
         front = NamedHosts(front, settings.host_names, is_on_loopback=settings.is_on_loopback)
     shared.application = front
     shared.count = requests.count
+    if settings.fsync is not Fsync.BATCH and settings.store_folder is not None:
+        health.fsync, health.may_lose = settings.fsync.value, MAY_LOSE[settings.fsync.value]
+        write_note(SERVER_MAY_LOSE, fsync=health.fsync, may_lose=health.may_lose)
     health.look = application.journals
     health.vitals = application.vitals
 

@@ -57,6 +57,15 @@ class LogLevel(Enum):
     ERROR = "error"
 
 
+class Fsync(Enum):
+    # Before each answer, one for all that wait: nothing that was answered is lost.
+    BATCH = "batch"
+    # Every 100 ms: a power cut may lose what was answered since.
+    INTERVAL = "interval"
+    # When the system likes: a power cut may lose what it had not written back, often 30 seconds.
+    OS = "os"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     # The address to listen on. Other machines can reach a server only on another address than the default, and
@@ -84,6 +93,10 @@ class ServerSettings:
     # stops. `orders.*=postgresql://…,*=postgresql://…` spreads queues over several databases by their names: the first
     # pattern that fits counts.
     store: str = ""
+    # When messages and records, in a folder, are forced to the disk: `batch` before each answer, `interval` every
+    # 100 ms, `os` when the system likes. With the last two a power cut may lose what was answered; the end of the
+    # process alone loses nothing. Not for a store in PostgreSQL.
+    fsync: Fsync = Fsync.BATCH
     # The schema that everything is in, of a store in PostgreSQL.
     postgres_schema: str = "penstock"
     # How many connections to PostgreSQL this server holds at most, to each database.
@@ -164,6 +177,10 @@ class ServerSettings:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise BadSetting("tls_cert and tls_key are two halves: say both, or neither")
         _check_store(self.store)
+        if self.is_on_postgres and self.fsync is not Fsync.BATCH:
+            raise BadSetting(
+                f"fsync is {self.fsync.value}; a store in PostgreSQL is as durable as the database: it must be batch"
+            )
         _check_postgres(self)
         _check_sqs(self)
         _check_advertised(self.kafka_advertised)

@@ -118,6 +118,11 @@ STORE_DOUBTFUL = Note(
     "The database is configured so that a crash may lose what it has confirmed; says by which setting. `--may-lose` "
     "says that you know.",
 )
+SERVER_MAY_LOSE = Note(
+    "server.may_lose",
+    "warning",
+    "The setting `fsync` is not `batch`: says what a power cut may lose of what was answered.",
+)
 STORE_WAITS = Note(
     "store.waits",
     "warning",
@@ -167,6 +172,7 @@ NOTES: tuple[Note, ...] = (
     SERVER_CUT_OFF,
     SERVER_STOPPED,
     STORE_DOUBTFUL,
+    SERVER_MAY_LOSE,
     STORE_WAITS,
     SERVER_FILES_LIMITED,
     SERVER_WITHOUT_KAFKA,
@@ -277,6 +283,12 @@ REQUESTS_SHED = Metric(
 JOURNAL_BYTES = Metric("penstock_journal_bytes", "gauge", ("journal",), "Size of a journal on the disk.")
 JOURNAL_RECORDS = Metric("penstock_journal_records_total", "counter", ("journal",), "Records ever appended.")
 JOURNAL_LAG = Metric("penstock_journal_lag_records", "gauge", ("journal",), "Records appended and not on the disk yet.")
+MAY_LOSE = Metric(
+    "penstock_fsync_may_lose",
+    "gauge",
+    ("fsync",),
+    "1 on a server that answers before the fsync, by its setting `fsync`: a power cut may lose what was answered.",
+)
 POSTGRES_ROWS = Metric(
     "penstock_postgres_rows",
     "gauge",
@@ -376,6 +388,7 @@ METRICS: tuple[Metric, ...] = (
     JOURNAL_BYTES,
     JOURNAL_RECORDS,
     JOURNAL_LAG,
+    MAY_LOSE,
     POSTGRES_ROWS,
     POSTGRES_OLDEST_SNAPSHOT,
     POSTGRES_OLDEST_SNAPSHOT_AGE,

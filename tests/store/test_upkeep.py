@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.message import Drafts, Run, Tier
 from penstock.core.settings import QueueSettings
+from penstock.log.settings import MAY_LOSE
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.bodies import Hot
@@ -44,6 +45,20 @@ async def test_a_journal_of_settled_messages_goes_down_to_a_few_segments() -> No
     await shop.crash()
     await shop.churn(1)
     await shop.close()
+
+
+async def test_a_live_message_that_was_copied_survives_a_power_cut_under_each_policy() -> None:
+    for sync in MAY_LOSE:
+        shop = Shop(settings=dataclasses.replace(SETTINGS, sync=sync))
+        await shop.open()
+        await shop.store.create("orders", QUEUE)
+        await shop.send(b"old")
+        await shop.churn(100)
+        await shop.shorten()
+        assert shop.log.start_offset > 0, "its first place is gone"
+        await shop.crash()
+        assert [bytes(body) for body in (await shop.lease()).bodies] == [b"old"], sync
+        await shop.close()
 
 
 async def test_nothing_goes_before_there_are_two_snapshots() -> None:

@@ -12,7 +12,7 @@ from penstock.cli.configuration import Config, loaded
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.printing import say
 from penstock.core.routes import is_map
-from penstock.settings import BadSetting, LogLevel, NotSecured, ServerSettings, without_password
+from penstock.settings import BadSetting, Fsync, LogLevel, NotSecured, ServerSettings, without_password
 
 Secured = "Keys and TLS"
 Limited = "Limits"
@@ -71,6 +71,9 @@ def serve(
     kafka_port: Annotated[int | None, typer.Option(help="The port for Kafka; 0 takes any that is free.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder for messages and keys.", file_okay=False)] = None,
     store: StoreOption = None,
+    fsync: Annotated[
+        Fsync | None, typer.Option(help="When it is forced to the disk: before each answer, every 100 ms, or never.")
+    ] = None,
     shards: Annotated[int | None, typer.Option(help="How many journals share the queues.")] = None,
     tls_cert: Annotated[str | None, typer.Option(help="The certificate, in PEM.", rich_help_panel=Secured)] = None,
     tls_key: Annotated[str | None, typer.Option(help="Its private key, in PEM.", rich_help_panel=Secured)] = None,

@@ -58,6 +58,9 @@ class Health:
         self.look: Callable[[], Sequence[Journal]] | None = None
         self.vitals: Callable[[], Sequence[Database]] | None = None
         self.is_stopping = False
+        # What a crash may lose of what was answered, and by which policy; empty if nothing.
+        self.fsync = ""
+        self.may_lose = ""
         # By journal: how far it was durable, and when that was first seen.
         self._seen: dict[str, tuple[int, float]] = {}
         self._now = 0.0
@@ -105,8 +108,10 @@ class Health:
 
     async def _answer_ready(self, _: Request) -> Response:
         reasons = self.reasons()
-        status = "not_ready" if reasons else "ready"
-        return _json({"status": status, "reasons": reasons}, status=503 if reasons else 200)
+        said: dict[str, object] = {"status": "not_ready" if reasons else "ready", "reasons": reasons}
+        if self.may_lose:
+            said |= {"fsync": self.fsync, "may_lose": self.may_lose}
+        return _json(said, status=503 if reasons else 200)
 
 
 def starting(health: Health) -> Router:

@@ -207,6 +207,8 @@ class Prometheus:
             families.add(telemetry.JOURNAL_BYTES, (journal.name,), journal.size_bytes)
             families.add(telemetry.JOURNAL_RECORDS, (journal.name,), journal.end_offset)
             families.add(telemetry.JOURNAL_LAG, (journal.name,), journal.end_offset - journal.durable_offset)
+        if self._health.may_lose:
+            families.add(telemetry.MAY_LOSE, (self._health.fsync,), 1)
         families.add(telemetry.READY, (), not self._health.reasons())
         return families.all()
 

@@ -13,7 +13,7 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history as histories
 from penstock.store.embedded.history import History, retain
-from penstock.store.embedded.keeping import Keep
+from penstock.store.embedded.keeping import IN_MEMORY, Keep
 from penstock.store.embedded.recall import recall
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.upkeep import Folders, Upkeep
@@ -59,7 +59,9 @@ class RunningShard:
             await journal.close()
             await history_log.close()
             raise
-        upkeep = Upkeep(runtime, folders, journal, shard, keep)
+        # Nothing outlives the process in memory, where an fsync does nothing.
+        is_synced = settings.sync == "batch" or keep is IN_MEMORY
+        upkeep = Upkeep(runtime, folders, journal, shard, keep, is_synced=is_synced)
         running = cls(runtime, shard, journal, history_log, keep=keep, upkeep=upkeep)
         for care in (running._shorten(upkeep_ms), running._write_history(shard.history)):
             # Not a TaskGroup's: they live from here to `close`, which awaits them.

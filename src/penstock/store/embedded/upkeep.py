@@ -58,8 +58,19 @@ class Folders(NamedTuple):
 
 
 class Upkeep:
-    def __init__(self, runtime: Runtime, folders: Folders, log: DiskLog, shard: Shard, keep: Keep = ON_DISK) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        folders: Folders,
+        log: DiskLog,
+        shard: Shard,
+        keep: Keep = ON_DISK,
+        *,
+        is_synced: bool = True,
+    ) -> None:
         self._keep = keep
+        # Whether what is durable to the log has had its fsync.
+        self._is_synced = is_synced
         self._runtime = runtime
         self._journal, self._snapshots, _ = folders
         self._log = log
@@ -157,8 +168,17 @@ class Upkeep:
             if not await self._shard.tell_history():
                 raise LogFull("the history has not told yet of what was settled in segments that are to go")
             await self._shard.readers.last()
+            if not self._is_synced:
+                await self._sync()
             await self._log.drop_before(plan.drop_before)
         await off_loop(self._runtime.workers, self._remove_old)
+
+    async def _sync(self) -> None:
+        """Let all copies have their fsync, which closing a segment gives: a power cut may lose new messages only."""
+        end_offset = self._log.end_offset
+        await self._log.roll()
+        if self._log.segments[-1].base_offset < end_offset:
+            raise LogFull("there is no room for another segment, and what was copied has had no fsync")
 
     def _finished(self) -> list[ClosedSegment]:
         """Closed segments of which the history has told everything."""
