@@ -25,10 +25,10 @@ from penstock.metrics.health import Journal
 from penstock.runtime.disk import make_folders
 from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import memory_runtime
-from penstock.runtime.system import halt, system_runtime
+from penstock.runtime.system import SystemClock, SystemDice, halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import BadSetting, ServerSettings
-from penstock.store.audit_log import AuditLog, MemoryAuditLog
+from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
 from penstock.store.embedded.running import JOURNAL_SETTINGS
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
@@ -280,7 +280,17 @@ def _journal(place: int, shard: Shard) -> Journal:
     )
 
 
-async def change_shared_keys(settings: ServerSettings, change: Callable[[Keyring | None], Change]) -> Change:
+def entry_of(change: Change | None, *, actor: str) -> Entry:
+    """Return what the audit log says of a change of keys; None stands for a reset of all of them."""
+    action = "key.reset" if change is None else f"key.{change.action}"
+    name, key_id = ("*", "") if change is None else (change.key.name, change.key.id)
+    at_ms = SystemClock().now_ms()
+    return Entry(at_ms=at_ms, actor=actor, action=action, target=name, detail=key_id, via="command")
+
+
+async def change_shared_keys(
+    settings: ServerSettings, change: Callable[[Keyring | None], Change], *, actor: str
+) -> Change:
     """Change the keys of a database, or of the first one of a map. Its servers know within a second or two."""
     done: list[Change] = []
 
@@ -290,6 +300,7 @@ async def change_shared_keys(settings: ServerSettings, change: Callable[[Keyring
 
     async with _key_table(settings) as table:
         await table.change(decide)
+        await table.audit_log(SystemDice()).append([entry_of(done[0], actor=actor)])
     return done[0]
 
 
@@ -299,9 +310,11 @@ async def read_shared_keys(settings: ServerSettings) -> Keyring | None:
     return None if found is None or found[1] is None else decode(found[1], place="the table of keys")
 
 
-async def reset_shared_keys(settings: ServerSettings) -> bool:
+async def reset_shared_keys(settings: ServerSettings, *, actor: str) -> bool:
     async with _key_table(settings) as table:
-        return await table.reset()
+        had_keys = await table.reset()
+        await table.audit_log(SystemDice()).append([entry_of(None, actor=actor)])
+    return had_keys
 
 
 @asynccontextmanager

@@ -167,6 +167,8 @@ async def open_application(
         if streams is not None:
             topics = streams.topics
             queues.topic_names = lambda: [topic.name for topic in topics.list()]
+        for share in (queues.share, *(() if streams is None else (streams.topics.share, streams.groups.share))):
+            share.percent = settings.key_share_percent
         service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
         yield Application(kept, queues, service, streams)
 
@@ -377,7 +379,7 @@ def _connect(
     streams = application.streams
     if streams is not None:
         metrics.of_streams = partial(_stream_families, application, streams)
-    routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.is_on_loopback)]
+    routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.metrics_without_key)]
     front: ASGIApplication = application.rest(routes)
     if settings.sqs:
         front = ByProtocol(usual=front, special=application.sqs(settings), is_for_special=is_for_sqs)

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from penstock.core.limits import GIB, MIB, SHARDS_MAX, TOPIC_PARTITIONS_MAX
+from penstock.core.limits import GIB, KEY_SHARE_PERCENT, MIB, SHARDS_MAX, TOPIC_PARTITIONS_MAX
 from penstock.core.routes import BadRoutes, Route, is_map, parse, split
 from penstock.core.schema_names import BadSchema, check_schema
 
@@ -151,6 +151,12 @@ class ServerSettings:
     # What requests may hold in memory until they are answered, in bytes, over HTTP and Kafka together. Past it those
     # that have been arriving the longest with the most are refused: with 503, or over Kafka by closing the connection.
     buffered_bytes_max: int = 256 * MIB
+    # How many percent one key may have of what all share: long polls (`waiting_max`), waiting fetches, redrives,
+    # consumer groups and partitions. 100 lets one key use up all.
+    key_share_percent: int = KEY_SHARE_PERCENT
+    # Whether `/metrics` of a server with keys is for everybody. It names all queues, so by default it takes a key with
+    # the role `metrics` on all of them.
+    metrics_without_key: bool = False
     # How much of the audit log is kept, in bytes; the oldest entries go first.
     audit_bytes_max: int = 64 * MIB
     # How many days an entry of the audit log is kept.
@@ -169,6 +175,7 @@ class ServerSettings:
         _between("waiting_max", self.waiting_max, 0, 1_000_000)
         _between("request_bytes_max", self.request_bytes_max, 1_024, GIB)
         _between("buffered_bytes_max", self.buffered_bytes_max, self.request_bytes_max, 1_024 * GIB)
+        _between("key_share_percent", self.key_share_percent, 1, 100)
         _between("audit_bytes_max", self.audit_bytes_max, 64 * 1_024, GIB)
         _between("audit_days", self.audit_days, 1, 3_650)
         _between("stop_timeout_s", self.stop_timeout_s, 0, 3_600)

@@ -51,6 +51,25 @@ def test_keys_are_listed_without_their_secrets() -> None:
     assert [each["queues_max"] for each in json.loads(key("list", "--json").stdout)] == [3]
 
 
+def test_every_change_of_keys_is_in_the_audit_log_without_a_secret(here: Path) -> None:
+    secret = key("create", "--name", "shop", "--role", "read").stdout.strip()
+    key_id = secret.split("_")[1]
+    assert key("rotate", key_id).exit_code == 0
+    assert key("revoke", key_id).exit_code == 0
+    assert key("revoke", key_id).exit_code == 66
+    assert key("reset", "--yes").exit_code == 0
+    (file,) = (here.parent / "audit").glob("*.jsonl")
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(each["action"], each["target"], each.get("detail")) for each in found] == [
+        ("key.create", "shop", key_id),
+        ("key.rotate", "shop", key_id),
+        ("key.revoke", "shop", key_id),
+        ("key.reset", "*", None),
+    ]
+    assert all("@" in each["actor"] and each["via"] == "command" for each in found)
+    assert secret.split("_")[2] not in file.read_text()
+
+
 def test_a_revoked_key_is_gone(here: Path) -> None:
     key_id = key("create", "--name", "shop", "--role", "read").stdout.split("_")[1]
     assert key("revoke", key_id).exit_code == 0

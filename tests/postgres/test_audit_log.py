@@ -1,11 +1,15 @@
 """The audit log on PostgreSQL: all servers of a database share it, and one of them trims it."""
 
+import json
 from pathlib import Path
 
+import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from penstock.broker.access import EVERYBODY, Caller, Grant, Role
 from penstock.broker.activity import Wanted
+from penstock.cli import app
 from penstock.server import open_application
 from penstock.settings import ServerSettings
 from penstock.store.audit_log import Entry
@@ -58,3 +62,12 @@ async def test_the_leader_lets_go_of_entries_that_are_too_old_or_too_many(tmp_pa
         assert left == ["19", "18", "17"]
         ((position, _), *_) = await small.newest(before=None, most=1)
         assert [each.target for _, each in await small.newest(before=position, most=1)] == ["18"]
+
+
+def test_a_key_that_is_made_for_a_database_is_in_its_audit_log(tmp_path: Path) -> None:
+    dsn = shared_server().new_database()
+    command = ["key", "create", "--name", "shop", "--role", "read", "--store", dsn, "--data", str(tmp_path)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("SELECT entry FROM penstock.audit_log").fetchall()
+    assert [json.loads(entry)["action"] for (entry,) in rows] == ["key.create"]

@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,12 +168,20 @@ def test_there_are_no_more_connections_than_the_system_has_files_for() -> None:
     assert allow_connections(10**9).connections_max < 10**9
 
 
-def test_health_needs_no_key_and_metrics_need_none_at_home(tmp_path: Path) -> None:
+def test_metrics_of_a_server_without_keys_are_for_everybody(tmp_path: Path) -> None:
+    with server(on_any_port(tmp_path)) as running, running.client() as client:
+        assert client.ask("GET", "/metrics").status == 200
+
+
+def test_health_needs_no_key_and_metrics_need_one_also_at_home_unless_told_otherwise(tmp_path: Path) -> None:
     settings = on_any_port(tmp_path)
     create_key(settings.keys_path, "a", [Grant(Role.WRITE, "orders")], queues_max=None, created_at="")
     with server(settings) as running, running.client() as client:
         assert client.ask("GET", "/health/live").json() == {"status": "live"}
         assert client.ask("GET", "/health/ready").json() == {"status": "ready", "reasons": []}
+        assert client.ask("GET", "/metrics").status == 401
+        assert client.ask("GET", "/api/queues").status == 401
+    with server(replace(settings, metrics_without_key=True)) as running, running.client() as client:
         assert client.ask("GET", "/metrics").status == 200
         assert client.ask("GET", "/api/queues").status == 401
 
@@ -183,7 +192,7 @@ def test_metrics_abroad_need_a_key_that_reads_all_queues(tmp_path: Path) -> None
     def key(role: Role, pattern: str) -> str:
         return create_key(settings.keys_path, "k", [Grant(role, pattern)], queues_max=None, created_at="")[1]
 
-    some, every = key(Role.ADMIN, "orders*"), key(Role.READ, "*")
+    some, every, only = key(Role.ADMIN, "orders*"), key(Role.READ, "*"), key(Role.METRICS, "*")
     with server(settings) as running, running.client() as client:
         assert client.ask("GET", "/health/ready").status == 200
         refused = client.ask("GET", "/metrics")
@@ -191,6 +200,7 @@ def test_metrics_abroad_need_a_key_that_reads_all_queues(tmp_path: Path) -> None
         assert refused.headers["www-authenticate"].startswith("Bearer")
         assert client.ask("GET", "/metrics", authorization=f"Bearer {some}").status == 403
         assert client.ask("GET", "/metrics", authorization=f"Bearer {every}").status == 200
+        assert client.ask("GET", "/metrics", authorization=f"Bearer {only}").status == 200
 
 
 def test_a_server_that_others_reach_does_not_start_without_keys_and_tls(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from penstock.broker.access import Caller, Role
+from penstock.broker.access import EVERYBODY, Caller, Role
+from penstock.broker.shares import Share
 from penstock.core.group_calls import (
     NO_GENERATION,
     BadGroupName,
@@ -56,7 +57,7 @@ from penstock.core.group_members import (
     subscribed_topics,
     subscription_to,
 )
-from penstock.core.limits import OFFSET_MAX, OFFSET_METADATA_BYTES_MAX
+from penstock.core.limits import GROUPS_MAX, OFFSET_MAX, OFFSET_METADATA_BYTES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.streams.groups import Coordinator, CoordinatorSettings
@@ -164,6 +165,17 @@ class Groups:
         self._clock = runtime.clock
         self._coordinator = coordinator
         self._partitions = partitions
+        # What one key may have of what all share; a server may be told otherwise.
+        self.share = Share()
+
+    def check_share(self, caller: Caller, group: str) -> None:
+        """Raise `TooManyGroups` if a caller would make a group and has its share of them already."""
+        names = self._coordinator.names()
+        if caller is EVERYBODY or group in names:
+            return
+        most = self.share.most(caller, GROUPS_MAX)
+        if len(names) >= most and sum(caller.has(Role.RECEIVE, name) for name in names) >= most:
+            raise TooManyGroups(f"there are {most} groups of the key {caller.name!r}, and it may not have more")
 
     def stop(self) -> None:
         """Send away whoever waits, with `GroupsStopping`, and let nobody wait any more."""

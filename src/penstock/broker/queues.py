@@ -14,7 +14,8 @@ from penstock.broker.activity import Activity
 from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
 from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
-from penstock.broker.waiting import Absence, Waiting
+from penstock.broker.shares import Holds, Share
+from penstock.broker.waiting import Absence, TooManyWaiting, Waiting
 from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Sender
 from penstock.core.names import ID_PREFIX
@@ -70,7 +71,11 @@ class Queues:
     ) -> None:
         self.store = store
         self.waiting = Waiting(store, most=waiting_max)
+        # What one key may have of what all share; a server may be told otherwise.
+        self.share = Share()
+        self.polls = Holds(waiting_max, self.share, TooManyWaiting)
         self.redrives = redrives or Redrives(store, runtime)
+        self.redrives.share = self.share
         self.gathering = Gathering(store)
         # Where it is written down who did what; in memory until it is told of a better place.
         self.activity = Activity.in_memory(store.now_ms)

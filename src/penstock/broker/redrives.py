@@ -33,6 +33,7 @@ import msgspec
 from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.dead_letters import goes_back
 from penstock.broker.selecting import Selection, pages, select
+from penstock.broker.shares import Share
 from penstock.core.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
@@ -87,6 +88,8 @@ class Order:
     is_dry_run: bool = False
     # Patterns of the queues that messages may go back to; None for every queue.
     origins: tuple[str, ...] | None = None
+    # The name of the key.
+    actor: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,6 +144,7 @@ class Redrives:
         self._runner = 0 if kept is None else runtime.dice.token()
         self._has_held = False
         self._stopping = asyncio.Event()
+        self.share = Share()
         self._known: OrderedDict[str, Task] = OrderedDict()
         # Whoever runs the broker owns the tasks.
         self._tasks: asyncio.TaskGroup | None = None
@@ -165,6 +169,10 @@ class Redrives:
             await self._store.describe(order.into)
         if len(self._running()) >= REDRIVES_MAX:
             raise TooManyRedrives(REDRIVES_MAX)
+        order = replace(order, actor=caller.name)
+        most = self.share.most(caller, REDRIVES_MAX)
+        if sum(task.order.actor == caller.name for task in self._running()) >= most:
+            raise TooManyRedrives(most)
         now_ms = self._store.now_ms()
         task = Task(
             id=f"r_{self._runtime.dice.token():x}",

@@ -28,7 +28,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
-from penstock.core.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX
+from penstock.broker.access import EVERYBODY, Caller, Role
+from penstock.broker.shares import Holds, Share
+from penstock.core.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITIONS_MAX
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header
 from penstock.log.recovery import LogCorrupted
@@ -36,7 +38,7 @@ from penstock.runtime.interface import Buffer, Runtime
 from penstock.streams.partition import Appended, Partition, Waiter
 from penstock.streams.settings import TopicSettings
 from penstock.streams.streams import Streams, StreamsSettings
-from penstock.streams.topic import PartitionNotFound, Topic, TopicNotFound
+from penstock.streams.topic import PartitionNotFound, TooManyPartitions, Topic, TopicNotFound
 
 DEFAULTS = StreamsSettings()
 
@@ -89,6 +91,9 @@ class Topics:
         self._streams = streams
         self._waiting_max = waiting_max
         self._waiting: set[Waiter] = set()
+        # What one key may have of what all share; a server may be told otherwise.
+        self.share = Share()
+        self.fetches = Holds(waiting_max, self.share, lambda most: TooManyFetches(f"{most} fetches of the key wait"))
         self._is_stopping = False
 
     @classmethod
@@ -118,6 +123,19 @@ class Topics:
         await self.close()
 
     # Topics.
+
+    def check_share(self, caller: Caller, partitions: int) -> None:
+        """Raise `TooManyPartitions` if a caller would have more of them than its share."""
+        if partitions > self.share_left(caller):
+            most = self.share.most(caller, PARTITIONS_MAX)
+            raise TooManyPartitions(f"with {partitions} more, the key {caller.name!r} would have more than {most}")
+
+    def share_left(self, caller: Caller) -> int:
+        """Return how many partitions more a caller may have: those that it may administer count, whoever made them."""
+        if caller is EVERYBODY:
+            return PARTITIONS_MAX
+        counted = sum(len(each.partitions) for each in self.list() if caller.has(Role.ADMIN, each.name))
+        return self.share.most(caller, PARTITIONS_MAX) - counted
 
     async def create(self, name: str, settings: TopicSettings | None = None) -> Topic:
         """Make a topic, durably. A call that is cancelled may still have made it, wholly."""

@@ -4,7 +4,9 @@ There is no way to do this over the network: who may make keys is who may write 
 folder, or the database. Every change goes through `_change`.
 """
 
+import getpass
 import re
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -21,7 +23,7 @@ from penstock.cli.configuration import Config, Json, loaded
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.migrate import run_on
 from penstock.cli.printing import console, plain, print_json, remark, say, table
-from penstock.keeping import change_shared_keys, read_shared_keys, reset_shared_keys
+from penstock.keeping import audit_log_of, change_shared_keys, entry_of, read_shared_keys, reset_shared_keys
 from penstock.settings import ServerSettings, without_password
 
 app = typer.Typer(no_args_is_help=True, help="Make, list, rotate and revoke API keys.")
@@ -225,9 +227,10 @@ def reset(
         refuse(f"This forgets all keys in {_place(settings)}, for good. If that is meant, say --yes.")
     try:
         if settings.is_on_postgres:
-            had_keys = run_on(settings, reset_shared_keys(settings))
+            had_keys = run_on(settings, reset_shared_keys(settings, actor=_actor()))
         else:
             had_keys = reset_file(settings.keys_path)
+            _write_down(settings, None)
     except OSError as error:
         refuse(str(error), Ending.STORAGE_FAILED)
     if as_json:
@@ -253,15 +256,33 @@ def _change(settings: ServerSettings, change: Callable[[Keyring | None], Change]
     """Change the keys where they are kept, or say why that did not work and end the command."""
     try:
         if settings.is_on_postgres:
-            done: Change = run_on(settings, change_shared_keys(settings, change))
-            return done
-        return change_file(settings.keys_path, change)
+            done: Change = run_on(settings, change_shared_keys(settings, change, actor=_actor()))
+        else:
+            done = change_file(settings.keys_path, change)
+            _write_down(settings, done)
+        return done
     except KeyNotFound as error:
         refuse(f"{error} in {_place(settings)}", Ending.NOT_FOUND)
     except TooManyKeys as error:
         refuse(str(error), Ending.CONFLICT)
     except (KeysDamaged, OSError) as error:
         refuse(str(error), Ending.STORAGE_FAILED)
+
+
+def _write_down(settings: ServerSettings, change: Change | None) -> None:
+    """Add a change to the audit log; it stays done if that does not work."""
+    log = audit_log_of(settings)
+    if log is None:
+        return
+    try:
+        log.append_now([entry_of(change, actor=_actor())])
+    except OSError as error:
+        remark(f"This is not in the audit log: {error}")
+
+
+def _actor() -> str:
+    """Who types: there is no key for what makes keys."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def _read(settings: ServerSettings) -> tuple[Key, ...]:

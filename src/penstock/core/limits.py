@@ -54,6 +54,7 @@ MOVE_BYTES_MAX = 4 * MIB
 PAGE_MAX = 1_000
 GATHERED_MESSAGES_MAX = 1_000
 GATHERED_BYTES_MAX = MIB
+KEY_SHARE_PERCENT = 25
 REDRIVES_MAX = 100
 REDRIVES_KEPT_MAX = 1_000
 PEEK_SCANNED_MAX = 10_000
@@ -178,6 +179,12 @@ LIMITS: tuple[Limit, ...] = (
     Limit("MOVE_BYTES_MAX", MOVE_BYTES_MAX, "bytes", "Of bodies moved in one step to another shard; one always goes."),
     Limit("GATHERED_MESSAGES_MAX", GATHERED_MESSAGES_MAX, "messages", "Of small sends that are written together."),
     Limit("GATHERED_BYTES_MAX", GATHERED_BYTES_MAX, "bytes", "Of bodies of small sends that are written together."),
+    Limit(
+        "KEY_SHARE_PERCENT",
+        KEY_SHARE_PERCENT,
+        "%",
+        "Of long polls, waiting fetches, redrives, consumer groups and partitions for one key, by default.",
+    ),
     Limit("REDRIVES_MAX", REDRIVES_MAX, "redrives", "Running at once."),
     Limit("REDRIVES_KEPT_MAX", REDRIVES_KEPT_MAX, "redrives", "Remembered after they have ended; the oldest go first."),
     Limit(

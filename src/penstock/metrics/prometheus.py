@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock import telemetry
-from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Role
+from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Role, key_id_of
 from penstock.broker.queues import Queues, Totals
 from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Tier
@@ -96,10 +96,13 @@ class Prometheus:
         self._last_names: list[str] = []
 
     def routes(self, access: Access, *, is_key_needed: bool) -> list[Route]:
-        """Return where it is asked; if a key is needed, then one that may read all queues."""
+        """Return where it is asked; if a key is needed, then one with the role metrics on all queues.
+
+        A server without keys needs none. A key for some queues gets nothing: totals tell of the others, too.
+        """
 
         async def answer(request: Request) -> Response:
-            problem = _check(access, request.headers.get("authorization")) if is_key_needed else None
+            problem = self._check(access, request) if is_key_needed else None
             if problem is not None:
                 return problem
             is_open = _OPENMETRICS in request.headers.get("accept", "")
@@ -109,6 +112,20 @@ class Prometheus:
             return Response(text, headers={"content-type": _content_type(is_openmetrics=is_open)})
 
         return [Route("/metrics", answer)]
+
+    def _check(self, access: Access, request: Request) -> Response | None:
+        shown = request.headers.get("authorization")
+        try:
+            access.authenticate(shown).check_everywhere(Role.METRICS)
+        except KeyUnknown as error:
+            source = "" if request.client is None else request.client.host
+            self._queues.activity.failed_login(via="metrics", said=key_id_of(shown or ""), source=source)
+            return refused("unauthorized", str(error))
+        except KeyNeeded as error:
+            return refused("unauthorized", str(error))
+        except NotAllowed as error:
+            return refused("forbidden", str(error))
+        return None
 
     async def text(self, *, is_openmetrics: bool) -> bytes:
         parts = [
@@ -286,16 +303,3 @@ async def _written(family: Family, *, is_openmetrics: bool) -> AsyncIterator[byt
 
 def _content_type(*, is_openmetrics: bool) -> str:
     return openmetrics.CONTENT_TYPE_LATEST if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
-
-
-def _check(access: Access, authorization: str | None) -> Response | None:
-    try:
-        caller = access.authenticate(authorization)
-    except (KeyNeeded, KeyUnknown) as error:
-        return refused("unauthorized", str(error))
-    # The names and sizes of all queues are shown, so it takes a role on all.
-    try:
-        caller.check_everywhere(Role.METRICS)
-    except NotAllowed as error:
-        return refused("forbidden", str(error))
-    return None

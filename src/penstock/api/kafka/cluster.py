@@ -76,12 +76,14 @@ async def _make(call: Call, names: list[str]) -> dict[str, Exception]:
     """Make topics of these names, as many as one request may have made; return why some were not."""
     topics = call.service.topics
     room = TOPICS_AUTO_CREATED_MAX - len(topics.list()) if names else 0
+    if names:
+        room = min(room, topics.share_left(call.caller) // call.service.topic_defaults.partitions)
     first = names[: min(TOPICS_ASKED_FOR_MAX, max(0, room))]
     made = await call.create_topics([(name, call.service.topic_defaults) for name in first])
     refused = {name: each for name, each in zip(first, made, strict=True) if isinstance(each, Exception)}
     await call.did("topic.create", *(name for name in first if name not in refused), detail="by being asked for")
     if room <= len(first):
-        full = f"there are TOPICS_AUTO_CREATED_MAX ({TOPICS_AUTO_CREATED_MAX}) topics; create this one by a request"
+        full = f"there are TOPICS_AUTO_CREATED_MAX ({TOPICS_AUTO_CREATED_MAX}) topics, or all that the key may have"
         refused |= {name: TooManyPartitions(full) for name in names[len(first) :]}
     # Another request may have made it meanwhile. What was left for the next request is not there yet.
     return {name: error for name, error in refused.items() if not isinstance(error, TopicExists)}

@@ -5,6 +5,7 @@ naming all their partitions. Where a fetch names many, rows without news are ans
 all the same.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -29,17 +30,21 @@ async def fetch(service: Service, caller: Caller, request: FetchRequest) -> list
         except REFUSALS as error:
             refused[place] = Found(wanted.topic, wanted.partition, _code(wanted, error), -1, -1, ())
     # Whoever asked for something that is not there is told at once.
-    fetched = iter(await _fetched(service.topics, ones, request, wait_ms=0 if refused else request.wait_ms))
+    wait_ms = 0 if refused else request.wait_ms
+    fetched = iter(await _fetched(service.topics, caller, ones, request, wait_ms=wait_ms))
     return [
         refused[place] if place in refused else _found(wanted, next(fetched))
         for place, wanted in enumerate(request.wanted)
     ]
 
 
-async def _fetched(topics: Topics, ones: list[FetchOne], request: FetchRequest, *, wait_ms: int) -> list[Fetched]:
+async def _fetched(
+    topics: Topics, caller: Caller, ones: list[FetchOne], request: FetchRequest, *, wait_ms: int
+) -> list[Fetched]:
     bounds = {"bytes_max": max(0, request.bytes_max), "bytes_min": max(0, request.bytes_min)}
     try:
-        return await topics.fetch(ones, **bounds, wait_ms=min(max(0, wait_ms), _WAIT_MS_MAX))
+        with topics.fetches.one(caller) if wait_ms > 0 else nullcontext():
+            return await topics.fetch(ones, **bounds, wait_ms=min(max(0, wait_ms), _WAIT_MS_MAX))
     except TooManyFetches:
         return await topics.fetch(ones, **bounds, wait_ms=0)
 

@@ -20,6 +20,7 @@ async def join_group(call: Call) -> Values:
     request = call.request
     try:
         call.check_group(Role.RECEIVE, request.group_id)
+        call.service.groups.check_share(call.caller, request.group_id)
         joined = await call.service.groups.join(request.group_id, _join_request(call))
     except REFUSALS as error:
         member_id = error.member_id if isinstance(error, MemberIdNeeded) else request.member_id

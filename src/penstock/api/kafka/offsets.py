@@ -43,6 +43,7 @@ async def _commit(call: Call, rows: Sequence[Commit]) -> list[int]:
     allowed = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
     try:
         call.check_group(Role.RECEIVE, request.group_id)
+        call.service.groups.check_share(call.caller, request.group_id)
         done = await call.service.groups.commit(
             request.group_id,
             allowed,

@@ -21,6 +21,7 @@ async def create_topics(call: Call) -> Values:
     """Make topics, all that may be made with one write. A name that is there twice is one row, and not made."""
     asked = once_each(call.request.topics, lambda topic: topic.name)
     settled = {name: _settings(call, name, wanted) for name, wanted in asked.items()}
+    _keep_to_share(call, settled)
     good = [(name, settings) for name, settings in settled.items() if isinstance(settings, TopicSettings)]
     made: dict[str, Topic | Exception] = {}
     if not getattr(call.request, "validate_only", False):
@@ -32,6 +33,18 @@ async def create_topics(call: Call) -> Values:
         error = topic if isinstance(topic, Exception) else settings
         rows.append(_refused(name, error) if isinstance(error, Exception) else _created(call, name, error, topic))
     return {"throttle_time": 0, "topics": rows}
+
+
+def _keep_to_share(call: Call, settled: dict[str, TopicSettings | Exception]) -> None:
+    """Refuse those that would be more than the share of the key, after those before them."""
+    wanted = 0
+    for name, settings in settled.items():
+        if isinstance(settings, TopicSettings):
+            try:
+                call.service.topics.check_share(call.caller, wanted + settings.partitions)
+                wanted += settings.partitions
+            except TooManyPartitions as error:
+                settled[name] = error
 
 
 def _settings(call: Call, name: str, wanted: SimpleNamespace | None) -> TopicSettings | Exception:
@@ -159,6 +172,7 @@ def _check_growth(call: Call, wanted: SimpleNamespace) -> None:
     now = len(call.service.topics.find(wanted.name).partitions)
     if _checked_count(wanted.count) <= now:
         raise PartitionsCannotShrink(f"the topic {wanted.name} has {now} partitions already")
+    call.service.topics.check_share(call.caller, wanted.count - now)
     if wanted.assignments is not None:
         _check_assignments([each.broker_ids for each in wanted.assignments])
         if len(wanted.assignments) != wanted.count - now:

@@ -61,7 +61,8 @@ async def _lease(call: Call, asked: Lease) -> Answer:
 async def _wait(call: Call, queue: str, want: int, length_ms: int | None, wait_ms: int) -> Delivery | None:
     absence = call.absence()
     try:
-        delivery = await call.queues.lease(queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, absence=absence)
+        with call.queues.polls.one(call.caller):
+            delivery = await call.queues.lease(queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, absence=absence)
     finally:
         await absence.end()
     if delivery is None:

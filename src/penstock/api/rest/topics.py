@@ -35,6 +35,8 @@ async def create(call: Call) -> Answer:
     asked: wire.CreateTopic = await call.body(_read_create)
     call.caller.check(Role.ADMIN, asked.topic_name)
     settings = _settings_of(asked, TopicSettings())
+    if not call.streams.topics.has(asked.topic_name):
+        call.streams.topics.check_share(call.caller, settings.partitions)
     try:
         async with call.queues.making_topics(call.caller, [asked.topic_name]) as refused:
             for error in refused.values():
@@ -74,6 +76,7 @@ async def change(call: Call) -> Answer:
     there = topics.find(name).settings
     settings = _settings_of(asked, there)
     if settings.partitions != there.partitions:
+        topics.check_share(call.caller, settings.partitions - there.partitions)
         await topics.grow(name, settings.partitions)
     if settings != topics.find(name).settings:
         await topics.change(name, settings)

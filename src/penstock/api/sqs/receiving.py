@@ -10,6 +10,7 @@ receives again at once receives the same message, however quick the machine.
 import asyncio
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 from penstock.api.sqs import md5, message_attributes
 from penstock.api.sqs.attempts import Attempt
@@ -101,13 +102,14 @@ async def _lease(call: Call, queue: Known, asked: ReceiveMessageRequest) -> Deli
             return None
         raise Refused(OVER_LIMIT, f"Too many messages in flight: {IN_FLIGHT_MAX} at most.")
     try:
-        delivery = await call.queues.lease(
-            queue.name,
-            want=asked.max_number_of_messages or 1,
-            lease_ms=_lease_ms(asked),
-            wait_ms=1_000 * wait_s,
-            absence=call.absence if wait_s else None,
-        )
+        with call.queues.polls.one(call.caller) if wait_s else nullcontext():
+            delivery = await call.queues.lease(
+                queue.name,
+                want=asked.max_number_of_messages or 1,
+                lease_ms=_lease_ms(asked),
+                wait_ms=1_000 * wait_s,
+                absence=call.absence if wait_s else None,
+            )
     except QueueNotFound:
         call.service.forget(queue.name)
         raise

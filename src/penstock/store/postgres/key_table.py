@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 import psycopg
 
+from penstock.runtime.interface import Dice
 from penstock.store.interface import StoreUnreachable
+from penstock.store.postgres.audit_log import PostgresAuditLog
 from penstock.store.postgres.database import Database
 
 _LOCK = b"LOCK TABLE %s.keyring IN SHARE ROW EXCLUSIVE MODE"
@@ -50,6 +52,10 @@ class KeyTable:
             found = await (await connection.execute(_READ % self._schema, (0,))).fetchone()
             content = change(None if found is None else bytes(found[1]))
             await connection.execute(_WRITE % self._schema, (content,))
+
+    def audit_log(self, dice: Dice) -> PostgresAuditLog:
+        """Where changes of keys are written down; servers trim it."""
+        return PostgresAuditLog(self._database, dice, lambda: False, bytes_max=0, age_ms_max=0)
 
     async def reset(self) -> bool:
         """Forget all keys and that there were any; return whether there were."""
