@@ -22,7 +22,7 @@ def answering(status: int, value: Any) -> Iterator[str]:
     """A server that gives one answer to everything; what is yielded is its address."""
     body = json.dumps(value).encode()
 
-    class Handler(BaseHTTPRequestHandler):
+    class OneAnswer(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
@@ -38,7 +38,7 @@ def answering(status: int, value: Any) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), OneAnswer) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
