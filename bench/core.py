@@ -86,7 +86,7 @@ def _workloads() -> Iterator[tuple[str, float, QueueSettings, Callable[[int], Dr
     yield "FIFO groups", 200_000, QueueSettings(is_fifo=True), lambda turn: grouped[turn % GROUPS]
     yield "fair groups", 200_000, QueueSettings(), lambda turn: grouped[turn % GROUPS]
     yield "ids, live", 200_000, live, _identified
-    yield "ids, window", 200_000, QueueSettings(dedup_window_ms=50), _identified
+    yield "ids, window", 200_000, QueueSettings(dedup_scope=DedupScope.WINDOW, dedup_window_ms=50), _identified
 
 
 def _identified(turn: int) -> Drafts:

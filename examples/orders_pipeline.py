@@ -46,7 +46,7 @@ async def ship(client: penstock.Client, count: int) -> None:
 async def main() -> None:
     async with penstock.connect() as client:
         for name in ("pipeline-orders", "pipeline-parcels"):
-            await client.create_queue(name)
+            await client.create_queue(name, dedup="window")
         orders = client.queue("pipeline-orders")
         async with asyncio.TaskGroup() as tasks:
             pricing = tasks.create_task(price(client))

@@ -41,7 +41,7 @@ async def ship(message: Message) -> None:
 async def main() -> None:
     async with client:
         for name in ("shop-orders", "shop-mails"):
-            await client.create_queue(name)
+            await client.create_queue(name, dedup="window")
         await client.queue("shop-orders").send_many([{"number": 1}, {"number": 2}, {"item": "lamp"}])
         await worker.run(until_idle=True)
 

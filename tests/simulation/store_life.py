@@ -58,7 +58,9 @@ RETRIES = QueueSettings(retention_ms=0, deliveries_max=3, backoff_ms_base=20, ba
 SETTINGS = {
     "plain": replace(RETRIES, size_max=120, history=History.FULL),
     "fifo": replace(RETRIES, is_fifo=True),
-    "once": replace(RETRIES, deliveries_max=0, dedup_window_ms=2_000, aging_ms=(0, 0, 0, 100, 200)),
+    "once": replace(
+        RETRIES, deliveries_max=0, dedup_scope=DedupScope.WINDOW, dedup_window_ms=2_000, aging_ms=(0, 0, 0, 100, 200)
+    ),
     "live": replace(RETRIES, dedup_scope=DedupScope.LIVE, delay_ms=5),
     "keeping": replace(RETRIES, retention_ms=1_500, deliveries_max=2),
     "brief": replace(RETRIES, deliveries_max=1, retention_ms=300, history=History.FULL),
