@@ -150,6 +150,16 @@ def test_public_has_no_right_in_the_schema_and_a_stranger_can_call_nothing(serve
         connection.execute("SELECT penstock.create_queue('more', '{}', 'x', 0)")
 
 
+@pytest.mark.parametrize("role", ["penstock_program", "penstock_reader"])
+def test_programs_and_readers_neither_see_nor_make_keys(server: Server, role: str) -> None:
+    for statement in (
+        b"SELECT content FROM penstock.keyring",
+        b"INSERT INTO penstock.keyring (revision, content) VALUES (1, '')",
+    ):
+        with psycopg.connect(of(server, role)) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement)
+
+
 def test_who_may_only_look_changes_nothing(server: Server) -> None:
     with psycopg.connect(of(server, "penstock_reader")) as connection:
         assert connection.execute("SELECT count(*) FROM penstock.queue").fetchone() is not None
