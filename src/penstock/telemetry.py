@@ -39,6 +39,11 @@ LOG_TRUNCATED = Note("log.truncated", "warning", "A log was cut back to an offse
 LOG_FAILED = Note(
     "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
 )
+LOG_TAKEN_AWAY = Note(
+    "log.taken_away",
+    "error",
+    "A file of a log, or its folder, was removed, renamed or replaced. The process stops at once, with exit code 72.",
+)
 STORE_SNAPSHOT_MADE = Note(
     "store.snapshot_made", "info", "What a shard is was written down; opening it begins there, not at the beginning."
 )
@@ -151,6 +156,7 @@ NOTES: tuple[Note, ...] = (
     LOG_SEGMENT_DROPPED,
     LOG_TRUNCATED,
     LOG_FAILED,
+    LOG_TAKEN_AWAY,
     STORE_SNAPSHOT_MADE,
     STORE_SNAPSHOT_DAMAGED,
     STORE_SNAPSHOT_FAILED,

@@ -80,6 +80,10 @@ class SimFile:
         self._check()
         self._disk.sync(self._path, self._pages)
 
+    def is_in_place(self) -> bool:
+        self._check()
+        return self._disk.is_named(self._path, self._pages)
+
     def forget_cached(self) -> None:
         self._check()
         self._pages.forget_clean()
@@ -101,6 +105,9 @@ class SimLock:
         self._disk = disk
         self._folder = folder
         self._process = disk.process
+
+    def is_in_place(self) -> bool:
+        return self._disk.exists(posixpath.join(self._folder, "lock"))
 
     def release(self) -> None:
         if self._process == self._disk.process:
@@ -278,6 +285,9 @@ class SimDisk:
             pages.platter[at] ^= mask
 
     # What files ask of their disk.
+
+    def is_named(self, path: str, pages: Pages) -> bool:
+        return self._names.get(path) is pages
 
     def check_is_up(self) -> None:
         if self._is_down:

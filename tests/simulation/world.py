@@ -23,7 +23,7 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from penstock.runtime.interface import Aside, Clock, Dice, Runtime, Workers
+from penstock.runtime.interface import EXIT_STORAGE_FAILED, Aside, Clock, Dice, Runtime, Workers
 from penstock.telemetry import Note
 from tests.simulation.clock import SimClock, SimDice
 from tests.simulation.disk import Choose, PowerCut, SimDisk
@@ -55,7 +55,7 @@ class Notes:
         return [note.name for note, _ in self.notes]
 
 
-def halt(reason: str) -> NoReturn:
+def halt(reason: str, /, code: int = EXIT_STORAGE_FAILED) -> NoReturn:
     raise Halted(reason)
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 
 from penstock.cli.printing import remark
-from penstock.runtime.interface import EXIT_STORAGE_FAILED
+from penstock.runtime.interface import EXIT_FILES_TAKEN, EXIT_STORAGE_FAILED
 
 
 class Ending(IntEnum):
@@ -28,6 +28,8 @@ class Ending(IntEnum):
     UNREACHABLE = 69
     # A mistake of Penstock's own, here or at the server. Please report it.
     MISTAKE = 70
+    # The files of the server were removed, renamed or replaced while it ran.
+    FILES_TAKEN = EXIT_FILES_TAKEN
     # It stands in the way of what is there: a queue with other settings, a lease that has ended.
     CONFLICT = 73
     # The disk failed. The server ends with it too, because nothing can be promised any more.

@@ -48,8 +48,8 @@ from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
 from penstock.log.tail import Room, Tail
 from penstock.log.waiters import Waiters
-from penstock.runtime.interface import Buffer, FolderLock, Runtime
-from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TRUNCATED
+from penstock.runtime.interface import EXIT_FILES_TAKEN, Buffer, FolderLock, Runtime
+from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TAKEN_AWAY, LOG_TRUNCATED
 
 DEFAULTS = LogSettings()
 
@@ -329,6 +329,27 @@ class DiskLog:
         self._tail.give_back()
         self._tail.active.file.sync()
         self._save(clean_end_offset=self._durable_offset)
+
+    async def watch(self) -> None:
+        """Stop the process if what it writes to is not what others would find; to be called about every second.
+
+        Among the jobs, so that it never meets a roll or a drop.
+        """
+        if not self._is_closing:
+            await self._jobs.alone(self._check_in_place)
+
+    def _check_in_place(self) -> None:
+        if self._is_closed:
+            return
+        active = self._tail.active
+        if not self._lock.is_in_place():
+            taken = self._folder
+        elif not active.file.is_in_place():
+            taken = f"{self._folder}/{segment_name(active.base_offset)}"
+        else:
+            return
+        self._runtime.note(LOG_TAKEN_AWAY, file=taken)
+        self._runtime.halt(f"{taken} was removed, renamed or replaced while it was in use", EXIT_FILES_TAKEN)
 
     def _refuse_if_closing(self) -> None:
         if self._is_closing:

@@ -21,6 +21,7 @@ from penstock.runtime.interface import Buffer, FolderTaken, NotARegularFile, Spa
 # With fewer files left a disk counts as full: segments, indexes and snapshots must still be made to empty it.
 FREE_FILES_MIN = 64
 
+LOCK = "lock"
 FOLDER_MODE = 0o750
 FILE_MODE = 0o640
 
@@ -116,6 +117,9 @@ class SystemFile:
         else:
             os.fdatasync(self._fd)
 
+    def is_in_place(self) -> bool:
+        return _has_name(self._fd, self._path)
+
     def forget_cached(self) -> None:
         if sys.platform == "linux":
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -159,12 +163,30 @@ def _space(stats: os.statvfs_result) -> Space:
     return Space(free_bytes if has_files else 0, total_bytes)
 
 
+def _has_name(fd: int, path: Path) -> bool:
+    """Whether a path leads to what is open here."""
+    ours = os.fstat(fd)
+    try:
+        there = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+
+
 class SystemLock:
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    """A lock on a folder itself, which nobody can take out of it, and on a file in it, for where folders have none."""
+
+    def __init__(self, folder: Path, folder_fd: int, file_fd: int) -> None:
+        self._folder = folder
+        self._folder_fd = folder_fd
+        self._file_fd = file_fd
+
+    def is_in_place(self) -> bool:
+        return _has_name(self._folder_fd, self._folder) and _has_name(self._file_fd, self._folder / LOCK)
 
     def release(self) -> None:
-        os.close(self._fd)
+        os.close(self._file_fd)
+        os.close(self._folder_fd)
 
 
 class SystemDisk:
@@ -241,15 +263,32 @@ class SystemDisk:
             os.close(fd)
 
     def lock(self, folder: str) -> SystemLock:
-        path = self._root / folder / "lock"
-        with self._folder(folder) as folder_fd:
-            fd = open_regular(path, os.O_RDWR | os.O_CREAT, folder_fd=folder_fd)
+        path = self._root / folder
+        with self._folder(folder) as lent:
+            folder_fd = os.dup(lent)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise FolderTaken(f"{path.parent} is in use by another process. Stop that one first.") from None
-        return SystemLock(fd)
+            _lock(folder_fd, path, is_folder=True)
+            file_fd = open_regular(path / LOCK, os.O_RDWR | os.O_CREAT, folder_fd=folder_fd)
+            try:
+                _lock(file_fd, path)
+            except BaseException:
+                os.close(file_fd)
+                raise
+        except BaseException:
+            os.close(folder_fd)
+            raise
+        return SystemLock(path, folder_fd, file_fd)
+
+
+def _lock(fd: int, folder: Path, *, is_folder: bool = False) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FolderTaken(f"{folder} is in use by another process. Stop that one first.") from None
+    except OSError:
+        # Network file systems lock files only.
+        if not is_folder:
+            raise
 
 
 def _next_folder(path: Path, above: int) -> int:

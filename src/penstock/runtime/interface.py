@@ -9,6 +9,7 @@ from penstock.frame import Buffer
 from penstock.telemetry import Note
 
 __all__ = [
+    "EXIT_FILES_TAKEN",
     "EXIT_STORAGE_FAILED",
     "NO_SPACE",
     "Aside",
@@ -20,6 +21,7 @@ __all__ = [
     "File",
     "FolderLock",
     "FolderTaken",
+    "Halt",
     "NotARegularFile",
     "NoteWriter",
     "Runtime",
@@ -29,6 +31,9 @@ __all__ = [
 
 # EX_IOERR of sysexits.h: a supervisor can tell a broken disk from a bug.
 EXIT_STORAGE_FAILED = 74
+
+# EX_OSFILE of sysexits.h: the files of a running process were removed or replaced.
+EXIT_FILES_TAKEN = 72
 
 # What a full disk, or a full quota, says.
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -91,6 +96,10 @@ class File(Protocol):
         """
         ...
 
+    def is_in_place(self) -> bool:
+        """Whether this is still the file of its name: nobody has removed, renamed or replaced it."""
+        ...
+
     def forget_cached(self) -> None:
         """Let reads come from the disk again: memory may show what a failed sync has lost.
 
@@ -110,6 +119,10 @@ class Space(NamedTuple):
 
 
 class FolderLock(Protocol):
+    def is_in_place(self) -> bool:
+        """Whether the folder, and the lock in it, are still those that were taken."""
+        ...
+
     def release(self) -> None: ...
 
 
@@ -210,10 +223,14 @@ class Runtime:
     disk: Disk
     workers: Workers
     aside: Aside
-    # Stops the process at once, from any thread, with EXIT_STORAGE_FAILED. Nothing after it runs.
-    halt: Callable[[str], NoReturn]
+    # Stops the process at once, from any thread. Nothing after it runs.
+    halt: "Halt"
     # Writes a note: `note(LOG_TAIL_CUT, file=…, position=…)`.
     note: "NoteWriter"
+
+
+class Halt(Protocol):
+    def __call__(self, reason: str, /, code: int = EXIT_STORAGE_FAILED) -> NoReturn: ...
 
 
 class NoteWriter(Protocol):

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from penstock.runtime.child import ChildProcess
 from penstock.runtime.disk import SystemDisk
-from penstock.runtime.interface import EXIT_STORAGE_FAILED, Runtime
+from penstock.runtime.interface import EXIT_FILES_TAKEN, EXIT_STORAGE_FAILED, Runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.telemetry import Note
 
@@ -55,11 +55,12 @@ class SystemDice:
         self._ahead = b""
 
 
-def halt(reason: str) -> NoReturn:
+def halt(reason: str, /, code: int = EXIT_STORAGE_FAILED) -> NoReturn:
     """End the process now, from any thread: no handler, no flush, no second try."""
-    sys.stderr.write(f"penstock: stopped, because the disk failed: {reason}\n")
+    why = "its files were taken away" if code == EXIT_FILES_TAKEN else "the disk failed"
+    sys.stderr.write(f"penstock: stopped, because {why}: {reason}\n")
     sys.stderr.flush()
-    os._exit(EXIT_STORAGE_FAILED)
+    os._exit(code)
 
 
 def write_note(note: Note, /, **fields: object) -> None:

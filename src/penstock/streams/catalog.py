@@ -177,6 +177,9 @@ class Catalog:
     async def close(self) -> None:
         await self._log.close()
 
+    async def watch(self) -> None:
+        await self._log.watch()
+
     async def write(self, kind: str, **fact: Any) -> None:
         """Write a fact and return when it is durable and known. Raises `LogFull`, and then nothing happened.
 

@@ -205,6 +205,7 @@ class Coordinator:
         """Write what could not be written, and keep the log short."""
         for group in list(self._groups.values()):
             self._keep_news(group)
+        await self._offsets.watch()
         await self._offsets.compact_if_due()
 
     async def forget_old(self) -> None:

@@ -87,6 +87,9 @@ class Offsets:
     async def close(self) -> None:
         await self._log.close()
 
+    async def watch(self) -> None:
+        await self._log.watch()
+
     @property
     def size_bytes(self) -> int:
         """What the log takes on the disk."""

@@ -86,6 +86,7 @@ class Partition:
         # its folder may be gone.
         self.upkeep_lock = asyncio.Lock()
         self.is_closed = False
+        self._watched_offset = log.end_offset
         log.advanced = self._advanced
 
     @classmethod
@@ -115,6 +116,16 @@ class Partition:
                 await self.log.roll()
             await self.remember()
             await self.log.close()
+
+    async def watch(self) -> None:
+        """Stop the process if the files were taken away; only if something was written since the last look.
+
+        There may be thousands of partitions, and most are quiet.
+        """
+        end_offset = self.log.end_offset
+        if end_offset != self._watched_offset and not self.is_closed:
+            self._watched_offset = end_offset
+            await self.log.watch()
 
     @property
     def start_offset(self) -> int:

@@ -326,6 +326,9 @@ class Streams:
 
         return await self._in_turn(change)
 
+    async def watch(self) -> None:
+        await self._catalog.watch()
+
     def partition_facts(self, topic: Topic, index: int) -> PartitionFacts:
         facts = self._catalog.facts.topics.get(topic.number)
         return PartitionFacts() if facts is None else facts.partition(index)

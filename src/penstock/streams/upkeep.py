@@ -32,6 +32,10 @@ class Books(Protocol):
 
     def partition_facts(self, topic: Topic, index: int) -> PartitionFacts: ...
 
+    async def watch(self) -> None:
+        """Stop the process if the files of the catalog were taken away."""
+        ...
+
     async def cleaned(self, topic: Topic, index: int, offset: int, at_ms: int) -> None:
         """Take note, durably, that a cleaning has looked at everything below an offset."""
         ...
@@ -84,8 +88,10 @@ class Upkeep:
             is_time_for_all = loop.time() >= all_at
             if is_time_for_all:
                 all_at = loop.time() + self._all_every_ms / 1_000
+            await self._books.watch()
             for topic, index in list(self._partitions()):
                 partition = topic.partitions[index]
+                await partition.watch()
                 if is_time_for_all or partition.log.rolled.is_set() or partition in self._woken:
                     self._woken.discard(partition)
                     partition.log.rolled.clear()
