@@ -23,12 +23,13 @@ from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.metrics.health import Journal
 from penstock.runtime.disk import make_folders
-from penstock.runtime.interface import Runtime
+from penstock.runtime.interface import Clock, Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import SystemClock, SystemDice, halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import BadSetting, ServerSettings
 from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
+from penstock.store.embedded.keeping import ON_DISK
 from penstock.store.embedded.running import JOURNAL_SETTINGS
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.store import EmbeddedStore
@@ -101,7 +102,9 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
         journal = replace(JOURNAL_SETTINGS, sync=settings.fsync.value)
-        async with await EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards) as store:
+        keep = replace(ON_DISK, trusts_clock=settings.trust_clock)
+        opening = EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards, keep=keep)
+        async with await opening as store:
             log = audit_log_of(settings) or MemoryAuditLog()
             yield Kept(store=store, runtime=runtime, journals=partial(_journals, store), audit_log=log)
 
@@ -225,8 +228,13 @@ def _misplaced(place: str, names: list[str]) -> str:
 
 
 @asynccontextmanager
-async def open_streams(settings: ServerSettings, runtime: Runtime, kafka: str | None) -> AsyncIterator[Streams | None]:
-    """Open topics and groups, in a folder of their own within that of the store; None if nobody could reach them."""
+async def open_streams(
+    settings: ServerSettings, runtime: Runtime, kafka: str | None, clock: Clock | None = None
+) -> AsyncIterator[Streams | None]:
+    """Open topics and groups, in a folder of their own within that of the store; None if nobody could reach them.
+
+    By ``clock`` records grow old: that of a store that may doubt the one of the system.
+    """
     if not settings.kafka:
         yield None
         return
@@ -241,7 +249,7 @@ async def open_streams(settings: ServerSettings, runtime: Runtime, kafka: str | 
             runtime = system_runtime(parent.parent, workers)
         # What topics there are, and what groups have committed, is little: it is forced to the disk always.
         logs = StreamsSettings(partition_log=replace(PARTITION_LOG, sync=settings.fsync.value))
-        topics = await stack.enter_async_context(await Topics.open(runtime, folder, logs))
+        topics = await stack.enter_async_context(await Topics.open(runtime, folder, logs, clock=clock))
         groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
         yield Streams(topics, groups, settings.kafka_advertised or kafka)
 
@@ -257,10 +265,11 @@ def _make_folder(folder: Path) -> Path:
 
 
 def _journals(store: EmbeddedStore) -> list[Journal]:
-    return [_journal(place, shard) for place, shard in enumerate(store.shards)]
+    is_clock_doubted = store.doubts_clock
+    return [_journal(place, shard, is_clock_doubted) for place, shard in enumerate(store.shards)]
 
 
-def _journal(place: int, shard: Shard) -> Journal:
+def _journal(place: int, shard: Shard, is_clock_doubted: bool) -> Journal:
     log = shard.log
     assert isinstance(log, DiskLog)
     is_full = False
@@ -277,6 +286,7 @@ def _journal(place: int, shard: Shard) -> Journal:
         durable_offset=log.durable_offset,
         is_full=is_full,
         is_history_behind=shard.history is not None and shard.history.is_behind,
+        is_clock_doubted=is_clock_doubted,
     )
 
 

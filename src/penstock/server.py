@@ -160,7 +160,7 @@ async def open_application(
             is_tidied=settings.is_on_postgres,
             redrives=Redrives(kept.store, kept.runtime, kept=kept.redrives, takes_over=is_watched),
         ) as queues,
-        open_streams(settings, kept.runtime, kafka) as streams,
+        open_streams(settings, kept.runtime, kafka, kept.store) as streams,
         keeping_activity(Activity(kept.audit_log, kept.runtime.clock.now_ms, kept.runtime.note)) as activity,
     ):
         queues.activity = activity

@@ -142,6 +142,9 @@ class ServerSettings:
     sqs_waits: bool = False
     # How many journals share the queues. There may be more than at the last start, never fewer.
     shards: int = 1
+    # Believe the clock although it is hours ahead of all that the journals know. Without this, time goes on from there,
+    # so that a wrong clock lets nothing expire. For one start, after a long stop.
+    trust_clock: bool = False
     # How many connections may be open at once, those that wait for messages included. More are not accepted.
     connections_max: int = 16_000
     # How many requests may wait for messages at once. More are answered with 429.

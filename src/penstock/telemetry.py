@@ -44,6 +44,13 @@ LOG_TAKEN_AWAY = Note(
     "error",
     "A file of a log, or its folder, was removed, renamed or replaced. The process stops at once, with exit code 72.",
 )
+STORE_CLOCK_DOUBTED = Note(
+    "store.clock_doubted",
+    "warning",
+    "The clock is hours ahead of all that the journals know. Time goes on from there, and nothing expires by the "
+    "clock, until it is right or the server is started with --trust-clock.",
+)
+STORE_CLOCK_TRUSTED = Note("store.clock_trusted", "info", "A clock that was doubted is right again, and is followed.")
 STORE_SNAPSHOT_MADE = Note(
     "store.snapshot_made", "info", "What a shard is was written down; opening it begins there, not at the beginning."
 )
@@ -157,6 +164,8 @@ NOTES: tuple[Note, ...] = (
     LOG_TRUNCATED,
     LOG_FAILED,
     LOG_TAKEN_AWAY,
+    STORE_CLOCK_DOUBTED,
+    STORE_CLOCK_TRUSTED,
     STORE_SNAPSHOT_MADE,
     STORE_SNAPSHOT_DAMAGED,
     STORE_SNAPSHOT_FAILED,
@@ -288,6 +297,12 @@ REQUESTS_SHED = Metric(
 )
 JOURNAL_BYTES = Metric("penstock_journal_bytes", "gauge", ("journal",), "Size of a journal on the disk.")
 JOURNAL_RECORDS = Metric("penstock_journal_records_total", "counter", ("journal",), "Records ever appended.")
+CLOCK_DOUBTED = Metric(
+    "penstock_clock_doubted",
+    "gauge",
+    (),
+    "1 while the clock is hours ahead of the journals, and nothing expires by it; see `--trust-clock`.",
+)
 JOURNAL_LAG = Metric("penstock_journal_lag_records", "gauge", ("journal",), "Records appended and not on the disk yet.")
 MAY_LOSE = Metric(
     "penstock_fsync_may_lose",
@@ -395,6 +410,7 @@ METRICS: tuple[Metric, ...] = (
     JOURNAL_RECORDS,
     JOURNAL_LAG,
     MAY_LOSE,
+    CLOCK_DOUBTED,
     POSTGRES_ROWS,
     POSTGRES_OLDEST_SNAPSHOT,
     POSTGRES_OLDEST_SNAPSHOT_AGE,

@@ -8,6 +8,7 @@ MEMORY = "penstock.store.embedded.memory"
 BODIES = "penstock.store.embedded.bodies"
 CODEC = "penstock.store.embedded.codec"
 MOVES = "penstock.store.embedded.moves"
+TIMEKEEPING = "penstock.store.embedded.timekeeping"
 SHARDS = "penstock.store.embedded.shards"
 CHANGES = "penstock.core.changes"
 SNAPSHOT = "penstock.store.embedded.snapshot"
@@ -60,7 +61,7 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
         "        self.queues[event.queue].apply(event)\n        self.queues[event.into].apply(event)\n",
         "        self.queues[event.into].apply(event)\n",
     ),
-    Mutant("store-time-goes-back", SHARD, "max(0, self.memory.newest_ms - self._runtime.clock.now_ms())", "0"),
+    Mutant("store-time-goes-back", TIMEKEEPING, "max(0, known_ms - now_ms)", "0"),
     # Bodies.
     Mutant("store-a-row-of-mixed-tiers-is-off-by-one", BODIES, "if other == tier])", "if other == tier][1:] or [0])"),
     Mutant(
@@ -104,8 +105,8 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "moves-each-shard-has-a-time-of-its-own",
         SHARDS,
-        "            shard.ahead_ms = ahead_ms\n",
-        "            pass\n",
+        "await shard.take_over(ahead_ms)",
+        "await shard.take_over(max(0, shard.memory.newest_ms - runtime.clock.now_ms()))",
     ),
     # Snapshots.
     Mutant("store-a-snapshot-is-not-synced", SNAPSHOT, "        file.sync()\n", ""),

@@ -34,7 +34,7 @@ from penstock.core.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITION
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header
 from penstock.log.recovery import LogCorrupted
-from penstock.runtime.interface import Buffer, Runtime
+from penstock.runtime.interface import Buffer, Clock, Runtime
 from penstock.streams.partition import Appended, Partition, Waiter
 from penstock.streams.settings import TopicSettings
 from penstock.streams.streams import Streams, StreamsSettings
@@ -97,12 +97,15 @@ class Topics:
         self._is_stopping = False
 
     @classmethod
-    async def open(cls, runtime: Runtime, folder: str, settings: StreamsSettings = DEFAULTS) -> "Topics":
+    async def open(
+        cls, runtime: Runtime, folder: str, settings: StreamsSettings = DEFAULTS, *, clock: Clock | None = None
+    ) -> "Topics":
         """Open all topics in a folder, or begin with none. Raises what `DiskLog.open` does.
 
         ``runtime`` may have workers of its own, so that many partitions do not hold up the queues.
+        Records grow old by ``clock``, if it is given.
         """
-        return cls(runtime, await Streams.open(runtime, folder, settings))
+        return cls(runtime, await Streams.open(runtime, folder, settings, clock))
 
     def stop(self) -> None:
         """Answer every fetch that waits, and let none wait any more."""

@@ -41,6 +41,9 @@ StoreOption = Annotated[
         "several databases."
     ),
 ]
+TrustClock = Annotated[
+    bool | None, typer.Option("--trust-clock", help="After a long stop: let what is too old by the clock expire.")
+]
 BehindProxy = Annotated[
     bool | None,
     typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
@@ -75,6 +78,7 @@ def serve(
         Fsync | None, typer.Option(help="When it is forced to the disk: before each answer, every 100 ms, or never.")
     ] = None,
     shards: Annotated[int | None, typer.Option(help="How many journals share the queues.")] = None,
+    trust_clock: TrustClock = None,
     tls_cert: Annotated[str | None, typer.Option(help="The certificate, in PEM.", rich_help_panel=Secured)] = None,
     tls_key: Annotated[str | None, typer.Option(help="Its private key, in PEM.", rich_help_panel=Secured)] = None,
     behind_proxy: BehindProxy = None,

@@ -18,6 +18,7 @@ SEGMENT_BYTES_MAX = 2 * GIB
 SPARE_BYTES = 16 * MIB
 OPEN_SEGMENTS_MAX = 64
 EPOCHS_MAX = 2_000
+CLOCK_LEAP_MS_MAX = 6 * 60 * 60 * 1_000
 
 LEASE_MESSAGES_MAX = 10_000
 LEASE_BYTES_MAX = 16 * MIB
@@ -118,6 +119,12 @@ LIMITS: tuple[Limit, ...] = (
     Limit("BACKLOG_BYTES_MAX", BACKLOG_BYTES_MAX, "bytes", "Waiting in memory for a log's disk; more is turned away."),
     Limit("SEGMENT_BYTES_MAX", SEGMENT_BYTES_MAX, "bytes", "The largest segment size that can be set."),
     Limit("SPARE_BYTES", SPARE_BYTES, "bytes", "Kept in a log for acks and drops, so that a full disk can be emptied."),
+    Limit(
+        "CLOCK_LEAP_MS_MAX",
+        CLOCK_LEAP_MS_MAX,
+        "ms",
+        "How far ahead of its journals a store believes the clock at a start.",
+    ),
     Limit("OPEN_SEGMENTS_MAX", OPEN_SEGMENTS_MAX, "files", "Closed segments of one log kept open for reading."),
     Limit("EPOCHS_MAX", EPOCHS_MAX, "epochs", "Changes of leader one log remembers; the oldest go first."),
     Limit("LEASE_MESSAGES_MAX", LEASE_MESSAGES_MAX, "messages", "Handed out under one lease."),

@@ -86,6 +86,8 @@ class DiskLog:
         self._is_closing = self._is_closed = self._sync_is_due = False
         self._roll_not_before_bytes = 0
         self.was_clean = found.was_clean
+        # When it was last closed in good order. Whoever closes it says when, by a clock that it believes.
+        self.closed_at_ms = found.manifest.closed_at_ms
         # Set when a segment has been closed; cleared by whoever waits for it.
         self.rolled = asyncio.Event()
         # Told of each commit when it is durable, with the size of its batches.
@@ -357,7 +359,7 @@ class DiskLog:
 
     def _save(self, *, start_offset: int | None = None, clean_end_offset: int | None = None) -> None:
         """Write the next manifest. Runs in a job."""
-        state = replace(self._next_manifest(), clean_end_offset=clean_end_offset)
+        state = replace(self._next_manifest(), clean_end_offset=clean_end_offset, closed_at_ms=self.closed_at_ms)
         if start_offset is not None:
             state = replace(state, start_offset=start_offset)
         manifests.write(self._runtime.disk, self._folder, state)

@@ -54,6 +54,8 @@ class Manifest:
     epochs: tuple[tuple[int, int], ...] = ()
     # Where the log ended when it was last closed in good order; None while it is open.
     clean_end_offset: int | None = None
+    # When it was last closed in good order, if its owner has said so.
+    closed_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ DISK_FULL = "disk_full"
 DISK_BEHIND = "disk_behind"
 HISTORY_BEHIND = "history_behind"
 DATABASE_SILENT = "database_silent"
+CLOCK_DOUBTED = "clock_doubted"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -42,6 +43,8 @@ class Journal:
     is_full: bool
     # Whether more settled messages wait for the history than should.
     is_history_behind: bool
+    # Whether the clock is so far ahead that time goes on without it.
+    is_clock_doubted: bool = False
 
 
 class Database(Protocol):
@@ -106,11 +109,17 @@ class Health:
     async def _answer_live(self, _: Request) -> Response:
         return _json({"status": "live"})
 
+    def warnings(self) -> list[str]:
+        """What a person should look at, although the server is of use."""
+        return [CLOCK_DOUBTED] if any(journal.is_clock_doubted for journal in self.journals()) else []
+
     async def _answer_ready(self, _: Request) -> Response:
-        reasons = self.reasons()
+        reasons, warnings = self.reasons(), self.warnings()
         said: dict[str, object] = {"status": "not_ready" if reasons else "ready", "reasons": reasons}
         if self.may_lose:
             said |= {"fsync": self.fsync, "may_lose": self.may_lose}
+        if warnings:
+            said["warnings"] = warnings
         return _json(said, status=503 if reasons else 200)
 
 

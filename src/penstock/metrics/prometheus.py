@@ -226,6 +226,7 @@ class Prometheus:
             families.add(telemetry.JOURNAL_LAG, (journal.name,), journal.end_offset - journal.durable_offset)
         if self._health.may_lose:
             families.add(telemetry.MAY_LOSE, (self._health.fsync,), 1)
+        families.add(telemetry.CLOCK_DOUBTED, (), bool(self._health.warnings()))
         families.add(telemetry.READY, (), not self._health.reasons())
         return families.all()
 

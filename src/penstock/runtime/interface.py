@@ -227,6 +227,11 @@ class Runtime:
     halt: "Halt"
     # Writes a note: `note(LOG_TAIL_CUT, file=…, position=…)`.
     note: "NoteWriter"
+    # The clock on the wall, as it is set now: it may go back, or be wrong. None where it is the other clock.
+    wall: Callable[[], int] | None = None
+
+    def wall_ms(self) -> int:
+        return self.clock.now_ms() if self.wall is None else self.wall()
 
 
 class Halt(Protocol):

@@ -79,4 +79,5 @@ def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
         aside=ChildProcess(root),
         halt=halt,
         note=write_note,
+        wall=lambda: time.time_ns() // 1_000_000,
     )

@@ -24,7 +24,7 @@ from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.jobs import off_loop
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings, leave_free_bytes
-from penstock.runtime.interface import NO_SPACE, Disk, FolderLock, Runtime
+from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime
 from penstock.streams import catalog as catalogs
 from penstock.streams.catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
 from penstock.streams.partition import Partition
@@ -84,7 +84,9 @@ class Streams:
         self._next_producer = self._producers_upto = 0
 
     @classmethod
-    async def open(cls, runtime: Runtime, folder: str, settings: StreamsSettings) -> "Streams":
+    async def open(
+        cls, runtime: Runtime, folder: str, settings: StreamsSettings, clock: Clock | None = None
+    ) -> "Streams":
         def take() -> tuple[FolderLock, int]:
             runtime.disk.make_folder(f"{folder}/partitions")
             return runtime.disk.lock(folder), runtime.disk.space(folder).total_bytes
@@ -93,13 +95,13 @@ class Streams:
         partition_log = replace(settings.partition_log, leave_free_bytes=leave_free_bytes(disk_bytes))
         streams = cls(runtime, folder, replace(settings, partition_log=partition_log), lock)
         try:
-            await streams._open()
+            await streams._open(clock or runtime.clock)
         except BaseException:
             streams._lock.release()
             raise
         return streams
 
-    async def _open(self) -> None:
+    async def _open(self, clock: Clock) -> None:
         self._catalog = await Catalog.open(self._runtime, f"{self._folder}/catalog", self._settings.catalog_log)
         try:
             self._next_producer = self._producers_upto = self._catalog.facts.next_producer
@@ -110,7 +112,9 @@ class Streams:
             await self._catalog.close()
             raise
         every_ms, all_every_ms = self._settings.upkeep_ms, self._settings.retention_check_ms
-        self._upkeep = Upkeep(self._runtime, self, every_ms=every_ms, all_every_ms=all_every_ms)
+        # What is too old is so by this clock, which may be behind that of the system (`timekeeping.py` of the store).
+        runtime = replace(self._runtime, clock=clock)
+        self._upkeep = Upkeep(runtime, self, every_ms=every_ms, all_every_ms=all_every_ms)
         self._upkeep.start()
 
     async def close(self) -> None:

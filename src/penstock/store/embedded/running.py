@@ -70,6 +70,11 @@ class RunningShard:
             running._tasks.append(asyncio.create_task(care))  # noqa: TID251
         return running
 
+    @property
+    def known_ms(self) -> int:
+        """The newest time that is known of the shard: of an event, or of its last stop in good order."""
+        return max(self.shard.memory.newest_ms, self._log.closed_at_ms)
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -79,6 +84,7 @@ class RunningShard:
                 await self.shard.history.flush()
         finally:
             await self.history_log.close()
+            self._log.closed_at_ms = self.shard.now_ms()
             await self._log.close()
 
     async def _shorten(self, every_ms: int) -> None:

@@ -14,7 +14,7 @@ Laws of this file
    decision, also if the decision wrote nothing: what it was based on must not
    be undone by a crash.
 4. Time never goes back: it is the runtime's clock, moved forward if the journal
-   already knows a later time.
+   already knows a later time, and back while the clock is doubted (`timekeeping.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -89,13 +89,16 @@ class Shard:
         self.ahead_ms = 0
 
     async def replay(self, offset: int) -> None:
-        """Become what the journal says from ``offset`` on, and take over: leases begin anew."""
+        """Become what the journal says from ``offset`` on."""
         while offset < self.log.durable_offset:
             for batch in await self.log.read(offset, bytes_max=READ_BYTES):
                 for event, at, size_bytes in entries(batch):
                     self._apply(event, at, size_bytes)
                 offset = record.header(batch).next_offset
-        self.ahead_ms = max(0, self.memory.newest_ms - self._runtime.clock.now_ms())
+
+    async def take_over(self, ahead_ms: int) -> None:
+        """Begin to serve, at a time that is so far from the clock's: leases begin anew."""
+        self.ahead_ms = ahead_ms
         opened = Opened(self.now_ms())
         with self.log.reserve(1_000, from_spare=True) as space:
             self.write(space, [Fact(opened)])

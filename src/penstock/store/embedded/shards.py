@@ -31,6 +31,7 @@ from penstock.runtime.interface import Disk, Runtime
 from penstock.store.embedded.keeping import Keep
 from penstock.store.embedded.running import Folders, RunningShard
 from penstock.store.embedded.shard import Fact, Shard
+from penstock.store.embedded.timekeeping import Timekeeping
 from penstock.store.interface import QueueNotFound
 
 JOURNAL = "journal"
@@ -57,6 +58,7 @@ class Shards:
         self.answer = Answer(self)
         # Names of deleted queues, and up to where whose journal must be durable before another shard may have them.
         self._freed: dict[str, tuple[Shard, int]] = {}
+        self.time: Timekeeping
 
     @classmethod
     async def open(
@@ -81,10 +83,25 @@ class Shards:
                 await each.close()
             raise
         shards = cls(running)
-        ahead_ms = max(shard.ahead_ms for shard in shards.all)
-        for shard in shards.all:
-            shard.ahead_ms = ahead_ms
+        try:
+            await shards._take_over(runtime, trusts_clock=keep.trusts_clock)
+        except BaseException:
+            await shards.close()
+            raise
         return shards
+
+    async def _take_over(self, runtime: Runtime, *, trusts_clock: bool) -> None:
+        known_ms = max(each.known_ms for each in self.running)
+        self.time = Timekeeping(runtime, known_ms, trusts_clock=trusts_clock)
+        ahead_ms = self.time.ahead_ms
+        for shard in self.all:
+            await shard.take_over(ahead_ms)
+
+    def look_at_clock(self) -> None:
+        """See whether a clock that was doubted can be believed again; to be called from time to time."""
+        if self.time.look():
+            for shard in self.all:
+                shard.ahead_ms = self.time.ahead_ms
 
     async def close(self) -> None:
         for each in self.running:

@@ -92,7 +92,8 @@ class EmbeddedStore:
         There may be more ``shards`` than the last time, and never fewer. Raises
         what `DiskLog.open` does, `TooFewShards`, `UnknownEvent`, `JournalHasHole`,
         `JournalHasNoBeginning` and `SnapshotUnknown`. Every ``upkeep_ms`` it looks
-        whether the journals can be made shorter.
+        whether the journals can be made shorter. A clock that is hours ahead of the
+        journals is believed only if ``keep`` says so (`timekeeping.py`).
         """
         opened = await Shards.open(runtime, folder, settings, count=shards, keep=keep, upkeep_ms=upkeep_ms)
         store = cls(runtime, opened)
@@ -107,6 +108,11 @@ class EmbeddedStore:
     async def in_memory(cls, runtime: Runtime) -> "EmbeddedStore":
         """Open a store on a disk that is memory (`runtime/memory.py`): it keeps little that is dead."""
         return await cls.open(runtime, "memory", IN_MEMORY_JOURNAL, upkeep_ms=IN_MEMORY_UPKEEP_MS, keep=IN_MEMORY)
+
+    @property
+    def doubts_clock(self) -> bool:
+        """Whether the clock is far ahead of all that the journals know, and time goes on without it."""
+        return self._shards.time.is_doubted
 
     @property
     def shards(self) -> Sequence[Shard]:

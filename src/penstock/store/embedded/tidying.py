@@ -34,6 +34,7 @@ class Tidying:
 
     async def tidy(self) -> None:
         """Tidy all queues. A journal without room holds up only what needs it; then this raises in the end."""
+        self._shards.look_at_clock()
         refusals: list[LogBusy | LogFull] = []
         for shard in self._shards.all:
             for queue in list(shard.memory.queues.values()):
