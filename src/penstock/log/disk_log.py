@@ -350,8 +350,7 @@ class DiskLog:
             taken = f"{self._folder}/{segment_name(active.base_offset)}"
         else:
             return
-        self._runtime.note(LOG_TAKEN_AWAY, file=taken)
-        self._runtime.halt(f"{taken} was removed, renamed or replaced while it was in use", EXIT_FILES_TAKEN)
+        _stop_without(self._runtime, taken)
 
     def _refuse_if_closing(self) -> None:
         if self._is_closing:
@@ -539,6 +538,14 @@ class DiskLog:
         _fail(self._runtime, self._folder, error)
 
 
+def _stop_without(runtime: Runtime, taken: str) -> NoReturn:
+    runtime.note(LOG_TAKEN_AWAY, file=taken)
+    runtime.halt(f"{taken} was removed, renamed or replaced while it was in use", EXIT_FILES_TAKEN)
+
+
 def _fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
+    if isinstance(error, FileNotFoundError):
+        # Whoever writes may notice it before whoever watches.
+        _stop_without(runtime, folder)
     runtime.note(LOG_FAILED, folder=folder, error=str(error))
     runtime.halt(f"{folder}: {error}")
