@@ -147,7 +147,9 @@ class Upkeep:
             )
         )
         took_ms = self._runtime.clock.now_ms() - now_ms
-        self._not_before_ms = self._runtime.clock.now_ms() + self._keep.rest_factor * took_ms
+        # Where space is short, others wait for it.
+        rest_factor = 1 if self._is_short else self._keep.rest_factor
+        self._not_before_ms = self._runtime.clock.now_ms() + rest_factor * took_ms
         if plan is not None:
             self._runtime.note(
                 STORE_SNAPSHOT_MADE, folder=self._snapshots, offset=plan.offset, size_bytes=plan.size_bytes
