@@ -4,6 +4,7 @@ The fields are read from the types of the operations, so that a new one is tried
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -25,6 +26,8 @@ HOSTILE = {"nul": "a\0b", "surrogate": "a\ud800b", "long": "x" * 10_000}
 WITHOUT_FIELD = {"bad_request", "not_found", "shard_not_found", "no_topics", "group_not_empty", "not_dead_letter"}
 
 _TEXTS = (inspect.StrType, inspect.EnumType, inspect.LiteralType, inspect.BytesType, inspect.AnyType, inspect.RawType)
+
+_PARAMETER = re.compile(r"{(\w+)}")
 
 Place = tuple[str | int, ...]
 
@@ -75,8 +78,9 @@ def _requests(operation: Operation, hostile: str) -> Iterator[bytes]:
     """Requests with the string in one place each."""
     example = _example(operation)
     good = _path(operation, example)
-    if "{" in operation.path:
-        yield _request(operation.method, _path(operation, example, hostile), example.body)
+    for parameter in _PARAMETER.findall(operation.path):
+        # One at a time: a queue that is not there would hide the rest.
+        yield _request(operation.method, _path(operation, example, hostile, parameter), example.body)
     for name in () if operation.query is None else _strings(inspect.type_info(operation.query)):
         query = {**{key: str(value) for key, value in example.query.items()}, str(name[0]): _raw(hostile)}
         yield _request(operation.method, f"{good}?{urlencode(query)}", example.body)
@@ -99,10 +103,11 @@ def _example(operation: Operation) -> Example:
     return EXAMPLES.get(operation.name) or Example()
 
 
-def _path(operation: Operation, example: Example, name: str | None = None) -> str:
+def _path(operation: Operation, example: Example, name: str | None = None, only: str | None = None) -> str:
     path = operation.path
     for parameter, value in {"task_id": "r_1", "message_id": "1-1", "shard": "0", **example.parameters}.items():
-        text = quote(value) if name is None else quote_from_bytes(_raw(name))
+        is_good = name is None or only not in {None, parameter}
+        text = quote(value) if is_good else quote_from_bytes(_raw(name or ""))
         path = path.replace(f"{{{parameter}}}", text)
     return path
 
