@@ -109,3 +109,17 @@ def test_a_segment_that_is_a_link_is_neither_opened_nor_copied_nor_repaired(tmp_
         assert f"{SEGMENT} is a symbolic link" in " ".join(done.stderr.split()).replace(" /", "/"), done.stderr
     assert target.read_bytes() == before
     assert not (tmp_path / "copy" / "journal" / SEGMENT).exists()
+
+
+def test_a_server_that_finds_damage_says_a_command_that_can_be_pasted(tmp_path: Path, killed: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(killed, data)
+    os.truncate(data / "journal" / SEGMENT, 0)
+    command = [sys.executable, "-m", "penstock"]
+    serving = [*command, "serve", "--port", "0", "--no-kafka", "--data", str(data)]
+    refused = subprocess.run(serving, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    _, _, advice = " ".join(refused.stderr.split()).partition("run: penstock ")
+    assert advice.startswith("repair "), refused.stderr
+    repairing = [*command, "repair", "".join(advice.removeprefix("repair ").split())]
+    looked = subprocess.run(repairing, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert looked.returncode == 1, looked.stderr

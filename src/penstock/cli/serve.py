@@ -1,5 +1,6 @@
 """`penstock serve`: runs the server until it is told to stop."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,7 +117,7 @@ def serve(
 
 
 def _run(settings: ServerSettings) -> None:
-    with _refusals():
+    with _refusals(settings):
         # Only this command needs the whole server.
         from penstock.server import serve as run
 
@@ -144,7 +145,7 @@ def _greet(address: str, settings: ServerSettings, kafka_addresses: list[str]) -
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _refusals(settings: ServerSettings) -> Iterator[None]:
     """Turn what keeps a server from starting into a sentence and an exit code."""
     try:
         yield
@@ -155,8 +156,15 @@ def _refusals() -> Iterator[None]:
             cause = cause.exceptions[0]
         for kinds, ending, advice in _reasons():
             if isinstance(cause, kinds):
-                refuse(f"{cause}{advice}", ending)
+                refuse(_with_whole_paths(f"{cause}{advice}", settings), ending)
         raise
+
+
+def _with_whole_paths(sentence: str, settings: ServerSettings) -> str:
+    """Let the paths of logs begin where the person stands: the server names them from the folder above its own."""
+    folder = settings.store_folder or settings.data
+    name = re.escape(folder.resolve().name)
+    return re.sub(rf"(?<!\S){name}/", lambda _: f"{folder}/", sentence)
 
 
 Reason = tuple[tuple[type[BaseException], ...], Ending, str]
