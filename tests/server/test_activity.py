@@ -33,7 +33,7 @@ def test_the_audit_log_survives_a_restart_and_names_who_was_not_let_in(tmp_path:
         until = time.monotonic() + WAIT_S
         while "login.fail" not in shown:
             assert time.monotonic() < until, shown
-            result = CliRunner().invoke(app, ["activity", "--url", running.url, "--key", key])
+            result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["activity", "--url", running.url, "--key", key])
             assert result.exit_code == 0, result.output
             shown = result.output
         assert "queue.create" in shown
