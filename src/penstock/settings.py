@@ -155,7 +155,7 @@ class ServerSettings:
     # that have been arriving the longest with the most are refused: with 503, or over Kafka by closing the connection.
     buffered_bytes_max: int = 256 * MIB
     # How many percent one key may have of what all share: long polls (`waiting_max`), waiting fetches, redrives,
-    # consumer groups and partitions. 100 lets one key use up all.
+    # consumer groups and partitions. 100 lets one key use up all. A key with the role `admin` on `*` has no such limit.
     key_share_percent: int = KEY_SHARE_PERCENT
     # Whether `/metrics` of a server with keys is for everybody. It names all queues, so by default it takes a key with
     # the role `metrics` on all of them.

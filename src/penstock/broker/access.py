@@ -214,6 +214,11 @@ class Caller:
         found = tuple(grant.pattern for grant in self._grants if grant.includes(role))
         return None if any(not pattern.strip("*") for pattern in found) else found
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether the caller may do everything, so that limits for single keys protect nobody from it."""
+        return self.patterns(Role.ADMIN) is None
+
     def signature(self, label: str) -> str:
         """Return who acts: the name of the key, with what a client says of itself only beside it."""
         return f"{self.name} ({label})" if label else self.name

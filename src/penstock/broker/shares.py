@@ -3,14 +3,15 @@
     long polls, waiting fetches, running redrives     counted while they last, by the name of the key
     consumer groups, partitions                       counted by name: those that the key may use, whoever made them
 
-A server without keys has one caller, which may have all.
+A key with the role `admin` on all queues may have all: it can delete what others have anyway. So may
+the one caller of a server without keys.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from penstock.broker.access import EVERYBODY, Caller
+from penstock.broker.access import Caller
 from penstock.core.limits import KEY_SHARE_PERCENT
 
 
@@ -25,10 +26,11 @@ class Share:
     def most(self, caller: Caller, limit: int) -> int:
         """Return how many a caller may have where all may have ``limit``: at least one.
 
+        >>> from penstock.broker.access import EVERYBODY
         >>> Share(25).most(EVERYBODY, 100), Share(25).most(Caller("shop", ()), 100)
         (100, 25)
         """
-        return limit if caller is EVERYBODY else max(1, limit * self.percent // 100)
+        return limit if caller.is_owner else max(1, limit * self.percent // 100)
 
 
 class Holds:
@@ -45,7 +47,7 @@ class Holds:
         """Hold one more within this. Raises the refusal if the key holds its share already."""
         most = self._share.most(caller, self._limit)
         name = caller.name
-        if caller is not EVERYBODY and self._held[name] >= most:
+        if not caller.is_owner and self._held[name] >= most:
             raise self._refusal(most)
         self._held[name] += 1
         try:

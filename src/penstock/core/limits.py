@@ -55,7 +55,7 @@ MOVE_BYTES_MAX = 4 * MIB
 PAGE_MAX = 1_000
 GATHERED_MESSAGES_MAX = 1_000
 GATHERED_BYTES_MAX = MIB
-KEY_SHARE_PERCENT = 25
+KEY_SHARE_PERCENT = 50
 REDRIVES_MAX = 100
 REDRIVES_KEPT_MAX = 1_000
 PEEK_SCANNED_MAX = 10_000
@@ -190,7 +190,7 @@ LIMITS: tuple[Limit, ...] = (
         "KEY_SHARE_PERCENT",
         KEY_SHARE_PERCENT,
         "%",
-        "Of long polls, waiting fetches, redrives, consumer groups and partitions for one key, by default.",
+        "Of long polls, waiting fetches, redrives, groups and partitions for one key, by default.",
     ),
     Limit("REDRIVES_MAX", REDRIVES_MAX, "redrives", "Running at once."),
     Limit("REDRIVES_KEPT_MAX", REDRIVES_KEPT_MAX, "redrives", "Remembered after they have ended; the oldest go first."),
