@@ -57,7 +57,7 @@ format: $(VENV)/dev.stamp ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 lock: $(UV) ## Choose versions anew and write requirements/*.txt
-	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --group build -o requirements/run.txt
+	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --extra arrow --group build -o requirements/run.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --all-extras --group dev -o requirements/dev.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/uv.txt
 	echo "$(OLDER_AWS)" | tr ' ' '\n' | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/older-aws.txt
