@@ -22,7 +22,7 @@ CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 # The last SDK of AWS that spoke to SQS in forms and XML. It stands beside today's, in a folder of its own, for the tests.
 OLDER_AWS := boto3<1.28.81 botocore<1.31.81
 
-.PHONY: help serve test check bench sim chaos docs format lock clean
+.PHONY: help serve test check bench growth sim chaos docs format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
 
 bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain disk loop, with SQLite and with Redis
 	$(BIN)/python -m bench
+
+growth: $(VENV)/dev.stamp ## Measure what operations on PostgreSQL cost as a queue grows, as ratios
+	$(BIN)/python -m bench.growth.postgres
 
 sim: $(VENV)/dev.stamp ## Simulate many seeds (SEEDS=200 FIRST=0); prints a failing one
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0)
