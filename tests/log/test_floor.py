@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from penstock.log.disk_log import DiskLog
-from penstock.log.floor import FLOOR_MS
 from penstock.log.recovery import LogCorrupted
 from penstock.log.repair import repair
 from penstock.log.segment import segment_name
@@ -22,7 +21,7 @@ async def reopened(machine: Machine) -> DiskLog:
 
 
 async def wait_for_the_floor() -> None:
-    await asyncio.sleep(3 * FLOOR_MS / 1_000)
+    await asyncio.sleep(3 * SETTINGS.floor_interval_ms / 1_000)
 
 
 async def killed(machine: Machine, count: int, *, settings: object = SETTINGS) -> None:

@@ -41,6 +41,7 @@ def tiny(sync: SyncPolicy = "batch") -> LogSettings:
     return LogSettings(
         sync=sync,
         sync_interval_ms=5,
+        floor_interval_ms=2,
         segment_bytes_max=3_000,
         segment_age_ms_max=3_600_000,
         commit_bytes_max=1_500,

@@ -82,7 +82,7 @@ class DiskLog:
         self._waiters = Waiters()
         self._jobs = Jobs(runtime.workers, self._next_commit, self._fail)
         self._confirming = Confirming(self._jobs.schedule)
-        self._floor = Floor(runtime, folder, found.manifest.log_id, self._end_offset, self._fail)
+        self._floor = Floor(runtime, folder, found, settings.floor_interval_ms, self._fail)
         self._is_closing = self._is_closed = self._sync_is_due = False
         self._roll_not_before_bytes = 0
         self.was_clean = found.was_clean

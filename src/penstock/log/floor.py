@@ -17,22 +17,22 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from penstock.log import manifest as manifests
+from penstock.log.recovery import Recovered
 from penstock.runtime.interface import Runtime
-
-FLOOR_MS = 1_000
 
 
 class Floor:
     """Knows how far the floor could rise. Lives on the event loop, with one timer at most."""
 
     def __init__(
-        self, runtime: Runtime, folder: str, log_id: int, offset: int, fail: Callable[[OSError], NoReturn]
+        self, runtime: Runtime, folder: str, found: Recovered, every_ms: int, fail: Callable[[OSError], NoReturn]
     ) -> None:
         self._runtime = runtime
+        self._every_s = every_ms / 1_000
         self._folder = folder
-        self._log_id = log_id
+        self._log_id = found.manifest.log_id
         self._fail = fail
-        self._written = self._synced = offset
+        self._written = self._synced = found.active.next_offset
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         self._is_held = False
@@ -41,7 +41,7 @@ class Floor:
         """Everything below an offset is synced: say so within about a second."""
         self._synced = synced_offset
         if self._timer is None and self._writing is None and not self._is_held:
-            self._timer = asyncio.get_running_loop().call_later(FLOOR_MS / 1_000, self._write)
+            self._timer = asyncio.get_running_loop().call_later(self._every_s, self._write)
 
     def _write(self) -> None:
         self._timer = None

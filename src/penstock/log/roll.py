@@ -31,6 +31,8 @@ def roll(runtime: Runtime, folder: str, settings: LogSettings, tail: Tail, commi
         # The old segment has the spare, and gives it up only when this one has taken over.
         allocated = tail.rolling_to_bytes
         file = _new_file(runtime, folder, base_offset, allocated)
+    if file is None and settings.leave_free_bytes and tail.lend_spare():
+        file = _new_file(runtime, folder, base_offset, allocated)
     if file is None:
         runtime.note(LOG_ROLL_PUT_OFF, file=f"{folder}/{segment_name(old.base_offset)}", size_bytes=old.end_bytes)
         return False

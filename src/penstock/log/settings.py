@@ -36,6 +36,8 @@ def leave_free_bytes(disk_bytes: int) -> int:
 class LogSettings:
     sync: SyncPolicy = "batch"
     sync_interval_ms: int = 100
+    # How often a log that grows says in its manifest how far it is synced.
+    floor_interval_ms: int = 1_000
     segment_bytes_max: int = 128 * MIB
     segment_age_ms_max: int = 7 * 24 * 3600 * 1000
     # Begin the next segment before a batch that would not fit, not after it: no segment is larger than said, unless one
@@ -62,6 +64,7 @@ class LogSettings:
             raise ValueError(f"segment_bytes_max is {self.segment_bytes_max}; it must be from 1 to {SEGMENT_BYTES_MAX}")
         for name in (
             "sync_interval_ms",
+            "floor_interval_ms",
             "segment_age_ms_max",
             "commit_bytes_max",
             "backlog_bytes_max",

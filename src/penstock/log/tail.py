@@ -160,6 +160,20 @@ class Tail:
             return
         self._try_to_allocate(comfortable + self._step_bytes, leave_free=self._settings.leave_free_bytes)
 
+    def lend_spare(self) -> bool:
+        """Give the spare of the active segment back, so that the next one can be made; say whether there was any.
+
+        What is promised stays allocated: while a roll is under way that is bounded.
+        """
+        assert self.rolling_to_bytes is not None
+        active, needed = self.active, self.active.end_bytes + self.rolling_to_bytes
+        if active.allocated_bytes <= needed:
+            return False
+        active.allocated_bytes = needed
+        active.file.truncate(active.end_bytes)
+        active.file.allocate(needed)
+        return True
+
     def keep_spare(self, active: ActiveSegment) -> None:
         """Take the spare for a new segment that was made without. Called off the loop, by the roll."""
         end = active.allocated_bytes + self._settings.spare_bytes

@@ -120,8 +120,11 @@ class Upkeep:
         self._is_short = bool(self._leave_free_bytes) and await off_loop(self._runtime.workers, self._has_little_room)
         if self._is_short and self._log.end_offset > self._closed_at:
             await self._shard.tell_history()
+            end_offset = self._log.end_offset
             await self._log.roll()
-            self._closed_at = self._log.end_offset
+            # Unless there was no room for it: then again.
+            if self._log.segments[-1].base_offset >= end_offset:
+                self._closed_at = self._log.end_offset
 
     def _has_little_room(self) -> bool:
         return self._runtime.disk.space(self._journal).free_bytes < SHORT_TIMES * self._leave_free_bytes
