@@ -83,7 +83,7 @@ STREAM_EXAMPLES: dict[str, Example] = {
     "browse_records": Example(
         parameters=_EVENTS,
         query={"partition": 1, "offset": 0, "limit": 1},
-        answer={"records": [_RECORD], "next": 1, "start_offset": 0, "high_watermark": 2},
+        answer={"records": [_RECORD], "next": 1, "start_offset": 0, "high_watermark": 2, "unreadable": []},
     ),
     "list_groups": Example(
         parameters={},
