@@ -374,8 +374,8 @@ async def test_what_is_behind_a_spent_message_of_a_group_comes_with_the_same_lea
         assert bodies(await lease(stage, 1, queue="lines", lease_ms=1_000)) == [b"a1"]
         await stage.advance(1_000)
         if is_counted:
-            # Whoever looks finds that it is spent, and buries nothing.
-            assert (await stage.store.counts("lines")).delayed == 1
+            # Whoever looks finds that it is stuck, and buries nothing.
+            assert (await stage.store.counts("lines")).stuck == 1
         held = await lease(stage, 10, queue="lines")
         assert sorted(bodies(held)) == [b"a2", b"b1"]
         await stage.store.ack("lines", held.receipts())
