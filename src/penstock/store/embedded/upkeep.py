@@ -75,7 +75,8 @@ class Upkeep:
         self._journal, self._snapshots, _ = folders
         self._log = log
         self._shard = shard
-        self._not_before_ms = 0
+        # When the next snapshot may be made; and when if the disk is short of space by then.
+        self._not_before_ms = self._short_not_before_ms = 0
         # The end of the journal when the last copy was made.
         self._copied_upto = log.end_offset
         # What the last child has found, until it is done.
@@ -132,11 +133,12 @@ class Upkeep:
     async def _make_plan(self, previous: int | None) -> None:
         now_ms = self._runtime.clock.now_ms()
         segments = self._finished()
-        if now_ms < self._not_before_ms or not segments or segments[-1].next_offset <= (previous or 0):
+        not_before_ms = self._short_not_before_ms if self._is_short else self._not_before_ms
+        if now_ms < not_before_ms or not segments or segments[-1].next_offset <= (previous or 0):
             return
         if segments[0].base_offset > (previous or 0):
             # All that led on to here are lost. What is in memory is whole, and so is the journal from here on.
-            self._not_before_ms = now_ms + LOST_MS
+            self._not_before_ms = self._short_not_before_ms = now_ms + LOST_MS
             self._runtime.note(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error="no snapshot leads to the journal")
             return
         plan = await self._build(
@@ -149,10 +151,10 @@ class Upkeep:
                 copy_bytes_max=self._leave_free_bytes // 4 if self._is_short else None,
             )
         )
-        took_ms = self._runtime.clock.now_ms() - now_ms
+        done_ms = self._runtime.clock.now_ms()
+        self._not_before_ms = done_ms + self._keep.rest_factor * (done_ms - now_ms)
         # Where space is short, others wait for it.
-        rest_factor = 1 if self._is_short else self._keep.rest_factor
-        self._not_before_ms = self._runtime.clock.now_ms() + rest_factor * took_ms
+        self._short_not_before_ms = done_ms + (done_ms - now_ms)
         if plan is not None:
             self._runtime.note(
                 STORE_SNAPSHOT_MADE, folder=self._snapshots, offset=plan.offset, size_bytes=plan.size_bytes
