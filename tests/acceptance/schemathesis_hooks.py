@@ -22,11 +22,19 @@ import schemathesis
 from schemathesis import Case, DeserializationContext, HookContext, Response, SerializationContext
 from schemathesis.generation.meta import TestPhase
 
+from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX
+
 WAIT_S = 0.01
 # What `test_schemathesis` has put on the server.
 KNOWN_QUEUE = "known"
 KNOWN_MESSAGES = 400
 QUEUE_PATH = "/api/queues/{queue}"
+# Where a list goes on with a cursor, and how long one may be.
+CURSORS = {
+    "/peek": 128,
+    "/audit-log": 20,
+    **dict.fromkeys(("/api/queues", "/api/topics", "/api/groups"), CURSOR_CHARACTERS_MAX),
+}
 QUEUE_PATTERN = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
 
 
@@ -86,8 +94,15 @@ def _mend_query(path: str, query: dict[str, Any]) -> None:
     if path.endswith("/records") and len(str(query.get("since", "x" * 65))) <= 64:
         # Two ways to say where to begin.
         query.pop("offset", None)
-    if path.endswith("/peek") and len(str(query.get("cursor", ""))) <= 128:
-        query.pop("cursor", None)
+    if path.endswith("/audit-log") and len(str(query.get("until", "x" * 65))) <= 64:
+        query["until"] = _an_hour_from_now()
+    _mend_cursor(path, query)
+
+
+def _mend_cursor(path: str, query: dict[str, Any]) -> None:
+    for ending, characters_max in CURSORS.items():
+        if path.endswith(ending) and len(str(query.get("cursor", ""))) <= characters_max:
+            query.pop("cursor", None)
 
 
 def _mend_offset(query: dict[str, Any]) -> None:

@@ -13,14 +13,19 @@ from penstock.store.audit_log import Entry
 from penstock.wire.operating import AuditEntry, AuditPage
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Instant = Annotated[str, Meta(max_length=64)]
 
 
 class AuditLogQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     target: Annotated[Name | UnsetType, Meta(description="A queue, topic, group or key.")] = UNSET
     actor: Annotated[Name | UnsetType, Meta(description="The name of a key.")] = UNSET
     action: Annotated[Name | UnsetType, Meta(description="Such as `queue.purge`, or `queue` for all of these.")] = UNSET
-    since: str | UnsetType = UNSET
-    until: str | UnsetType = UNSET
+    since: Annotated[
+        Instant | UnsetType, Meta(description="Done at this instant or later: RFC 3339, or seconds since 1970.")
+    ] = UNSET
+    until: Annotated[
+        Instant | UnsetType, Meta(description="Done before this instant: RFC 3339, or seconds since 1970.")
+    ] = UNSET
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
     cursor: Annotated[str, Meta(max_length=20)] = ""
 

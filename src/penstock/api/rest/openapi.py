@@ -142,7 +142,8 @@ def _mend(name: str, schema: Schema) -> None:
         if field == "priority" and "anyOf" in each:
             each["anyOf"] = PRIORITY
         for option in each.get("anyOf", [each]):
-            if option.get("type") == "string" and _INSTANT.search(field):
+            # In a query an instant is text of some length, which may be seconds as well.
+            if option.get("type") == "string" and "maxLength" not in option and _INSTANT.search(field):
                 option["format"] = "date-time"
             if option.get("pattern") == NAME_CHARACTERS:
                 option["pattern"] = NAME_PATTERN
