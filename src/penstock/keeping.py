@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from penstock.store.postgres.vitals import Vitals
 
 DISK_THREADS = 4
+# How often it is looked whether the files of a store were taken away.
+WATCH_S = 0.5
 # Partitions have their own, so that the journals of queues do not wait behind them.
 STREAM_THREADS = 4
 DRIVER = "pip install 'penstock[postgres]'"
@@ -104,9 +106,27 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
         journal = replace(JOURNAL_SETTINGS, sync=settings.fsync.value)
         keep = replace(ON_DISK, trusts_clock=settings.trust_clock)
         opening = EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards, keep=keep)
-        async with await opening as store:
+        async with await opening as store, _watching(store):
             log = audit_log_of(settings) or MemoryAuditLog()
             yield Kept(store=store, runtime=runtime, journals=partial(_journals, store), audit_log=log)
+
+
+@asynccontextmanager
+async def _watching(store: EmbeddedStore) -> AsyncIterator[None]:
+    """Look for as long as this is entered whether the files of a store are still there."""
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            await store.check_files()
+
+    # Not a TaskGroup, which would wrap what the server raises into a group.
+    looking = asyncio.create_task(look())  # noqa: TID251 - It is awaited below.
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.wait([looking])
 
 
 @asynccontextmanager

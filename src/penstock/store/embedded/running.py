@@ -22,8 +22,6 @@ from penstock.telemetry import STORE_UPKEEP_FAILED
 # Smaller than a stream's: opening replays what came after the last snapshot, which is made of closed segments.
 JOURNAL_SETTINGS = LogSettings(segment_bytes_max=32 * MIB)
 UPKEEP_MS = 1_000
-# How often it is looked whether the files are still there: within a second, on a busy loop too.
-WATCH_MS = 500
 # How often the history is looked at while there is something to write; it decides itself what is due.
 HISTORY_MS = 200
 
@@ -65,7 +63,7 @@ class RunningShard:
         is_synced = settings.sync == "batch" or keep is IN_MEMORY
         upkeep = Upkeep(runtime, folders, journal, shard, keep, is_synced=is_synced)
         running = cls(runtime, shard, journal, history_log, keep=keep, upkeep=upkeep)
-        for care in (running._shorten(upkeep_ms), running._write_history(shard.history), running._watch()):
+        for care in (running._shorten(upkeep_ms), running._write_history(shard.history)):
             # Not a TaskGroup's: they live from here to `close`, which awaits them.
             running._tasks.append(asyncio.create_task(care))  # noqa: TID251
         return running
@@ -95,11 +93,10 @@ class RunningShard:
             if await self._cares(self._upkeep.run_once) and not self._upkeep.may_run_short:
                 await self._log.rolled.wait()
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(WATCH_MS / 1_000)
-            for log in (self._log, self.history_log):
-                await log.watch()
+    async def watch(self) -> None:
+        """Stop the process if the files of the shard were taken away."""
+        for log in (self._log, self.history_log):
+            await log.watch()
 
     async def _write_history(self, history: History) -> None:
         while True:

@@ -114,6 +114,11 @@ class EmbeddedStore:
         """Whether the clock is far ahead of all that the journals know, and time goes on without it."""
         return self._shards.time.is_doubted
 
+    async def check_files(self) -> None:
+        """Stop the process if files of the store were taken away; a server calls it about every second."""
+        for each in self._shards.running:
+            await each.watch()
+
     @property
     def shards(self) -> Sequence[Shard]:
         """Its journals and histories, for whoever watches over them."""
