@@ -118,7 +118,7 @@ class SystemFile:
             os.fdatasync(self._fd)
 
     def is_in_place(self) -> bool:
-        return _has_name(self._fd, self._path)
+        return _leads_to(self._path, _identity(os.fstat(self._fd)))
 
     def forget_cached(self) -> None:
         if sys.platform == "linux":
@@ -163,30 +163,35 @@ def _space(stats: os.statvfs_result) -> Space:
     return Space(free_bytes if has_files else 0, total_bytes)
 
 
-def _has_name(fd: int, path: Path) -> bool:
-    """Whether a path leads to what is open here."""
-    ours = os.fstat(fd)
+Identity = tuple[int, int]
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
+
+
+def _leads_to(path: Path, identity: Identity) -> bool:
     try:
-        there = os.lstat(path)
+        return _identity(os.lstat(path)) == identity
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
 class SystemLock:
-    """A lock on a folder itself, which nobody can take out of it, and on a file in it, for where folders have none."""
+    """A lock on a folder itself, which nobody can take out of it; where folders cannot be locked, on a file in it.
 
-    def __init__(self, folder: Path, folder_fd: int, file_fd: int) -> None:
-        self._folder = folder
-        self._folder_fd = folder_fd
-        self._file_fd = file_fd
+    Either way one file is held open: there may be thousands of logs.
+    """
+
+    def __init__(self, fd: int, places: dict[Path, Identity]) -> None:
+        self._fd = fd
+        self._places = places
 
     def is_in_place(self) -> bool:
-        return _has_name(self._folder_fd, self._folder) and _has_name(self._file_fd, self._folder / LOCK)
+        return all(_leads_to(path, identity) for path, identity in self._places.items())
 
     def release(self) -> None:
-        os.close(self._file_fd)
-        os.close(self._folder_fd)
+        os.close(self._fd)
 
 
 class SystemDisk:
@@ -267,20 +272,25 @@ class SystemDisk:
         with self._folder(folder) as lent:
             folder_fd = os.dup(lent)
         try:
-            _lock(folder_fd, path, is_folder=True)
+            is_locked = _lock(folder_fd, path, is_folder=True)
             file_fd = open_regular(path / LOCK, os.O_RDWR | os.O_CREAT, folder_fd=folder_fd)
-            try:
-                _lock(file_fd, path)
-            except BaseException:
-                os.close(file_fd)
-                raise
         except BaseException:
             os.close(folder_fd)
             raise
-        return SystemLock(path, folder_fd, file_fd)
+        places = {path: _identity(os.fstat(folder_fd)), path / LOCK: _identity(os.fstat(file_fd))}
+        kept, other = (folder_fd, file_fd) if is_locked else (file_fd, folder_fd)
+        os.close(other)
+        try:
+            if not is_locked:
+                _lock(kept, path)
+        except BaseException:
+            os.close(kept)
+            raise
+        return SystemLock(kept, places)
 
 
-def _lock(fd: int, folder: Path, *, is_folder: bool = False) -> None:
+def _lock(fd: int, folder: Path, *, is_folder: bool = False) -> bool:
+    """Lock what is open here, and return True; False for a folder where only files can be locked."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -289,6 +299,8 @@ def _lock(fd: int, folder: Path, *, is_folder: bool = False) -> None:
         # Network file systems lock files only.
         if not is_folder:
             raise
+        return False
+    return True
 
 
 def _next_folder(path: Path, above: int) -> int:
