@@ -130,7 +130,7 @@ async def test_every_server_of_a_database_sees_a_redrive_and_how_far_it_is() -> 
             task = await first.begin(DEAD, order)
             await moved(second, task.id, 1)
             (seen,) = await second.all_of(DEAD)
-            assert (seen.id, seen.order, seen.state) == (task.id, order, State.RUNNING)
+            assert (seen.id, seen.order, seen.state) == (task.id, task.order, State.RUNNING)
             assert (seen.moved, seen.remaining, seen.sample) == ({"orders": 1}, 2, task.sample)
             assert second.of(DEAD) == []
             assert await second.all_of("orders") == []

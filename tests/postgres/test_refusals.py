@@ -197,6 +197,7 @@ def test_a_role_without_rights_is_told_which_ones_it_needs(tmp_path: Path, monke
         connection.execute("GRANT USAGE ON SCHEMA penstock TO nobody_much")
         connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA penstock TO nobody_much")
         connection.execute("GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA penstock TO nobody_much")
+        connection.execute("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA penstock TO nobody_much")
         connection.execute("REVOKE INSERT, UPDATE, DELETE ON penstock.queue FROM nobody_much")
     with penstock.connect(poor) as client, pytest.raises(Forbidden, match="lacks a right"):
         client.create_queue("more")
