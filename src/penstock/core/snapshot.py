@@ -31,7 +31,7 @@ _LEFT_OUT = {
     "State": {"settings", "due_ms", "delays", "aging", "reverts"},
     "Groups": {"rows", "plain", "opens_early", "orders", "_hint"},
     "Tenants": {"percent", "leased_min", "time_percent", "held"},
-    "Leases": {"wheel"},
+    "Leases": {"wheel", "index"},
     "Shares": {"weights", "is_strict", "strides", "cycle"},
     "Shelf": {"head"},
     "Rows": {"index", "by_origin"},

@@ -180,10 +180,12 @@ async def begin_redrive(call: Call) -> Answer:
         is_dry_run=asked.dry_run,
     )
     task = await call.queues.redrives.begin(queue, order, caller=call.caller)
+    # As it begins: it may have ended by the time that the audit log is written.
+    begun = _task(call.caller, task)
     if not asked.dry_run:
         await call.did("queue.redrive", queue, detail=task.id)
     headers = ((b"location", f"/api/queues/{queue}/redrive/{task.id}".encode()),)
-    return Answer(_task(call.caller, task), status=200 if asked.dry_run else 202, headers=headers)
+    return Answer(begun, status=200 if asked.dry_run else 202, headers=headers)
 
 
 async def list_redrives(call: Call) -> Answer:
