@@ -35,9 +35,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.runtime.interface import Buffer, FolderTaken, Space
-from tests.simulation.pages import CUT, NAME, PAGE, SECTOR, Choose, Pages
+from tests.simulation.pages import CUT, NAME, PAGE, SECTOR, SIZE, Choose, Pages
 
-__all__ = ["CUT", "NAME", "PAGE", "SECTOR", "Choose", "PowerCut", "SimDisk", "SimFile", "SimLock"]
+__all__ = ["CUT", "NAME", "PAGE", "SECTOR", "SIZE", "Choose", "PowerCut", "SimDisk", "SimFile", "SimLock"]
 
 
 class PowerCut(BaseException):
@@ -235,8 +235,9 @@ class SimDisk:
         """Lose power: of what was not synced, the dice or ``choose`` say what survives.
 
         ``choose`` is asked about each dirty page, about `NAME` for each unsynced
-        change of a name (the first refusal in a folder ends its prefix), and about
-        `CUT` for a file that was made shorter. What is left is durable.
+        change of a name (the first refusal in a folder ends its prefix), about `CUT` for
+        a file that was made shorter, and about `SIZE` for one that grew beyond the pages
+        that survive: the rest of it is zeros then. What is left is durable.
         """
         self.kill()
         for folder, changes in sorted(self._unsynced.items()):

@@ -23,8 +23,9 @@ SECTOR = 512
 # What `Choose` is asked about besides pages.
 NAME = -1
 CUT = -2
+SIZE = -3
 
-# Told a path and a page number, `NAME` or `CUT`: does this unsynced change survive?
+# Told a path and a page number, `NAME`, `CUT` or `SIZE`: does this unsynced change survive?
 Choose = Callable[[str, int], bool]
 
 
@@ -89,10 +90,12 @@ class Pages:
         self.sync()
 
     def cut_power(self, path: str, choose: Choose) -> None:
-        """Keep exactly the dirty pages that ``choose`` names, and the size they need."""
+        """Keep exactly the dirty pages that ``choose`` names, and the size they need or, if it says so, all of it."""
         is_cut = self.floor == len(self.platter) or choose(path, CUT)
         kept = [page for page in sorted(self.dirty) if choose(path, page)]
         end = min(len(self.cache), (max(kept, default=-1) + 1) * PAGE)
+        if len(self.cache) > max(end, self.floor) and choose(path, SIZE):
+            end = len(self.cache)
         self._survive({page: self._page(page) for page in kept}, is_cut=is_cut, size=end)
 
     def cut_power_by_dice(self, dice: random.Random) -> None:
