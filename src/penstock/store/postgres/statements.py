@@ -30,7 +30,7 @@ MIGRATIONS = (
     "0001_tables", "0002_tenants", "0003_numbering", "0004_tenant_time", "0005_packs", "0006_floors", "0007_fronts",
     "0008_lanes_by_name", "0009_redrives", "0010_gentle_vacuum", "0011_locks", "0012_lines_of_leased", "0013_keys",
     "0014_history_retention", "0015_room", "0016_orders", "0017_leased_by_key", "0018_audit_log",
-    "0019_leased_in_order",
+    "0019_leased_in_order", "0020_plain_alone",
 )  # fmt: skip
 
 _PACKAGE = "penstock.store.postgres"

@@ -17,7 +17,8 @@ WITH grouped AS MATERIALIZED (
     ) + (
         SELECT count(*) FROM (
             SELECT 1 FROM penstock.marked
-            WHERE queue = %(queue)s AND tier = %(tier)s AND state = 1 AND grp IS NULL LIMIT 10000
+            WHERE queue = %(queue)s AND tier = %(tier)s AND state + 0 = 1 AND grp IS NULL
+            ORDER BY since_ms LIMIT 10000
         ) AS message
     ) AS count
 )
@@ -29,8 +30,9 @@ SELECT
                 AND (sent_at_ms, number) < (%(since)s::bigint, (%(key)s >> 3)::bigint) LIMIT 10000)
             UNION ALL
             (SELECT 1 FROM penstock.marked
-             WHERE queue = %(queue)s AND tier = %(tier)s AND state = 1 AND grp IS NULL
-                AND (since_ms, key) < (%(since)s::bigint, %(key)s::bigint) LIMIT 10000)
+             WHERE queue = %(queue)s AND tier = %(tier)s AND state + 0 = 1 AND grp IS NULL
+                AND since_ms <= %(since)s AND (since_ms, key) < (%(since)s::bigint, %(key)s::bigint)
+             ORDER BY since_ms LIMIT 10000)
         ) AS message
     ) ELSE (
         SELECT count(*) FROM (

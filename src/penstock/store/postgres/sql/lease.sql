@@ -114,7 +114,8 @@ BEGIN
         ELSE
             turn_firsts := penstock.first_turns(p_queue, p_turn_bounds);
             v_are_marked := array_remove(turn_firsts, NULL) <> '{}'
-                OR EXISTS (SELECT 1 FROM penstock.marked WHERE queue = p_queue AND state = 1 AND grp IS NULL);
+                OR coalesce((SELECT true FROM penstock.marked
+                    WHERE queue = p_queue AND state + 0 = 1 AND grp IS NULL ORDER BY tier LIMIT 1), false);
         END IF;
         IF p_is_fifo AND has_spent THEN
             -- It is buried before anything is taken: what is behind it in its group is next. Then the caller comes again,
@@ -157,7 +158,8 @@ BEGIN
                 AND m.turn >= v_next_turns[tier.tier + 1]
              ORDER BY m.turn LIMIT 1),
             (SELECT true FROM penstock.marked AS m
-             WHERE m.queue = p_queue AND m.tier = tier.tier AND m.state = 1 AND m.grp IS NULL LIMIT 1),
+             WHERE m.queue = p_queue AND m.tier = tier.tier AND m.state + 0 = 1 AND m.grp IS NULL
+             ORDER BY m.since_ms LIMIT 1),
             (SELECT true FROM penstock.marked AS m
              WHERE p_is_fifo AND m.queue = p_queue AND m.tier = tier.tier AND m.state = 1 LIMIT 1)
         )

@@ -32,7 +32,7 @@ BEGIN
             SELECT true, p.* FROM (
                 SELECT ctid AS place, since_ms, key,
                     (octet_length(body) + coalesce(octet_length(attributes), 0))::bigint AS size
-                FROM penstock.marked WHERE queue = p_queue AND tier = p_tier AND state = 1 AND grp IS NULL
+                FROM penstock.marked WHERE queue = p_queue AND tier = p_tier AND state + 0 = 1 AND grp IS NULL
                 ORDER BY since_ms, ordinal LIMIT p_quota FOR UPDATE SKIP LOCKED
             ) AS p
         ) AS u
