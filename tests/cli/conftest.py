@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import penstock
 from penstock.cli import app
 from tests.cli.servers import Served
 
@@ -20,8 +21,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def run(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command against the server, in an empty folder."""
+def run(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run a command against the server, in an empty folder; the server has no queues before and after each test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_URL", served.url)
     monkeypatch.setenv("COLUMNS", "250")
@@ -31,4 +32,7 @@ def run(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def invoke(*arguments: str, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(app, list(arguments), input=stdin)
 
-    return invoke
+    yield invoke
+    with penstock.connect(served.url) as client:
+        for queue in list(client.queues()):
+            client.queue(queue.queue_name).delete()

@@ -203,18 +203,8 @@ async def ending_of(call: Call, queue: str, message_id: str) -> str | None:
 
 
 async def arrows() -> ModuleType:
-    """Return what writes Arrow. The first time that takes a good second, in a thread: others go on."""
+    """Return what writes Arrow. The first import takes a good second: it runs in a thread, and others go on."""
     try:
-        return _found[0] if _found else await asyncio.to_thread(_find_arrows)
+        return await asyncio.to_thread(import_module, "penstock.api.rest.arrows")
     except ImportError:
         raise Refused("not_acceptable", _HINT, field="Accept") from None
-
-
-# Not `sys.modules`: a module is there before it is complete.
-_found: list[ModuleType] = []
-
-
-def _find_arrows() -> ModuleType:
-    found = import_module("penstock.api.rest.arrows")
-    _found.append(found)
-    return found
