@@ -218,4 +218,4 @@ def test_what_is_made_is_closed_to_others_whatever_the_umask_says(disk: SystemDi
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data", *tmp_path.glob("data/**/*"))}
-    assert modes == {"data": 0o750, "journal": 0o750, "file": 0o640, "lock": 0o640}
+    assert modes == {"data": 0o750, "journal": 0o750, "file": 0o640}

@@ -140,7 +140,6 @@ def chosen(truth: Truth, dice: random.Random) -> Flip:
     """Choose any bit of a segment half of the time; else one of a head, the manifest or an index."""
     place = dice.choice(["segment", "segment", "head", "file"])
     others = [path.name for path in truth.folder.iterdir() if path.suffix in {".index", ".timeindex", ""}]
-    others.remove("lock")
     name = dice.choice(sorted(others)) if place == "file" else dice.choice(sorted(truth.heads))
     size = truth.active_bytes if name == truth.active_name else (truth.folder / name).stat().st_size
     if name == truth.active_name and not size:

@@ -107,7 +107,7 @@ class SimLock:
         self._process = disk.process
 
     def is_in_place(self) -> bool:
-        return self._disk.exists(posixpath.join(self._folder, "lock"))
+        return self._disk.exists(self._folder)
 
     def release(self) -> None:
         if self._process == self._disk.process:
@@ -218,7 +218,7 @@ class SimDisk:
         folder = _clean(folder)
         if folder in self.locked:
             raise FolderTaken(f"{folder} is in use by another process.")
-        self.open(posixpath.join(folder, "lock"))
+        self._check_folder(posixpath.join(folder, "any"))
         self.locked.add(folder)
         return SimLock(self, folder)
 

@@ -178,9 +178,10 @@ def _leads_to(path: Path, identity: Identity) -> bool:
 
 
 class SystemLock:
-    """A lock on a folder itself, which nobody can take out of it; where folders cannot be locked, on a file in it.
+    """A lock on a folder; where folders cannot be locked, on a file in it that is made for this.
 
-    Either way one file is held open: there may be thousands of logs.
+    One file is held open, since there may be thousands of logs. It is the one that is
+    locked, so its number cannot be given to another file while the lock is held.
     """
 
     def __init__(self, fd: int, places: dict[Path, Identity]) -> None:
@@ -270,37 +271,34 @@ class SystemDisk:
     def lock(self, folder: str) -> SystemLock:
         path = self._root / folder
         with self._folder(folder) as lent:
-            folder_fd = os.dup(lent)
+            places = {path: _identity(os.fstat(lent))}
+            if _is_locked(lent, path):
+                # What is locked is open as long as any duplicate of it is.
+                return SystemLock(os.dup(lent), places)
+            fd = open_regular(path / LOCK, os.O_RDWR | os.O_CREAT, folder_fd=lent)
         try:
-            is_locked = _lock(folder_fd, path, is_folder=True)
-            file_fd = open_regular(path / LOCK, os.O_RDWR | os.O_CREAT, folder_fd=folder_fd)
+            _lock(fd, path)
         except BaseException:
-            os.close(folder_fd)
+            os.close(fd)
             raise
-        places = {path: _identity(os.fstat(folder_fd)), path / LOCK: _identity(os.fstat(file_fd))}
-        kept, other = (folder_fd, file_fd) if is_locked else (file_fd, folder_fd)
-        os.close(other)
-        try:
-            if not is_locked:
-                _lock(kept, path)
-        except BaseException:
-            os.close(kept)
-            raise
-        return SystemLock(kept, places)
+        return SystemLock(fd, {**places, path / LOCK: _identity(os.fstat(fd))})
 
 
-def _lock(fd: int, folder: Path, *, is_folder: bool = False) -> bool:
-    """Lock what is open here, and return True; False for a folder where only files can be locked."""
+def _is_locked(folder_fd: int, folder: Path) -> bool:
+    """Lock a folder, if its file system can lock folders."""
+    try:
+        _lock(folder_fd, folder)
+    except OSError:
+        # Network file systems lock files only.
+        return False
+    return True
+
+
+def _lock(fd: int, folder: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise FolderTaken(f"{folder} is in use by another process. Stop that one first.") from None
-    except OSError:
-        # Network file systems lock files only.
-        if not is_folder:
-            raise
-        return False
-    return True
 
 
 def _next_folder(path: Path, above: int) -> int:

@@ -120,7 +120,7 @@ class Space(NamedTuple):
 
 class FolderLock(Protocol):
     def is_in_place(self) -> bool:
-        """Whether the folder, and the lock in it, are still those that were taken."""
+        """Whether the folder, and the file in it if that is locked, are still those that were taken."""
         ...
 
     def release(self) -> None: ...

@@ -1,6 +1,6 @@
 """All topics of a folder: made, changed, deleted, and looked after.
 
-    <folder>/lock                   one process for all of it
+    <folder>/                       locked: one process for all of it
     <folder>/catalog/               which topics there are (`catalog.py`)
     <folder>/partitions/17-0/       partition 0 of topic number 17: a log, and `producers`
 
