@@ -147,7 +147,6 @@ async def test_an_arrow_stream_of_facts_and_of_nothing_has_the_same_columns() ->
 async def test_a_server_without_arrow_answers_406_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "penstock.api.rest.arrows", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr("penstock.api.rest.history._found", [])
     async with open_api() as api:
         answer = await api.get(HISTORY, headers=ARROW)
         assert answer.is_problem(406, "not_acceptable", field="Accept")
