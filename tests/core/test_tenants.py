@@ -213,15 +213,6 @@ def test_who_is_noisy_is_known_after_a_replay_and_after_a_snapshot() -> None:
     assert thawed.groups.tenants.total_ms == 500
 
 
-def test_a_snapshot_from_before_there_were_noisy_groups_is_read() -> None:
-    life = Life(QueueSettings(deliveries_max=0))
-    life.send(100, group=b"loud")
-    life.leased(40)
-    old = freeze(life.state)
-    del old["groups"]["tenants"]
-    assert noisy(thaw(old)) == (1, 60, 40)
-
-
 def test_a_message_of_a_noisy_group_is_told_that_quiet_ones_go_first() -> None:
     life = Life(BY_HELD)
     loud = life.send(100, group=b"loud")

@@ -196,6 +196,14 @@ def test_a_snapshot_of_another_format_is_refused_as_such(monkeypatch: pytest.Mon
         load(disk, "folder", 7)
 
 
+def test_a_snapshot_with_a_name_this_code_would_not_write_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as tomorrow:
+        tomorrow.setattr(snapshot, "freeze", lambda state: {**freeze(state), "of_tomorrow": 1})
+        disk = small_snapshot()
+    with pytest.raises(SnapshotDamaged, match=r"queue 'queue 0': State: .* unknown are .'of_tomorrow'"):
+        load(disk, "folder", 7)
+
+
 def test_an_unfinished_snapshot_is_ignored_and_goes_with_the_next() -> None:
     disk = small_snapshot()
     disk.write_bytes(f"folder/{snapshot_name(9)}.tmp", b"half of it")

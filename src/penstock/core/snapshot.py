@@ -4,8 +4,12 @@
 most 64 bits (a wider one is a text, in hex), for whoever writes a snapshot; two
 queues that would behave alike freeze alike. `thaw` takes lists for tuples too, as
 few formats know the difference. Left out is what follows from the rest: the
-timers, which are set anew from the rows and the leases, indexes, and hints that
+timers, which are set again from the rows and the leases, indexes, and hints that
 only save time.
+
+Each attribute of each class has its name in the table of `LAYOUTS` or is listed there
+as left out: renaming an attribute changes no format, and one that is not decided on
+is not written, and fails a test. A name that is missing or unknown is damage.
 
 A queue may hold millions of rows, so what is long is a column or is handed over
 as it is: nothing here loops over the messages of a run.
@@ -13,57 +17,237 @@ as it is: nothing here loops over the messages of a run.
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.core.lanes import Shelf
+from penstock.core.dedup import Dedup
+from penstock.core.fairness import Shares
+from penstock.core.grouping import Groups
+from penstock.core.lanes import Lane, Shelf
 from penstock.core.leases import Deadline, Leases
 from penstock.core.message import Audit, Origin, Run
-from penstock.core.moves import Move
-from penstock.core.rows import FREE, LEASED, RESTING, Escalation
+from penstock.core.meter import Meter
+from penstock.core.moves import Move, Moves
+from penstock.core.rows import FREE, LEASED, RESTING, Escalation, Rows
 from penstock.core.senders import Remembered, Senders
-from penstock.core.settings import QueueSettings
+from penstock.core.settings import BadSettings, QueueSettings
 from penstock.core.state import State
+from penstock.core.tenants import Tenants
 
 Frozen: TypeAlias = Any
 
-_LEFT_OUT = {
-    "State": {"settings", "due_ms", "delays", "aging", "reverts"},
-    "Groups": {"rows", "plain", "opens_early", "orders", "_hint"},
-    "Tenants": {"percent", "leased_min", "time_percent", "held"},
-    "Leases": {"wheel", "index"},
-    "Shares": {"weights", "is_strict", "strides", "cycle"},
-    "Shelf": {"head"},
-    "Rows": {"index", "by_origin"},
-}
-# Bitmaps and tags, which may have any number of bits.
-_WIDE = {
-    "Leases": {"held", "late"},
-    "Shares": {"clock", "finish"},
+# The settings of a queue are written under this name, as the text they are in events.
+_SETTINGS = "settings"
+
+
+class StateUnreadable(Exception):
+    """What was frozen has a name too few or too many: this code would not have written it."""
+
+
+class Layout(NamedTuple):
+    """How the attributes of a class are written."""
+
+    # From the attribute to its name on disk.
+    names: Mapping[str, str]
+    # Attributes that follow from others, or are written elsewhere.
+    left_out: AbstractSet[str] = frozenset()
+    # Attributes that are bitmaps and tags, which may have any number of bits.
+    wide: AbstractSet[str] = frozenset()
+
+
+LAYOUTS: Final[Mapping[type, Layout]] = {
+    State: Layout(
+        {
+            "queue": "queue",
+            "created_at_ms": "created_at_ms",
+            "now_ms": "now_ms",
+            "lanes": "lanes",
+            "rows": "rows",
+            "groups": "groups",
+            "leases": "leases",
+            "shares": "shares",
+            "dedup": "dedup",
+            "senders": "senders",
+            "audit": "audit",
+            "spent": "spent",
+            "moves": "moves",
+            "ready": "ready",
+            "plain": "plain",
+            "leased": "leased",
+            "resting": "resting",
+            "order": "order",
+            "drained": "drained",
+            "started": "started",
+        },
+        left_out={"settings", "due_ms", "delays", "aging", "reverts"},
+    ),
+    Lane: Layout(
+        {
+            "tier": "tier",
+            "next": "next",
+            "live": "live",
+            "shelves": "shelves",
+            "edges": "edges",
+            "_starts": "starts",
+            "_times": "times",
+            "_blocks": "blocks",
+            "_trim_at": "trim_at",
+        },
+    ),
+    Shelf: Layout(
+        {
+            "runs": "runs",
+            "count": "count",
+        },
+        left_out={"head"},
+    ),
+    Rows: Layout(
+        {
+            "lane": "lane",
+            "number": "number",
+            "tier": "tier",
+            "state": "state",
+            "deliveries": "deliveries",
+            "deliveries_max": "deliveries_max",
+            "first_leased_ms": "first_leased_ms",
+            "last_leased_ms": "last_leased_ms",
+            "served_tier": "served_tier",
+            "group": "group",
+            "order": "order",
+            "sent_at_ms": "sent_at_ms",
+            "since_ms": "since_ms",
+            "visible_at_ms": "visible_at_ms",
+            "lease": "lease",
+            "bit": "bit",
+            "before": "before",
+            "after": "after",
+            "free": "free",
+            "errors": "errors",
+            "dedup_ids": "dedup_ids",
+            "origins": "origins",
+            "escalations": "escalations",
+        },
+        left_out={"index", "by_origin"},
+    ),
+    Groups: Layout(
+        {
+            "is_fifo": "is_fifo",
+            "numbers": "numbers",
+            "names": "names",
+            "heads": "heads",
+            "tails": "tails",
+            "visible": "visible",
+            "queued": "queued",
+            "tenants": "tenants",
+            "members": "members",
+            "open_at": "open_at",
+            "rotations": "rotations",
+            "free": "free",
+        },
+        left_out={"rows", "plain", "opens_early", "orders", "_hint"},
+    ),
+    Tenants: Layout(
+        {
+            "time_ms": "time_ms",
+            "minute": "minute",
+            "total_ms": "total_ms",
+            "total_minute": "total_minute",
+        },
+        left_out={"percent", "leased_min", "time_percent", "held"},
+    ),
+    Leases: Layout(
+        {
+            "token": "token",
+            "until_ms": "until_ms",
+            "lease_ms": "lease_ms",
+            "leased_at_ms": "leased_at_ms",
+            "served_tier": "served_tier",
+            "lane": "lane",
+            "first": "first",
+            "count": "count",
+            "deliveries": "deliveries",
+            "uses": "uses",
+            "held": "held",
+            "late": "late",
+            "parts": "parts",
+            "first_leased_ms": "first_leased_ms",
+            "deadlines": "deadlines",
+            "free": "free",
+            "live": "live",
+        },
+        left_out={"wheel", "index"},
+        wide={"held", "late"},
+    ),
+    Shares: Layout(
+        {
+            "clock": "clock",
+            "finish": "finish",
+        },
+        left_out={"weights", "is_strict", "strides", "cycle"},
+        wide={"clock", "finish"},
+    ),
+    Dedup: Layout(
+        {
+            "live": "live",
+            "window": "window",
+            "order": "order",
+        },
+    ),
+    Senders: Layout(
+        {
+            "known": "known",
+        },
+    ),
+    Remembered: Layout(
+        {
+            "epoch": "epoch",
+            "seen_at_ms": "seen_at_ms",
+            "floor": "floor",
+            "sends": "sends",
+        },
+    ),
+    Moves: Layout(
+        {
+            "pending": "pending",
+            "started": "started",
+            "arrived": "arrived",
+        },
+    ),
+    Meter: Layout(
+        {
+            "_window": "window",
+            "_ends_ms": "ends_ms",
+            "_count": "count",
+            "_before": "before",
+        },
+    ),
 }
 
 
 def freeze(state: State) -> dict[str, Frozen]:
-    return {"settings": state.settings.to_json(), **_fields(state)}
+    return {_SETTINGS: state.settings.to_json(), **_fields(state)}
 
 
 def thaw(frozen: dict[str, Frozen]) -> State:
-    """Make the queue that `freeze` was given."""
-    state = State(frozen["queue"], QueueSettings.from_json(frozen["settings"]))
-    _fill(state, frozen)
+    """Make the queue that `freeze` was given. Raises `StateUnreadable`."""
+    fields = dict(frozen)
+    try:
+        settings = QueueSettings.from_json(fields.pop(_SETTINGS, ""))
+    except BadSettings as error:
+        raise StateUnreadable(f"{_SETTINGS}: {error}") from None
+    state = State(0, settings)
+    _fill(state, fields)
     _restore(state)
     _set_timers(state)
     return state
 
 
 def _fields(thing: object) -> dict[str, Frozen]:
-    wide = _WIDE.get(type(thing).__name__, ())
-    return {name: (_widen if name in wide else _freeze)(getattr(thing, name)) for name in _names(thing)}
-
-
-def _names(thing: object) -> Iterator[str]:
-    left_out = _LEFT_OUT.get(type(thing).__name__, ())
-    return (name for name in type(thing).__slots__ if name not in left_out)  # type: ignore[attr-defined]
+    names, _, wide = LAYOUTS[type(thing)]
+    return {
+        name: (_widen if attribute in wide else _freeze)(getattr(thing, attribute)) for attribute, name in names.items()
+    }
 
 
 def _freeze(value: object) -> Frozen:
@@ -97,13 +281,14 @@ def _widen(value: Any) -> Frozen:
 
 
 def _fill(thing: object, frozen: dict[str, Frozen]) -> None:
-    wide = _WIDE.get(type(thing).__name__, ())
-    for name in _names(thing):
-        if name not in frozen:
-            # Written before there was such a thing.
-            continue
-        was, entry = getattr(thing, name), frozen[name]
-        setattr(thing, name, _narrow(was, entry) if name in wide else _thaw(was, entry))
+    names, _, wide = LAYOUTS[type(thing)]
+    known = set(names.values())
+    if known != frozen.keys():
+        missing, unknown = sorted(known - frozen.keys()), sorted(frozen.keys() - known)
+        raise StateUnreadable(f"{type(thing).__name__}: missing are {missing}, unknown are {unknown}")
+    for attribute, name in names.items():
+        was, entry = getattr(thing, attribute), frozen[name]
+        setattr(thing, attribute, _narrow(was, entry) if attribute in wide else _thaw(was, entry))
 
 
 def _narrow(like: Any, frozen: Frozen) -> Any:
@@ -159,8 +344,6 @@ def _restore_tenants(state: State) -> None:
     """Count what each group holds."""
     tenants, groups = state.groups.tenants, len(state.groups.names)
     tenants.held = array("I", bytes(4 * groups))
-    for column in (tenants.time_ms, tenants.minute):
-        column.extend([0] * (groups - len(column)))
     if groups > 1:
         for place, group in zip(state.rows.state, state.rows.group, strict=True):
             if place == LEASED and group:

@@ -32,7 +32,7 @@ import msgspec
 from crc32c import crc32c
 
 from penstock.core.queue import Queue
-from penstock.core.snapshot import freeze, thaw
+from penstock.core.snapshot import StateUnreadable, freeze, thaw
 from penstock.runtime.interface import Disk, File
 from penstock.store.embedded.bodies import Places
 from penstock.store.embedded.memory import Memory
@@ -139,7 +139,7 @@ def load(disk: Disk, folder: str, offset: int) -> Memory:
             raise SnapshotDamaged(f"{path} is the snapshot of offset {head['offset']}")
         memory = Memory()
         for section in sections:
-            _put(memory, section)
+            _put(memory, section, path)
     finally:
         file.close()
     if len(memory.queues) != head["queues"]:
@@ -163,8 +163,11 @@ def _sections(file: File, path: str) -> Iterator[dict[str, Any]]:
         position += length
 
 
-def _put(memory: Memory, section: dict[str, Any]) -> None:
-    state = thaw(section["state"])
+def _put(memory: Memory, section: dict[str, Any], path: str) -> None:
+    try:
+        state = thaw(section["state"])
+    except StateUnreadable as error:
+        raise SnapshotDamaged(f"{path}, queue {section['name']!r}: {error}") from None
     queue = Queue(state.queue)
     queue.state = state
     places = Places()
