@@ -25,12 +25,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
-from penstock.client.calling import TIMEOUT_S
-from penstock.client.clients import Client
+from penstock.client.caller import TIMEOUT_S
+from penstock.client.client import Client
 from penstock.client.errors import ConnectionFailed, NotOpened, NotTransactional, QueueElsewhere, error_of
 from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
-from penstock.client.streams.kafka import Access
+from penstock.client.topics.kafka import Access
 from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
 from penstock.settings import PREFIX, BadSetting, ClientSettings, ServerSettings, is_postgres, load

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 WORKER = """
 import asyncio, logging, os, sys
 from penstock.client.worker import Worker
-from penstock.client.worker.notes import STOPPING
+from penstock.client.worker.log_events import STOPPING
 
 worker = Worker(sys.argv[1], drain_s=float(sys.argv[3]))
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
-from penstock.cli.configuration import masked
+from penstock.cli.config import masked
 
 KEY = "pk_1f2e3d4c5b6a_" + "s" * 39 + "WXYZ"
 

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from penstock.cli.connection import complete_queue
-from penstock.cli.said import complete_setting, setting_names, settings_said
+from penstock.cli.key_value_options import complete_setting, setting_names, settings_said
 from tests.cli.conftest import Run
 
 

@@ -17,7 +17,7 @@ from penstock.client import (
     StaleReceipt,
     Unauthorized,
 )
-from penstock.client.delivering import WINDOW
+from penstock.client.delivery import WINDOW
 from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
 from penstock.core.limits import SENDER_SENDS_MAX
 from penstock.wire import frames

@@ -7,7 +7,7 @@ import pytest
 
 import penstock
 from penstock.client import BadRequest, Draft, QueueFull, QueueNotFound, TooLarge
-from penstock.client.gathering import MESSAGE_BYTES
+from penstock.client.batching import MESSAGE_BYTES
 from penstock.client.queue import Queue
 
 pytestmark = pytest.mark.real_time

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from penstock.client import BadRequest, Client
-from penstock.client.streams.kafka import Access, KafkaMissing
+from penstock.client.topics.kafka import Access, KafkaMissing
 from penstock.client.transport import Answer
 from penstock.wire import topics as wire
 from tests.client.scripted import Request, ScriptedTransport

@@ -12,8 +12,8 @@ import pytest
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError
 
 from penstock.client import PenstockError
-from penstock.client.streams.consuming import COMMIT_S, Loop, Patience
-from penstock.client.streams.record import ERROR_HEADER, OFFSET_HEADER, Record, body_of, dead_letter_headers
+from penstock.client.topics.consumer import COMMIT_S, Loop, Patience
+from penstock.client.topics.record import ERROR_HEADER, OFFSET_HEADER, Record, body_of, dead_letter_headers
 
 PATIENCE = Patience(attempts=3, rest_s=1.0, rest_s_max=1.5)
 

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from rich.progress import Progress
 
 from penstock.cli.exits import Ending
-from penstock.cli.pipeline import running
+from penstock.cli.pipeline import options
 from penstock.cli.pipeline.java_words import JavaWords, hush_spark
-from penstock.cli.pipeline.running import ending_of
+from penstock.cli.pipeline.options import ending_of
 from penstock.pipeline.failures import explained, first_line
 from penstock.pipeline.jobs.archive import ArchiveOptions
 from penstock.pipeline.jobs.archive import run as archive
@@ -141,8 +141,8 @@ def test_a_java_that_does_not_start_is_told_in_its_own_words() -> None:
 def test_without_a_terminal_a_job_tells_line_by_line_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "TOLD_EVERY_S", 0.0)
-    bar = running.Bar(Progress(disable=True))
+    monkeypatch.setattr(options, "TOLD_EVERY_S", 0.0)
+    bar = options.Bar(Progress(disable=True))
     bar.step("Archiving")
     bar.rows(0)
     bar.rows(1_200, lag_s=7.0)

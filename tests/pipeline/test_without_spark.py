@@ -27,7 +27,7 @@ print("shown", *commands)
 _A_JOB = """
 import typer
 
-from penstock.cli.pipeline.running import Running, run_job
+from penstock.cli.pipeline.options import Running, run_job
 
 try:
     run_job(Running("archive", None, (), False), lambda session, progress: None)

@@ -12,8 +12,8 @@ import pytest
 
 import penstock
 from penstock.client import Forbidden
-from penstock.client.seen import Standing
-from penstock.client.seen_postgres import PostgresSeen
+from penstock.client.idempotency import Standing
+from penstock.client.idempotency_postgres import PostgresSeen
 from penstock.core.message import Drafts
 from penstock.core.settings import DAY_MS, QueueSettings
 from penstock.runtime.system import SystemClock

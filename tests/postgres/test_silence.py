@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 import penstock
-from penstock.client import ConnectionFailed, seen_postgres
-from penstock.client.seen import Standing
+from penstock.client import ConnectionFailed, idempotency_postgres
+from penstock.client.idempotency import Standing
 from penstock.core.message import Drafts
 from penstock.core.settings import QueueSettings
 from penstock.runtime.memory import memory_runtime
@@ -240,11 +240,11 @@ async def test_a_kept_connection_that_was_forgotten_is_not_lent(monkeypatch: pyt
 
 async def test_what_was_done_is_remembered_though_its_database_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     def answers_within(seconds: float, *, connect_s: int) -> None:
-        monkeypatch.setattr(seen_postgres, "ANSWER_S", seconds)
-        seen._dsn = seen_postgres.bounded(url.replace(f"timeout={_PATIENCE_S}", f"timeout={connect_s}"))
+        monkeypatch.setattr(idempotency_postgres, "ANSWER_S", seconds)
+        seen._dsn = idempotency_postgres.bounded(url.replace(f"timeout={_PATIENCE_S}", f"timeout={connect_s}"))
 
     async with relayed(shared_server().new_database(), connect_s=_PATIENCE_S) as (relay, url):
-        seen = seen_postgres.PostgresSeen(url)
+        seen = idempotency_postgres.PostgresSeen(url)
         assert await seen.begin("a", 600) is Standing.BEGUN
         # Nobody has noticed that the connection is gone; whoever is asked then is there.
         relay.forget_all()
@@ -268,7 +268,7 @@ async def test_what_was_done_is_remembered_though_its_database_was_silent(monkey
 
 def test_connections_of_a_memory_are_bounded_as_those_of_a_store() -> None:
     for url in ("postgresql://db/shop", "postgresql://db/shop?connect_timeout=3&keepalives_idle=600"):
-        assert seen_postgres.bounded(url) == bounded(url)
+        assert idempotency_postgres.bounded(url) == bounded(url)
 
 
 async def test_a_server_that_waits_for_its_database_stops_when_it_is_told(tmp_path: Path) -> None:

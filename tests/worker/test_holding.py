@@ -9,7 +9,7 @@ import pytest
 from penstock.client.lease_ends import UNKNOWN
 from penstock.client.message import Facts, Message
 from penstock.client.worker import MemorySeen, Worker
-from penstock.client.worker.held import HeldLeases
+from penstock.client.worker.leases import HeldLeases
 from penstock.wire.frames import Ids, LeasedFrame
 from tests.worker.stage import eventually, staged
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.client.idempotency import MemorySeen, Seen, SqliteSeen, Standing
+from penstock.client.idempotency_postgres import PostgresSeen
 from penstock.client.message import Message
-from penstock.client.seen import MemorySeen, Seen, SqliteSeen, Standing
-from penstock.client.seen_postgres import PostgresSeen
 from penstock.client.worker import Worker
 from tests.postgres.servers import shared_server
 from tests.worker.stage import staged
@@ -112,7 +112,7 @@ async def test_a_file_remembers_what_was_done_before_it_was_closed(tmp_path: Pat
 
 RACER = """
 import asyncio, sys
-from penstock.client.seen import SqliteSeen, Standing
+from penstock.client.idempotency import SqliteSeen, Standing
 
 async def race():
     seen, won = SqliteSeen(sys.argv[1]), []

@@ -13,12 +13,12 @@ import typer
 from penstock import __version__
 from penstock.cli import (
     activity,
-    archive,
     backup,
-    configuration,
-    dead_letters,
+    config,
+    dlq,
     escalate,
     group,
+    history,
     key,
     migrate,
     pipeline,
@@ -31,7 +31,7 @@ from penstock.cli import (
     topic,
     work,
 )
-from penstock.cli.printing import fit, say
+from penstock.cli.output import fit, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -72,11 +72,11 @@ SERVER, MESSAGES, STREAMS, FOLDERS, SPARK = "Run", "Queues and messages", "Strea
 
 app.command("serve", rich_help_panel=SERVER)(serve.serve)
 app.command("work", rich_help_panel=SERVER)(work.work)
-app.command("config", rich_help_panel=SERVER)(configuration.config_command)
+app.command("config", rich_help_panel=SERVER)(config.config_command)
 app.add_typer(key.app, name="key", rich_help_panel=SERVER)
 app.command("activity", rich_help_panel=SERVER)(activity.activity)
 app.command("migrate", rich_help_panel=SERVER)(migrate.migrate_command)
-app.command("archive", rich_help_panel=SERVER)(archive.archive_command)
+app.command("archive", rich_help_panel=SERVER)(history.archive_command)
 app.add_typer(queue.app, name="queue", rich_help_panel=MESSAGES)
 app.command("send", rich_help_panel=MESSAGES)(send.send)
 app.command("receive", rich_help_panel=MESSAGES)(receive.receive)
@@ -85,7 +85,7 @@ app.command("top", rich_help_panel=MESSAGES)(top.top)
 app.command("explain", rich_help_panel=MESSAGES)(escalate.explain)
 app.command("escalate", rich_help_panel=MESSAGES)(escalate.escalate)
 app.command("escalations", rich_help_panel=MESSAGES)(escalate.escalations)
-app.add_typer(dead_letters.app, name="dlq", rich_help_panel=MESSAGES)
+app.add_typer(dlq.app, name="dlq", rich_help_panel=MESSAGES)
 app.add_typer(topic.app, name="topic", rich_help_panel=STREAMS)
 app.add_typer(group.app, name="group", rich_help_panel=STREAMS)
 app.command("backup", rich_help_panel=FOLDERS)(backup.backup_command)

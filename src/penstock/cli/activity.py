@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.connection import Session, asks_server
-from penstock.cli.printing import console, plain, print_json, remark, table
+from penstock.cli.output import console, plain, print_json, remark, table
 
 
 @asks_server

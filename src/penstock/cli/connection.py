@@ -18,9 +18,9 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from penstock.cli.configuration import Config, Json, client_settings
+from penstock.cli.config import Config, Json, client_settings
 from penstock.cli.exits import Ending, refuse
-from penstock.cli.printing import print_json, remark
+from penstock.cli.output import print_json, remark
 from penstock.client import SyncClient
 from penstock.client.errors import ConnectionFailed, NotOpened, PenstockError, QueueFull, ServerBusy
 from penstock.connect import connect

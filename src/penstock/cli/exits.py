@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from penstock.cli.printing import remark
+from penstock.cli.output import remark
 from penstock.runtime.interface import EXIT_FILES_TAKEN, EXIT_STORAGE_FAILED
 
 

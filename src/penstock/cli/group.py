@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli.connection import Session, asks_server
 from penstock.cli.exits import Ending
-from penstock.cli.printing import console, pairs, plain, print_json, remark, say, table
+from penstock.cli.output import console, pairs, plain, print_json, remark, say, table
 from penstock.wire.topics import GroupView, LagRow
 
 app = typer.Typer(no_args_is_help=True, help="See who reads topics together, and how far behind they are.")

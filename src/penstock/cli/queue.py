@@ -7,8 +7,8 @@ import typer
 
 from penstock.cli.connection import Session, asks_server, complete_queue
 from penstock.cli.exits import Ending
-from penstock.cli.printing import console, counted, duration, pairs, print_json, remark, say, table
-from penstock.cli.said import complete_setting, settings_said
+from penstock.cli.key_value_options import complete_setting, settings_said
+from penstock.cli.output import console, counted, duration, pairs, print_json, remark, say, table
 from penstock.wire.queues import QueueView
 
 app = typer.Typer(no_args_is_help=True, help="Make queues, look at them, change them, empty them.")

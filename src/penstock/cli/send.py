@@ -12,7 +12,7 @@ import typer
 from penstock.cli.connection import Session, asks_server, complain, ending_of
 from penstock.cli.exits import Ending
 from penstock.cli.lines import BadLine, Lines, batches
-from penstock.cli.printing import counted, print_json, progress, remark, say
+from penstock.cli.output import counted, print_json, progress, remark, say
 from penstock.cli.queue import Name
 from penstock.client.errors import ConnectionFailed, PenstockError
 from penstock.wire.queues import PRIORITIES

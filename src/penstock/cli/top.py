@@ -15,7 +15,7 @@ from rich.table import Table
 
 from penstock.cli.connection import Session, asks_server
 from penstock.cli.keyboard import Keyboard
-from penstock.cli.printing import console, duration, print_json, table
+from penstock.cli.output import console, duration, print_json, table
 from penstock.client import ConnectionFailed, QueueNotFound, ServerBusy
 from penstock.wire.queues import PRIORITIES, QueueName
 

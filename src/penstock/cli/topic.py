@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.connection import Session, asks_server
 from penstock.cli.exits import Ending
-from penstock.cli.printing import console, counted, pairs, plain, print_json, remark, say, table
+from penstock.cli.output import console, counted, pairs, plain, print_json, remark, say, table
 from penstock.wire.topics import RecordView, TopicSettings, TopicView
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, browse and produce records.")

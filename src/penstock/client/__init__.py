@@ -2,16 +2,16 @@
 
 It imports nothing of the server, only what both say to each other (`penstock.wire`). `penstock.connect` makes clients.
 
-    queue ──► drafts ──► gathering ──► delivering ─┐
-      │                                            ├──► calling ──► transport: http, or the application in process
+    queue ──► drafts ──► batching  ──► delivery ───┐
+      │                                            ├──► caller ──► transport: http, or the application in process
       └─────► settling, leases, other calls ───────┘
 
-Topics are in `streams/`, and speak Kafka's protocol.
+Topics are in `topics/`, and speak Kafka's protocol.
 
 The synchronous face is a thread that runs the asynchronous one.
 """
 
-from penstock.client.clients import Client, SyncClient
+from penstock.client.client import Client, SyncClient
 from penstock.client.errors import (
     BadRequest,
     ClientClosed,
@@ -39,11 +39,11 @@ from penstock.client.errors import (
 )
 from penstock.client.message import Batch, Message
 from penstock.client.queue import Queue
-from penstock.client.streams.record import Record
-from penstock.client.streams.sync_topic import SyncTopic
-from penstock.client.streams.topic import Topic
 from penstock.client.sync_message import SyncBatch, SyncMessage
 from penstock.client.sync_queue import SyncQueue
+from penstock.client.topics.record import Record
+from penstock.client.topics.sync_topic import SyncTopic
+from penstock.client.topics.topic import Topic
 from penstock.wire.messages import Draft
 
 __all__ = [

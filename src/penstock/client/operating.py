@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from penstock.client.calls import Call, convert, get, given, post, query_of, read_as
 from penstock.client.drafts import instant_ms
+from penstock.client.requests import Call, convert, get, given, post, query_of, read_as
 from penstock.wire.messages import Acked, Explained, SeenPage
 from penstock.wire.operating import (
     AuditPage,

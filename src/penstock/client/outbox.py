@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Iterator
 
-from penstock.client.calling import Caller
-from penstock.client.delivering import Delivery, ListedParcel, SentIds
+from penstock.client.batching import IN_FLIGHT_MAX, Gathering
+from penstock.client.caller import Caller
+from penstock.client.delivery import Delivery, ListedParcel, SentIds
 from penstock.client.drafts import Drafts
 from penstock.client.errors import ClientClosed
-from penstock.client.gathering import IN_FLIGHT_MAX, Gathering
 from penstock.client.room import Room
 from penstock.client.settling import Settling
 from penstock.wire.messages import MESSAGES_MAX

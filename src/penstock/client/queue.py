@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, overload
 
-from penstock.client import calls, operating, prefetching
+from penstock.client import operating, prefetching, requests
+from penstock.client.batching import Gathering
 from penstock.client.drafts import Drafts, milliseconds, plain_row, row
 from penstock.client.errors import bad_field
-from penstock.client.gathering import Gathering
 from penstock.client.lease_ends import LeaseEnd, end_by_time_of_day, end_of
 from penstock.client.message import Batch, Delivered, Facts, Message, Receipt, extend_ms, release_ms
 from penstock.client.operating import Instant
@@ -36,7 +36,7 @@ class Queue:
     def __init__(self, name: str, outbox: Outbox) -> None:
         self.name = name
         self._outbox = outbox
-        self._path = calls.path_of(name)
+        self._path = requests.path_of(name)
         # Those of the outbox, once they are needed.
         self._gathering: Gathering | None = None
         self._settling: Settling | None = None
@@ -136,12 +136,12 @@ class Queue:
         caller, loop = self._outbox.caller, asyncio.get_running_loop()
         ends_at_s, asked_at_s = loop.time() + wait_s, 0.0
 
-        def ask() -> calls.Call[LeasedFrame | None]:
+        def ask() -> requests.Call[LeasedFrame | None]:
             # Made anew for each try: one that comes after a pause has less time to wait, and its lease begins later.
             nonlocal asked_at_s
             asked_at_s = time.monotonic()
             part_s = max(0.0, min(ends_at_s - loop.time(), WAIT_S_MAX))
-            return calls.lease(self._path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
+            return requests.lease(self._path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
 
         while True:
             frame = await caller.perform_anew(ask)
@@ -221,11 +221,11 @@ class Queue:
     # The queue itself.
 
     async def describe(self) -> QueueView:
-        return await self._outbox.caller.perform(calls.describe(self._path))
+        return await self._outbox.caller.perform(requests.describe(self._path))
 
     async def change(self, **settings: Any) -> QueueView:
         """Change settings, by the names they have in `create_queue`; what is left out stays."""
-        return await self._outbox.caller.perform(calls.change(self._path, settings))
+        return await self._outbox.caller.perform(requests.change(self._path, settings))
 
     async def pause(self) -> QueueView:
         """Hand nothing out until `resume`. Sends go on."""
@@ -236,10 +236,10 @@ class Queue:
 
     async def purge(self) -> int:
         """Delete every message in it, received or not, and return how many."""
-        return (await self._outbox.caller.perform(calls.purge(self._path))).purged
+        return (await self._outbox.caller.perform(requests.purge(self._path))).purged
 
     async def delete(self, *, with_dead_letters: bool = False) -> Deleted:
-        call = calls.delete(self._path, with_dead_letters=with_dead_letters)
+        call = requests.delete(self._path, with_dead_letters=with_dead_letters)
         return await self._outbox.caller.perform(call)
 
     # What operators do.

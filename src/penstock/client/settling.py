@@ -12,8 +12,8 @@ import asyncio
 import time
 from copy import copy
 
-from penstock.client import calls
-from penstock.client.calling import Caller
+from penstock.client import requests
+from penstock.client.caller import Caller
 from penstock.client.errors import ClientClosed, ConnectionFailed, PenstockError
 from penstock.client.lease_ends import end_of
 from penstock.client.message import Facts
@@ -38,7 +38,7 @@ class Settling:
 
     def __init__(self, caller: Caller, queue: str) -> None:
         self._caller = caller
-        self._path = calls.path_of(queue)
+        self._path = requests.path_of(queue)
         self._lanes: dict[Words, _Lane] = {}
 
     def settle(
@@ -144,9 +144,9 @@ class _Lane:
         for (lease, token, rows), _, _ in asked:
             leases[lease, token] = leases.get((lease, token), 0) | rows
         held = [Held(lease, token, rows) for (lease, token), rows in leases.items()]
-        found, is_repeated = await self._ask(calls.settle(self._path, verb, held, time_ms=time_ms, text=text))
+        found, is_repeated = await self._ask(requests.settle(self._path, verb, held, time_ms=time_ms, text=text))
         if len(found) != len(held):
-            raise calls.not_ours(f"{len(found)} results for {len(held)} leases")
+            raise requests.not_ours(f"{len(found)} results for {len(held)} leases")
         done = dict(zip(leases, found, strict=True))
         for (lease, token, rows), facts, future in asked:
             if not future.done():
@@ -158,7 +158,7 @@ class _Lane:
                         rows_done |= _not_lapsed(facts, rows)
                 future.set_result(rows_done)
 
-    async def _ask(self, call: calls.Call[list[int]]) -> tuple[list[int], bool]:
+    async def _ask(self, call: requests.Call[list[int]]) -> tuple[list[int], bool]:
         """Ask until there is an answer, and say whether an earlier try may have arrived."""
         deadline_s, tries, is_repeated = self._loop.time() + self._caller.timeout_s, 0, False
         while True:

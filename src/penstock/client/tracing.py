@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from penstock.client.clients import Client
+from penstock.client.client import Client
 from penstock.client.message import Message
 from penstock.client.queue import Queue
 from penstock.wire.messages import Draft

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.exits import refuse
-from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, ending_of, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, ending_of, run_job
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exits import Ending, refuse
-from penstock.cli.printing import counted, print_json, say
+from penstock.cli.output import counted, print_json, say
 
 DRIVER_NAME = "run_penstock.py"
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.load import DryRun, MaxWait, Rate, Url, Work, pairs_of, target_of
-from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.send_jobs import DryRun, MaxWait, Rate, Url, Work, pairs_of, target_of
 from penstock.pipeline.places import Place
 
 Which = "Which messages"

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from penstock.client.idempotency import Standing
 from penstock.client.message import Message, release_ms
-from penstock.client.seen import Standing
 from penstock.client.within import Connection
+from penstock.client.worker.log_events import SEEN_FAILED, THREAD_ABANDONED, note
 from penstock.client.worker.middleware import Middleware, compose
-from penstock.client.worker.notes import SEEN_FAILED, THREAD_ABANDONED, note
 from penstock.client.worker.retry import TimeLimitExceeded, describe, judge
 from penstock.client.worker.settings import ConsumerSettings
 from penstock.client.worker.threads import Threads

@@ -29,8 +29,8 @@ from penstock.client.queue import Queue
 from penstock.client.retrying import wait_s_of
 from penstock.client.worker.attempt import CANCELLED, GIVEN_BACK, Attempts, Ending, Work
 from penstock.client.worker.halt import Halt
-from penstock.client.worker.held import HeldLease, HeldLeases
-from penstock.client.worker.notes import (
+from penstock.client.worker.leases import HeldLease, HeldLeases
+from penstock.client.worker.log_events import (
     LEASE_LOST,
     QUEUE_NOT_FOUND,
     SEEN_FAILED,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from penstock.client.message import Message
-from penstock.client.worker.notes import MESSAGE_WORKED, note
+from penstock.client.worker.log_events import MESSAGE_WORKED, note
 from penstock.client.worker.retry import Reject
 
 CallNext = Callable[[Message], Awaitable[None]]

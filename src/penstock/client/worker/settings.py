@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.client.drafts import LEASE_S_MAX
+from penstock.client.idempotency import Seen
 from penstock.client.message import Message
-from penstock.client.seen import Seen
 from penstock.client.worker.retry import Retry
 from penstock.wire.messages import WAIT_S_MAX
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.running import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, run_job
 
 if TYPE_CHECKING:
     from penstock.pipeline.jobs.staging import Target

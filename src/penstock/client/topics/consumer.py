@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.client.errors import PenstockError
-from penstock.client.streams.kafka import kafka_errors, start
-from penstock.client.streams.record import Record
+from penstock.client.topics.kafka import kafka_errors, start
+from penstock.client.topics.record import Record
 
 COMMIT_S = 1.0
 # Fetched ahead; what is not processed when the process dies comes again.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.configuration import Config, Json
+from penstock.cli.config import Config, Json
 from penstock.cli.migrate import Schema, Store, database_settings, databases, run_on
-from penstock.cli.printing import console, counted, print_json, say, table
+from penstock.cli.output import console, counted, print_json, say, table
 from penstock.core.routes import is_map
 from penstock.settings import ServerSettings
 

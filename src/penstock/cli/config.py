@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.exits import Ending, refuse
-from penstock.cli.printing import console, plain, print_json, remark, table
+from penstock.cli.output import console, plain, print_json, remark, table
 from penstock.settings import (
     SECRETS,
     SECTIONS,

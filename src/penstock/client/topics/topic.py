@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, Self, TypeVar
 
-from penstock.client.calls import Call, given
 from penstock.client.errors import Forbidden, NotFound, TopicExists, bad_field
-from penstock.client.streams import calls
-from penstock.client.streams.consuming import Loop, Patience
-from penstock.client.streams.kafka import KafkaMissing, Link, kafka_errors, library
-from penstock.client.streams.record import Headers, Place, Record, body_of, dead_letter_headers
+from penstock.client.requests import Call, given
+from penstock.client.topics import calls
+from penstock.client.topics.consumer import Loop, Patience
+from penstock.client.topics.kafka import KafkaMissing, Link, kafka_errors, library
+from penstock.client.topics.record import Headers, Place, Record, body_of, dead_letter_headers
 from penstock.wire.topics import ProducedRecord, RecordPage, TopicView
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from penstock.client.calls import Call, convert, encode_json, get, post, query_of, read_as
+from penstock.client.requests import Call, convert, encode_json, get, post, query_of, read_as
 from penstock.wire.topics import (
     CreateTopic,
     GroupDeleted,

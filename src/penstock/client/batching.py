@@ -22,7 +22,7 @@ Laws of the file
 import asyncio
 from copy import copy
 
-from penstock.client.delivering import Delivery, texts_of
+from penstock.client.delivery import Delivery, texts_of
 from penstock.client.drafts import NORMAL, Drafts, Extras
 from penstock.client.errors import ClientClosed, PenstockError
 from penstock.client.room import Room

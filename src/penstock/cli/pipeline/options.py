@@ -14,8 +14,8 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.exits import Ending, refuse
+from penstock.cli.output import console, counted, errors, plain, print_json, remark, say, table
 from penstock.cli.pipeline.java_words import JavaWords, hush_spark
-from penstock.cli.printing import console, counted, errors, plain, print_json, remark, say, table
 from penstock.pipeline.asking import ServerUnreachable
 from penstock.pipeline.failures import explained
 from penstock.pipeline.outcome import JobFailed, Outcome, Table

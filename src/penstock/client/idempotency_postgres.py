@@ -23,7 +23,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.client.seen import EXPIRY_S, Standing
+from penstock.client.idempotency import EXPIRY_S, Standing
 
 TABLE = "penstock_seen"
 _SWEEP_S = 60.0

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from penstock.client.calls import Call
 from penstock.client.errors import ClientClosed, ConnectionFailed, ServerFailed, error_of
+from penstock.client.requests import Call
 from penstock.client.retrying import repeat
 from penstock.client.transport import AnswerTooLarge, NotSent, Transport, Unanswered
 from penstock.client.within import Within, within_of

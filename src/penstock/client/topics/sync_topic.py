@@ -3,8 +3,8 @@
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
-from penstock.client.streams.record import Place, Record
-from penstock.client.streams.topic import Consumption, Topic
+from penstock.client.topics.record import Place, Record
+from penstock.client.topics.topic import Consumption, Topic
 from penstock.wire.topics import ProducedRecord, RecordPage, TopicView
 
 T = TypeVar("T")

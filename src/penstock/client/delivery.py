@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Protocol, overload
 
-from penstock.client import calls
-from penstock.client.calling import Caller
+from penstock.client import requests
+from penstock.client.caller import Caller
 from penstock.client.drafts import Drafts
 from penstock.client.errors import BadRequest, PenstockError, QueueFull, TooLarge
 from penstock.client.retrying import may_repeat, wait_s_of
@@ -98,7 +98,7 @@ class Delivery:
 
     def __init__(self, caller: Caller, queue: str, sender_id: int) -> None:
         self._caller = caller
-        self._path = calls.path_of(queue)
+        self._path = requests.path_of(queue)
         self._sender_id = sender_id
         self._window = Window()
         # When this queue was last full, by the clock of the loop.
@@ -133,12 +133,12 @@ class Delivery:
         """Send some messages under one sequence, repeatedly until there is an answer."""
         sequence, tries = await self._window.begin(), 0
         try:
-            call = calls.send(self._path, parcel.drafts(start, stop), Sender(self._sender_id, 0, sequence))
+            call = requests.send(self._path, parcel.drafts(start, stop), Sender(self._sender_id, 0, sequence))
             while True:
                 try:
                     ids = await self._caller.attempt(call)
                     if len(ids) != stop - start:
-                        raise calls.not_ours(f"{len(ids)} ids for {stop - start} messages")
+                        raise requests.not_ours(f"{len(ids)} ids for {stop - start} messages")
                     return ids
                 except PenstockError as error:
                     tries += 1

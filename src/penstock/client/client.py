@@ -11,16 +11,16 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from penstock.client import calls, operating
+from penstock.client import operating, requests
 from penstock.client.background import Background
-from penstock.client.calling import TIMEOUT_S, Caller
+from penstock.client.caller import TIMEOUT_S, Caller
 from penstock.client.outbox import PENDING_BYTES_MAX, Outbox
 from penstock.client.queue import Queue
-from penstock.client.streams import calls as stream_calls
-from penstock.client.streams.kafka import Access, Link
-from penstock.client.streams.sync_topic import SyncTopic
-from penstock.client.streams.topic import Topic
 from penstock.client.sync_queue import SyncQueue
+from penstock.client.topics import calls as stream_calls
+from penstock.client.topics.kafka import Access, Link
+from penstock.client.topics.sync_topic import SyncTopic
+from penstock.client.topics.topic import Topic
 from penstock.client.transport import Transport
 from penstock.client.within import Connection
 from penstock.wire.operating import AuditEntry, HistoryShard
@@ -61,13 +61,13 @@ class Client:
 
     async def create_queue(self, name: str, **settings: Any) -> QueueView:
         """Make a queue; again with equal settings changes nothing. Settings are those of `wire.queues.Settings`."""
-        return await self._caller.perform(calls.create_queue(name, settings))
+        return await self._caller.perform(requests.create_queue(name, settings))
 
     async def queues(self, prefix: str = "") -> AsyncIterator[QueueName]:
         """Every queue, sorted by name; asked for in pages."""
         cursor = ""
         while True:
-            page = await self._caller.perform(calls.list_queues(prefix, cursor))
+            page = await self._caller.perform(requests.list_queues(prefix, cursor))
             for each in page.queues:
                 yield each
             if page.next is None:
