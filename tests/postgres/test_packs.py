@@ -44,6 +44,13 @@ class Stage:
         assert found is not None
         return found[0], found[1]
 
+    def packs(self) -> list[tuple[bytes | None, ...]]:
+        """The columns of the packs in the history."""
+        names = "keys, sent_ats_ms, body_sizes, body, attribute_sizes, attributes"
+        with psycopg.connect(self._url) as connection:
+            text = f"SELECT {names} FROM {self._schema}.history WHERE keys IS NOT NULL"
+            return connection.execute(text.encode()).fetchall()
+
     async def held(self) -> list[tuple[bytes, bytes]]:
         page = await self.store.peek("orders", most=100, place="leased")
         return [(bytes(each.body), bytes(each.attributes)) for each in page.messages]
@@ -64,6 +71,23 @@ async def test_a_lease_that_is_acked_as_a_whole_never_has_a_row_for_each_message
         assert await on.held() == list(zip(BODIES, ATTRIBUTES, strict=True))
         assert await on.store.ack("orders", delivery.receipts()) == [Outcome.DONE] * 4
         assert on.rows() == (0, 0)
+
+
+async def test_a_pack_in_the_history_is_written_byte_by_byte_as_its_drawing_says() -> None:
+    async with stage() as on:
+        delivery = await on.leased([b"one", b"", b"\xff"], [b"", b"{}", b""])
+        assert await on.store.ack("orders", delivery.receipts()) == [Outcome.DONE] * 3
+        (row,) = on.packs()
+
+    at_ms = on.clock.now_ms().to_bytes(8, "big")
+    assert [bytes(each or b"").hex(" ", 4) for each in row] == [
+        "00000000 00000002 00000000 0000000a 00000000 00000012",
+        bytes(at_ms * 3).hex(" ", 4),
+        "00000003 00000000 00000001",
+        "6f6e65ff",
+        "00000000 00000002 00000000",
+        "7b7d",
+    ]
 
 
 async def test_messages_of_a_lease_have_rows_of_their_own_once_their_fates_differ() -> None:
