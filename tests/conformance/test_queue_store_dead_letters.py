@@ -29,6 +29,7 @@ async def test_what_cannot_be_buried_is_stuck_and_told_once(stage: Stage) -> Non
     # Its dead letters are made when they are needed, and as large as the queue.
     assert (await stage.store.describe("orders.dead")).settings.size_max == 2
     assert (await stage.store.describe("orders.dead")).settings.retention_ms == 0
+    assert told == [], "they are full, and nothing is stuck"
     (third,) = await send(stage, b"3")
     held = await lease(stage, 1)
     await stage.store.release("orders", held.receipts(), error="boom")

@@ -139,12 +139,12 @@ class Burying:
                 # Whichever of the two it was: the other may have been deleted.
                 self._registry.forget(grave.name)
             raise
-        if not count and known.has_spent and settings.size_max:
-            if known.number not in self._stuck:
-                self._stuck.add(known.number)
-                self.tell_full(known.name, grave.name)
-        else:
+        if count or not settings.size_max:
             self._stuck.discard(known.number)
+        elif known.number not in self._stuck and await self.advance(known):
+            # Something still waits to be buried: it is room that is missing, not messages.
+            self._stuck.add(known.number)
+            self.tell_full(known.name, grave.name)
         if count:
             known.drained.add(count, now_ms)
             self._wake(grave.name)
