@@ -4,8 +4,12 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from penstock.wire.queues import CreateQueue, Tiers
+from penstock.wire.topics import CreateTopic
+from penstock.wire.words import CHOICES
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send
 
 QUEUES = "/api/queues"
@@ -115,11 +119,12 @@ async def test_a_visibility_timeout_may_be_up_to_43200_seconds(seconds: float) -
         assert view["visibility_timeout"] == seconds
 
 
-async def test_a_visibility_timeout_of_0_is_refused_with_the_rule_in_words() -> None:
+@pytest.mark.parametrize("seconds", [0, 0.0004, -1])
+async def test_a_visibility_timeout_of_0_is_refused_with_the_rule_in_words(seconds: float) -> None:
     async with open_api() as api:
-        answer = await api.post(QUEUES, {"queue_name": "mail", "visibility_timeout": 0})
-        assert answer.is_problem(400, "bad_field", field="visibility_timeout", limit=0)
-        assert "has to be more than 0" in answer["detail"]
+        answer = await api.post(QUEUES, {"queue_name": "mail", "visibility_timeout": seconds})
+        assert answer.is_problem(400, "bad_field", field="visibility_timeout", limit=0.001)
+        assert answer["detail"] == "visibility_timeout: it has to be at least 0.001"
         assert (await api.get(f"{QUEUES}/mail")).status == 404
 
 
@@ -136,6 +141,32 @@ async def test_a_bad_name_is_refused_with_the_rule_in_words(name: str) -> None:
             assert "regex" not in answer["detail"]
 
 
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        ({}, "queue_name: it is missing"),
+        ({"queue_name": 5}, "queue_name: it has to be text, not a whole number"),
+        ({"queue_name": "mail", "fifo": "true"}, "fifo: it has to be true or false, not text"),
+        ({"queue_name": "mail", "colour": 1}, "colour: there is no such field"),
+        ({"queue_name": "mail", "queue_size": 2**41}, "queue_size: it has to be at most 1099511627776"),
+        ({"queue_name": "mail", "retention_s": 1e12}, "retention_s: it has to be at most 31622400"),
+        ({"queue_name": "mail", "dedup": "odd"}, "dedup: it is one of live, window, content, not 'odd'"),
+        ({"queue_name": "mail", "tiers": {"mode": "odd"}}, "tiers.mode: it is one of weighted, strict, not 'odd'"),
+        ({"queue_name": "mail", "tiers": {"weights": [1]}}, "tiers.weights: it has at least 5 elements"),
+    ],
+)
+async def test_a_field_that_cannot_be_is_named_with_its_rule(said: dict[str, Any], detail: str) -> None:
+    async with open_api() as api:
+        answer = await api.post(QUEUES, said)
+        assert (answer.status, answer["code"], answer["field"]) == (400, "bad_field", detail.partition(":")[0])
+        assert answer["detail"] == detail
+
+
+def test_every_field_with_choices_says_them() -> None:
+    fields = [field for struct in (CreateQueue, Tiers, CreateTopic) for field in msgspec.structs.fields(struct)]
+    assert {field.name for field in fields if "Literal" in str(field.type)} == CHOICES.keys() - {"state"}
+
+
 async def test_who_gives_a_window_without_a_scope_chooses_the_window() -> None:
     async with open_api() as api:
         assert (await make(api, "mail", dedup_window_s=60))["dedup"] == "window"
@@ -146,7 +177,7 @@ async def test_who_gives_a_window_without_a_scope_chooses_the_window() -> None:
 
 
 BAD_SETTINGS: list[tuple[dict[str, object], str, float | None]] = [
-    ({"visibility_timeout": -1}, "visibility_timeout", 0),
+    ({"visibility_timeout": -1}, "visibility_timeout", 0.001),
     ({"visibility_timeout": 43_201}, "visibility_timeout", 43_200),
     ({"visibility_timeout": "30"}, "visibility_timeout", None),
     ({"queue_size": -1}, "queue_size", 0),

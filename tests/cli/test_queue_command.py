@@ -136,7 +136,7 @@ def test_settings_are_typed_in_the_words_of_the_api(words: list[str], said: dict
         ("visibility_timout=3", "is visibility_timeout meant?"),
         ("visibility_timeout", "visibility_timeout=60"),
         ("visibility_timeout=soon", "visibility_timeout cannot be 'soon'"),
-        ("visibility_timeout=-1", "it has to be more than 0"),
+        ("visibility_timeout=-1", "it has to be at least 0.001"),
         ("tiers.weights=1,2", "at least 5 elements"),
         ("tiers.mode=loose", "tiers.mode cannot be 'loose'"),
         ("tiers=strict", "is not a setting"),

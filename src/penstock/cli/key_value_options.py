@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from penstock.wire.queues import Retry, Settings, Tenants, Tiers
-from penstock.wire.words import in_words
+from penstock.wire.words import rule_of
 
 _PARTS: dict[str, type[msgspec.Struct]] = {"tiers": Tiers, "retry": Retry, "tenants": Tenants}
 
@@ -83,7 +83,7 @@ def _checked(first: str, rest: str, text: str) -> dict[str, Any]:
             found: dict[str, Any] = msgspec.to_builtins(msgspec.convert(asked, Settings, strict=False))
             return found
         except msgspec.ValidationError as error:
-            problem = in_words(str(error)).partition(" - at ")[0]
+            problem = rule_of(str(error)).words
     raise typer.BadParameter(f"{first}{'.' if rest else ''}{rest} cannot be {text!r}: {problem}")
 
 

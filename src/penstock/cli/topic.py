@@ -9,6 +9,7 @@ from penstock.cli.connection import Session, asks_server
 from penstock.cli.exits import Ending
 from penstock.cli.output import console, counted, pairs, plain, print_json, remark, say, table
 from penstock.wire.topics import RecordView, TopicSettings, TopicView
+from penstock.wire.words import rule_of
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, browse and produce records.")
 
@@ -187,7 +188,7 @@ def settings_said(words: list[str]) -> dict[str, Any]:
         try:
             found = msgspec.convert({name: value}, TopicSettings, strict=False)
         except msgspec.ValidationError as error:
-            raise typer.BadParameter(f"{name} cannot be {text!r}: {str(error).partition(' - at ')[0]}") from None
+            raise typer.BadParameter(f"{name} cannot be {text!r}: {rule_of(str(error)).words}") from None
         said[name] = getattr(found, name)
     return said
 

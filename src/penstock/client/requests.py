@@ -29,7 +29,7 @@ from penstock.wire.frames import (
 )
 from penstock.wire.messages import MESSAGES_MAX
 from penstock.wire.queues import CreateQueue, Deleted, Purged, QueueList, QueueView, Settings
-from penstock.wire.words import in_words
+from penstock.wire.words import rule_of
 
 T = TypeVar("T")
 
@@ -160,10 +160,8 @@ def convert(values: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(msgspec.to_builtins(values), kind)
     except msgspec.ValidationError as error:
-        words, _, place = in_words(str(error)).partition(" - at `$")
-        unknown = words.partition("unknown field `")[2].rstrip("`")
-        field = ".".join(part for part in (place.strip("`."), unknown) if part)
-        raise bad_field(field, f"{field}: {words}") from None
+        rule = rule_of(str(error))
+        raise bad_field(rule.field, str(rule), limit=rule.limit) from None
 
 
 def _word(value: str | float | bool) -> str:

@@ -20,13 +20,16 @@ Name = Annotated[str, Meta(min_length=1, max_length=85, pattern=NAME_PATTERN)]
 NAME_OR_ID_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
 NameOrId = Annotated[str, Meta(min_length=1, max_length=85, pattern=NAME_OR_ID_PATTERN)]
 Weight = Annotated[float, Meta(ge=0.001, le=1_000)]
+Mode = Literal["weighted", "strict"]
+Dedup = Literal["live", "window", "content"]
+History = Literal["off", "facts", "full"]
 
 
 class Tiers(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """How the five priorities share a queue. A list has one number for each, CRITICAL first."""
 
     mode: Annotated[
-        Literal["weighted", "strict"] | UnsetType,
+        Mode | UnsetType,
         Meta(description="`weighted` shares by weights; `strict` serves a priority only when all above it are empty."),
     ] = UNSET
     weights: Annotated[
@@ -84,7 +87,7 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
         Meta(description="How many messages the queue holds before it answers 429; 0 is without a bound."),
     ] = UNSET
     visibility_timeout: Annotated[
-        Annotated[float, Meta(gt=0, le=43_200)] | UnsetType,
+        Annotated[float, Meta(ge=0.001, le=43_200)] | UnsetType,
         Meta(description="Seconds for which a received message is hidden from others, more than 0. Default 30."),
     ] = UNSET
     max_deliveries: Annotated[
@@ -112,7 +115,7 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
         Meta(description="Whether groups are kept in order, one consumer at a time. It cannot be changed later."),
     ] = UNSET
     dedup: Annotated[
-        Literal["live", "window", "content"] | UnsetType,
+        Dedup | UnsetType,
         Meta(
             description="How long a `dedup_id` keeps a second message away: `live`, the default, until the first is "
             "settled; `window` for `dedup_window_s` from the first send; `content` as `window`, with an id made "
@@ -131,7 +134,7 @@ class Settings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
         Meta(description="The largest body, in bytes. Default 1 MiB."),
     ] = UNSET
     history: Annotated[
-        Literal["off", "facts", "full"] | UnsetType,
+        History | UnsetType,
         Meta(
             description="What is kept of a message when it is settled: nothing, its times and outcome, or its body too."
         ),

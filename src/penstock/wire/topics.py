@@ -34,6 +34,7 @@ TOPIC_NAME_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$"
 TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=TOPIC_NAME_PATTERN)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
 Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+Cleanup = Literal["delete", "compact", "compact,delete"]
 
 
 class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,7 +60,7 @@ class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_o
         Meta(description="The largest batch of records that is taken."),
     ] = UNSET
     cleanup: Annotated[
-        Literal["delete", "compact", "compact,delete"] | UnsetType,
+        Cleanup | UnsetType,
         Meta(description="Whether old records go, or of each key all but the last, or both."),
     ] = UNSET
 

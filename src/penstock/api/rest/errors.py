@@ -1,7 +1,6 @@
 """From our exceptions to RFC 9457 problems: one table, read once for each error."""
 
 import math
-import re
 from collections.abc import Callable
 
 import msgspec
@@ -37,12 +36,9 @@ from penstock.streams.topic import (
     TopicNotFound,
 )
 from penstock.wire.problems import CODES, Problem
-from penstock.wire.words import in_words
+from penstock.wire.words import rule_of
 
 _encode = msgspec.json.Encoder().encode
-# How msgspec says where: "Expected `int`, got `str` - at `$.messages[3].priority`".
-_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
-_LIMIT = re.compile(r"(?:<=|>=|<|>) ([0-9.]+)")
 _BUSY_S = 0.2
 _WAITING_S = 1.0
 # What a client sent is in it, and need not come back whole.
@@ -112,19 +108,10 @@ def encode_problem(found: Problem) -> tuple[bytes, list[tuple[bytes, bytes]]]:
 
 
 def _invalid(error: Exception) -> Problem:
-    text = str(error)
-    place, limit = _PLACE.search(text), _LIMIT.search(text)
-    unknown = re.search(r"unknown field `(.*?)`", text)
-    missing = re.search(r"missing required field `(.*?)`", text)
-    field = place[1] if place else ""
-    named = unknown or missing
-    if named:
-        field = f"{field}.{named[1]}" if field else named[1]
-    value = float(limit[1]) if limit else None
-    text = in_words(text)
-    if not field:
-        return problem("bad_request", text)
-    return problem("bad_field", text, field=field, limit=int(value) if value is not None and value % 1 == 0 else value)
+    rule = rule_of(str(error))
+    if not rule.field:
+        return problem("bad_request", rule.words)
+    return problem("bad_field", str(rule), field=rule.field, limit=rule.limit)
 
 
 def _plain(code: str) -> Callable[[Exception], Problem]:

@@ -342,7 +342,7 @@ LINKS: dict[tuple[str, int], tuple[Link, ...]] = {
 }
 
 _DETAILS = {
-    "bad_field": "Expected `int` <= 1000 - at `$.limit`",
+    "bad_field": "limit: it has to be at most 1000",
     "queue_not_found": "there is no queue 'orders'",
     "queue_full": "queue 'orders' is full",
 }

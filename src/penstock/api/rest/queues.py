@@ -167,7 +167,7 @@ def _exists(queue: str, there: QueueSettings, settings: QueueSettings) -> Refuse
     different = [name for name, value in view_of(settings, queue).items() if value != seen[name]]
     return Refused(
         "queue_exists",
-        f"there is a queue {queue!r} with other settings; {', '.join(different)} differ",
+        f"there is a queue {queue!r}, and it differs in {', '.join(different)}",
         field=different[0] if different else None,
     )
 
