@@ -25,6 +25,7 @@ from penstock.metrics.health import Journal
 from penstock.runtime.disk import make_folders
 from penstock.runtime.interface import Clock, Runtime
 from penstock.runtime.memory import memory_runtime
+from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import SystemClock, SystemDice, halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import BadSetting, ServerSettings
@@ -268,7 +269,9 @@ async def open_streams(
             workers = await stack.enter_async_context(ThreadWorkers(STREAM_THREADS, halt))
             runtime = system_runtime(parent.parent, workers)
         # What topics there are, and what groups have committed, is little: it is forced to the disk always.
-        logs = StreamsSettings(partition_log=replace(PARTITION_LOG, sync=settings.fsync.value))
+        logs = StreamsSettings(
+            partition_log=replace(PARTITION_LOG, sync=settings.fsync.value), open_files_max=files_for_topics()
+        )
         topics = await stack.enter_async_context(await Topics.open(runtime, folder, logs, clock=clock))
         groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
         yield Streams(topics, groups, settings.kafka_advertised or kafka)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.topics import Topics
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.recovery import LogCorrupted
@@ -121,6 +122,21 @@ def test_a_log_in_use_is_not_touched(tmp_path: Path) -> None:
     done = asyncio.run(repair_meanwhile())
     assert done.returncode == 2
     assert "in use by another process" in done.stderr
+
+
+def test_a_partition_of_topics_in_use_is_not_touched(tmp_path: Path) -> None:
+    async def repair_meanwhile() -> subprocess.CompletedProcess[str]:
+        async with (
+            ThreadWorkers(2, halt) as workers,
+            await Topics.open(system_runtime(tmp_path, workers), "streams") as topics,
+        ):
+            await topics.create("events")
+            return await asyncio.to_thread(penstock, "repair", tmp_path / "streams" / "partitions" / "1-0")
+
+    done = asyncio.run(repair_meanwhile())
+    assert done.returncode == 2
+    assert "in use by another process" in done.stderr
+    assert penstock("repair", tmp_path / "streams" / "partitions" / "1-0").returncode == 0
 
 
 def test_help_teaches_the_ways_out() -> None:

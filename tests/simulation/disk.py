@@ -84,6 +84,10 @@ class SimFile:
         self._check()
         return self._disk.is_named(self._path, self._pages)
 
+    def identity(self) -> object:
+        self._check()
+        return id(self._pages)
+
     def forget_cached(self) -> None:
         self._check()
         self._pages.forget_clean()

@@ -24,6 +24,8 @@ SMALL = StreamsSettings(
     partition_log=LogSettings(
         allocate_bytes=0, spare_bytes=0, index_every_bytes=200, open_segments_max=2, rolls_before_full=True
     ),
+    # Fewer than partitions: files are closed and opened all the time.
+    open_files_max=2,
     catalog_log=LogSettings(allocate_bytes=0, spare_bytes=0, segment_bytes_max=2_000),
     upkeep_ms=NEVER_MS,
     retention_check_ms=NEVER_MS,

@@ -1,11 +1,15 @@
 """The same on the machine's own disk, clock, threads and processes."""
 
 import asyncio
+import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock.broker.topics import FetchOne, Topics
+from penstock.core.limits import TOPIC_FILES_MAX
+from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.streams.settings import TopicSettings
@@ -46,15 +50,26 @@ async def test_a_compacted_topic_is_cleaned_by_a_process_of_its_own(tmp_path: Pa
 async def test_many_partitions_take_little_of_the_disk_and_few_files(tmp_path: Path) -> None:
     async with ThreadWorkers(4, halt) as workers:
         runtime = system_runtime(tmp_path, workers)
-        async with await Topics.open(runtime, "streams", CALM) as topics:
-            before = len(open_files(tmp_path))
+        async with await Topics.open(runtime, "streams", replace(CALM, open_files_max=8)) as topics:
             await topics.create("events", TopicSettings(partitions=64))
             sent = values(b"x", at_ms=runtime.clock.now_ms())
             await asyncio.gather(*(topics.produce("events", each, sent) for each in range(64)))
             wanted = [FetchOne("events", each, 0, 1_000) for each in range(64)]
             assert all(one.batches for one in await topics.fetch(wanted, bytes_max=1 << 20))
-            assert len(open_files(tmp_path)) - before <= 2 * 64
+            # The locks of the folder and of the catalog come on top.
+            assert len(open_files(tmp_path)) <= 8 + 2
             assert taken_bytes(tmp_path) < 64 * 300_000
+
+
+def test_topics_keep_a_quarter_open_of_what_the_process_may_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, kept in (
+        (256, 64),
+        (1_024, 256),
+        (1_000_000, TOPIC_FILES_MAX),
+        (resource.RLIM_INFINITY, TOPIC_FILES_MAX),
+    ):
+        monkeypatch.setattr(resource, "getrlimit", lambda _which, soft=soft: (soft, soft))
+        assert files_for_topics() == kept
 
 
 def open_files(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from penstock.log.manifest import UnknownFormat
 from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey
 from penstock.runtime.disk import SystemDisk
-from penstock.runtime.interface import FolderTaken
+from penstock.runtime.interface import FolderLock, FolderTaken
 from penstock.streams.backup import CATALOG, is_streams, logs_of
 
 
@@ -115,7 +115,7 @@ def _look_at_log(folder: Path, apply: WayOut | None, *, yes: bool, as_json: bool
     try:
         # Before the lock, which would leave a file behind in a folder that is none of ours.
         check_is_log(disk, name)
-        lock = disk.lock(name)
+        lock = _lock(folder.resolve())
     except (NothingToRead, FolderTaken, OSError) as error:
         refuse(str(error))
     try:
@@ -125,6 +125,13 @@ def _look_at_log(folder: Path, apply: WayOut | None, *, yes: bool, as_json: bool
             _mend_if_asked(disk, found, None if apply is None else apply.value, yes=yes)
     finally:
         lock.release()
+
+
+def _lock(folder: Path) -> FolderLock:
+    """Take the folder of a log; that of a partition is taken with the one of all topics."""
+    above = folder.parent.parent
+    taken = above if is_streams(SystemDisk(above.parent), above.name) else folder
+    return SystemDisk(taken.parent).lock(taken.name)
 
 
 def _refuse_hole_in_catalog(folder: Path) -> None:

@@ -72,6 +72,7 @@ TOPIC_PARTITIONS_MAX = 1_000
 TOPICS_ASKED_FOR_MAX = 100
 TOPICS_AUTO_CREATED_MAX = 1_000
 PARTITIONS_MAX = 10_000
+TOPIC_FILES_MAX = 2_048
 UNPACKED_BYTES_MAX = 64 * MIB
 PRODUCERS_MAX = 10_000
 PRODUCER_BATCHES_MAX = 5
@@ -247,6 +248,12 @@ LIMITS: tuple[Limit, ...] = (
         "From this number on a topic is not made because it is asked for, only by CreateTopics or REST.",
     ),
     Limit("PARTITIONS_MAX", PARTITIONS_MAX, "partitions", "Of all topics together."),
+    Limit(
+        "TOPIC_FILES_MAX",
+        TOPIC_FILES_MAX,
+        "files",
+        "Kept open by all partitions together, and at most a quarter of what the process may open.",
+    ),
     Limit("UNPACKED_BYTES_MAX", UNPACKED_BYTES_MAX, "bytes", "The most that can be allowed to a batch when unpacked."),
     Limit("PRODUCERS_MAX", PRODUCERS_MAX, "producers", "Remembered by one partition; the longest unheard of go first."),
     Limit("PRODUCER_BATCHES_MAX", PRODUCER_BATCHES_MAX, "batches", "Remembered of one producer in one partition."),

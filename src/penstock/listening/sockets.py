@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.core.limits import TOPIC_FILES_MAX
+from penstock.runtime.open_files import files_for_topics
+
 # A peer that says nothing is asked after so long, so often, and then taken for dead: two minutes together.
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 # What was sent and is not acknowledged for so long has nobody who hears it.
 _UNHEARD_MS = 60_000
-# Files that are not connections: journals, history, snapshots, the loop's own.
+# Files that are neither connections nor topics': journals, history, snapshots, the loop's own.
 FILES_KEPT = 512
 # How often another port is looked for that is free at all addresses.
 _TRIES = 20
@@ -135,7 +138,7 @@ class Files(NamedTuple):
 def allow_connections(wanted: int) -> Files:
     """Ask the system for as many open files as connections need; return how many connections there can be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + FILES_KEPT
+    needed = wanted + FILES_KEPT + TOPIC_FILES_MAX
     if hard != resource.RLIM_INFINITY:
         needed = min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -143,8 +146,8 @@ def allow_connections(wanted: int) -> Files:
         soft = needed
     if soft == resource.RLIM_INFINITY:
         return Files(wanted, sys.maxsize, None)
-    # Where there are few, half of them are for the store: it opens segments while connections come and go.
-    number_max = soft - min(FILES_KEPT, soft // 2)
+    # Where there are few, half of them are for queues and topics: these open segments while connections come and go.
+    number_max = soft - min(FILES_KEPT + files_for_topics(), soft // 2)
     return Files(min(wanted, max(1, number_max - _open_files())), number_max, soft)
 
 

@@ -23,9 +23,9 @@ import asyncio
 import struct
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from penstock.core.limits import BATCH_BYTES_MAX
 from penstock.log import manifest as manifests
@@ -51,6 +51,8 @@ from penstock.log.waiters import Waiters
 from penstock.runtime.interface import EXIT_FILES_TAKEN, Buffer, FolderLock, Runtime
 from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TAKEN_AWAY, LOG_TRUNCATED
 
+T = TypeVar("T")
+
 DEFAULTS = LogSettings()
 
 # Last offset delta, base timestamp, max timestamp.
@@ -62,11 +64,12 @@ class DiskLog:
     """Satisfies `log.interface.Log`; see there for what the verbs promise."""
 
     def __init__(
-        self, runtime: Runtime, folder: str, settings: LogSettings, lock: FolderLock, found: Recovered
+        self, runtime: Runtime, folder: str, settings: LogSettings, lock: FolderLock | None, found: Recovered
     ) -> None:
         self._runtime = runtime
         self._folder = folder
         self._settings = settings
+        # None if its owner has locked a folder above.
         self._lock = lock
         # The durable state. Only jobs change it, one after the other: each write must follow the last.
         self._manifest = found.manifest
@@ -95,23 +98,26 @@ class DiskLog:
         self._roll_wanted: asyncio.Future[None] | None = None
 
     @classmethod
-    async def open(cls, runtime: Runtime, folder: str, settings: LogSettings = DEFAULTS) -> "DiskLog":
-        """Recover a log, or create it, and take its folder for this process alone.
+    async def open(
+        cls, runtime: Runtime, folder: str, settings: LogSettings = DEFAULTS, *, takes_lock: bool = True
+    ) -> "DiskLog":
+        """Recover a log, or create it, and take its folder for this process alone, unless it is taken already.
 
         Raises `FolderTaken`, `LogCorrupted`, `UnknownVersion` or `UnknownFormat`
         and leaves everything as it was; `OSError` where the system refuses a file. A
         disk that fails stops the process here too.
         """
 
-        def work() -> tuple[FolderLock, Recovered]:
+        def work() -> tuple[FolderLock | None, Recovered]:
             runtime.disk.make_folder(folder)
-            lock = runtime.disk.lock(folder)
+            lock = runtime.disk.lock(folder) if takes_lock else None
             try:
                 return lock, recover(runtime, folder, settings)
             except BaseException as error:
-                lock.release()
+                if lock is not None:
+                    lock.release()
                 if isinstance(error, OSError) and error.errno not in REFUSALS:
-                    _fail(runtime, folder, error)
+                    fail(runtime, folder, error)
                 raise
 
         log = cls(runtime, folder, settings, *await off_loop(runtime.workers, work))
@@ -204,11 +210,7 @@ class DiskLog:
             raise OffsetOutOfRange(f"offset {offset} of {self._folder}: there are offsets {known}")
         if offset == self._durable_offset:
             return []
-        source = await self._source(offset)
-        try:
-            return await self._reader.read(source, offset, bytes_max)
-        finally:
-            source.release()
+        return await self._in_segment(offset, lambda source: self._reader.read(source, offset, bytes_max))
 
     async def fronts(self, offset: int, *, most: int, front_bytes: int) -> list[bytes]:
         """Return the first bytes of up to ``most`` batches, from the one holding ``offset`` on; nothing else is read.
@@ -220,35 +222,45 @@ class DiskLog:
             raise OffsetOutOfRange(f"offset {offset} of {self._folder} is not there")
         if offset == self._durable_offset:
             return []
-        source = await self._source(offset)
-        try:
-            return await self._reader.fronts(source, offset, most=most, front_bytes=front_bytes)
-        finally:
-            source.release()
+        return await self._in_segment(
+            offset, lambda source: self._reader.fronts(source, offset, most=most, front_bytes=front_bytes)
+        )
 
     async def offset_at(self, timestamp_ms: int) -> int:
         """Return the offset of the first batch with a timestamp this late, or the durable end."""
         for segment in self.segments:
             if segment.max_timestamp_ms >= timestamp_ms and segment.next_offset > segment.base_offset:
-                source = await self._source(segment.base_offset)
-                try:
-                    return await self._reader.offset_at(source, timestamp_ms)
-                finally:
-                    source.release()
+                return await self._in_segment(
+                    segment.base_offset, lambda source: self._reader.offset_at(source, timestamp_ms)
+                )
         return self._durable_offset
+
+    async def _in_segment(self, offset: int, work: Callable[[OpenSegment], Awaitable[T]]) -> T:
+        """Do something with the segment that holds an offset, while it is open."""
+        while True:
+            source = await self._source(offset)
+            try:
+                return await work(source)
+            except FileNotFoundError as error:
+                # It was not kept open (`runtime/open_files.py`), and its name leads to no file, or to another.
+                if source is self._active:
+                    self._fail(error)
+                self._reader.forget(source.base_offset)
+            finally:
+                source.release()
 
     async def _source(self, offset: int) -> OpenSegment:
         if offset >= self._active.base_offset:
             self._active.users += 1
             return self._active
+        if offset < self._start_offset:
+            raise OffsetOutOfRange(f"offset {offset} of {self._folder} has just been dropped")
         segment = self._closed[bisect_right(self._closed, offset, key=lambda each: each.base_offset) - 1]
         try:
             return await self._reader.open_closed(segment)
         except FileNotFoundError as error:
-            if offset < self._start_offset:
-                raise OffsetOutOfRange(f"offset {offset} of {self._folder} has just been dropped") from None
             if segment not in self._closed:
-                # Another file has taken its place.
+                # It was dropped, or another file has taken its place.
                 return await self._source(offset)
             raise LogCorrupted(f"{self._folder}/{segment_name(segment.base_offset)}", "it is gone") from error
 
@@ -325,7 +337,8 @@ class DiskLog:
         self._confirming.end()
         self._reader.close()
         self._active.retire()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def _close_now(self) -> None:
         self._tail.give_back()
@@ -344,7 +357,7 @@ class DiskLog:
         if self._is_closed:
             return
         active = self._tail.active
-        if not self._lock.is_in_place():
+        if self._lock is not None and not self._lock.is_in_place():
             taken = self._folder
         elif not active.file.is_in_place():
             taken = f"{self._folder}/{segment_name(active.base_offset)}"
@@ -535,7 +548,7 @@ class DiskLog:
 
     def _fail(self, error: OSError) -> NoReturn:
         self._is_closing = self._is_closed = True
-        _fail(self._runtime, self._folder, error)
+        fail(self._runtime, self._folder, error)
 
 
 def _stop_without(runtime: Runtime, taken: str) -> NoReturn:
@@ -543,7 +556,8 @@ def _stop_without(runtime: Runtime, taken: str) -> NoReturn:
     runtime.halt(f"{taken} was removed, renamed or replaced while it was in use", EXIT_FILES_TAKEN)
 
 
-def _fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
+def fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
+    """Stop the process: what is on the disk is not known any more."""
     if isinstance(error, FileNotFoundError):
         # Whoever writes may notice it before whoever watches.
         _stop_without(runtime, folder)

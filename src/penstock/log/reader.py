@@ -162,6 +162,9 @@ class Reader:
             data: Buffer | None = source.file.read_cached(position, size)
             if data is None:
                 data = await self._off_loop(lambda: source.file.read(position, size))
+        except FileNotFoundError:
+            # Its place was taken, or it was dropped: the log knows.
+            raise
         except OSError as error:
             raise self._corrupted(source, position, None, f"it cannot be read: {error.strerror}") from error
         return memoryview(data).toreadonly()

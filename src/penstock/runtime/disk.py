@@ -118,7 +118,10 @@ class SystemFile:
             os.fdatasync(self._fd)
 
     def is_in_place(self) -> bool:
-        return _leads_to(self._path, _identity(os.fstat(self._fd)))
+        return _leads_to(self._path, self.identity())
+
+    def identity(self) -> "Identity":
+        return _identity(os.fstat(self._fd))
 
     def forget_cached(self) -> None:
         if sys.platform == "linux":

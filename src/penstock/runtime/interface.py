@@ -100,6 +100,10 @@ class File(Protocol):
         """Whether this is still the file of its name: nobody has removed, renamed or replaced it."""
         ...
 
+    def identity(self) -> object:
+        """Return what tells this file from every other, also from one that has its name later."""
+        ...
+
     def forget_cached(self) -> None:
         """Let reads come from the disk again: memory may show what a failed sync has lost.
 

@@ -54,6 +54,9 @@ class MemoryFile:
         """Nobody else has this disk."""
         return True
 
+    def identity(self) -> object:
+        return id(self._data)
+
     def forget_cached(self) -> None:
         """There is nothing behind it."""
 

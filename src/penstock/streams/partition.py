@@ -93,8 +93,11 @@ class Partition:
     async def open(
         cls, runtime: Runtime, folder: str, settings: TopicSettings, log_settings: LogSettings
     ) -> "Partition":
-        """Open a partition, or make it. Its producers are remembered: only what came since the snapshot is read."""
-        log = await DiskLog.open(runtime, folder, sized(log_settings, settings))
+        """Open a partition, or make it, in a folder that is taken already.
+
+        Its producers are remembered: only what came since the snapshot is read.
+        """
+        log = await DiskLog.open(runtime, folder, sized(log_settings, settings), takes_lock=False)
         partition = cls(runtime, folder, log, settings)
         try:
             partition.producers, partition.remembered_offset = await recall(runtime, folder, log)

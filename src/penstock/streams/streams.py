@@ -19,12 +19,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.core.limits import MIB, PARTITIONS_MAX
+from penstock.core.limits import MIB, PARTITIONS_MAX, TOPIC_FILES_MAX
+from penstock.log.disk_log import fail
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.jobs import off_loop
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime
+from penstock.runtime.open_files import OpenFiles
 from penstock.streams import catalog as catalogs
 from penstock.streams.catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
 from penstock.streams.partition import Partition
@@ -60,6 +62,8 @@ class StreamsSettings:
 
     partition_log: LogSettings = PARTITION_LOG
     catalog_log: LogSettings = catalogs.LOG_SETTINGS
+    # Of all logs together. What more there is to open is closed and opened by turns.
+    open_files_max: int = TOPIC_FILES_MAX
     # How often closed segments are taken note of, and how often everything is looked at.
     upkeep_ms: int = 1_000
     retention_check_ms: int = 30_000
@@ -92,6 +96,7 @@ class Streams:
             return runtime.disk.lock(folder), runtime.disk.space(folder).total_bytes
 
         lock, disk_bytes = await off_loop(runtime.workers, take)
+        runtime = replace(runtime, disk=OpenFiles(runtime.disk, settings.open_files_max, partial(fail, runtime)))
         partition_log = replace(settings.partition_log, leave_free_bytes=leave_free_bytes(disk_bytes))
         streams = cls(runtime, folder, replace(settings, partition_log=partition_log), lock)
         try:
