@@ -15,9 +15,9 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from bench import Bench, Row, Workload
+from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.queue import Queue
-from penstock.core.settings import DedupScope, QueueSettings
 
 BATCH = 10
 FULL = (1 << BATCH) - 1

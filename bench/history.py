@@ -11,7 +11,7 @@ from time import process_time
 
 from bench import Row
 from bench.core import START_MS
-from penstock.core.limits import HISTORY_ROWS_MAX
+from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.core.settling import Ending, Settlement
 from penstock.log import record
 from penstock.store.embedded.history_frames import decode, encode

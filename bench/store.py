@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bench import Bench, Row, Workload, peer, sqlite, traffic
 from bench.log import ROUNDS, ratio, turned
 from bench.traffic import Crowd, Traffic
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.log.settings import LogSettings
 
 MILLION = 1_000_000

@@ -27,8 +27,8 @@ from typing import Any, Protocol
 
 from bench.peer import Window
 from bench.processes import Clocks, Cpu, own_cpu
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers

@@ -11,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.runtime.system import SystemClock, SystemDice
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

@@ -16,9 +16,9 @@ from penstock.broker.audit_files import FOLDER, FolderAuditLog
 from penstock.broker.groups import open_groups
 from penstock.broker.keyring import Change, Keyring, decode, encode
 from penstock.broker.topics import Topics
-from penstock.core.limits import BODY_BYTES_MAX, KIB
+from penstock.contract.limits import BODY_BYTES_MAX, KIB
+from penstock.contract.queue_settings import DAY_MS
 from penstock.core.routes import Routes, is_map
-from penstock.core.settings import DAY_MS
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.metrics.health import Journal

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from penstock.core.limits import GIB, KEY_SHARE_PERCENT, MIB, SHARDS_MAX, TOPIC_PARTITIONS_MAX
+from penstock.contract.limits import GIB, KEY_SHARE_PERCENT, MIB, SHARDS_MAX, TOPIC_PARTITIONS_MAX
 from penstock.core.routes import BadRoutes, Route, is_map, parse, split
 from penstock.core.schema_names import BadSchema, check_schema
 

@@ -30,9 +30,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.queue import QueueFull
-from penstock.core.settings import History, QueueSettings
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings, SyncPolicy
 from penstock.runtime.interface import Aside, Disk, Runtime

@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.access import Role
-from penstock.core.limits import FAILED_LOGINS_HELD_MAX, FAILED_LOGINS_PER_HOUR
+from penstock.contract.limits import FAILED_LOGINS_HELD_MAX, FAILED_LOGINS_PER_HOUR
 from tests.api.asgi import Api, open_api
 from tests.api.holders import Holder, access_of
 from tests.api.test_dead_letter_rights import bury

@@ -14,7 +14,7 @@ from penstock.api.rest.described import ANSWER_HEADERS, ARROWED, BODY_OPTIONAL, 
 from penstock.api.rest.examples import EXAMPLES, LINKS
 from penstock.api.rest.openapi import document, document_bytes, problem_codes
 from penstock.api.rest.operations import OPERATIONS
-from penstock.core.names import BadName, check_name
+from penstock.contract.names import BadName, check_name
 from penstock.wire.problems import CODES
 
 DOCUMENT: dict[str, Any] = msgspec.json.decode(document_bytes())

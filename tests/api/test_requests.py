@@ -9,7 +9,7 @@ from penstock.api.rest.calling import Call, Operation, Service
 from penstock.api.rest.errors import problem_of
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.broker.access import GRANTED, INCLUDED, Access, Caller, Grant, Key, NotAllowed, Role, TooManyQueuesMade
-from penstock.core.settings import BadSettings, QueueSettings
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.wire.problems import CODES
 from penstock.wire.queues import QueueList

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.contract.limits import GATHERED_MESSAGES_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.drafts import BodyTooLarge
-from penstock.core.limits import GATHERED_MESSAGES_MAX
 from penstock.core.message import Drafts, Sender
 from penstock.core.queue import QueueFull
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import QueueNotFound
 from tests.broker.brokers import Broker, open_broker
 

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.broker.redrives import Order, State, TaskNotFound, TooManyRedrives
 from penstock.broker.selecting import Selection
-from penstock.core.limits import REDRIVES_MAX
-from penstock.core.settings import QueueSettings
+from penstock.contract.limits import REDRIVES_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.store.interface import QueueNotFound
 from tests.broker.brokers import Broker, open_broker
 

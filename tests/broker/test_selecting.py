@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 
 from penstock.broker.selecting import Selection, select
-from penstock.core.limits import PAGE_MAX, TURN_MESSAGES
+from penstock.contract.limits import PAGE_MAX, TURN_MESSAGES
 from penstock.core.message import Drafts
 from tests.broker.brokers import Broker, open_broker
 

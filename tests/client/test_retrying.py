@@ -19,7 +19,7 @@ from penstock.client import (
 )
 from penstock.client.delivery import WINDOW
 from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
-from penstock.core.limits import SENDER_SENDS_MAX
+from penstock.contract.limits import SENDER_SENDS_MAX
 from penstock.wire import frames
 from tests.client.scripted import Request, leased, problem, raises, scripted, sent, settled, settles_all
 

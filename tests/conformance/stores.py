@@ -20,8 +20,8 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import InThread, MemoryDisk, MemoryLock, memory_runtime

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.limits import RESERVATION_BYTES_MAX
+from penstock.contract.limits import RESERVATION_BYTES_MAX
 from penstock.log import record
 from penstock.log.interface import Log, OffsetOutOfRange
 from tests.conformance.logs import IMPLEMENTATIONS, Story

@@ -3,8 +3,8 @@
 import asyncio
 from collections import Counter
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts, Sender
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import Outcome
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, lease, send
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.core.limits import HISTORY_ROWS_MAX
+from penstock.contract.limits import HISTORY_ROWS_MAX
+from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import History, QueueSettings
 from penstock.core.settling import Ending
 from penstock.store.history import BodyState, Coded, HistoryPage, NotWrittenYet, ShardNotFound
 from penstock.store.interface import QueueNotFound

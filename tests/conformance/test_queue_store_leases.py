@@ -2,15 +2,15 @@
 
 import pytest
 
-from penstock.core.limits import (
+from penstock.contract.limits import (
     DURATION_MS_MAX,
     ERROR_CHARACTERS_MAX,
     LEASE_BYTES_MAX,
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
 )
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts, Receipt, Tier
-from penstock.core.settings import QueueSettings
 from tests.conformance.stores import (
     DONE,
     STALE,

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from penstock.core.limits import HISTORY_ROWS_MAX
+from penstock.contract.limits import HISTORY_ROWS_MAX
+from penstock.contract.queue_settings import TIERS, History, QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.rows import STATES
-from penstock.core.settings import TIERS, History, QueueSettings
 from penstock.store.interface import QueueNotFound
 from penstock.store.live import LivePage
 from tests.conformance.stores import Stage, begin, drain, every_store, lease, send

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from penstock.contract.queue_settings import MINUTE_MS, QueueSettings
 from penstock.core.message import Drafts, Tier
-from penstock.core.settings import MINUTE_MS, QueueSettings
 from penstock.store.interface import Delivery
 from tests.conformance.stores import DONE, STALE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.limits import MIB, PEEK_BYTES_MAX
+from penstock.contract.limits import MIB, PEEK_BYTES_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts, Tier
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import Message
 from tests.conformance.stores import Stage, every_store, lease, send
 

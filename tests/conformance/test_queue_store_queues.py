@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.core.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_UNKNOWN
+from penstock.contract.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_UNKNOWN
+from penstock.contract.names import BadName
+from penstock.contract.queue_settings import DAY_MS, BadSettings, QueueSettings
 from penstock.core.message import Drafts, Tier
-from penstock.core.names import BadName
 from penstock.core.queue import QueueFull
-from penstock.core.settings import DAY_MS, BadSettings, QueueSettings
 from penstock.store.interface import QueueExists, QueueNotFound
 from tests.conformance.stores import DONE, STALE, Stage, begin, bodies, drain, every_store, is_empty_handed, lease, send
 

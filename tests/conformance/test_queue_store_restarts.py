@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.message import Drafts, Sender, Tier
-from penstock.core.settings import DedupScope, QueueSettings
 from penstock.store.interface import QueueExists, QueueNotFound, QueueStore
 from tests.conformance.stores import (
     DONE,

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.drafts import BadDraft, BodyTooLarge
-from penstock.core.limits import (
+from penstock.contract.limits import (
     BATCH_BYTES_MAX,
     DELIVERIES_MAX,
     DURATION_MS_MAX,
@@ -14,9 +13,10 @@ from penstock.core.limits import (
     NAME_BYTES_MAX,
     SENDER_SENDS_MAX,
 )
+from penstock.contract.queue_settings import DAY_MS, DedupScope, QueueSettings
+from penstock.core.drafts import BadDraft, BodyTooLarge
 from penstock.core.message import Drafts, Sender, Tier
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
-from penstock.core.settings import DAY_MS, DedupScope, QueueSettings
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send, until
 
 NORMAL = Tier.NORMAL

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import Event, QueueCreated
 from penstock.core.message import Drafts, Sender, Tier
 from penstock.core.queue import Queue
 from penstock.core.reading import contents, look
-from penstock.core.settings import QueueSettings
 
 START_MS = 1_000_000
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core import browsing
 from penstock.core.browsing import BadCursor, Position, Sought, browse, from_text, to_text
 from penstock.core.living import live_runs
 from penstock.core.reading import Seen, look
-from penstock.core.settings import QueueSettings
 from tests.core.life import Lease, Life
 
 

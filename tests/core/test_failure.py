@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Origin, Tier
 from penstock.core.reading import dead_letters, find, identity, look
 from penstock.core.retry import backoff_ms
-from penstock.core.settings import QueueSettings
 from tests.core.life import START_MS, Life
 
 DEAD = 2

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.listing import START, Listing, Place, list_live, next_numbers
 from penstock.core.reading import Seen, look
 from penstock.core.rows import STATES
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 from tests.core.life import Life
 from tests.core.test_living import RandomLife

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.contract.queue_settings import TIERS, QueueSettings
 from penstock.core.events import Opened
 from penstock.core.living import live_runs
 from penstock.core.message import Drafts, Tier
 from penstock.core.queue import Queue
 from penstock.core.reading import look
-from penstock.core.settings import TIERS, QueueSettings
 from penstock.core.state import State
 from tests.core.life import Lease, Life
 

@@ -1,11 +1,11 @@
 """Moves to a queue of another shard: three events in two journals, and nothing lost or doubled on the way."""
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import Moving
 from penstock.core.explain import Waits, explain
 from penstock.core.message import Tier
 from penstock.core.queue import Queue
 from penstock.core.reading import OnTheirWay, counts, dead_letters, moving
-from penstock.core.settings import QueueSettings
 from penstock.core.settling import Ending, settlements
 from penstock.core.snapshot import freeze, thaw
 from tests.core.life import START_MS, Life

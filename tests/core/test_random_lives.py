@@ -12,12 +12,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.events import Arrived, Event, Leased, Opened, QueueCreated, QueueDeleted, Redriven, Released
 from penstock.core.message import Drafts, Sender
 from penstock.core.queue import Queue
 from penstock.core.reading import contents, counts, look
 from penstock.core.retry import backoff_ms
-from penstock.core.settings import DedupScope, QueueSettings
 from penstock.core.settling import Ending, settlements
 from penstock.core.snapshot import freeze, thaw
 from tests.core.naive import LEASED, LIVE, MOVING, RESTING, SPENT, WAITING, Message, Naive

@@ -8,10 +8,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Origin
 from penstock.core.queue import Queue
 from penstock.core.reading import moving
-from penstock.core.settings import QueueSettings
 from penstock.core.settling import settlements
 from tests.core.naive import MOVING, RESTING, SPENT, WAITING, Message
 from tests.core.test_random_lives import QUEUE, RandomLife

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.core.limits import SENDER_MS, SENDER_SENDS_MAX
+from penstock.contract.limits import SENDER_MS, SENDER_SENDS_MAX
+from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.message import Sender
 from penstock.core.senders import SenderFenced, SendForgotten
-from penstock.core.settings import DedupScope, QueueSettings
 from tests.core.life import Life
 
 LIVE = QueueSettings(dedup_scope=DedupScope.LIVE)

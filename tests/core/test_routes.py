@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.names import dead_letters_of
+from penstock.contract.names import dead_letters_of
 from penstock.core.routes import BadRoutes, Route, Routes, is_map, parse
 from penstock.settings import BadSetting, ServerSettings, without_password
 

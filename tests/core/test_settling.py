@@ -6,10 +6,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.events import Acked, Event, Expired, Leased, Purged, QueueDeleted
 from penstock.core.message import Drafts, Run, Tier
 from penstock.core.queue import Queue
-from penstock.core.settings import History, QueueSettings
 from penstock.core.settling import Ending, Settlement, settlements
 from tests.core.life import START_MS, Lease, Life
 

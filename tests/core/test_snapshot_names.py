@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Sender
-from penstock.core.settings import QueueSettings
 from penstock.core.snapshot import LAYOUTS, StateUnreadable, freeze, thaw
 from penstock.core.state import State
 from tests.core.life import Life

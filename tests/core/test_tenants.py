@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.explain import explain
 from penstock.core.message import Tier
 from penstock.core.queue import Queue
 from penstock.core.reading import noisy
-from penstock.core.settings import BadSettings, QueueSettings
 from penstock.core.snapshot import freeze, thaw
 from penstock.core.tenants import RECENT_MS
 from tests.core.life import Life

@@ -8,8 +8,8 @@ from enum import Enum
 from pathlib import Path
 
 from penstock.cli.exits import Ending
-from penstock.core.limits import LIMITS
-from penstock.core.settings import DAY_MS, MINUTE_MS, SECOND_MS, QueueSettings
+from penstock.contract.limits import LIMITS
+from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, SECOND_MS, QueueSettings
 from penstock.settings import PREFIX, SECTIONS, ServerSettings
 from penstock.telemetry import NOTES
 from tests.docs import metrics_reference as metrics
@@ -39,7 +39,7 @@ def limits_page() -> str:
     rows = [f"| `{limit.name}` | {limit.value:,} {limit.unit} | {limit.meaning} |" for limit in LIMITS]
     return _page(
         "Limits",
-        "src/penstock/core/limits.py",
+        "src/penstock/contract/limits.py",
         "Everything that can grow has a limit, and every limit is in this table. What a caller asks for beyond one is\n"
         "refused before memory or disk is spent on it, and the error names the limit.",
         ["| limit | value | what it bounds |", "|---|---|---|", *rows],
@@ -51,7 +51,7 @@ def queue_settings_page() -> str:
     rows = [f"| `{each.name}` | {_value(each)} | {_bounds(each, bounds)} | {each.meaning} |" for each in settings]
     return _page(
         "Settings of a queue",
-        "src/penstock/core/settings.py",
+        "src/penstock/contract/queue_settings.py",
         "What `QueueSettings` may say of one queue. A list has one number for each tier, CRITICAL first. Times are in\n"
         "milliseconds. What is out of bounds raises `BadSettings`, which names the setting; names in the bounds are\n"
         "[limits](limits.md). `change` replaces all settings of a queue at once, while it is in use.",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.limits import LIMITS
-from penstock.core.settings import BadSettings, QueueSettings
+from penstock.contract.limits import LIMITS
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.telemetry import NOTES
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.reference import PAGES, limits_page, notes_page, queue_settings_page

@@ -4,12 +4,12 @@ from array import array
 from collections.abc import Callable
 from textwrap import wrap
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core import events
 from penstock.core.events import Event
 from penstock.core.group import GroupRecord
 from penstock.core.group_members import Member
 from penstock.core.message import Origin, Run, Sender, Tier
-from penstock.core.settings import QueueSettings
 from penstock.core.settling import Ending, Settlement
 from penstock.frame import Blobs
 from penstock.log import marker, record

@@ -14,7 +14,7 @@ from kafka.errors import KafkaError as KafkaPythonError
 from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.wire.versions import Api
-from penstock.core.limits import TOPICS_ASKED_FOR_MAX
+from penstock.contract.limits import TOPICS_ASKED_FOR_MAX
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, admin, create, producer
 from tests.kafka.messages import request_type

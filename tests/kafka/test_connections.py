@@ -13,7 +13,7 @@ from penstock.api.kafka.listener import Listener, listening
 from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.headers import Header
 from penstock.api.kafka.wire.versions import Api
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.listening.sockets import bind
 from penstock.runtime.buffers import BufferBudget
 from penstock.telemetry import Note

@@ -13,7 +13,7 @@ from penstock.broker.keys import create_key
 from penstock.broker.redrives import Order, TooManyRedrives
 from penstock.broker.shares import Holds, Share
 from penstock.broker.waiting import TooManyWaiting
-from penstock.core.limits import GROUPS_MAX, PARTITIONS_MAX, REDRIVES_MAX
+from penstock.contract.limits import GROUPS_MAX, PARTITIONS_MAX, REDRIVES_MAX
 from tests.api.asgi import open_api
 from tests.api.holders import Holder, access_of
 from tests.broker.brokers import open_broker, settle

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.limits import BATCH_BYTES_MAX, RESERVATION_BYTES_MAX
+from penstock.contract.limits import BATCH_BYTES_MAX, RESERVATION_BYTES_MAX
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 from penstock.pipeline.jobs.described import settings_of
 from penstock.pipeline.jobs.whatif import WhatIfOptions, run
 from penstock.pipeline.outcome import JobFailed, Silent

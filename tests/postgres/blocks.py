@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import psycopg
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import Delivery
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue

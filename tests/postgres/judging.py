@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import Acked, Extended, Released, Returned
 from penstock.core.message import Drafts, Receipt
 from penstock.core.queue import Queue
 from penstock.core.reading import look
-from penstock.core.settings import QueueSettings
 from penstock.core.snapshot import freeze
 from penstock.store.interface import Outcome
 from tests.core.life import Lease, Life

@@ -6,7 +6,7 @@ import pkgutil
 from contextlib import AsyncExitStack
 
 import tests.conformance
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from penstock.store.routed import RoutedStore

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
+from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import DAY_MS, QueueSettings
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

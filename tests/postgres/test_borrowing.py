@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts, Receipt
-from penstock.core.settings import QueueSettings
 from penstock.runtime.memory import memory_runtime
 from penstock.store.postgres.borrowing import Transactions, transactions
 from penstock.store.postgres.database import PLANS

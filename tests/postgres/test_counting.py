@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.store.postgres import asking
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

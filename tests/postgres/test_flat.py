@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
+from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import DedupScope, QueueSettings
 from penstock.runtime.system import SystemDice
 from penstock.store.postgres import operating
 from penstock.store.postgres.database import PostgresSettings

@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import Outcome
 from tests.postgres.blocks import DEAD, Stage, opened, pinned
 

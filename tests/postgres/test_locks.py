@@ -8,8 +8,8 @@ from itertools import count
 import psycopg
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres import blocking
 from penstock.store.postgres.database import PostgresSettings

@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts, Sender
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import Outcome
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.cutting import Wire, wire

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts, Receipt, Sender
-from penstock.core.settings import QueueSettings
 from penstock.core.settling import Ending
 from penstock.store.interface import Outcome
 from penstock.store.postgres import migrate

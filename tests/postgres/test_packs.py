@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
+from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import History, QueueSettings
 from penstock.store.interface import Delivery, Outcome
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

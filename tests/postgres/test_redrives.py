@@ -11,10 +11,10 @@ import pytest
 from penstock.broker.queues import open_queues
 from penstock.broker.redrives import Order, Redrives, State, TaskNotFound, TooManyRedrives
 from penstock.broker.selecting import Selection
-from penstock.core.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
+from penstock.contract.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.routes import Routes
-from penstock.core.settings import QueueSettings
 from penstock.runtime.memory import memory_runtime
 from penstock.store.kept_redrives import LOST_MS, KeptRedrives
 from penstock.store.postgres.database import PostgresSettings

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli import app
 from penstock.client import ConnectionFailed, Forbidden, NotOpened
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.runtime.memory import memory_runtime
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.migrate import SchemaMissing

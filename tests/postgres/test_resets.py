@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.runtime.system import SystemClock, SystemDice
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

@@ -14,8 +14,8 @@ import penstock
 from penstock.client import Forbidden
 from penstock.client.idempotency import Standing
 from penstock.client.idempotency_postgres import PostgresSeen
+from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import DAY_MS, QueueSettings
 from penstock.runtime.system import SystemClock
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings

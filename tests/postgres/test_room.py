@@ -6,9 +6,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.queue import QueueFull
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import QueueStore
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore

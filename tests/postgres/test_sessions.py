@@ -8,9 +8,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from penstock.core.limits import BODY_BYTES_MAX
+from penstock.contract.limits import BODY_BYTES_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

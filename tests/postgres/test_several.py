@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 import penstock
 from penstock.cli import app
 from penstock.client.errors import PenstockError, QueueElsewhere
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.metrics.health import Health
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests

@@ -15,8 +15,8 @@ import pytest
 import penstock
 from penstock.client import ConnectionFailed, idempotency_postgres
 from penstock.client.idempotency import Standing
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.runtime.memory import memory_runtime
 from penstock.server import Told, run
 from penstock.settings import ServerSettings

@@ -9,9 +9,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from penstock.core.limits import LEASE_BYTES_MAX
+from penstock.contract.limits import LEASE_BYTES_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import Outcome, QueueNotFound
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import uvloop
 
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.listening.connection import Shared
 from penstock.listening.limits import Patience
 from penstock.listening.listener import Listener, listening

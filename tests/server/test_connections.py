@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.limits import KIB, MIB
+from penstock.contract.limits import KIB, MIB
 from penstock.listening.connection import Phase
 from penstock.listening.exchange import CLIENT_GONE, DEPARTURE
 from penstock.telemetry import REST_FAILED

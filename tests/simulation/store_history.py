@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.core.settings import History, QueueSettings
+from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.settling import Ending
 from penstock.store.embedded.history import frames
 from penstock.store.embedded.store import EmbeddedStore

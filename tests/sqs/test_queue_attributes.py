@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.api.sqs import queue_attributes
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 from penstock.store.interface import Counts, Description
 from tests.sqs.conftest import ACCOUNT, arn_of, attributes_of, made
 from tests.sqs.test_queues import refusal

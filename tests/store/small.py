@@ -4,8 +4,8 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Disk, Runtime

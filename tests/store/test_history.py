@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.limits import BATCH_BYTES_MAX, HISTORY_PENDING_MAX, HISTORY_ROWS_MAX
+from penstock.contract.limits import BATCH_BYTES_MAX, HISTORY_PENDING_MAX, HISTORY_ROWS_MAX
 from penstock.core.settling import Ending, Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog

@@ -5,9 +5,9 @@ import dataclasses
 
 import pytest
 
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
+from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import DAY_MS, QueueSettings
 from penstock.runtime.interface import AsideFailed, Disk, FolderTaken
 from penstock.runtime.memory import InThread, LoopWorkers, MemoryDisk, memory_runtime
 from penstock.store.embedded.store import EmbeddedStore

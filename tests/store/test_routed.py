@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from penstock.contract.names import BadName
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.names import BadName
 from penstock.core.routes import Routes
-from penstock.core.settings import BadSettings, QueueSettings
 from penstock.runtime.memory import memory_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import QueueNotFound, QueueStore

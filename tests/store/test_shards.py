@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.core.limits import MOVE_BYTES_MAX, MOVE_MESSAGES_MAX, SHARDS_MAX
+from penstock.contract.limits import MOVE_BYTES_MAX, MOVE_MESSAGES_MAX, SHARDS_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settings import QueueSettings
 from penstock.log.interface import LogFull
 from penstock.store.embedded.shards import TooFewShards
 from penstock.store.embedded.store import EmbeddedStore

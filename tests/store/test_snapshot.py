@@ -2,9 +2,9 @@
 
 import pytest
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.living import live_runs
 from penstock.core.message import Sender
-from penstock.core.settings import TIERS
 from penstock.core.snapshot import freeze
 from penstock.store.embedded import snapshot
 from penstock.store.embedded.bodies import Places

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from penstock.core.settings import History
+from penstock.contract.queue_settings import History
 from penstock.log.interface import LogFull
 from penstock.runtime.interface import AsideFailed
 from penstock.store.embedded.bodies import Hot

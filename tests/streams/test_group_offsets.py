@@ -21,7 +21,7 @@ from penstock.broker.groups import (
     TopicSubscribed,
     UnknownMember,
 )
-from penstock.core.limits import OFFSET_METADATA_BYTES_MAX
+from penstock.contract.limits import OFFSET_METADATA_BYTES_MAX
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogFull

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.topics import FetchOne, Topics
-from penstock.core.limits import TOPIC_FILES_MAX
+from penstock.contract.limits import TOPIC_FILES_MAX
 from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers

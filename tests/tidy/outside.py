@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tests.tidy.source import Module
 
-_INSIDE = {"core", "log", "store", "cluster"}
+_INSIDE = {"contract", "core", "log", "store", "cluster"}
 
 _OUTSIDE_MODULES = {
     *("concurrent", "ctypes", "datetime", "fcntl", "glob", "importlib", "io", "mmap", "multiprocessing", "os"),

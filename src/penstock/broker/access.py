@@ -33,7 +33,7 @@ from hashlib import pbkdf2_hmac, sha256
 from typing import NamedTuple, Self
 
 from penstock.broker.rates import Rate
-from penstock.core.names import is_dead_letters
+from penstock.contract.names import is_dead_letters
 from penstock.core.patterns import BadPattern, check_pattern, fits
 from penstock.runtime.system import SystemClock
 

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.broker.access import Caller, NotAllowed, Role
-from penstock.core.limits import (
+from penstock.contract.limits import (
     AUDIT_SCANNED_MAX,
     AUDIT_TEXT_CHARACTERS_MAX,
     FAILED_LOGINS_HELD_MAX,

@@ -12,9 +12,9 @@ A queue's own `<name>.dead` belongs to the queue: no right on it is needed for m
 """
 
 from penstock.broker.access import Caller, NotAllowed, Role
-from penstock.core.names import dead_letters_of
+from penstock.contract.names import dead_letters_of
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.patterns import fits
-from penstock.core.settings import QueueSettings
 from penstock.store.interface import Description, Message, QueueNotFound, QueueStore
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from penstock.core.limits import GATHERED_BYTES_MAX, GATHERED_MESSAGES_MAX
+from penstock.contract.limits import GATHERED_BYTES_MAX, GATHERED_MESSAGES_MAX
 from penstock.core.message import Drafts, Tier
 from penstock.frame import size_of
 from penstock.store.interface import QueueStore

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.shares import Share
+from penstock.contract.limits import GROUPS_MAX, OFFSET_MAX, OFFSET_METADATA_BYTES_MAX
 from penstock.core.group_calls import (
     NO_GENERATION,
     BadGroupName,
@@ -57,7 +58,6 @@ from penstock.core.group_members import (
     subscribed_topics,
     subscription_to,
 )
-from penstock.core.limits import GROUPS_MAX, OFFSET_MAX, OFFSET_METADATA_BYTES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.streams.groups import Coordinator, CoordinatorSettings

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from penstock.broker.access import Caller, Role
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
 from penstock.store.interface import QueueStore
 
 

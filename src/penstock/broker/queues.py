@@ -16,10 +16,10 @@ from penstock.broker.gathering import Gathering
 from penstock.broker.redrives import Redrives
 from penstock.broker.shares import Holds, Share
 from penstock.broker.waiting import Absence, TooManyWaiting, Waiting
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
+from penstock.contract.names import ID_PREFIX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts, Receipt, Sender
-from penstock.core.names import ID_PREFIX
-from penstock.core.settings import QueueSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.store.interface import (

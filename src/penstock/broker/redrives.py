@@ -34,7 +34,7 @@ from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.dead_letters import goes_back
 from penstock.broker.selecting import Selection, pages, select
 from penstock.broker.shares import Share
-from penstock.core.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
+from penstock.contract.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.store.interface import Message, QueueNotFound, QueueStore, Redrive, StoreUnreachable

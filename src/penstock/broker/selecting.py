@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
 from penstock.store.interface import Message, QueueStore
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from penstock.broker.access import Caller
-from penstock.core.limits import KEY_SHARE_PERCENT
+from penstock.contract.limits import KEY_SHARE_PERCENT
 
 
 class Share:

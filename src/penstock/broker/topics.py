@@ -30,7 +30,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.shares import Holds, Share
-from penstock.core.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITIONS_MAX
+from penstock.contract.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITIONS_MAX
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header
 from penstock.log.recovery import LogCorrupted

@@ -11,7 +11,7 @@ from penstock.cli.output import console, counted, duration, print_json, progress
 from penstock.cli.receive import Containing, Group, look_for, show_seen
 from penstock.cli.send import Priority
 from penstock.client import SyncQueue
-from penstock.core.names import is_dead_letters
+from penstock.contract.names import is_dead_letters
 from penstock.wire.messages import MESSAGES_MAX
 from penstock.wire.operating import RedriveTask
 

@@ -8,6 +8,7 @@ it is time, which `Queue.apply` moves to the event's first.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import (
     Acked,
     Arrived,
@@ -40,7 +41,6 @@ from penstock.core.purging import purge
 from penstock.core.retry import is_spent
 from penstock.core.rows import MOVING, SPENT, WAITING, Escalation
 from penstock.core.sending import add_row, sent
-from penstock.core.settings import QueueSettings
 from penstock.core.state import State
 
 

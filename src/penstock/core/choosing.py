@@ -11,10 +11,10 @@ from heapq import heapify, heappop, heapreplace, merge
 from itertools import chain, islice
 from typing import TypeAlias
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.grouping import UNGROUPED
 from penstock.core.lanes import Shelf
 from penstock.core.message import Run, run_of
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 
 # A message to be taken: its lane, its number, and whether it is a row.

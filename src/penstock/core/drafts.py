@@ -8,9 +8,9 @@ that something is wrong: `fault` is for whoever met a `TypeError` on the way.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.core.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.contract.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.contract.queue_settings import TIERS
 from penstock.core.message import Drafts
-from penstock.core.settings import TIERS
 from penstock.frame import Blobs, Buffer
 
 _TIERS = bytes(range(TIERS))

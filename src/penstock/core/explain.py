@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.fairness import Shares
 from penstock.core.grouping import UNGROUPED
 from penstock.core.reading import Seen, look
 from penstock.core.rows import LEASED, MOVING, RESTING, SPENT
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 
 # Beyond so many rows a place in line is not counted out.

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.contract.limits import GROUP_BYTES_MAX
 from penstock.core.group_calls import (
     NO_GENERATION,
     FencedInstance,
@@ -51,7 +52,6 @@ from penstock.core.group_calls import (
 )
 from penstock.core.group_members import Member, choose_protocol, new_member, subscribed_topics
 from penstock.core.group_roster import GroupSettings, Roster, check_fits, check_request
-from penstock.core.limits import GROUP_BYTES_MAX
 
 GENERATION_MAX = 2**31 - 1
 # A group that keeps growing while it waits to begin waits no longer than so many delays.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.core.limits import GROUP_NAME_BYTES_MAX
+from penstock.contract.limits import GROUP_NAME_BYTES_MAX
 
 # What a caller who is no member says its generation is.
 NO_GENERATION = -1

@@ -4,8 +4,8 @@ import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from penstock.contract.limits import CLIENT_NAME_CHARACTERS_MAX
 from penstock.core.group_calls import JoinedMember, JoinRequest, MemberDescription
-from penstock.core.limits import CLIENT_NAME_CHARACTERS_MAX
 
 CONSUMER = "consumer"
 

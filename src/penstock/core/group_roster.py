@@ -7,6 +7,13 @@ may come to lead.
 
 from dataclasses import dataclass, field
 
+from penstock.contract.limits import (
+    GROUP_BYTES_MAX,
+    GROUP_MEMBERS_MAX,
+    GROUP_NAME_BYTES_MAX,
+    MEMBER_BYTES_MAX,
+    MEMBER_PROTOCOLS_MAX,
+)
 from penstock.core.group_calls import (
     BadSessionTimeout,
     FencedInstance,
@@ -23,13 +30,6 @@ from penstock.core.group_members import (
     names_of,
     size_bytes,
     subscribed_topics,
-)
-from penstock.core.limits import (
-    GROUP_BYTES_MAX,
-    GROUP_MEMBERS_MAX,
-    GROUP_NAME_BYTES_MAX,
-    MEMBER_BYTES_MAX,
-    MEMBER_PROTOCOLS_MAX,
 )
 
 

@@ -26,10 +26,10 @@ from heapq import merge
 from itertools import groupby
 from typing import NamedTuple
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.lanes import Lane
 from penstock.core.message import Run
 from penstock.core.rows import LEASED, WAITING
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 
 

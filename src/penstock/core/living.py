@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from itertools import groupby
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.rows import FREE
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 
 # A first number and an end.

@@ -11,7 +11,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, overload
 
-from penstock.core.limits import LEASE_MESSAGES_MAX
+from penstock.contract.limits import LEASE_MESSAGES_MAX
 from penstock.frame import Buffer
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from penstock.core.limits import EVENT_RUNS_MAX
+from penstock.contract.limits import EVENT_RUNS_MAX
 from penstock.core.message import Origin, Run
 from penstock.core.rows import RESTING, WAITING
 from penstock.core.state import State

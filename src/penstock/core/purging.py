@@ -3,9 +3,9 @@
 What is on its way to another queue stays: only whoever moves it knows where it is.
 """
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.grouping import Groups
 from penstock.core.rows import LEASED, MOVING, Rows
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 from penstock.core.wheel import Wheel
 

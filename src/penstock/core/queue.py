@@ -30,6 +30,19 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+from penstock.contract.limits import (
+    DURATION_MS_MAX,
+    ERROR_CHARACTERS_MAX,
+    EVENT_RUNS_MAX,
+    LEASE_MESSAGES_MAX,
+    LEASE_MS_MAX,
+    REASON_CHARACTERS_MAX,
+    RETRY_AFTER_MS_MAX,
+    RETRY_AFTER_MS_MIN,
+    RETRY_AFTER_MS_UNKNOWN,
+    SWEEP_ROWS,
+)
+from penstock.contract.queue_settings import TIERS, BadSettings, QueueSettings
 from penstock.core import moving
 from penstock.core.changes import CHANGES
 from penstock.core.choosing import choose
@@ -55,22 +68,9 @@ from penstock.core.events import (
     Sent,
 )
 from penstock.core.holding import late
-from penstock.core.limits import (
-    DURATION_MS_MAX,
-    ERROR_CHARACTERS_MAX,
-    EVENT_RUNS_MAX,
-    LEASE_MESSAGES_MAX,
-    LEASE_MS_MAX,
-    REASON_CHARACTERS_MAX,
-    RETRY_AFTER_MS_MAX,
-    RETRY_AFTER_MS_MIN,
-    RETRY_AFTER_MS_UNKNOWN,
-    SWEEP_ROWS,
-)
 from penstock.core.message import Drafts, Origin, Run, Sender, Tier, as_runs, keys_of
 from penstock.core.retry import backoff_ms
 from penstock.core.rows import FREE, LEASED, MOVING, RESTING, WAITING
-from penstock.core.settings import TIERS, BadSettings, QueueSettings
 from penstock.core.state import State
 
 __all__ = ["Accepted", "BadDraft", "Queue", "QueueFull", "Swept"]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.events import Leased
 from penstock.core.lanes import Lane
 from penstock.core.message import Origin
 from penstock.core.moving import columns
 from penstock.core.rows import LEASED, STATES, key
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 
 # Looking for the oldest message, no more groups than this are asked.

@@ -1,6 +1,6 @@
 """How long a failed message rests."""
 
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 
 _DOUBLINGS_MAX = 40
 

@@ -20,7 +20,7 @@ Decided here:
 from array import array
 from collections.abc import Sequence
 
-from penstock.core.limits import (
+from penstock.contract.limits import (
     SENDER_EPOCH_MAX,
     SENDER_ID_MAX,
     SENDER_MS,

@@ -14,12 +14,12 @@ from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple
 
+from penstock.contract.queue_settings import History
 from penstock.core.events import Acked, Buried, Event, Expired, Moved, Purged, QueueDeleted, Redriven
 from penstock.core.lanes import Lane, SentTimes, Stretch
 from penstock.core.leases import RunPart
 from penstock.core.message import Run
 from penstock.core.rows import MOVING
-from penstock.core.settings import History
 from penstock.core.state import State
 
 

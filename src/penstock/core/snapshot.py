@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.dedup import Dedup
 from penstock.core.fairness import Shares
 from penstock.core.grouping import Groups
@@ -31,7 +32,6 @@ from penstock.core.meter import Meter
 from penstock.core.moves import Move, Moves
 from penstock.core.rows import FREE, LEASED, RESTING, Escalation, Rows
 from penstock.core.senders import Remembered, Senders
-from penstock.core.settings import BadSettings, QueueSettings
 from penstock.core.state import State
 from penstock.core.tenants import Tenants
 

@@ -23,19 +23,19 @@ time of sending, so it does not matter when it is looked at, except to the turns
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from penstock.contract.limits import AUDIT_MAX
+from penstock.contract.queue_settings import TIERS, QueueSettings
 from penstock.core.dedup import Dedup
 from penstock.core.fairness import Shares
 from penstock.core.grouping import NOWHERE, Groups
 from penstock.core.lanes import Lane, Stretch
 from penstock.core.leases import Leases, RunPart
-from penstock.core.limits import AUDIT_MAX
 from penstock.core.message import Audit
 from penstock.core.meter import Meter
 from penstock.core.moves import Moves
 from penstock.core.retry import goes_back, is_spent
 from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
 from penstock.core.senders import Senders
-from penstock.core.settings import TIERS, QueueSettings
 from penstock.core.wheel import NEVER, Timer, Wheel
 
 

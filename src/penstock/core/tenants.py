@@ -22,7 +22,7 @@ minutes as have passed; so it is a pure function of what was added and when.
 from array import array
 from collections.abc import Sequence
 
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 
 RECENT_MS = 60_000
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.core.limits import KIB, MIB
+from penstock.contract.limits import KIB, MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

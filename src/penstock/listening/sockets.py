@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.core.limits import TOPIC_FILES_MAX
+from penstock.contract.limits import TOPIC_FILES_MAX
 from penstock.runtime.open_files import files_for_topics
 
 # A peer that says nothing is asked after so long, so often, and then taken for dead: two minutes together.

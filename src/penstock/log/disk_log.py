@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn, TypeVar
 
-from penstock.core.limits import BATCH_BYTES_MAX
+from penstock.contract.limits import BATCH_BYTES_MAX
 from penstock.log import manifest as manifests
 from penstock.log.commit import Appended, Commit, gather
 from penstock.log.confirming import Confirming

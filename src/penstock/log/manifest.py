@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 
 from crc32c import crc32c
 
-from penstock.core.limits import EPOCHS_MAX
+from penstock.contract.limits import EPOCHS_MAX
 from penstock.runtime.interface import Disk
 
 FORMAT = 1

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.core.limits import BATCH_BYTES_MAX, MIB
+from penstock.contract.limits import BATCH_BYTES_MAX, MIB
 from penstock.log.record import HEADER_BYTES, LENGTH_FROM, BadBatch, Header, check
 from penstock.runtime.interface import File
 

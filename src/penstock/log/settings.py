@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.core.limits import (
+from penstock.contract.limits import (
     BACKLOG_BYTES_MAX,
     COMMIT_BYTES_MAX,
     MIB,

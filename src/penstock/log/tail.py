@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from penstock.core.limits import KIB, MIB, RESERVATION_BYTES_MAX
+from penstock.contract.limits import KIB, MIB, RESERVATION_BYTES_MAX
 from penstock.log.index import Index
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.marker import MARKER_BYTES

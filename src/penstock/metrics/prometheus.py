@@ -24,7 +24,7 @@ from starlette.routing import Route
 from penstock import telemetry
 from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Role, key_id_of
 from penstock.broker.queues import Queues, Totals
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
 from penstock.core.message import Tier
 from penstock.metrics.health import Health, refused
 from penstock.metrics.requests import BOUNDS_S, Requests

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.pipeline.java import NoJava, check_java
 from penstock.pipeline.packaging import write_package
 

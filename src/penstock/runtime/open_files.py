@@ -22,7 +22,7 @@ from threading import Lock
 from types import TracebackType
 from typing import NoReturn
 
-from penstock.core.limits import TOPIC_FILES_MAX
+from penstock.contract.limits import TOPIC_FILES_MAX
 from penstock.runtime.interface import Buffer, Disk, File, FolderLock, Space
 
 # The topics' part of what the process may open.

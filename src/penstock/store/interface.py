@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from penstock.contract.limits import PAGE_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.explain import Explanation
-from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Receipts, Sender
-from penstock.core.settings import QueueSettings
 from penstock.store.history import HistoryPage, HistorySpan
 from penstock.store.live import LivePage
 
@@ -230,7 +230,7 @@ class QueueStore(Protocol):
     async def create(self, queue: str, settings: QueueSettings) -> None:
         """Make a queue; again with equal settings changes nothing; with others raises `QueueExists`.
 
-        `core/names.py` says what it may be called; anything else raises `BadName`.
+        `contract/names.py` says what it may be called; anything else raises `BadName`.
         A queue whose name ends with ".dead" is for dead letters: it buries only
         where its settings name the queue to bury in.
         """

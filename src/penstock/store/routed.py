@@ -21,11 +21,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
+from penstock.contract.names import BadName, check_name
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.message import Drafts, Receipt, Sender
-from penstock.core.names import BadName, check_name
 from penstock.core.routes import Routes
-from penstock.core.settings import BadSettings, QueueSettings
 from penstock.store.history import HistoryPage, HistorySpan, ShardNotFound
 from penstock.store.interface import (
     Counts,

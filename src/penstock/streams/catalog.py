@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
-from penstock.core.limits import CLEANINGS_MAX, KIB
+from penstock.contract.limits import CLEANINGS_MAX, KIB
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull

@@ -27,7 +27,7 @@ from hashlib import blake2b
 import msgspec
 from crc32c import crc32c
 
-from penstock.core.limits import CLEANED_KEYS_MAX, UNPACKED_BYTES_MAX
+from penstock.contract.limits import CLEANED_KEYS_MAX, UNPACKED_BYTES_MAX
 from penstock.log import marker as markers
 from penstock.log.marker import Place
 from penstock.log.record import (

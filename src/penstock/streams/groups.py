@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.contract.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
 from penstock.core.group import Answer, Group
 from penstock.core.group_calls import (
     NO_GENERATION,
@@ -40,7 +41,6 @@ from penstock.core.group_calls import (
     check_group_name,
 )
 from penstock.core.group_roster import GroupSettings
-from penstock.core.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
 from penstock.streams.offset_expiry import expired

@@ -19,7 +19,7 @@ from typing import Any
 
 import cramjam
 
-from penstock.core.limits import KIB, MIB
+from penstock.contract.limits import KIB, MIB
 from penstock.runtime.interface import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 from crc32c import crc32c
 
-from penstock.core.limits import PRODUCER_BATCHES_MAX, PRODUCER_MS, PRODUCERS_MAX
+from penstock.contract.limits import PRODUCER_BATCHES_MAX, PRODUCER_MS, PRODUCERS_MAX
 from penstock.log.record import Header
 
 SEQUENCES = 2**31

@@ -6,7 +6,7 @@ Kafka's names for them (`cleanup.policy`, `max.message.bytes`) stop at the front
 from dataclasses import dataclass, fields
 from typing import Any
 
-from penstock.core.limits import (
+from penstock.contract.limits import (
     BATCH_BYTES_MAX,
     KIB,
     MIB,

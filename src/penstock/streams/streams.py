@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.core.limits import MIB, PARTITIONS_MAX, TOPIC_FILES_MAX
+from penstock.contract.limits import MIB, PARTITIONS_MAX, TOPIC_FILES_MAX
 from penstock.log.disk_log import fail
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.jobs import off_loop

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
+from penstock.contract.limits import TOPIC_NAME_CHARACTERS_MAX
 from penstock.streams.partition import Partition
 from penstock.streams.settings import TopicSettings
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
 
 Seconds = Annotated[float, Meta(ge=0, le=366 * 86_400)]
-# As in core/names.py: "q_" begins an id, and a last ".dead" is not counted.
+# As in contract/names.py: "q_" begins an id, and a last ".dead" is not counted.
 NAME_PATTERN = r"^(?!q_)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}(\.dead)?$"
 Name = Annotated[str, Meta(min_length=1, max_length=85, pattern=NAME_PATTERN)]
 # A queue that is there, by its name or its id.

@@ -14,7 +14,7 @@ from penstock.api.kafka.errors import REFUSALS, code_of
 from penstock.api.kafka.rights import on_cluster, on_topic
 from penstock.api.kafka.wire.versions import OFFERED
 from penstock.broker.access import Role
-from penstock.core.limits import TOPICS_ASKED_FOR_MAX, TOPICS_AUTO_CREATED_MAX
+from penstock.contract.limits import TOPICS_ASKED_FOR_MAX, TOPICS_AUTO_CREATED_MAX
 from penstock.streams.topic import TooManyPartitions, Topic, TopicExists, TopicNotFound, check_topic_name
 
 _NO_ID = bytes(16)

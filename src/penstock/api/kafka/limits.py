@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 
-from penstock.core.limits import KIB, MIB
+from penstock.contract.limits import KIB, MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

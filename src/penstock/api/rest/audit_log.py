@@ -8,7 +8,7 @@ from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.errors import bad_field
 from penstock.api.rest.times import instant, read_instant
 from penstock.broker.activity import Wanted
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
 from penstock.store.audit_log import Entry
 from penstock.wire.operating import AuditEntry, AuditPage
 

@@ -11,12 +11,12 @@ from penstock.broker.queues import MessageNotFound, NotLeased, Stopping
 from penstock.broker.rates import RateLimited
 from penstock.broker.redrives import TaskNotFound, TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
+from penstock.contract.limits import BATCH_BYTES_MAX, QUEUE_NAME_CHARACTERS_MAX
+from penstock.contract.names import BadName
+from penstock.contract.queue_settings import BadSettings
 from penstock.core.drafts import BadDraft, BodyTooLarge, DueTooLate
-from penstock.core.limits import BATCH_BYTES_MAX, QUEUE_NAME_CHARACTERS_MAX
-from penstock.core.names import BadName
 from penstock.core.queue import QueueFull
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
-from penstock.core.settings import BadSettings
 from penstock.frame import BadFrame
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.history import NotWrittenYet, ShardNotFound

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.api.rest.errors import Refused
 from penstock.api.values import has_more_in_json, has_more_in_msgpack
-from penstock.core.limits import BODY_VALUES_MAX, MIB
+from penstock.contract.limits import BODY_VALUES_MAX, MIB
 from penstock.wire.frames import FRAME_TYPE
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"

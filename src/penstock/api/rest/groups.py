@@ -8,7 +8,7 @@ from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX, cursor_after, read_cursor
 from penstock.broker.access import Role
 from penstock.broker.groups import GroupNotFound, Lag, assigned_partitions
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
 from penstock.wire import topics as wire
 
 

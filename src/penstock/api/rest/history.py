@@ -17,7 +17,7 @@ from penstock.api.rest.formats import ARROW_TYPE, Format
 from penstock.api.rest.leasing import show_attributes, show_body
 from penstock.api.rest.times import instant, maybe_instant, read_instant
 from penstock.broker.access import Role
-from penstock.core.limits import HISTORY_ROWS_MAX
+from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.store.history import BodyState, HistoryPage
 from penstock.store.ids import parse, queue_id
 from penstock.wire import operating as wire

@@ -12,7 +12,7 @@ from penstock.api.rest.history import arrows, check_plain, chosen
 from penstock.api.rest.leasing import show_attributes, show_body
 from penstock.api.rest.times import instant
 from penstock.broker.access import Role
-from penstock.core.limits import HISTORY_ROWS_MAX
+from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.store.ids import queue_id
 from penstock.store.live import LivePage
 from penstock.wire import messages as wire

@@ -16,7 +16,7 @@ from penstock.broker.access import Caller, Role
 from penstock.broker.dead_letters import check_goes_back
 from penstock.broker.redrives import Order, Task
 from penstock.broker.selecting import Selection, pages
-from penstock.core.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
+from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.store.interface import Message, Outcome, QueueNotFound
 from penstock.wire import operating as wire
 from penstock.wire.messages import LIST_MAX

@@ -16,8 +16,8 @@ from penstock.api.rest.times import maybe_instant
 from penstock.broker.access import Role
 from penstock.broker.listing import visible_queues
 from penstock.broker.queues import Totals
-from penstock.core.limits import PAGE_MAX
-from penstock.core.settings import QueueSettings
+from penstock.contract.limits import PAGE_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.store.interface import Counts, Description, QueueExists, QueueNotFound
 from penstock.wire import queues as wire
 from penstock.wire.queues import PRIORITIES, CreateQueue, QueueList, QueueName, QueueView, Settings, TierView

@@ -21,7 +21,7 @@ from penstock.api.rest.times import instant, read_instant
 from penstock.broker.access import Role
 from penstock.broker.records import UNREADABLE, PlainRecord, batch_of, records_of
 from penstock.broker.topics import FetchOne
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.core.partitioning import partition_of
 from penstock.log.record import header
 from penstock.wire import topics as wire

@@ -15,8 +15,8 @@ from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.formats import Decoder, Format, sent_format
 from penstock.api.rest.times import milliseconds, read_instant
 from penstock.broker.access import Role
+from penstock.contract.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
 from penstock.core.drafts import BodyTooLarge
-from penstock.core.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
 from penstock.core.message import Drafts, Sender
 from penstock.core.queue import QueueFull
 from penstock.store.ids import MessageIds

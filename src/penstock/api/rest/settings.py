@@ -9,9 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from penstock.api.rest.errors import bad_field
 from penstock.api.rest.times import milliseconds, seconds
-from penstock.core.limits import LEASE_MS_MAX, WEIGHT_MAX
-from penstock.core.names import dead_letters_of, is_dead_letters
-from penstock.core.settings import DedupScope, History, QueueSettings
+from penstock.contract.limits import LEASE_MS_MAX, WEIGHT_MAX
+from penstock.contract.names import dead_letters_of, is_dead_letters
+from penstock.contract.queue_settings import DedupScope, History, QueueSettings
 from penstock.wire.queues import Retry, Settings, Tenants, Tiers
 
 # REST allows a lease of no length, as others do; ours has one, and ends at once.

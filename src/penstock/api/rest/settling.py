@@ -12,7 +12,7 @@ from penstock.api.rest.settings import lease_ms
 from penstock.api.rest.times import milliseconds
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
-from penstock.core.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
+from penstock.contract.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
 from penstock.core.message import HeldReceipts, Receipt, Receipts
 from penstock.store.interface import Outcome
 from penstock.wire import frames, messages

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from penstock.api.rest.errors import bad_field
-from penstock.core.limits import DURATION_MS_MAX
+from penstock.contract.limits import DURATION_MS_MAX
 
 _MS_MAX = 253_402_300_799_999
 

@@ -15,7 +15,7 @@ from penstock.api.rest.errors import Refused
 from penstock.api.rest.formats import Decoder
 from penstock.api.rest.times import milliseconds, seconds
 from penstock.broker.access import Role
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
 from penstock.streams.partition import Partition
 from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import Topic, TopicExists

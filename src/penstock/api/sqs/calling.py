@@ -17,7 +17,7 @@ from penstock.api.sqs.signature import Credentials
 from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access, Caller, Role
 from penstock.broker.queues import Queues
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 from penstock.store.interface import Description
 
 KNOWN_MS = 1_000

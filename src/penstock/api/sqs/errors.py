@@ -12,10 +12,10 @@ from penstock.broker.queues import Stopping
 from penstock.broker.rates import RateLimited
 from penstock.broker.redrives import TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
+from penstock.contract.names import BadName
+from penstock.contract.queue_settings import BadSettings
 from penstock.core.drafts import BadDraft
-from penstock.core.names import BadName
 from penstock.core.queue import QueueFull
-from penstock.core.settings import BadSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.interface import QueueExists, QueueNotFound, StoreUnreachable
 from penstock.store.refusals import StoreForbids, StoreRefuses

@@ -11,7 +11,7 @@ import msgspec
 from penstock.api.sqs.errors import SERIALIZATION, TOO_LARGE, Refused
 from penstock.api.sqs.shapes import Shape
 from penstock.api.values import has_more_in_json
-from penstock.core.limits import KIB, SQS_VALUES_MAX
+from penstock.contract.limits import KIB, SQS_VALUES_MAX
 
 CONTENT_TYPE = b"application/x-amz-json-1.0"
 TARGET = "AmazonSQS."

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 
 
 class Kept(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -37,7 +37,7 @@ from penstock.api.sqs.shapes import (
 )
 from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.redrives import Order, State, Task, TaskNotFound
-from penstock.core.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
 from penstock.store.interface import QueueNotFound
 
 RATE_MAX = 500

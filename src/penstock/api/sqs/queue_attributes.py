@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.api.sqs.errors import INVALID_ATTRIBUTE_NAME, INVALID_ATTRIBUTE_VALUE, Refused
 from penstock.api.sqs.kept import kept_of, with_kept
-from penstock.core.settings import DedupScope, QueueSettings
+from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.store.interface import Counts, Description
 
 MESSAGE_BYTES_MAX = 1_048_576

@@ -34,7 +34,7 @@ from penstock.api.sqs.shapes import (
     SetQueueAttributesRequest,
 )
 from penstock.broker.listing import visible_queues
-from penstock.core.settings import DAY_MS, DedupScope, QueueSettings
+from penstock.contract.queue_settings import DAY_MS, DedupScope, QueueSettings
 from penstock.store.interface import Description, QueueExists, QueueNotFound
 
 LIST_MAX = 1_000

@@ -19,7 +19,7 @@ from penstock.api.sqs.errors import Refused, invalid
 from penstock.api.sqs.kept import kept_of, with_attribute
 from penstock.api.sqs.queue_attributes import ALLOW, REDRIVE, bad_value
 from penstock.broker.access import Role
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 from penstock.store.interface import Description, QueueNotFound
 
 RECEIVE_COUNT_MAX = 1_000

@@ -32,8 +32,8 @@ from penstock.api.sqs.shapes import (
     SendMessageRequest,
     SendMessageResult,
 )
+from penstock.contract.queue_settings import DedupScope
 from penstock.core.message import Drafts
-from penstock.core.settings import DedupScope
 from penstock.store.interface import QueueNotFound
 from penstock.wire.queues import PRIORITIES
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings
 from penstock.pipeline.archives.asking import Server
 from penstock.pipeline.archives.layout import QUEUES
 from penstock.pipeline.files import has_path

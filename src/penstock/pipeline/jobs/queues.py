@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from penstock.core.limits import DURATION_MS_MAX
-from penstock.core.names import BadName, check_name
+from penstock.contract.limits import DURATION_MS_MAX
+from penstock.contract.names import BadName, check_name
 from penstock.pipeline.asking import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.jobs.staging import Target
 from penstock.pipeline.outcome import JobFailed

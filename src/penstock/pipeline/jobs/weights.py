@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.fairness import TIERS
-from penstock.core.settings import QueueSettings
 from penstock.pipeline.archives.layout import QUEUES
 from penstock.pipeline.jobs.described import present_settings, whole
 from penstock.pipeline.outcome import JobFailed

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from penstock.core.limits import BATCH_BYTES_MAX, BODY_BYTES_MAX, SENDER_SENDS_MAX
+from penstock.contract.limits import BATCH_BYTES_MAX, BODY_BYTES_MAX, SENDER_SENDS_MAX
 from penstock.frame import Blobs
 from penstock.pipeline.sink.columns import NORMAL_TIER
 from penstock.wire.frames import Sender, SendFrame, encode_send, with_sender

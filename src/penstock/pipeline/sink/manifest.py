@@ -38,7 +38,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from penstock.core.limits import SENDER_MS
+from penstock.contract.limits import SENDER_MS
 from penstock.pipeline.sink.folders import Folder
 from penstock.pipeline.sink.resuming import RESUMING, Resumption
 from penstock.pipeline.sink.sending import Answered

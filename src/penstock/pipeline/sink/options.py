@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.core.names import BadName, check_name
+from penstock.contract.names import BadName, check_name
 from penstock.pipeline.databases import without_password
 from penstock.pipeline.servers import is_key, is_server
 

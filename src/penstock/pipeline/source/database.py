@@ -34,7 +34,7 @@ except ModuleNotFoundError:
         "pip install 'penstock[spark-postgres]', or read from a server"
     ) from None
 
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.pipeline.databases import DatabaseRefused, passwords_in, without_password
 from penstock.pipeline.source.database_columns import batch_of, fields_of
 from penstock.pipeline.source.database_packs import counts_of, pack_field, unpacked

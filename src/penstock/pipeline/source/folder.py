@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.frame import BadFrame
 from penstock.pipeline.source.ranges import Range, Slice, dropped
 from penstock.pipeline.source.wrapping import ROW_BITS, Piece, Wanted, batch_of, is_wanted, piece_of

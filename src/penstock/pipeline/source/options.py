@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from penstock.core.names import BadName, check_name
+from penstock.contract.names import BadName, check_name
 from penstock.core.schema_names import BadSchema, check_schema
 from penstock.pipeline.databases import SCHEMA, is_database, schema_in, without_password
 from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.pipeline.schemas import Column
 from penstock.pipeline.source.wrapping import HEADERS, KINDS, TIME, Wanted, schema_of
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from penstock.core.limits import BATCH_BYTES_MAX, MIB
+from penstock.contract.limits import BATCH_BYTES_MAX, MIB
 from penstock.frame import BadFrame
 from penstock.log import marker as markers
 from penstock.log.index import BadIndex, Index

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.pipeline.source.options import PARTITION, BadOption
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, dropped
 from penstock.pipeline.source.record_batches import Batch, batch_of, read_batches

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.names import DEAD
+from penstock.contract.names import DEAD
 from penstock.core.settling import Ending
 from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX
 from penstock.pipeline.transforms.loading_records import pairs_of, record_bytes

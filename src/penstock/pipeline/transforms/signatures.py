@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from penstock.core.limits import ERROR_CHARACTERS_MAX
+from penstock.contract.limits import ERROR_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from penstock.core.limits import LEASE_MS_MAX
+from penstock.contract.limits import LEASE_MS_MAX
 from penstock.pipeline.whatif.comparing import INPUT, OUTPUT, Plan, compare
 
 if TYPE_CHECKING:

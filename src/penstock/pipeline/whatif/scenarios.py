@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.core.settings import TIERS, BadSettings, QueueSettings
+from penstock.contract.queue_settings import TIERS, BadSettings, QueueSettings
 from penstock.pipeline.outcome import JobFailed
 
 BASELINE = "baseline"

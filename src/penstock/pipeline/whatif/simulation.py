@@ -14,10 +14,10 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.limits import LEASE_MESSAGES_MAX, LEASE_MS_MAX
+from penstock.contract.limits import LEASE_MESSAGES_MAX, LEASE_MS_MAX
+from penstock.contract.queue_settings import TIERS, QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.queue import Queue
-from penstock.core.settings import TIERS, QueueSettings
 
 _TOKEN = 1
 # Not received yet.

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from heapq import nsmallest
 from itertools import chain
 
+from penstock.contract.limits import PAGE_MAX
+from penstock.contract.names import dead_letters_of
 from penstock.core import reading
 from penstock.core.explain import explain as explain_core
-from penstock.core.limits import PAGE_MAX
 from penstock.core.message import Receipt, Run
-from penstock.core.names import dead_letters_of
 from penstock.core.queue import Queue
 from penstock.core.state import State
 from penstock.core.waking import wakes_at_ms as wakes_at_ms_of

@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.core.limits import (
+from penstock.contract.limits import (
     HISTORY_BODY_BYTES_MAX,
     HISTORY_PENDING_MAX,
     HISTORY_ROWS_MAX,
@@ -36,7 +36,7 @@ from penstock.core.limits import (
     HISTORY_WAIT_MS,
     MIB,
 )
-from penstock.core.settings import DAY_MS
+from penstock.contract.queue_settings import DAY_MS
 from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog

@@ -21,7 +21,7 @@ from itertools import accumulate
 from operator import add
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.limits import BATCH_BYTES_MAX, KIB
+from penstock.contract.limits import BATCH_BYTES_MAX, KIB
 from penstock.core.settling import Settlement
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded.history_frames import Bodies, part

@@ -4,7 +4,7 @@ Whoever reads a history in parts, side by side, has to know where to cut it. The
 a frame says how many rows it has, so nothing but keys is read for that.
 """
 
-from penstock.core.limits import HISTORY_ROWS_MAX
+from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange

@@ -19,7 +19,7 @@ Not done here: how rows of several frames become one page (`history_columns.py`)
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from penstock.core.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, MIB
+from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, MIB
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from penstock.core.limits import GIB, MIB
-from penstock.core.settings import DAY_MS, MINUTE_MS
+from penstock.contract.limits import GIB, MIB
+from penstock.contract.queue_settings import DAY_MS, MINUTE_MS
 from penstock.log.settings import LogSettings
 
 

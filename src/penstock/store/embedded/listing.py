@@ -10,9 +10,9 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.core.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
+from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
+from penstock.contract.queue_settings import TIERS
 from penstock.core.listing import START, Listing, Place, list_live, next_numbers
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 from penstock.frame import Blobs
 from penstock.store.embedded.asking import present

@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from penstock.contract.limits import MOVE_BYTES_MAX, MOVE_MESSAGES_MAX
 from penstock.core import reading
 from penstock.core.events import Moving
-from penstock.core.limits import MOVE_BYTES_MAX, MOVE_MESSAGES_MAX
 from penstock.core.message import Run
 from penstock.core.queue import Queue
 from penstock.core.reading import OnTheirWay

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from penstock.contract.limits import IDS_MAX
 from penstock.core import reading
-from penstock.core.limits import IDS_MAX
 from penstock.core.message import Origin
 from penstock.core.state import State
 from penstock.store.ids import MessageIds, message_id, parse, queue_id

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from penstock.contract.limits import REASON_CHARACTERS_MAX, TURN_MESSAGES
+from penstock.contract.queue_settings import TIERS
 from penstock.core import reading
 from penstock.core.events import Redriven
-from penstock.core.limits import REASON_CHARACTERS_MAX, TURN_MESSAGES
 from penstock.core.queue import Queue
 from penstock.core.reading import Seen
 from penstock.core.rows import RESTING, WAITING
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 from penstock.store.embedded.asking import check_most, grave_of, present, room_of
 from penstock.store.embedded.moves import EVENT_BYTES, ROW_BYTES, Moves

@@ -9,11 +9,11 @@ from the journal meanwhile waits for the reading (`readers.py`).
 import asyncio
 from collections.abc import Sequence
 
+from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX, TURN_MESSAGES
+from penstock.contract.queue_settings import TIERS
 from penstock.core import reading
 from penstock.core.browsing import PLACES, Sought, browse, from_text, to_text
-from penstock.core.limits import PAGE_MAX, PEEK_BYTES_MAX, TURN_MESSAGES
 from penstock.core.reading import Seen
-from penstock.core.settings import TIERS
 from penstock.core.state import State
 from penstock.store.embedded.asking import check_most, present
 from penstock.store.embedded.bodies import Span

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from penstock.core.limits import MIB
+from penstock.contract.limits import MIB
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.log.inventory import open_listed

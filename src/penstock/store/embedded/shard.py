@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
+from penstock.contract.limits import MIB
+from penstock.contract.queue_settings import History as HistoryKept
 from penstock.core.events import Buried, Event, Opened, QueueCreated, Redriven
-from penstock.core.limits import MIB
 from penstock.core.message import Run
 from penstock.core.queue import Queue
-from penstock.core.settings import History as HistoryKept
 from penstock.core.settling import SETTLING, Settlement, settlements
 from penstock.core.waking import WAKING
 from penstock.frame import Blobs

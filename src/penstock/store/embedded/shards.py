@@ -20,10 +20,10 @@ from dataclasses import replace
 from types import TracebackType
 from zlib import crc32
 
+from penstock.contract.limits import QUEUES_MADE_MAX, SHARDS_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import QueueCreated, QueueDeleted
-from penstock.core.limits import QUEUES_MADE_MAX, SHARDS_MAX
 from penstock.core.queue import Queue
-from penstock.core.settings import QueueSettings
 from penstock.log.inventory import listed
 from penstock.log.jobs import off_loop
 from penstock.log.settings import LogSettings, leave_free_bytes

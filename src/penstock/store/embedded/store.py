@@ -9,10 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from penstock.core.browsing import Sought
-from penstock.core.drafts import BadDraft, fault
-from penstock.core.events import Event, Leased
-from penstock.core.limits import (
+from penstock.contract.limits import (
     BATCH_BYTES_MAX,
     BODY_BYTES_MAX,
     DURATION_MS_MAX,
@@ -22,10 +19,13 @@ from penstock.core.limits import (
     LEASE_MS_MAX,
     PAGE_MAX,
 )
+from penstock.contract.names import check_name, is_dead_letters
+from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSettings
+from penstock.core.browsing import Sought
+from penstock.core.drafts import BadDraft, fault
+from penstock.core.events import Event, Leased
 from penstock.core.message import Drafts, Receipt, Sender, masks
-from penstock.core.names import check_name, is_dead_letters
 from penstock.core.queue import Accepted, Queue
-from penstock.core.settings import BadSettings, DedupScope, QueueSettings
 from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.core.limits import EVENT_RUNS_MAX, MOVE_MESSAGES_MAX
+from penstock.contract.limits import EVENT_RUNS_MAX, MOVE_MESSAGES_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue import Queue
-from penstock.core.settings import QueueSettings
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.asking import grave_of, room_of
 from penstock.store.embedded.moves import Moves

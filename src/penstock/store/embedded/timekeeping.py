@@ -16,7 +16,7 @@ wrong.
     clock       trusted │ doubted ──▶
 """
 
-from penstock.core.limits import CLOCK_LEAP_MS_MAX
+from penstock.contract.limits import CLOCK_LEAP_MS_MAX
 from penstock.runtime.interface import Runtime
 from penstock.telemetry import STORE_CLOCK_DOUBTED, STORE_CLOCK_TRUSTED
 

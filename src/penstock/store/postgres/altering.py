@@ -7,8 +7,8 @@ was just made one that is there already, nor one that was just deleted one that 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.core.names import check_name
-from penstock.core.settings import BadSettings, QueueSettings
+from penstock.contract.names import check_name
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.runtime.interface import Dice
 from penstock.store.interface import QueueExists, Remains
 from penstock.store.postgres.burying import Burying

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from penstock.contract.queue_settings import TIERS
 from penstock.core.message import Receipt
-from penstock.core.settings import TIERS
 from penstock.store.ids import parse, queue_id
 from penstock.store.interface import Bound, Counts, Description, Message
 from penstock.store.postgres.columns import SENT_AS

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import psycopg
 
-from penstock.core.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, SWEEP_ROWS
-from penstock.core.settings import DAY_MS, MINUTE_MS, QueueSettings
+from penstock.contract.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, SWEEP_ROWS
+from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, QueueSettings
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import ASK_MS, KnownQueue, grave_of

@@ -20,7 +20,7 @@ range that its queues are numbered in: 0, unless it is one of several.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from penstock.core.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, HISTORY_WAIT_MS
+from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, HISTORY_WAIT_MS
 from penstock.store.history import HistoryPage, HistorySpan, NotWrittenYet, ShardNotFound
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database

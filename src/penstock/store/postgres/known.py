@@ -20,12 +20,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
+from penstock.contract.limits import BODY_BYTES_MAX
+from penstock.contract.names import dead_letters_of
+from penstock.contract.queue_settings import TIERS, History, QueueSettings
 from penstock.core.fairness import Shares
-from penstock.core.limits import BODY_BYTES_MAX
 from penstock.core.meter import Meter
-from penstock.core.names import dead_letters_of
 from penstock.core.retry import backoff_ms
-from penstock.core.settings import TIERS, History, QueueSettings
 from penstock.store.postgres.columns import SENT_AS
 
 # How long what others do may go unseen.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.core.limits import IDS_MAX, PAGE_MAX
+from penstock.contract.limits import IDS_MAX, PAGE_MAX
 from penstock.core.rows import STATES
 from penstock.store.ids import Identity, message_id, parse, queue_id
 from penstock.store.interface import Message, Past

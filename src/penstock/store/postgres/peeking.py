@@ -13,10 +13,10 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX
+from penstock.contract.queue_settings import TIERS
 from penstock.core.browsing import PLACES, BadCursor
-from penstock.core.limits import PAGE_MAX, PEEK_BYTES_MAX
 from penstock.core.rows import RESTING, SPENT, WAITING
-from penstock.core.settings import TIERS
 from penstock.store.interface import Page
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database

@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 import psycopg
 
-from penstock.core.names import is_name
-from penstock.core.settings import QueueSettings
+from penstock.contract.names import is_name
+from penstock.contract.queue_settings import QueueSettings
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue, QueueRow

@@ -10,15 +10,15 @@ from hashlib import blake2b
 
 import psycopg
 
-from penstock.core.drafts import BadDraft, check, check_bodies
-from penstock.core.limits import (
+from penstock.contract.limits import (
     BATCH_BYTES_MAX,
     SENDER_SENDS_MAX,
 )
+from penstock.contract.queue_settings import DedupScope
+from penstock.core.drafts import BadDraft, check, check_bodies
 from penstock.core.message import Drafts, Sender, Tier
 from penstock.core.queue import QueueFull
 from penstock.core.senders import SenderFenced, Senders, SendForgotten
-from penstock.core.settings import DedupScope
 from penstock.frame import Buffer, size_of
 from penstock.store.ids import MessageIds
 from penstock.store.postgres.columns import numbers

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from penstock.contract.limits import DURATION_MS_MAX, PAGE_MAX
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.drafts import fault
-from penstock.core.limits import DURATION_MS_MAX, PAGE_MAX
 from penstock.core.message import Drafts, Receipt, Sender
-from penstock.core.settings import QueueSettings
 from penstock.runtime.interface import Clock, Dice, NoteWriter
 from penstock.store.history import HistoryPage, HistorySpan
 from penstock.store.ids import parse_queue

@@ -20,7 +20,7 @@ it has: six bytes of a stranger end the process. Hence these.
 from struct import Struct, error
 from struct import pack as pack_fields
 
-from penstock.core.limits import REQUEST_ELEMENTS_MAX
+from penstock.contract.limits import REQUEST_ELEMENTS_MAX
 
 _VARINT_BYTES_MAX = 5
 

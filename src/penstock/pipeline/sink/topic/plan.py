@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from penstock.core.limits import PRODUCER_MS
+from penstock.contract.limits import PRODUCER_MS
 from penstock.pipeline.asking import Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.sink.chunks import WINDOW_BYTES_MAX
 from penstock.pipeline.sink.folders import Folder, open_folder

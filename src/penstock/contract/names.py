@@ -11,7 +11,7 @@ is called, its dead letters can be named after it.
 
 import re
 
-from penstock.core.limits import QUEUE_NAME_CHARACTERS_MAX
+from penstock.contract.limits import QUEUE_NAME_CHARACTERS_MAX
 
 DEAD = ".dead"
 ID_PREFIX = "q_"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any
 
-from penstock.core.limits import (
+from penstock.contract.limits import (
     BODY_BYTES_MAX,
     DELIVERIES_MAX,
     DURATION_MS_MAX,
