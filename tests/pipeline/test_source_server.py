@@ -2,8 +2,6 @@
 
 import http.server
 import json
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -277,14 +275,3 @@ def test_the_data_folder_of_a_stopped_server_has_all_rows(tmp_path: Path) -> Non
 
     assert read({"path": str(tmp_path)}).to_pylist() == over_http
     assert read({"path": str(tmp_path), "queue": "gone", "columns": "outcome"}).num_rows == 2
-
-
-def test_executors_need_nothing_of_a_server_to_read_from_one() -> None:
-    program = (
-        "import sys\n"
-        "from penstock.pipeline.source import live, reading, server, streaming\n"
-        "print(sorted({'msgspec', 'crc32c', 'httptools', 'typer', 'uvloop', 'starlette'} & set(sys.modules)))"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert found.stdout.strip() == "[]"

@@ -1,0 +1,59 @@
+"""What a Python worker of Spark imports for each kind of task: executors get a zip, and have little else."""
+
+import json
+import subprocess
+import sys
+
+# What a server needs and executors do not have.
+_FOREIGN = {
+    "msgspec",
+    "httptools",
+    "typer",
+    "uvloop",
+    "starlette",
+    "prometheus_client",
+    "crc32c",
+    "adbc_driver_manager",
+}
+_READING = {"contract", "core", "frame", "runtime", "store", "telemetry", "version"}
+# By task: what it imports of the pipeline, and what that may bring: packages of ours, those of others, and how many
+# modules of the pipeline.
+_TASKS: dict[str, tuple[set[str], set[str], int]] = {
+    "source.reading source.streaming source.server": (_READING, set(), 16),
+    "source.reading source.streaming source.live": (_READING, set(), 16),
+    "source.reading source.streaming source.topics": (_READING, set(), 14),
+    "source.reading source.streaming source.folder": (_READING | {"log"}, {"crc32c"}, 16),
+    "source.reading source.streaming source.topic_folder": (_READING | {"log", "streams"}, {"crc32c"}, 16),
+    "source.reading source.streaming source.database": (_READING, {"adbc_driver_manager"}, 17),
+    "sink.writing sink.streaming": ({"contract", "core", "frame", "version", "wire"}, set(), 26),
+    "transforms.signals_lines": ({"contract", "core", "version"}, set(), 3),
+    "source.looking": ({"contract", "version"}, set(), 5),
+    "whatif.comparing": ({"contract", "core", "frame", "version"}, set(), 6),
+}
+# A worker has these before it imports anything of ours; each task is tried in a process of its own.
+_PROGRAM = """
+import importlib, json, os, sys
+import numpy, pyarrow, pyspark.sql.datasource
+
+for task in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        for module in task.split():
+            importlib.import_module(f"penstock.pipeline.{module}")
+        print(json.dumps([task, *sys.modules]), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_task_imports_no_more_than_it_needs() -> None:
+    command = [sys.executable, "-c", _PROGRAM, json.dumps(list(_TASKS))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = {task: set(modules) for task, *modules in map(json.loads, done.stdout.splitlines())}
+
+    assert loaded.keys() == _TASKS.keys()
+    for task, (packages, foreign, most) in _TASKS.items():
+        ours = [name.split(".") for name in loaded[task] if name.startswith("penstock.")]
+        assert {name[1] for name in ours} - {"pipeline"} <= packages, task
+        assert {name.partition(".")[0] for name in loaded[task]} & _FOREIGN == foreign, task
+        assert sum(name[1] == "pipeline" for name in ours) <= most, task
