@@ -87,7 +87,7 @@ def fill(url: str, rows: int, packs: int = 1) -> None:
 
 
 def measure(url: str, rows: int, folder: str) -> None:
-    from penstock.pipeline.sessions import open_session  # noqa: PLC0415
+    from penstock.pipeline.spark import open_session  # noqa: PLC0415
 
     spark = open_session(master="local[2]", name="bench", settings={"spark.driver.memory": "1g"})
     try:

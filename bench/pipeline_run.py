@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.jobs.archive import ArchiveOptions
-from penstock.pipeline.jobs.archive import run as run_archive
-from penstock.pipeline.jobs.signals import SignalsOptions
-from penstock.pipeline.jobs.signals import run as run_signals
-from penstock.pipeline.outcome import Silent
-from penstock.pipeline.places import Place
-from penstock.pipeline.sessions import open_session
+from penstock.pipeline.archive.job import ArchiveOptions
+from penstock.pipeline.archive.job import run as run_archive
+from penstock.pipeline.job import Silent
+from penstock.pipeline.locations import Place
+from penstock.pipeline.signals.job import SignalsOptions
+from penstock.pipeline.signals.job import run as run_signals
+from penstock.pipeline.spark import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 
 from bench.processes import Server, penstock
 from penstock.connect import connect
-from penstock.pipeline.sessions import open_session
+from penstock.pipeline.spark import open_session
 
 ROWS = 500_000
 BODY_BYTES = 256

@@ -40,7 +40,7 @@ class ReadsHistory:
 
     def run(self, bench: Bench) -> list[Row]:
         # Imported here: whoever measures the log need not have Spark.
-        from penstock.pipeline.sessions import open_session  # noqa: PLC0415
+        from penstock.pipeline.spark import open_session  # noqa: PLC0415
 
         with bench.folder() as folder, ExitStack() as stack:
             write_history(folder / "data", self.rows, end_ms=time.time_ns() // 1_000_000)

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.sessions import open_session
+from penstock.pipeline.spark import open_session
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create, producer
 

@@ -35,7 +35,7 @@ def _run_spark(options: str) -> None:
     # Whoever asks for the options need not have Spark.
     from pyspark.sql import functions as f
 
-    from penstock.pipeline.sessions import open_session
+    from penstock.pipeline.spark import open_session
 
     settings = {"spark.driver.extraJavaOptions": options, "spark.sql.shuffle.partitions": "2"}
     session = open_session(master="local[2]", name="classes", settings=settings)

@@ -16,7 +16,7 @@ def test_a_server_without_arrow_is_refused_before_there_is_an_archive(
 ) -> None:
     # As if it were not installed where the server runs.
     monkeypatch.setitem(sys.modules, "penstock.api.rest.arrows", None)
-    monkeypatch.setattr("penstock.pipeline.sessions.open_session", lambda **_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("penstock.pipeline.spark.open_session", lambda **_: pytest.fail("Spark was started"))
     with server(ServerSettings(port=0, store="memory:", kafka=False)) as running:
         ended = CliRunner().invoke(app, ["pipeline", "archive", running.url, str(tmp_path / "archive")])
     assert ended.exit_code != 0

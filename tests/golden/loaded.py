@@ -11,8 +11,8 @@ STARTS = {
     "penstock --help": "import sys\nfrom penstock.cli import main\nsys.argv = ['penstock', '--help']\n"
     "try:\n    main()\nexcept SystemExit:\n    pass",
     "snapshot child": "import penstock.runtime.child, penstock.store.embedded.building",
-    "Spark executor": "import penstock.pipeline.source.reading, penstock.pipeline.source.streaming\n"
-    "import penstock.pipeline.sink.writing, penstock.pipeline.sink.streaming",
+    "Spark executor": "import penstock.pipeline.source.reader, penstock.pipeline.source.streaming\n"
+    "import penstock.pipeline.sink.writer, penstock.pipeline.sink.streaming",
 }
 # Of others, what costs time or may not be installed.
 _OTHERS = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from penstock.pipeline.sink.sending import Sending
+from penstock.pipeline.sink.send import Sending
 from penstock.wire.frames import Ids, encode_sent
 
 PATIENCE_S = 60.0

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import penstock
-from penstock.pipeline.sessions import open_session, register
+from penstock.pipeline.spark import open_session, register
 
 COPIES = 500
 
@@ -81,9 +81,9 @@ def write(spark: SparkSession, address: str, queue: str) -> None:
 
 
 def archived(spark: SparkSession, address: str, archive: str) -> str:
-    from penstock.pipeline.jobs.archive import ArchiveOptions, run
-    from penstock.pipeline.outcome import Silent
-    from penstock.pipeline.places import Place
+    from penstock.pipeline.archive.job import ArchiveOptions, run
+    from penstock.pipeline.job import Silent
+    from penstock.pipeline.locations import Place
 
     return run(spark, ArchiveOptions(source=Place(where=address), root=archive), Silent()).sentence
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.places import MANIFEST, MESSAGES
+from penstock.pipeline.locations import MANIFEST, MESSAGES
 from tests.pipeline.rows import history
 
 

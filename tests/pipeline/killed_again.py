@@ -12,9 +12,9 @@ from itertools import count
 from typing import Any
 
 from penstock.pipeline.sink.options import WriteOptions, read_options
-from penstock.pipeline.sink.partitions import write_partition
-from penstock.pipeline.sink.topic.plan import plan_write
-from penstock.pipeline.sink.writing import commit_write
+from penstock.pipeline.sink.partition import write_partition
+from penstock.pipeline.sink.topic_plan import plan_write
+from penstock.pipeline.sink.writer import commit_write
 from tests.pipeline.interrupting import PARTITION_ROWS, PARTITIONS, batches, texts
 
 STEPS = {"open", "http.client.send", "os.rename", "os.mkdir", "os.remove", "os.rmdir"}

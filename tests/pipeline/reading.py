@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.pipeline.source.options import read_options
-from penstock.pipeline.source.reading import HistoryReader
+from penstock.pipeline.source.reader import HistoryReader
 from penstock.pipeline.source.streaming import HistoryStreamReader
 
 HEADERS = types.ArrayType(

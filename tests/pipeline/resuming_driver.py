@@ -3,7 +3,7 @@
 import json
 import sys
 
-from penstock.pipeline.sessions import open_session
+from penstock.pipeline.spark import open_session
 from tests.pipeline.interrupting import frame
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from penstock.pipeline.places import with_id
+from penstock.pipeline.locations import with_id
 from penstock.pipeline.schemas import HISTORY, PRIORITIES, ddl
-from penstock.pipeline.transforms.signals_steps import is_moved, steps_of_moved, steps_of_plain
+from penstock.pipeline.signals.stays import is_moved, steps_of_moved, steps_of_plain
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -14,18 +14,11 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from penstock.pipeline.archives.committing import (
-    AnotherArchiver,
-    Reach,
-    Staged,
-    commit,
-    entry_of,
-    recover,
-)
-from penstock.pipeline.archives.layout import LOCK, staging_path
-from penstock.pipeline.archives.locking import STALE_MS, ArchiveTaken, Lock
-from penstock.pipeline.archives.manifest import BrokenArchive, Entry, newest_entries
-from penstock.pipeline.files import LocalFiles
+from penstock.pipeline.archive.commit import AnotherArchiver, Reach, Staged, commit, entry_of, recover
+from penstock.pipeline.archive.layout import LOCK, staging_path
+from penstock.pipeline.archive.lock import STALE_MS, ArchiveTaken, Lock
+from penstock.pipeline.archive.manifest import BrokenArchive, Entry, newest_entries
+from penstock.pipeline.storage import LocalFiles
 
 BATCHES = 3
 BATCH_ROWS = 10
@@ -249,8 +242,8 @@ def test_a_lock_that_was_broken_ends_its_old_owner(tmp_path: Path) -> None:
 def test_the_lock_of_a_process_that_was_killed_is_taken_at_once(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from penstock.pipeline.files import LocalFiles\n"
-        "from penstock.pipeline.archives.locking import Lock\n"
+        "from penstock.pipeline.storage import LocalFiles\n"
+        "from penstock.pipeline.archive.lock import Lock\n"
         "Lock.take(LocalFiles(Path(sys.argv[1])), now_ms=0); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.archives.committing import Reach, commit, entry_of, recover
-from penstock.pipeline.archives.layout import staging_path
-from penstock.pipeline.archives.manifest import BrokenArchive, newest_entries
-from penstock.pipeline.archives.staging import stage
-from penstock.pipeline.files import Files, HadoopFiles, LocalFiles, files_of
-from penstock.pipeline.places import Place, is_archive, read_history
+from penstock.pipeline.archive.commit import Reach, commit, entry_of, recover
+from penstock.pipeline.archive.layout import staging_path
+from penstock.pipeline.archive.manifest import BrokenArchive, newest_entries
+from penstock.pipeline.archive.staging import stage
+from penstock.pipeline.locations import Place, is_archive, read_history
+from penstock.pipeline.storage import Files, HadoopFiles, LocalFiles, files_of
 from tests.pipeline.rows import at, history
 
 AT = "2026-03-01T12:00:02.000Z"

@@ -12,17 +12,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.pipeline_data import write_history
-from penstock.pipeline.archives.begins import AnotherHistory, RowsAreGone, beginning
-from penstock.pipeline.archives.committing import Reach, Staged, entry_of, recover
-from penstock.pipeline.archives.locking import ArchiveTaken, Lock
-from penstock.pipeline.archives.manifest import Entry, create_entry, newest_entries, text_of
-from penstock.pipeline.archives.stream import now_ms
-from penstock.pipeline.files import LocalFiles
-from penstock.pipeline.jobs.archive import ArchiveOptions, run
-from penstock.pipeline.outcome import JobFailed, Outcome, Silent
-from penstock.pipeline.places import Place, read_history
+from penstock.pipeline.archive.commit import Reach, Staged, entry_of, recover
+from penstock.pipeline.archive.job import ArchiveOptions, run
+from penstock.pipeline.archive.lock import ArchiveTaken, Lock
+from penstock.pipeline.archive.manifest import Entry, create_entry, newest_entries, text_of
+from penstock.pipeline.archive.resume_position import AnotherHistory, RowsAreGone, beginning
+from penstock.pipeline.archive.stream import now_ms
+from penstock.pipeline.job import JobFailed, Outcome, Silent
+from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.source.history_arrow import ROW_BITS
 from penstock.pipeline.source.ranges import Range
-from penstock.pipeline.source.wrapping import ROW_BITS
+from penstock.pipeline.storage import LocalFiles
 from tests.pipeline.told import START_MS, write_frames
 from tests.pipeline.told import run as settled
 

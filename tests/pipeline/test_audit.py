@@ -11,9 +11,9 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock.client import SyncQueue
-from penstock.pipeline.jobs.audit import AuditOptions, run
-from penstock.pipeline.outcome import JobFailed, Silent
-from penstock.pipeline.places import Place, read_history
+from penstock.pipeline.audit.job import AuditOptions, run
+from penstock.pipeline.job import JobFailed, Silent
+from penstock.pipeline.locations import Place, read_history
 from tests.docs.serving import server
 
 

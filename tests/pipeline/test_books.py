@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.source.looking import LOOK
-from penstock.pipeline.transforms import books
+from penstock.pipeline.audit import ledger
+from penstock.pipeline.audit.look import LOOK
 from tests.pipeline.rows import at, history
 
 ORDERS, DEAD, MAIL = 1, 2, 31
@@ -44,7 +44,7 @@ def lanes(
 ) -> DataFrame:
     """Return lanes by queue, lane and end."""
     found = [(NAMES[queue], queue, lane, end, LOOKED_AT, since, may_skip) for queue, lane, end in rows]
-    return spark.createDataFrame(found, books.LANES)
+    return spark.createDataFrame(found, ledger.LANES)
 
 
 def moved(queue_id: int, number: int, *, key: int, **more: Any) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def test_each_planted_fault_is_found_and_nothing_else(spark: SparkSession) -> No
     there = live(
         spark, [{"number": 3}, {"number": 4}, {"number": 5}, moved(DEAD, 6, key=2), {"number": 0, "queue_id": MAIL}]
     )
-    found = books.stays(there, settled).persist()
-    bounds = kept(spark, books.with_start(lanes(spark, (ORDERS, 2, 10), (DEAD, 2, 2), (MAIL, 2, 2)), found))
-    missing = books.gaps(bounds, found)
-    wrong = kept(spark, books.faults(bounds, found, missing))
+    found = ledger.stays(there, settled).persist()
+    bounds = kept(spark, ledger.with_start(lanes(spark, (ORDERS, 2, 10), (DEAD, 2, 2), (MAIL, 2, 2)), found))
+    missing = ledger.gaps(bounds, found)
+    wrong = kept(spark, ledger.faults(bounds, found, missing))
     assert found_in(wrong) == {
         ("lost", "orders", "1-12"),
         ("doubled", "orders", "1-a"),
@@ -109,7 +109,7 @@ def test_each_planted_fault_is_found_and_nothing_else(spark: SparkSession) -> No
         ("doubled", "orders.dead", "1-4a"),
         ("lost", "mail", "1f-a"),
     }
-    table = {row.queue: row.asDict() for row in books.summary(bounds, found, missing, wrong).collect()}
+    table = {row.queue: row.asDict() for row in ledger.summary(bounds, found, missing, wrong).collect()}
     orders = table["orders"]
     assert (orders["audited"], orders["live"], orders["settled"], orders["unknown"]) == (10, 3, 6, 0)
     assert (orders["lost"], orders["doubled"], orders["phantom"]) == (2, 2, 1)
@@ -128,23 +128,23 @@ def test_what_is_older_than_the_history_is_unknown_and_not_lost(spark: SparkSess
     )
     there = live(spark, [{"number": 9, "sent_at": at(3)}])
     # Of another lane nothing is known at all.
-    found = books.stays(there, settled).persist()
-    bounds = kept(spark, books.with_start(lanes(spark, (ORDERS, 2, 10), (ORDERS, 1, 4), since=at(0)), found))
-    missing = books.gaps(bounds, found)
-    wrong = kept(spark, books.faults(bounds, found, missing))
+    found = ledger.stays(there, settled).persist()
+    bounds = kept(spark, ledger.with_start(lanes(spark, (ORDERS, 2, 10), (ORDERS, 1, 4), since=at(0)), found))
+    missing = ledger.gaps(bounds, found)
+    wrong = kept(spark, ledger.faults(bounds, found, missing))
     assert found_in(wrong) == {("lost", "orders", "1-3a")}
-    (row,) = books.summary(bounds, found, missing, wrong).collect()
+    (row,) = ledger.summary(bounds, found, missing, wrong).collect()
     assert (row.audited, row.live, row.settled, row.unknown, row.lost) == (4, 1, 2, 5 + 4, 1)
 
 
 def test_gaps_are_found_across_the_edges_of_what_one_task_looks_at(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(books, "BUCKET", 4)
+    monkeypatch.setattr(ledger, "BUCKET", 4)
     present = [0, 3, 4, 9, 10, 15]
     there = live(spark, [{"number": number} for number in present])
-    found = books.stays(there, history(spark, []))
-    gaps = books.gaps(lanes(spark, (ORDERS, 2, 18)).withColumn("start", f.lit(0)), found).collect()
+    found = ledger.stays(there, history(spark, []))
+    gaps = ledger.gaps(lanes(spark, (ORDERS, 2, 18)).withColumn("start", f.lit(0)), found).collect()
     missing = sorted(number for row in gaps for number in range(row.first, row.last + 1))
     assert missing == [number for number in range(18) if number not in present]
 
@@ -152,24 +152,24 @@ def test_gaps_are_found_across_the_edges_of_what_one_task_looks_at(
 def test_a_producers_list_shows_what_the_numbers_alone_cannot(spark: SparkSession) -> None:
     settled = history(spark, [{"number": 0}, {"number": 1, "outcome": "buried"}])
     there = live(spark, [{"number": 2}, moved(DEAD, 1, key=2)])
-    found = books.stays(there, settled)
+    found = ledger.stays(there, settled)
     bounds = lanes(spark, (ORDERS, 2, 3), (DEAD, 2, 1)).withColumn("start", f.lit(0))
     # The queue has never given 5, and 31-2 is of a queue that is not audited.
     sent = spark.createDataFrame([("1-2",), ("1-a",), ("1-2a",), ("31-2",)], "id STRING")
-    all_of_it = books.unknown_to_producers(bounds, found, sent, is_complete=True)
+    all_of_it = ledger.unknown_to_producers(bounds, found, sent, is_complete=True)
     assert found_in(all_of_it) == {("lost", "orders", "1-2a"), ("phantom", "orders", "1-12")}
 
 
 def test_a_number_that_a_rolled_back_send_left_is_unused_unless_its_producer_was_answered(spark: SparkSession) -> None:
     """Of 0 to 5 one is live and one settled; of the others a producer was answered one, and another that never was."""
-    found = books.stays(live(spark, [{"number": 0}]), history(spark, [{"number": 4}])).persist()
-    bounds = kept(spark, books.with_start(lanes(spark, (ORDERS, 2, 6), may_skip=True), found))
-    missing = books.gaps(bounds, found)
-    wrong = books.faults(bounds, found, missing)
+    found = ledger.stays(live(spark, [{"number": 0}]), history(spark, [{"number": 4}])).persist()
+    bounds = kept(spark, ledger.with_start(lanes(spark, (ORDERS, 2, 6), may_skip=True), found))
+    missing = ledger.gaps(bounds, found)
+    wrong = ledger.faults(bounds, found, missing)
     sent = spark.createDataFrame([("1-2",), ("1-a",), ("1-fa",)], "id STRING")
-    listed = kept(spark, books.unknown_to_producers(bounds, found, sent, is_complete=False))
-    (alone,) = books.summary(bounds, found, missing, kept(spark, wrong)).collect()
+    listed = kept(spark, ledger.unknown_to_producers(bounds, found, sent, is_complete=False))
+    (alone,) = ledger.summary(bounds, found, missing, kept(spark, wrong)).collect()
     assert (alone["live"], alone["settled"], alone["unused"], alone["lost"]) == (1, 1, 4, 0)
     assert found_in(listed) == {("lost", "orders", "1-a"), ("lost", "orders", "1-fa")}
-    (told,) = books.summary(bounds, found, missing, listed).collect()
+    (told,) = ledger.summary(bounds, found, missing, listed).collect()
     assert (told["unused"], told["lost"]) == (3, 2)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from penstock.pipeline.source import database
 from penstock.pipeline.source.database import DatabaseHistories, open_database
+from penstock.pipeline.source.history_arrow import Wanted, schema_of
 from penstock.pipeline.source.options import ReadOptions, read_options
 from penstock.pipeline.source.ranges import Range, batch_ranges
-from penstock.pipeline.source.wrapping import Wanted, schema_of
 from tests.pipeline.reading import read
 from tests.postgres.packs import FIRST, ROW_BITS, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts
 from tests.postgres.servers import shared_server

@@ -28,17 +28,21 @@ from pyspark.sql import SparkSession
 
 from penstock import connect
 from penstock.client import SyncClient
-from penstock.pipeline.archives.manifest import newest_entries
-from penstock.pipeline.files import LocalFiles
-from penstock.pipeline.jobs import archive, audit, replay, signals, triage
-from penstock.pipeline.jobs.archive import ArchiveOptions
-from penstock.pipeline.jobs.audit import AuditOptions
-from penstock.pipeline.jobs.replay import ReplayOptions
-from penstock.pipeline.jobs.signals import SignalsOptions
-from penstock.pipeline.jobs.staging import Target
-from penstock.pipeline.jobs.triage import TriageOptions
-from penstock.pipeline.outcome import Outcome, Silent
-from penstock.pipeline.places import Place
+from penstock.pipeline import replay
+from penstock.pipeline.archive import job as archive
+from penstock.pipeline.archive.job import ArchiveOptions
+from penstock.pipeline.archive.manifest import newest_entries
+from penstock.pipeline.audit import job as audit
+from penstock.pipeline.audit.job import AuditOptions
+from penstock.pipeline.job import Outcome, Silent
+from penstock.pipeline.locations import Place
+from penstock.pipeline.replay import ReplayOptions
+from penstock.pipeline.signals import job as signals
+from penstock.pipeline.signals.job import SignalsOptions
+from penstock.pipeline.staging import Target
+from penstock.pipeline.storage import LocalFiles
+from penstock.pipeline.triage import job as triage
+from penstock.pipeline.triage.job import TriageOptions
 from tests.docs.serving import server
 from tests.pipeline import traffic
 from tests.pipeline.traffic import PRIORITIES, Record

@@ -2,12 +2,12 @@
 
 import pytest
 
-from penstock.pipeline.evidence import DATABASE_ROW_BITS, ROW_BITS, has_gap
-from penstock.pipeline.source import database, wrapping
+from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS, has_gap
+from penstock.pipeline.source import database, history_arrow
 
 
 def test_offsets_are_taken_apart_as_their_sources_make_them() -> None:
-    assert (ROW_BITS, DATABASE_ROW_BITS) == (wrapping.ROW_BITS, database.ROW_BITS)
+    assert (ROW_BITS, DATABASE_ROW_BITS) == (history_arrow.ROW_BITS, database.ROW_BITS)
 
 
 @pytest.mark.parametrize(("is_database", "bits"), [(False, ROW_BITS), (True, DATABASE_ROW_BITS)])

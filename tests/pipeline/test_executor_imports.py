@@ -19,16 +19,16 @@ _READING = {"contract", "core", "frame", "runtime", "store", "telemetry", "versi
 # By task: what it imports of the pipeline, and what that may bring: packages of ours, those of others, and how many
 # modules of the pipeline.
 _TASKS: dict[str, tuple[set[str], set[str], int]] = {
-    "source.reading source.streaming source.server": (_READING, set(), 16),
-    "source.reading source.streaming source.live": (_READING, set(), 16),
-    "source.reading source.streaming source.topics": (_READING, set(), 14),
-    "source.reading source.streaming source.folder": (_READING | {"log"}, {"crc32c"}, 16),
-    "source.reading source.streaming source.topic_folder": (_READING | {"log", "streams"}, {"crc32c"}, 16),
-    "source.reading source.streaming source.database": (_READING, {"adbc_driver_manager"}, 17),
-    "sink.writing sink.streaming": ({"contract", "core", "frame", "version", "wire"}, set(), 26),
-    "transforms.signals_lines": ({"contract", "core", "version"}, set(), 3),
-    "source.looking": ({"contract", "version"}, set(), 5),
-    "whatif.comparing": ({"contract", "core", "frame", "version"}, set(), 6),
+    "source.reader source.streaming source.server": (_READING, set(), 16),
+    "source.reader source.streaming source.live": (_READING, set(), 16),
+    "source.reader source.streaming source.topics": (_READING, set(), 14),
+    "source.reader source.streaming source.folder": (_READING | {"log"}, {"crc32c"}, 16),
+    "source.reader source.streaming source.topic_folder": (_READING | {"log", "streams"}, {"crc32c"}, 16),
+    "source.reader source.streaming source.database": (_READING, {"adbc_driver_manager"}, 17),
+    "sink.writer sink.streaming": ({"contract", "core", "frame", "version", "wire"}, set(), 26),
+    "signals.lines": ({"contract", "core", "version"}, set(), 3),
+    "audit.look": ({"contract", "version"}, set(), 5),
+    "whatif.comparison": ({"contract", "core", "frame", "version"}, set(), 6),
 }
 # A worker has these before it imports anything of ours; each task is tried in a process of its own.
 _PROGRAM = """

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.log.disk_log import DiskLog
-from penstock.pipeline.jobs.extents import Extent, growth
-from penstock.pipeline.outcome import JobFailed
-from penstock.pipeline.places import Place, read_history
+from penstock.pipeline.extents import Extent, growth
+from penstock.pipeline.job import JobFailed
+from penstock.pipeline.locations import Place, read_history
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import ServerSettings

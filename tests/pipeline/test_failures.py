@@ -12,16 +12,16 @@ from penstock.cli.exits import Ending
 from penstock.cli.pipeline import options
 from penstock.cli.pipeline.java_words import JavaWords, hush_spark
 from penstock.cli.pipeline.options import ending_of
+from penstock.pipeline.archive.job import ArchiveOptions
+from penstock.pipeline.archive.job import run as archive
+from penstock.pipeline.audit.job import AuditOptions
+from penstock.pipeline.audit.job import run as audit
 from penstock.pipeline.failures import explained, first_line
-from penstock.pipeline.jobs.archive import ArchiveOptions
-from penstock.pipeline.jobs.archive import run as archive
-from penstock.pipeline.jobs.audit import AuditOptions
-from penstock.pipeline.jobs.audit import run as audit
-from penstock.pipeline.jobs.queues import ask_queue
-from penstock.pipeline.jobs.staging import Target
-from penstock.pipeline.outcome import JobFailed, Silent
-from penstock.pipeline.places import Place, read_history
+from penstock.pipeline.job import JobFailed, Silent
+from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.reports.folder import settle_folder
+from penstock.pipeline.staging import Target
+from penstock.pipeline.targets import ask_queue
 from tests.ports import HeldPort
 
 
@@ -118,10 +118,10 @@ def test_an_archive_is_not_begun_in_a_file_or_a_store(spark: SparkSession, tmp_p
 
 
 def test_a_server_that_a_task_did_not_find_is_one_that_is_away() -> None:
-    told = "Traceback …\npenstock.pipeline.asking.ServerUnreachable: http://127.0.0.1:9 has not answered\n"
+    told = "Traceback …\npenstock.pipeline.http.ServerUnreachable: http://127.0.0.1:9 has not answered\n"
 
     assert ending_of(RuntimeError(told)) is Ending.UNREACHABLE
-    assert ending_of(RuntimeError("penstock.pipeline.asking.ServerRefused: no")) is Ending.BAD_DATA
+    assert ending_of(RuntimeError("penstock.pipeline.http.ServerRefused: no")) is Ending.BAD_DATA
 
 
 def test_a_java_that_does_not_start_is_told_in_its_own_words() -> None:

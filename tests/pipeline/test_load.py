@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.jobs import load
-from penstock.pipeline.jobs.inputs import format_of
-from penstock.pipeline.jobs.load import LoadOptions
-from penstock.pipeline.jobs.staging import Target, open_staging
-from penstock.pipeline.outcome import JobFailed, Silent
-from penstock.pipeline.transforms.loading import CORRUPT, FILE, ROW, Bounds, checked, mapped
+from penstock.pipeline.job import JobFailed, Silent
+from penstock.pipeline.load import job as load
+from penstock.pipeline.load.files import format_of
+from penstock.pipeline.load.job import LoadOptions
+from penstock.pipeline.load.rows import CORRUPT, FILE, ROW, Bounds, checked, mapped
+from penstock.pipeline.staging import Target, open_staging
 from tests.pipeline.sending import bodies, held, make_queue, running, take_all
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from penstock.cli import app
-from penstock.pipeline.packaging import write_package
+from penstock.pipeline.package import write_package
 
 
 def test_a_package_has_the_source_and_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_the_source_is_imported_from_a_package_alone(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path = [path for path in sys.path if 'src' not in path.split('/')];"
         f"sys.path.insert(0, {str(tmp_path / 'penstock.zip')!r});"
-        "import pyspark_penstock, penstock.pipeline.source.reading as reading; print(reading.__file__)"
+        "import pyspark_penstock, penstock.pipeline.source.reader as reading; print(reading.__file__)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
 

@@ -10,20 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.jobs import replay
-from penstock.pipeline.jobs.replay import ReplayOptions, read_signatures
-from penstock.pipeline.jobs.staging import Target
-from penstock.pipeline.outcome import JobFailed, Silent
-from penstock.pipeline.places import MANIFEST, MESSAGES, Place
-from penstock.pipeline.transforms.replaying import (
-    Choice,
-    chosen,
-    messages,
-    once_each,
-    too_large,
-    with_signatures,
-    without_sent,
-)
+from penstock.pipeline import replay
+from penstock.pipeline.job import JobFailed, Silent
+from penstock.pipeline.locations import MANIFEST, MESSAGES, Place
+from penstock.pipeline.replay import ReplayOptions, read_signatures
+from penstock.pipeline.replay_rows import Choice, chosen, messages, once_each, too_large, with_signatures, without_sent
+from penstock.pipeline.staging import Target
 from tests.pipeline.rows import at, history
 from tests.pipeline.sending import held, make_queue, running, take_all
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.sessions import SMALL_BYTES_MAX, NoSpark, open_session, settings_for
+from penstock.pipeline.spark import SMALL_BYTES_MAX, NoSpark, open_session, settings_for
 from tests.pipeline.rows import at, history
 from tests.pipeline.test_java import fake_java
 

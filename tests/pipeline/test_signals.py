@@ -7,16 +7,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.transforms.signals import as_arrow
-from penstock.pipeline.transforms.signals_bounds import breaches, is_asked, starved, totals
-from penstock.pipeline.transforms.signals_counts import oldest, together
-from penstock.pipeline.transforms.signals_facts import By, facts, pairs
-from penstock.pipeline.transforms.signals_facts import figures as added_up
-from penstock.pipeline.transforms.signals_figures import Figures, figures_of
-from penstock.pipeline.transforms.signals_lines import before
-from penstock.pipeline.transforms.signals_spans import class_of
-from penstock.pipeline.transforms.signals_steps import tenant_counts, tenant_of, top_tenants, with_rank
-from penstock.pipeline.transforms.signals_windows import Windows
+from penstock.pipeline.signals.bounds import breaches, is_asked, starved, totals
+from penstock.pipeline.signals.counts import oldest, together
+from penstock.pipeline.signals.facts import By, facts, pairs
+from penstock.pipeline.signals.facts import figures as added_up
+from penstock.pipeline.signals.figures import Figures, figures_of
+from penstock.pipeline.signals.lines import before
+from penstock.pipeline.signals.spans import class_of
+from penstock.pipeline.signals.stays import tenant_counts, tenant_of, top_tenants, with_rank
+from penstock.pipeline.signals.tables import as_arrow
+from penstock.pipeline.signals.windows import Windows
 from tests.pipeline import signals_by_hand as by_hand
 from tests.pipeline.rows import at, history, steps
 

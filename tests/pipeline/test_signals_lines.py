@@ -7,7 +7,7 @@ import pyarrow  # type: ignore[import-untyped]
 import pytest
 
 from penstock.core.fairness import TIERS
-from penstock.pipeline.transforms.signals_lines import Before, before, served
+from penstock.pipeline.signals.lines import Before, before, served
 from tests.pipeline import signals_by_hand as by_hand
 
 WEIGHTS = (16, 8, 4, 2, 1)

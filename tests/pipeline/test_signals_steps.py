@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.transforms.signals_steps import tenant_counts, tenant_of, top_tenants, with_rank
+from penstock.pipeline.signals.stays import tenant_counts, tenant_of, top_tenants, with_rank
 from tests.pipeline.rows import NOON, at, history, steps
 
 DEAD = {"queue": "orders.dead", "queue_id": 2, "first_queue": 1}

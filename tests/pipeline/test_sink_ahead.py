@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.pipeline.sink.ahead import Ahead
-from penstock.pipeline.sink.sending import Answered
+from penstock.pipeline.sink.prefetch import Ahead
+from penstock.pipeline.sink.send import Answered
 from tests.pipeline.answering import FULL, TAKEN, answering, waiting
 
 

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from penstock.pipeline.sink.chunks import Chunk
 from penstock.pipeline.sink.columns import COLUMNS, BadColumns, check_columns
 from penstock.pipeline.sink.folders import Folder, LocalFolder, RemoteFolder, open_folder
-from penstock.pipeline.sink.holding import LOOK_BYTES, HeldRows
+from penstock.pipeline.sink.held_rows import LOOK_BYTES, HeldRows
 from penstock.pipeline.sink.manifest import (
     REMEMBERED_MS,
     InputChanged,
@@ -40,11 +40,11 @@ from penstock.pipeline.sink.manifest import (
     job_place,
 )
 from penstock.pipeline.sink.options import OPTIONS, BadOption, read_options
-from penstock.pipeline.sink.resuming import NotYet
-from penstock.pipeline.sink.sending import Answered, SendFailed
-from penstock.pipeline.sink.topic.columns import COLUMNS as TOPIC_COLUMNS
-from penstock.pipeline.sink.topic.columns import check_columns as check_topic_columns
-from penstock.pipeline.sink.writing import MessageWriter
+from penstock.pipeline.sink.resume_barrier import NotYet
+from penstock.pipeline.sink.send import Answered, SendFailed
+from penstock.pipeline.sink.topic_columns import COLUMNS as TOPIC_COLUMNS
+from penstock.pipeline.sink.topic_columns import check_columns as check_topic_columns
+from penstock.pipeline.sink.writer import MessageWriter
 from penstock.wire.frames import SendFrame, encode_send
 from tests.pipeline.answering import FULL, HANGS_UP, TAKEN, answering, waiting
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.connect import connect
 from penstock.pipeline.sink.manifest import InputChanged, ManifestElsewhere
-from penstock.pipeline.sink.partitions import WriteFailed
+from penstock.pipeline.sink.partition import WriteFailed
 from tests.kafka.brokers import Broker
 from tests.pipeline.interrupting import (
     PARTITION_ROWS,

@@ -18,9 +18,9 @@ from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.pipeline.sink.options import BadOption, read_options
-from penstock.pipeline.sink.partitions import WriteFailed, Written, write_partition
+from penstock.pipeline.sink.partition import WriteFailed, Written, write_partition
 from penstock.pipeline.sink.streaming import MessageStreamWriter
-from penstock.pipeline.sink.writing import MessageWriter, check_name_of_batch
+from penstock.pipeline.sink.writer import MessageWriter, check_name_of_batch
 from tests.pipeline.sending import bodies, held, make_queue, running, take_all
 
 
@@ -157,7 +157,7 @@ _KILLED = """
 import json, os, signal, sys
 import pyarrow
 from penstock.pipeline.sink.options import read_options
-from penstock.pipeline.sink.partitions import write_partition
+from penstock.pipeline.sink.partition import write_partition
 
 def rows():
     for start in range(0, 100, 5):

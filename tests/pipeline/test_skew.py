@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.jobs.skew import SkewOptions, findings, run
-from penstock.pipeline.outcome import JobFailed, Silent
-from penstock.pipeline.places import Place
+from penstock.pipeline.job import JobFailed, Silent
+from penstock.pipeline.locations import Place
+from penstock.pipeline.skew import SkewOptions, findings, run
 from tests.pipeline.archived import archive
 from tests.pipeline.rows import at, history
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.jobs import states
-from penstock.pipeline.jobs.skew import SkewOptions, run
-from penstock.pipeline.outcome import JobFailed, Outcome, Silent
-from penstock.pipeline.places import Place
+from penstock.pipeline import states
+from penstock.pipeline.job import JobFailed, Outcome, Silent
+from penstock.pipeline.locations import Place
+from penstock.pipeline.skew import SkewOptions, run
 from tests.pipeline.growing import blinded, contents, files_of, grow
 from tests.pipeline.rows import at
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from penstock.log.confirming import QUIET_MS
 from penstock.log.disk_log import DiskLog
-from penstock.pipeline.source import segments
+from penstock.pipeline.source import log_files
 from tests.log.small import FOLDER, ROLLING, append, bodies, on
 from tests.simulation.world import Died, Machine
 
@@ -29,9 +29,9 @@ def _shown(machine: Machine, folder: Path) -> int:
         (folder / name).write_bytes(machine.disk.read_bytes(f"{FOLDER}/{name}"))
     if not (folder / "manifest").exists():
         return 0
-    spans = segments.list_spans(folder)
+    spans = log_files.list_spans(folder)
     for span in spans:
-        for _ in segments.batches(folder, span, (span.base_offset, 0)):
+        for _ in log_files.batches(folder, span, (span.base_offset, 0)):
             pass
     return spans[-1].next_offset
 

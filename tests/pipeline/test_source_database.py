@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import penstock
-from penstock.pipeline.databases import DatabaseRefused
-from penstock.pipeline.places import Place, read_history
+from penstock.pipeline.database_addresses import DatabaseRefused
+from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.source import database
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore
 from penstock.pipeline.source.streaming import HistoryStreamReader

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.pipeline.schemas import HISTORY
 from penstock.pipeline.source.options import OPTIONS, BadOption, read_options
-from penstock.pipeline.source.reading import schema_for
+from penstock.pipeline.source.reader import schema_for
 
 FOLDER = {"path": "/data"}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.pipeline.asking import ServerUnreachable
-from penstock.pipeline.sink.sending import SendFailed, Sending
+from penstock.pipeline.http import ServerUnreachable
+from penstock.pipeline.sink.send import SendFailed, Sending
 from penstock.settings import ServerSettings
 from tests.certificates import make_certificate
 from tests.pipeline.reading import read

@@ -19,11 +19,11 @@ from penstock.broker.records import PlainRecord
 from penstock.broker.records import batch_of as plain_batch
 from penstock.log.record import HEADER_BYTES
 from penstock.pipeline.schemas import TOPIC
+from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.options import BadOption
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice, Slices
 from penstock.pipeline.source.record_batches import BadRecords, batch_of, read_batches
 from penstock.pipeline.source.topics import joined
-from penstock.pipeline.source.wrapping import Wanted
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import admin, consumer, create, producer
 from tests.pipeline.reading import parts_of, read, read_between, stream_of

@@ -8,10 +8,10 @@ import pyarrow  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.jobs import states
-from penstock.pipeline.jobs.states import State, begin, leave
-from penstock.pipeline.places import Place
+from penstock.pipeline import states
+from penstock.pipeline.locations import Place
 from penstock.pipeline.reports.folder import results
+from penstock.pipeline.states import State, begin, leave
 from tests.pipeline.told import run, write_frames
 
 OPTIONS = {"job": "counting", "by": "hand"}

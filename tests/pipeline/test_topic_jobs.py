@@ -11,15 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.core.partitioning import partition_of
-from penstock.pipeline.jobs import load, replay
-from penstock.pipeline.jobs.load import LoadOptions
-from penstock.pipeline.jobs.replay import ReplayOptions
-from penstock.pipeline.jobs.staging import Target
-from penstock.pipeline.outcome import Silent
-from penstock.pipeline.places import Place
-from penstock.pipeline.transforms.loading import CORRUPT, FILE, ROW, mapped
-from penstock.pipeline.transforms.loading_records import RecordBounds, checked_records
-from penstock.pipeline.transforms.replaying import Choice, once_each, records, refused_by_topic
+from penstock.pipeline import replay
+from penstock.pipeline.job import Silent
+from penstock.pipeline.load import job as load
+from penstock.pipeline.load.job import LoadOptions
+from penstock.pipeline.load.records import RecordBounds, checked_records
+from penstock.pipeline.load.rows import CORRUPT, FILE, ROW, mapped
+from penstock.pipeline.locations import Place
+from penstock.pipeline.replay import ReplayOptions
+from penstock.pipeline.replay_rows import Choice, once_each, records, refused_by_topic
+from penstock.pipeline.staging import Target
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create
 from tests.pipeline.rows import at, history

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from penstock.pipeline.jobs.triage import TriageOptions, run
-from penstock.pipeline.outcome import JobFailed, Outcome, Silent
-from penstock.pipeline.places import MESSAGES, Place
-from penstock.pipeline.transforms.signatures import with_signature
-from penstock.pipeline.transforms.triage import BUCKETS, buckets, causes, judged, signatures
-from penstock.pipeline.transforms.triage import buried as buried_of
-from penstock.pipeline.triage.marks import Mark, began_with, read_marks
+from penstock.pipeline.job import JobFailed, Outcome, Silent
+from penstock.pipeline.locations import MESSAGES, Place
+from penstock.pipeline.triage.deploys import Mark, began_with, read_marks
+from penstock.pipeline.triage.job import TriageOptions, run
+from penstock.pipeline.triage.signatures import with_signature
+from penstock.pipeline.triage.tables import BUCKETS, buckets, causes, judged, signatures
+from penstock.pipeline.triage.tables import buried as buried_of
 from tests.pipeline.rows import at, history
 
 BODY = b'{"id": 1}'

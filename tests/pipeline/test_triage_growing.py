@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.jobs import states
-from penstock.pipeline.jobs.triage import TriageOptions, run
-from penstock.pipeline.outcome import Outcome, Silent
-from penstock.pipeline.places import DEAD_LETTERS, Place
+from penstock.pipeline import states
+from penstock.pipeline.job import Outcome, Silent
+from penstock.pipeline.locations import DEAD_LETTERS, Place
+from penstock.pipeline.triage.job import TriageOptions, run
 from tests.pipeline.growing import blinded, contents, files_of, grow
 from tests.pipeline.rows import at
 from tests.pipeline.test_triage import ACKED, BODY, NO_CUSTOMER, REFUSED, buried

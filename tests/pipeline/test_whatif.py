@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.pipeline.jobs.described import settings_of
-from penstock.pipeline.jobs.whatif import WhatIfOptions, run
-from penstock.pipeline.outcome import JobFailed, Silent
-from penstock.pipeline.places import MESSAGES, Place
-from penstock.pipeline.transforms.whatif import arrivals
+from penstock.pipeline.job import JobFailed, Silent
+from penstock.pipeline.locations import MESSAGES, Place
+from penstock.pipeline.queue_info import settings_of
+from penstock.pipeline.whatif.arrivals import arrivals
+from penstock.pipeline.whatif.job import WhatIfOptions, run
 from penstock.pipeline.whatif.scenarios import Scenario, of_weights, read_scenario
 from penstock.pipeline.whatif.simulation import Arrivals, simulate
 from tests.pipeline.rows import at, history
@@ -138,7 +138,7 @@ def test_aging_lifts_what_waits_long_in_a_strict_queue() -> None:
 
 
 def test_executors_simulate_with_nothing_but_the_core_and_arrow() -> None:
-    told = "import sys, penstock.pipeline.whatif.comparing; print(*sys.modules)"
+    told = "import sys, penstock.pipeline.whatif.comparison; print(*sys.modules)"
     loaded = set(
         subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.split()
     )

@@ -74,8 +74,8 @@ def archive(
     penstock pipeline archive ./penstock-data ./archive --queue orders
     penstock pipeline archive http://queue:8080 s3a://bucket/archive --master spark://host:7077
     """
-    from penstock.pipeline.jobs import archive as job
-    from penstock.pipeline.places import Place
+    from penstock.pipeline.archive import job
+    from penstock.pipeline.locations import Place
 
     place = Place(where=source, key=key, queues=tuple(queue or ()))
     if place.is_server:
@@ -97,7 +97,7 @@ def archive(
 
 def _check_arrow(url: str, key: str) -> None:
     """Refuse a server that has no Arrow before Spark is started, and before there is a folder for the archive."""
-    from penstock.pipeline.asking import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
+    from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 
     try:
         with Asking(url, key, tries_max=TRIES_BY_HAND) as asking:

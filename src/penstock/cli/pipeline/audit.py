@@ -39,8 +39,8 @@ def audit_command(
     penstock pipeline audit http://127.0.0.1:8080 --history ./archive --out ./audit
     penstock pipeline audit http://127.0.0.1:8080 --queue orders --sent ids.parquet --complete
     """
-    from penstock.pipeline.jobs import audit
-    from penstock.pipeline.places import Place
+    from penstock.pipeline.audit import job as audit
+    from penstock.pipeline.locations import Place
 
     options = audit.AuditOptions(
         server=Place(where=server, key=key, queues=tuple(queue or ()), since=since),

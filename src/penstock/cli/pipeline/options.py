@@ -16,9 +16,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.output import console, counted, errors, plain, print_json, remark, say, table
 from penstock.cli.pipeline.java_words import JavaWords, hush_spark
-from penstock.pipeline.asking import ServerUnreachable
 from penstock.pipeline.failures import explained
-from penstock.pipeline.outcome import JobFailed, Outcome, Table
+from penstock.pipeline.http import ServerUnreachable
+from penstock.pipeline.job import JobFailed, Outcome, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +93,7 @@ class Bar:
 
 def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") -> None:
     """Run a job in a session of its own, show how it goes and what came of it, and end with its code."""
-    from penstock.pipeline.sessions import NoSpark, open_session, settings_for
+    from penstock.pipeline.spark import NoSpark, open_session, settings_for
 
     settings = settings_for(running.where) if running.where else {}
     settings |= dict(_setting(word) for word in running.conf)

@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, run_job
 from penstock.cli.pipeline.send_jobs import DryRun, MaxWait, Rate, Url, Work, pairs_of, target_of
-from penstock.pipeline.places import Place
+from penstock.pipeline.locations import Place
 
 Which = "Which messages"
 
@@ -68,8 +68,8 @@ def replay(
     penstock pipeline replay ./archive --job again --where "error LIKE '%timeout%'" --into retries
     penstock pipeline replay ./archive --job to-events --queue orders --topic events --map timestamp=sent_at
     """
-    from penstock.pipeline.jobs import replay as job_module
-    from penstock.pipeline.transforms.replaying import Choice
+    from penstock.pipeline import replay as job_module
+    from penstock.pipeline.replay_rows import Choice
 
     texts = {"work": work, "job": job, "signatures": signature, "ids": ids, "into": into, "topic": topic}
     options = job_module.ReplayOptions(

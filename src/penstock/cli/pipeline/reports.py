@@ -50,8 +50,8 @@ def signals_command(
     penstock pipeline signals ./archive --out ./report --queue orders --since 2026-03-01T00:00:00Z
     penstock pipeline signals ./penstock-data --out ./report --window 1m --tenant attribute:customer
     """
-    from penstock.pipeline.jobs.signals import SignalsOptions, run
-    from penstock.pipeline.places import Place
+    from penstock.pipeline.locations import Place
+    from penstock.pipeline.signals.job import SignalsOptions, run
 
     options = SignalsOptions(
         place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),

@@ -8,7 +8,7 @@ import typer
 from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, run_job
 
 if TYPE_CHECKING:
-    from penstock.pipeline.jobs.staging import Target
+    from penstock.pipeline.staging import Target
 
 Paths = Annotated[list[str], typer.Argument(help="Files, folders or patterns, on whatever file system Spark reaches.")]
 Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server.", rich_help_panel="Server")]
@@ -68,7 +68,7 @@ def load(
     penstock pipeline load 'in/*.csv' --queue orders --map data=body --id order_id --dry-run
     penstock pipeline load events.jsonl --topic events --map key=customer --map "headers=map('source', 'shop')"
     """
-    from penstock.pipeline.jobs import load as job_module
+    from penstock.pipeline.load import job as job_module
 
     options = job_module.LoadOptions(
         paths=paths,
@@ -100,6 +100,6 @@ def pairs_of(words: "list[str] | tuple[()]", name: str) -> dict[str, str]:
 
 
 def target_of(url: str, key: str, rate: float | None, max_wait_s: float) -> "Target":
-    from penstock.pipeline.jobs.staging import Target
+    from penstock.pipeline.staging import Target
 
     return Target(url=url, key=key, rate=rate, wait_s_max=max_wait_s)

@@ -46,8 +46,8 @@ def skew_command(
     penstock pipeline skew ./archive
     penstock pipeline skew ./archive --queue orders --attribute customer --out ./skew
     """
-    from penstock.pipeline.jobs.skew import SkewOptions, run
-    from penstock.pipeline.places import Place
+    from penstock.pipeline.locations import Place
+    from penstock.pipeline.skew import SkewOptions, run
 
     options = SkewOptions(
         place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),

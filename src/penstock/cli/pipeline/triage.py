@@ -11,7 +11,7 @@ from penstock.cli.pipeline.options import Anew, Bar, Conf, Json, KeyText, Master
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.outcome import Outcome
+    from penstock.pipeline.job import Outcome
 
 MINUTES = 30.0
 
@@ -81,8 +81,8 @@ def triage(
     penstock pipeline triage ./archive --out ./triage --deploys deploys.csv --deploy-window 60
     penstock pipeline triage http://127.0.0.1:8080 --out ./triage --queue orders --since 2026-03-01T00:00:00Z
     """
-    from penstock.pipeline.jobs import triage as job
-    from penstock.pipeline.places import Place
+    from penstock.pipeline.locations import Place
+    from penstock.pipeline.triage import job
 
     options = job.TriageOptions(
         place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),

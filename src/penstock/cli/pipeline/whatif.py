@@ -10,7 +10,7 @@ from penstock.cli.pipeline.options import Bar, Conf, Json, KeyText, Master, Runn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.outcome import Outcome
+    from penstock.pipeline.job import Outcome
     from penstock.pipeline.whatif.scenarios import Scenario
 
 ROWS = 1_000_000
@@ -72,8 +72,8 @@ def whatif(
     penstock pipeline whatif ./archive --scenario night:mode=strict,workers=4 --queue orders
     penstock pipeline whatif ./archive --scenario 'calm:weights=4,2,2,1,1,aging=0,0,0,10m,20m' --out ./whatif
     """
-    from penstock.pipeline.jobs import whatif as job
-    from penstock.pipeline.places import Place
+    from penstock.pipeline.locations import Place
+    from penstock.pipeline.whatif import job
 
     options = job.WhatIfOptions(
         place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
@@ -92,7 +92,7 @@ def whatif(
 
 def _scenarios(weights: list[str], scenarios: list[str]) -> "list[Scenario]":
     """Read them before Spark starts: a slip of the hand is told at once."""
-    from penstock.pipeline.outcome import JobFailed
+    from penstock.pipeline.job import JobFailed
     from penstock.pipeline.whatif.scenarios import of_weights, read_scenario
 
     try:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.pipeline.outcome import JobFailed
+from penstock.pipeline.job import JobFailed
 
 MARK = ".penstock-results"
 

@@ -40,8 +40,8 @@ from urllib.parse import quote
 
 from penstock.contract.limits import SENDER_MS
 from penstock.pipeline.sink.folders import Folder
-from penstock.pipeline.sink.resuming import RESUMING, Resumption
-from penstock.pipeline.sink.sending import Answered
+from penstock.pipeline.sink.resume_barrier import RESUMING, Resumption
+from penstock.pipeline.sink.send import Answered
 
 VERSION = 1
 DONE = "done.json"

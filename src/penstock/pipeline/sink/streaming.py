@@ -13,8 +13,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.pipeline.sink.options import BadOption, read_options
-from penstock.pipeline.sink.partitions import Written, write_partition
-from penstock.pipeline.sink.writing import abort_write, batch_of_stream, commit_write, plan_of, this_partition
+from penstock.pipeline.sink.partition import Written, write_partition
+from penstock.pipeline.sink.writer import abort_write, batch_of_stream, commit_write, plan_of, this_partition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

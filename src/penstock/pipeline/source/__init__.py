@@ -27,12 +27,12 @@ class PenstockSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        from penstock.pipeline.source.reading import schema_for  # noqa: PLC0415 - a writer needs none of it.
+        from penstock.pipeline.source.reader import schema_for  # noqa: PLC0415 - a writer needs none of it.
 
         return schema_for(self.options)
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        from penstock.pipeline.source.reading import HistoryReader  # noqa: PLC0415
+        from penstock.pipeline.source.reader import HistoryReader  # noqa: PLC0415
 
         return HistoryReader(self.options, schema)
 
@@ -42,7 +42,7 @@ class PenstockSource(DataSource):
         return HistoryStreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
-        from penstock.pipeline.sink.writing import MessageWriter  # noqa: PLC0415
+        from penstock.pipeline.sink.writer import MessageWriter  # noqa: PLC0415
 
         return MessageWriter(self.options, schema, is_overwrite=overwrite)
 

@@ -35,11 +35,11 @@ except ModuleNotFoundError:
     ) from None
 
 from penstock.contract.limits import MIB
-from penstock.pipeline.databases import DatabaseRefused, passwords_in, without_password
+from penstock.pipeline.database_addresses import DatabaseRefused, passwords_in, without_password
 from penstock.pipeline.source.database_columns import batch_of, fields_of
 from penstock.pipeline.source.database_packs import counts_of, pack_field, unpacked
+from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.ranges import Range, Slice, dropped
-from penstock.pipeline.source.wrapping import Wanted
 
 ROW_BITS = 24
 PAGE_ROWS = 65_536

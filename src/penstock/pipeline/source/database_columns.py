@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 
 from penstock.pipeline.schemas import Column
-from penstock.pipeline.source.wrapping import (
+from penstock.pipeline.source.history_arrow import (
     KINDS,
     OUTCOMES,
     PRIORITIES,

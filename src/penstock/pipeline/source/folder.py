@@ -16,12 +16,12 @@ from typing import Any
 
 from penstock.contract.limits import MIB
 from penstock.frame import BadFrame
+from penstock.pipeline.source.history_arrow import ROW_BITS, Piece, Wanted, batch_of, is_wanted, piece_of
 from penstock.pipeline.source.ranges import Range, Slice, dropped
-from penstock.pipeline.source.wrapping import ROW_BITS, Piece, Wanted, batch_of, is_wanted, piece_of
 
 try:
-    from penstock.pipeline.source import segments
-    from penstock.pipeline.source.segments import Front, Span
+    from penstock.pipeline.source import log_files
+    from penstock.pipeline.source.log_files import Front, Span
 except ModuleNotFoundError as error:
     if error.name != "crc32c":
         raise
@@ -55,7 +55,7 @@ class FolderHistories:
     def kept(self) -> dict[int, Range]:
         found = {}
         for shard in self._shards():
-            spans = segments.list_spans(self._folder(shard))
+            spans = log_files.list_spans(self._folder(shard))
             found[shard] = Range(shard, spans[0].base_offset << ROW_BITS, spans[-1].next_offset << ROW_BITS)
         return found
 
@@ -73,10 +73,10 @@ class FolderHistories:
 
     def offset_since(self, kept: Range, at_ms: int) -> int:
         folder = self._folder(kept.shard)
-        for span in segments.list_spans(folder):
+        for span in log_files.list_spans(folder):
             if span.next_offset == span.base_offset:
                 continue
-            index = segments.index_of(folder, span)
+            index = log_files.index_of(folder, span)
             if index.max_timestamp_ms < at_ms:
                 continue
             return min(max(_first_since(folder, span, index, at_ms) << ROW_BITS, kept.start), kept.end)
@@ -94,12 +94,12 @@ class FolderHistories:
 
     def _fronts(self, rows: Range) -> Iterator[Front]:
         folder = self._folder(rows.shard)
-        spans = segments.list_spans(folder)
-        for span in spans[segments.span_of(spans, rows.start >> ROW_BITS) :]:
+        spans = log_files.list_spans(folder)
+        for span in spans[log_files.span_of(spans, rows.start >> ROW_BITS) :]:
             if span.base_offset << ROW_BITS >= rows.end:
                 return
-            entry = segments.index_of(folder, span).entry_of(rows.start >> ROW_BITS)
-            for front in segments.fronts(folder, span, entry):
+            entry = log_files.index_of(folder, span).entry_of(rows.start >> ROW_BITS)
+            for front in log_files.fronts(folder, span, entry):
                 if rows.start < front.next_offset << ROW_BITS and front.offset << ROW_BITS < rows.end:
                     yield front
 
@@ -111,7 +111,7 @@ class FolderHistories:
         """
         cuts: list[tuple[int, tuple[int, int] | None]] = [(rows.start, None)]
         room = float(count)
-        for span in segments.list_spans(self._folder(rows.shard)):
+        for span in log_files.list_spans(self._folder(rows.shard)):
             if rows.start < span.next_offset << ROW_BITS and span.base_offset << ROW_BITS < rows.end:
                 room = self._cut(rows, span, count, room, cuts)
         ends = [start for start, _ in cuts[1:]] + [rows.end]
@@ -125,7 +125,7 @@ class FolderHistories:
     ) -> float:
         """Add cuts within one segment, and return how many rows still fit into the last slice."""
         folder = self._folder(rows.shard)
-        index = segments.index_of(folder, span)
+        index = log_files.index_of(folder, span)
         frames = range(max(rows.start >> ROW_BITS, span.base_offset), min(-(-rows.end >> ROW_BITS), span.next_offset))
         _, position = index.entry_of(frames.start)
         if cuts[0][1] is None:
@@ -135,7 +135,7 @@ class FolderHistories:
             _, end_bytes = index.entry_of(frames.stop - 1)
         row_bytes = _row_bytes(folder, span, index, frames)
         while position + room * row_bytes < end_bytes:
-            offset, position = segments.entry_at(index, span, int(position + max(room, 1) * row_bytes))
+            offset, position = log_files.entry_at(index, span, int(position + max(room, 1) * row_bytes))
             if not cuts[-1][0] < offset << ROW_BITS < rows.end:
                 break
             room = count
@@ -147,7 +147,7 @@ class FolderHistories:
 
     def has_reached(self, shard: int, offset: int) -> bool:
         folder = self._folder(shard)
-        return offset <= segments.written_end(folder, segments.list_spans(folder)[-1]) << ROW_BITS
+        return offset <= log_files.written_end(folder, log_files.list_spans(folder)[-1]) << ROW_BITS
 
     def read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
         shard = part.rows.shard
@@ -190,7 +190,7 @@ class FolderHistories:
                     return
                 is_led = hint is not None and span.base_offset <= hint[0] <= at
                 entry = hint if hint is not None and is_led else (span.base_offset, 0)
-                for header, batch in segments.batches(folder, span, entry):
+                for header, batch in log_files.batches(folder, span, entry):
                     if header.next_offset > at:
                         yield header, batch
                         at = header.next_offset
@@ -204,14 +204,14 @@ class FolderHistories:
     def _span(self, part: Slice, at: int, stop: int) -> Span | None:
         """Return the segment that holds an offset or, if that may be passed over, what is kept after it."""
         folder = self._folder(part.rows.shard)
-        first_kept = segments.read_state(folder).start_offset
+        first_kept = log_files.read_state(folder).start_offset
         if first_kept > at and not part.goes_on:
             raise dropped(part.rows.shard, part.rows.start, first_kept << ROW_BITS)
         if first_kept >= stop:
             return None
         at = max(at, first_kept)
         # What is below is being removed.
-        bases = [base for base in segments.list_bases(folder) if base >= first_kept]
+        bases = [base for base in log_files.list_bases(folder) if base >= first_kept]
         found = [base for base in bases if base <= at]
         if not found:
             raise LogCorrupted(f"{folder}/{segment_name(first_kept)}", "the file is missing", offset=first_kept)
@@ -222,8 +222,8 @@ class FolderHistories:
 
 def _first_since(folder: Path, span: Span, index: Index, at_ms: int) -> int:
     """Return the offset of the first frame of a segment with a row of this time or later, or an earlier one."""
-    entry = segments.entry_at(index, span, index.position_at(at_ms))
-    for front in segments.fronts(folder, span, entry):
+    entry = log_files.entry_at(index, span, index.position_at(at_ms))
+    for front in log_files.fronts(folder, span, entry):
         if front.max_timestamp_ms >= at_ms:
             return front.offset
     # The index has promised one. Whoever reads all of the segment will see what is wrong with it.
@@ -236,7 +236,7 @@ def _row_bytes(folder: Path, span: Span, index: Index, frames: range) -> float:
     found = [
         front
         for offset in frames[::step]
-        if (front := next(segments.fronts(folder, span, index.entry_of(offset)), None)) is not None
+        if (front := next(log_files.fronts(folder, span, index.entry_of(offset)), None)) is not None
     ]
     return max(sum(front.size_bytes for front in found) / max(sum(front.rows for front in found), 1), 1.0)
 

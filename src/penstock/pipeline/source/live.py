@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import InputPartition
 
-from penstock.pipeline.asking import Asking, ServerRefused
-from penstock.pipeline.source.converting import converted
+from penstock.pipeline.http import Asking, ServerRefused
 from penstock.pipeline.source.options import ReadOptions
+from penstock.pipeline.source.server_arrow import converted
 
 PAGE_ROWS = 10_000
 _BODIES = {"data", "attributes"}

@@ -26,7 +26,7 @@ def open_histories(options: ReadOptions) -> Iterator[Histories]:
         with open_database(options.url, options.schema) as histories:
             yield histories
         return
-    from penstock.pipeline.asking import Asking  # noqa: PLC0415
+    from penstock.pipeline.http import Asking  # noqa: PLC0415
     from penstock.pipeline.source.server import ServerHistories  # noqa: PLC0415
 
     with Asking(options.url, options.key) as asking:

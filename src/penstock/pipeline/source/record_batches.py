@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.contract.limits import MIB
 from penstock.pipeline.schemas import Column
-from penstock.pipeline.source.wrapping import HEADERS, KINDS, TIME, Wanted, schema_of
+from penstock.pipeline.source.history_arrow import HEADERS, KINDS, TIME, Wanted, schema_of
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_FROM = 12

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.pipeline.asking import Asking
-from penstock.pipeline.source.converting import asked_of, chosen, converted
+from penstock.pipeline.http import Asking
+from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, dropped
-from penstock.pipeline.source.wrapping import Wanted
+from penstock.pipeline.source.server_arrow import asked_of, chosen, converted
 
 # As many as a server gives at once.
 PAGE_ROWS = 65_536

@@ -29,7 +29,7 @@ from penstock.pipeline.source.ranges import (
     batch_ranges,
     checked_start,
 )
-from penstock.pipeline.source.reading import options_with, read_slices, tasks_of
+from penstock.pipeline.source.reader import options_with, read_slices, tasks_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

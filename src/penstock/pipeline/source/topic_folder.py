@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.contract.limits import MIB
+from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.options import PARTITION, BadOption
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, dropped
 from penstock.pipeline.source.record_batches import Batch, batch_of, read_batches
 from penstock.pipeline.source.topics import chosen_of, cut
-from penstock.pipeline.source.wrapping import Wanted
 
 try:
-    from penstock.pipeline.source import segments
+    from penstock.pipeline.source import log_files
     from penstock.streams.catalog import Facts, TopicFacts, facts_of
 except ModuleNotFoundError as error:
     if error.name != "crc32c":
@@ -47,7 +47,7 @@ class FolderTopic:
         return chosen_of(found, self._topic, self._partitions)
 
     def _kept(self, facts: TopicFacts, partition: int) -> Range:
-        spans = segments.list_spans(self._folder(facts, partition))
+        spans = log_files.list_spans(self._folder(facts, partition))
         start = max(spans[0].base_offset, facts.partition(partition).trimmed_offset)
         return Range(partition, start, max(start, spans[-1].next_offset))
 
@@ -56,10 +56,10 @@ class FolderTopic:
         folder = self._streams / "catalog"
         if not (folder / "manifest").exists():
             raise BadOption(f"there are no topics in {self._streams.parent}: path names the data folder of a server")
-        spans = segments.list_spans(folder)
+        spans = log_files.list_spans(folder)
         facts = Facts(is_known=not spans or spans[0].base_offset == 0)
         for span in spans:
-            for _, batch in segments.batches(folder, span, (span.base_offset, 0)):
+            for _, batch in log_files.batches(folder, span, (span.base_offset, 0)):
                 for kind, fact in facts_of(batch):
                     facts.apply(kind, fact)
         for found in facts.topics.values():
@@ -74,10 +74,10 @@ class FolderTopic:
     def offset_since(self, kept: Range, at_ms: int) -> int:
         """Return where the first batch begins that says it has a record of this time or later."""
         folder = self._folder(self._facts(), kept.shard)
-        for span in segments.list_spans(folder):
+        for span in log_files.list_spans(folder):
             if span.next_offset <= kept.start:
                 continue
-            for header, _ in segments.batches(folder, span, (span.base_offset, 0)):
+            for header, _ in log_files.batches(folder, span, (span.base_offset, 0)):
                 if header.max_timestamp_ms >= at_ms and header.next_offset > kept.start:
                     return max(header.base_offset, kept.start)
         return kept.end
@@ -90,7 +90,7 @@ class FolderTopic:
 
     def has_reached(self, shard: int, offset: int) -> bool:
         folder = self._folder(self._facts(), shard)
-        return offset <= segments.written_end(folder, segments.list_spans(folder)[-1])
+        return offset <= log_files.written_end(folder, log_files.list_spans(folder)[-1])
 
     def read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
         partition, start, end = part.rows
@@ -123,11 +123,11 @@ class FolderTopic:
                     f"at {kept.end}"
                 )
             folder = self._folder(facts, part.rows.shard)
-            spans = segments.list_spans(folder)
-            span = spans[segments.span_of(spans, at)]
-            entry = (span.base_offset, 0) if span.is_active else segments.index_of(folder, span).entry_of(at)
+            spans = log_files.list_spans(folder)
+            span = spans[log_files.span_of(spans, at)]
+            entry = (span.base_offset, 0) if span.is_active else log_files.index_of(folder, span).entry_of(at)
             try:
-                for header, content in segments.batches(folder, span, entry):
+                for header, content in log_files.batches(folder, span, entry):
                     if header.next_offset > at and at < part.rows.end:
                         # A copy of its own: the next one is read into the same place.
                         yield from read_batches(memoryview(bytes(content)))

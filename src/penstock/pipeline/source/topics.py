@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 from pyspark.sql.datasource import InputPartition
 
-from penstock.pipeline.asking import Asking, ServerRefused
+from penstock.pipeline.http import Asking, ServerRefused
+from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.options import PARTITION, BadOption
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, Slices, dropped
 from penstock.pipeline.source.record_batches import batch_of, read_batches
-from penstock.pipeline.source.wrapping import Wanted
 
 # Partitions share a task as long as it has this part of the rows that a task may have: work is still spread.
 SMALL = 16

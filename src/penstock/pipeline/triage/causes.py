@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.pipeline.triage.marks import Mark, began_with
+from penstock.pipeline.triage.deploys import Mark, began_with
 
 MEMORY = "memory.json"
 _VERSION = 1

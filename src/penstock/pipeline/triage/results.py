@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from penstock.pipeline.csv_files import write_rows
+from penstock.pipeline.reports.csv_files import write_rows
 from penstock.pipeline.triage.causes import Cause
 
 SIGNATURES = "signatures.json"

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from penstock.pipeline.reports.figures import share, span
-from penstock.pipeline.reports.page import Section, grid, note, page, table
+from penstock.pipeline.reports.html import Section, grid, note, page, table
 from penstock.pipeline.reports.plots import Bar, bars
 from penstock.pipeline.schemas import PRIORITIES
 from penstock.pipeline.whatif.scenarios import BASELINE, HAPPENED

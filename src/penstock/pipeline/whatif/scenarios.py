@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.contract.queue_settings import TIERS, BadSettings, QueueSettings
-from penstock.pipeline.outcome import JobFailed
+from penstock.pipeline.job import JobFailed
 
 BASELINE = "baseline"
 HAPPENED = "happened"

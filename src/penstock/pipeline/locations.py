@@ -1,0 +1,185 @@
+"""Where history is read from: a server, the store of one, or an archive; all give the same columns.
+
+    http://…             a server, over HTTP
+    postgresql://…       the database of a store, read directly
+    folder with journal  the data folder of a store, read directly
+    folder with manifest an archive that the archive job has written
+
+`read_history` adds `id`, the text that REST, the SDK and the CLI name a message by.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.database_addresses import is_database, without_password
+from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
+from penstock.pipeline.job import JobFailed
+from penstock.pipeline.schemas import HISTORY, ddl
+from penstock.pipeline.storage import has_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+
+# Of an archive: the rows, what says which files of them count, and the dead letters of the last run.
+MESSAGES = "messages"
+MANIFEST = "manifest"
+DEAD_LETTERS = "dead_letters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What to read, and where; a server may want a key."""
+
+    where: str
+    key: str = ""
+    # Empty for all.
+    queues: Sequence[str] = ()
+    # By the time a message was settled, as RFC 3339: from this one on, and before that one.
+    since: str = ""
+    until: str = ""
+
+    @property
+    def is_server(self) -> bool:
+        return self.where.startswith(("http://", "https://"))
+
+    @property
+    def shown(self) -> str:
+        """Where it is, as people and reports are told: without a password."""
+        return without_password(self.where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some of the rows of a place: files of an archive, or a range of offsets of each shard."""
+
+    # As Spark takes them.
+    files: Sequence[str] = ()
+    # From where on; a shard that is not there is read from its first row on.
+    offsets_from: Mapping[str, int] = field(default_factory=dict)
+    offsets_to: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_history(
+    spark: "SparkSession", place: Place, columns: Sequence[str] = (), *, part: Part | None = None
+) -> "DataFrame":
+    """Return settled messages with the columns of `schemas.HISTORY` and `id`, or only with ``columns`` of the former.
+
+    Whoever needs few says so: nothing is pushed down to our source, and bodies are most of a history.
+    """
+    check_place(place)
+    if is_archive(spark, place.where):
+        rows = _archived(spark, place, None if part is None else part.files)
+        return rows.select(*columns) if columns else rows
+    check_folder(place)
+    reader = _reader(spark, place)
+    if part is not None:
+        reader = reader.option("endingOffsets", json.dumps(dict(part.offsets_to)))
+        if part.offsets_from:
+            reader = reader.option("startingOffsets", json.dumps(dict(part.offsets_from)))
+    return reader.option("columns", ",".join(columns)).load() if columns else with_id(reader.load())
+
+
+def check_place(place: Place) -> None:
+    """Say what is wrong with a time, an address or a key before anything is read."""
+    _check_times(place)
+    if place.is_server:
+        _check_answers(place)
+
+
+def check_folder(place: Place) -> None:
+    """Say that a folder has no history: whoever named it may have meant an archive, and an option `path` he has not."""
+    if place.is_server or is_database(place.where):
+        return
+    if not any(Path(place.where).glob("history*")):
+        raise JobFailed(f"{place.where} is neither an archive nor the data folder of a server: look at the path")
+
+
+def _check_times(place: Place) -> None:
+    for text in filter(None, (place.since, place.until)):
+        try:
+            datetime.fromisoformat(text)
+        except ValueError:
+            raise JobFailed(f"{text!r} is no time: write it as 2026-03-01T12:00:00Z") from None
+
+
+def _check_answers(place: Place) -> None:
+    """Say at once what is wrong with an address or a key: a reader of Spark tries for long, and its words are many."""
+    try:
+        with Asking(place.where, place.key, tries_max=TRIES_BY_HAND) as asking:
+            asking.json("/api/history/shards")
+    except (ServerRefused, ServerUnreachable, ValueError) as error:
+        raise JobFailed(f"{place.shown} cannot be read: {error}") from None
+
+
+def read_live(spark: "SparkSession", place: Place) -> "DataFrame":
+    """Return the messages that are in queues now, with the columns of `schemas.LIVE` and `id`; a server knows them."""
+    if not place.is_server:
+        raise JobFailed(
+            f"{place.shown} does not know what is in the queues now: name a server, as in http://127.0.0.1:8080"
+        )
+    return with_id(_reader(spark, place).option("read", "live").load())
+
+
+def is_archive(spark: "SparkSession", where: str) -> bool:
+    # A log has a manifest too, but no messages beside it.
+    return (
+        not is_database(where)
+        and not where.startswith(("http://", "https://"))
+        and all(has_path(spark, f"{where}/{each}") for each in (MANIFEST, MESSAGES))
+    )
+
+
+def with_id(rows: "DataFrame") -> "DataFrame":
+    """Add the text that names a message: `<first queue>-<number · 8 + tier it was sent at>`, in hexadecimal."""
+    return rows.withColumn("id", message_id())
+
+
+def message_id() -> "Column":
+    """The text that names a message, of the columns `first_queue`, `number` and `sent_tier`."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    key = f.col("number") * 8 + f.col("sent_tier")
+    return f.concat_ws("-", f.lower(f.hex("first_queue")), f.lower(f.hex(key)))
+
+
+def _archived(spark: "SparkSession", place: Place, files: Sequence[str] | None) -> "DataFrame":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    # The schema is said and not found out: an archive without rows has one too.
+    schema, where = f"{ddl(HISTORY)}, `id` STRING, `day` STRING", f"{place.where}/{MESSAGES}"
+    if files is None:
+        rows = spark.read.schema(schema).parquet(where)
+    elif files:
+        rows = spark.read.schema(schema).option("basePath", where).parquet(*files)
+    else:
+        rows = spark.createDataFrame([], schema)
+    if place.queues:
+        rows = rows.where(f.col("queue").isin(list(place.queues)))
+    # The day is the folder: whole days are never opened.
+    if place.since:
+        at = f.lit(place.since).cast("timestamp")
+        rows = rows.where((f.col("day") >= f.date_format(at, "yyyy-MM-dd")) & (f.col("settled_at") >= at))
+    if place.until:
+        at = f.lit(place.until).cast("timestamp")
+        rows = rows.where((f.col("day") <= f.date_format(at, "yyyy-MM-dd")) & (f.col("settled_at") < at))
+    return rows.select(*(column.name for column in HISTORY), "id")
+
+
+def _reader(spark: "SparkSession", place: Place) -> "DataFrameReader":
+    return spark.read.format("penstock").options(**source_options(place))
+
+
+def source_options(place: Place) -> dict[str, str]:
+    """Return a server, a database or a data folder as options of `format("penstock")`."""
+    said = {
+        "url" if place.is_server or is_database(place.where) else "path": place.where,
+        "key": place.key,
+        "queue": ",".join(place.queues),
+        "startingTime": place.since,
+        "endingTime": place.until,
+    }
+    return {name: value for name, value in said.items() if value}

@@ -1,0 +1,178 @@
+"""The columns of a write to a topic, named as Spark's Kafka sink names them, checked, a whole Arrow batch at a time.
+
+    value       BINARY or STRING                              the only one that must be there; null is a tombstone
+    key         BINARY or STRING                              null for none
+    headers     ARRAY<STRUCT<key: STRING, value: BINARY>>     or values of STRING; null for none
+    partition   a whole number                                null: the key says which
+    timestamp   TIMESTAMP                                     null: when it is sent
+
+A column that is nothing but null (VOID) says nothing. One of a wrong type fails the write before a task is started. A
+row that cannot be sent fails its task before anything of its chunk is sent, and the error
+names the row, the column and the limit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from penstock.pipeline.sink.columns import BadColumns, BadRow, without_rows
+from penstock.pipeline.sink.topic_batches import RECORD_BYTES_MORE, encode_headers
+from penstock.pipeline.sink.topic_keys import NOT_SAID
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+COLUMNS = ("value", "key", "headers", "partition", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a topic takes."""
+
+    partitions: int
+    batch_bytes_max: int
+    # Where a chunk ends: a job keeps to it, although the topic may take larger batches by now.
+    chunk_bytes_max: int
+
+
+def check_columns(schema: "StructType") -> None:
+    """Raise `BadColumns` before any task is started."""
+    names = schema.fieldNames()
+    known = ", ".join(COLUMNS)
+    unknown = [name for name in names if name not in COLUMNS]
+    if "topic" in unknown:
+        raise BadColumns("option topic and column topic are both there; a write goes to one topic: drop the column")
+    if unknown:
+        raise BadColumns(f"no column of a write to a topic is called {', '.join(unknown)}; there are {known}")
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise BadColumns(f"{', '.join(doubled)} is there more than once")
+    if "value" not in names:
+        raise BadColumns(f"the column value is missing; there are {known}")
+    try:
+        read_rows(without_rows(schema), 0, Bounds(partitions=1, batch_bytes_max=1, chunk_bytes_max=1))
+    except BadRow as error:
+        raise BadColumns(str(error)) from None
+
+
+def read_rows(batch: pa.RecordBatch, first_row: int, bounds: Bounds) -> pa.RecordBatch:
+    """Return columns to encode; ``first_row`` is the number of the first row in its partition, for errors."""
+    columns: dict[str, pa.Array] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns[name] = _READERS[name](
+                column.cast(_VOID[name]) if pa.types.is_null(column.type) else column, bounds
+            )
+        except _Wrong as wrong:
+            row = "" if wrong.row is None else f"row {first_row + wrong.row} of the partition: "
+            raise BadRow(f"{row}column {name} {wrong}") from None
+        except pa.ArrowException as error:
+            raise BadRow(f"column {name} ({column.type}) cannot be read: {error}") from None
+    _check_sizes(columns, first_row, bounds)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def content_bytes(columns: "dict[str, pa.Array]") -> Any:
+    """How many bytes of its own each record has."""
+    count = len(next(iter(columns.values())))
+    found = np.zeros(count, np.int64)
+    for name in ("key", "value", "headers"):
+        if name in columns:
+            found += pc.binary_length(columns[name]).fill_null(0).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _check_sizes(columns: "dict[str, pa.Array]", first_row: int, bounds: Bounds) -> None:
+    sizes = content_bytes(columns)
+    too_large = np.flatnonzero(sizes > bounds.batch_bytes_max - RECORD_BYTES_MORE)
+    if len(too_large):
+        row = int(too_large[0])
+        raise BadRow(
+            f"row {first_row + row} of the partition: key, value and headers have {sizes[row]} bytes; "
+            f"max_message_bytes of the topic is {bounds.batch_bytes_max}, with {RECORD_BYTES_MORE} around a record"
+        )
+
+
+class _Wrong(Exception):
+    def __init__(self, text: str, row: int | None = None) -> None:
+        super().__init__(text)
+        self.row = row
+
+
+def _bytes(column: pa.Array, _bounds: Bounds) -> pa.Array:
+    if not _is_bytes(column.type):
+        raise _Wrong(f"is {column.type}; it is BINARY or STRING: cast it, or make it JSON with to_json")
+    return column.cast(pa.binary())
+
+
+def _headers(column: pa.Array, _bounds: Bounds) -> pa.Array:
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not _is_pair(kind.value_type):
+        raise _Wrong(f"is {kind}; it is ARRAY<STRUCT<key: STRING, value: BINARY>>")
+    listed = column.cast(pa.list_(kind.value_type))
+    # A header that is null has no key, either.
+    place = pc.index(pc.is_null(listed.flatten().flatten()[0]), True).as_py()
+    if place >= 0:
+        row = pc.list_parent_indices(listed)[place].as_py()
+        raise _Wrong("has a header without a key, or a header that is null", row)
+    return encode_headers(listed)
+
+
+def _partition(column: pa.Array, bounds: Bounds) -> pa.Array:
+    if not pa.types.is_integer(column.type):
+        raise _Wrong(f"is {column.type}; it is a whole number")
+    numbers = column.cast(pa.int64())
+    wrong = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, bounds.partitions))
+    _refuse(wrong, column, lambda value: f"is {value}; the topic has 0 to {bounds.partitions - 1} for this write")
+    return numbers.fill_null(NOT_SAID).cast(pa.int32())
+
+
+def _timestamp(column: pa.Array, _bounds: Bounds) -> pa.Array:
+    if not pa.types.is_timestamp(column.type):
+        raise _Wrong(f"is {column.type}; it is TIMESTAMP")
+    if column.type.tz is None:
+        raise _Wrong("is a time without a zone (TIMESTAMP_NTZ); it is TIMESTAMP")
+    at_ms = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    _refuse(pc.less(at_ms, 0), column, lambda value: f"is {value}; it is after the beginning of 1970")
+    return at_ms.fill_null(NOT_SAID)
+
+
+_READERS: dict[str, Callable[[pa.Array, Bounds], pa.Array]] = {
+    "value": _bytes,
+    "key": _bytes,
+    "headers": _headers,
+    "partition": _partition,
+    "timestamp": _timestamp,
+}
+
+# What a column that is nothing but null is taken for.
+_VOID = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    "partition": pa.int32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def _is_pair(kind: pa.DataType) -> bool:
+    if not pa.types.is_struct(kind):
+        return False
+    fields = [kind.field(at) for at in range(kind.num_fields)]
+    return [each.name for each in fields] == ["key", "value"] and all(_is_bytes(each.type) for each in fields)
+
+
+def _refuse(wrong: pa.Array, column: pa.Array, say: Callable[[object], str]) -> None:
+    """Raise for the first row that is wrong; a null in ``wrong`` is not."""
+    if pc.any(wrong).as_py():
+        row = pc.index(wrong, True).as_py()
+        raise _Wrong(say(column[row].as_py()), row)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    are = pa.types
+    return bool(are.is_string(kind) or are.is_large_string(kind) or are.is_binary(kind) or are.is_large_binary(kind))

@@ -1,1 +1,0 @@
-"""DataFrame in, DataFrame out: no reading, no writing, no clock. Built-in functions before anything else."""
