@@ -17,7 +17,7 @@ from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import ServerSettings
 from tests.pipeline.growing import files_of, grow
 from tests.pipeline.rows import at
-from tests.pipeline.test_source_server import told
+from tests.pipeline.source.test_server import told
 from tests.pipeline.told import SHORT, run, write_frames, write_segments
 from tests.postgres.servers import shared_server
 from tests.server.serving import server

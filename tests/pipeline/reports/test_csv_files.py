@@ -10,7 +10,7 @@ import pytest
 from penstock.pipeline.reports.csv_files import write_rows, write_table
 
 FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", "\n=1"]
-SOURCES = Path(__file__).parents[2] / "src" / "penstock" / "pipeline"
+SOURCES = Path(__file__).parents[3] / "src" / "penstock" / "pipeline"
 
 
 def read(path: Path) -> list[dict[str, str]]:

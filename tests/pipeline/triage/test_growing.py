@@ -12,7 +12,7 @@ from penstock.pipeline.locations import DEAD_LETTERS, Place
 from penstock.pipeline.triage.job import TriageOptions, run
 from tests.pipeline.growing import blinded, contents, files_of, grow
 from tests.pipeline.rows import at
-from tests.pipeline.test_triage import ACKED, BODY, NO_CUSTOMER, REFUSED, buried
+from tests.pipeline.triage.test_job import ACKED, BODY, NO_CUSTOMER, REFUSED, buried
 
 DAY_S = 86_400
 STEPS: list[list[dict[str, Any]]] = [

@@ -323,7 +323,7 @@ def test_a_manifest_is_checked_before_a_task_is_started_and_is_the_same_folder_f
 
 
 def test_each_option_and_column_of_a_write_is_on_the_page_that_says_how() -> None:
-    pages = Path(__file__).parents[2] / "docs" / "how-to"
+    pages = Path(__file__).parents[3] / "docs" / "how-to"
     queue, topic = (pages.joinpath(f"write-to-a-{noun}-from-spark.md").read_text() for noun in ("queue", "topic"))
 
     options = {option.name for option in OPTIONS}

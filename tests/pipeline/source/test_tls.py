@@ -10,7 +10,7 @@ from penstock.pipeline.sink.send import SendFailed, Sending
 from penstock.settings import ServerSettings
 from tests.certificates import make_certificate
 from tests.pipeline.reading import read
-from tests.pipeline.test_sink_writing import task
+from tests.pipeline.sink.test_writer import task
 from tests.server.serving import server
 
 UNTRUSTED = "its certificate is not trusted: self-signed certificate. For an authority of your own, set SSL_CERT_FILE"

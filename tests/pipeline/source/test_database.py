@@ -20,8 +20,8 @@ from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore
 from penstock.pipeline.source.streaming import HistoryStreamReader
 from penstock.settings import ServerSettings
 from tests.pipeline.reading import parts_of, read, read_between, stream_of
+from tests.pipeline.source.test_server import TOLD_S_MAX, live, told
 from tests.pipeline.streams import run
-from tests.pipeline.test_source_server import TOLD_S_MAX, live, told
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server
 from tests.server.serving import server
