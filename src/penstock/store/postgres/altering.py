@@ -56,7 +56,7 @@ class Altering:
             raise BadSettings("is_fifo is chosen when a queue is created, and stays")
         if settings == known.settings:
             return
-        await self._burying.advance(known)
+        await self._burying.advance_a_turn(known)
         values = (
             known.number, known.version, settings.to_json(), grave_of(known.name, settings), settings.deliveries_max,
             settings.is_fifo, self._now_ms(),

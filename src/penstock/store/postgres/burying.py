@@ -98,17 +98,21 @@ class Burying:
                 self._wake(known.name)
 
     async def advance(self, known: KnownQueue) -> bool:
-        """Do what follows from the time alone, and return whether something waits to be buried."""
-        while True:
-            now_ms = self._now_ms()
-            settings, from_ms = known.settings, known.lapsed_from_ms(now_ms)
-            next_ms, has_spent = await self._database.call(
-                "advance", known.number, now_ms, from_ms, settings.deliveries_max, known.aging_ms, settings.is_fifo,
-                ADVANCE_MOST, now_ms + ASK_MS, known.bounds.lowest,
-            )  # fmt: skip
-            known.asked(now_ms, next_ms, from_ms=from_ms, has_spent=has_spent)
-            if next_ms is None or next_ms > now_ms or known.is_held:
-                return known.has_spent
+        """Do all that follows from the time alone, and return whether something waits to be buried."""
+        while await self.advance_a_turn(known):
+            pass
+        return known.has_spent
+
+    async def advance_a_turn(self, known: KnownQueue) -> bool:
+        """Do some of what follows from the time alone, and return whether there is more: tidying does the rest."""
+        now_ms = self._now_ms()
+        settings, from_ms = known.settings, known.lapsed_from_ms(now_ms)
+        next_ms, has_spent = await self._database.call(
+            "advance", known.number, now_ms, from_ms, settings.deliveries_max, known.aging_ms, settings.is_fifo,
+            ADVANCE_MOST, now_ms + ASK_MS, known.bounds.lowest,
+        )  # fmt: skip
+        known.asked(now_ms, next_ms, from_ms=from_ms, has_spent=has_spent)
+        return not (next_ms is None or next_ms > now_ms or known.is_held)
 
     async def advance_exactly(self, known: KnownQueue) -> None:
         """Do what follows from the time alone, and wait a moment for those who are at it already."""

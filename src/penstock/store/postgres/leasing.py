@@ -13,8 +13,9 @@ from penstock.store.postgres.columns import blobs, numbers
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue, rank
 
-# How many messages one call moves because of the time.
+# How many messages one call moves because of the time, and how many a lease moves.
 ADVANCE_MOST = 2_000
+ADVANCE_MOST_OF_A_LEASE = 200
 
 # Too large for an answer, or even for the database to put together.
 _TOO_LARGE = frozenset({"PS005", "54000"})
@@ -106,7 +107,7 @@ async def lease(database: Database, known: KnownQueue, asked: Asked) -> Leased:
             want * known.mean_bytes <= _SMALL_BYTES and not is_in_vain, quotas,
             rank(shares), known.bounds.lowest, known.turns, known.turn_bounds.lowest, not known.are_groups_last,
             settings.is_fifo, is_due, from_ms, settings.deliveries_max,
-            known.aging_column, ADVANCE_MOST,
+            known.aging_column, ADVANCE_MOST_OF_A_LEASE,
         )  # fmt: skip
     except BaseException as error:
         # It may have been another life of the database that was known.

@@ -213,12 +213,12 @@ class PostgresStore:
                 wake(name)
 
     async def _present(self, queue: str, *, is_exact: bool = False) -> KnownQueue:
-        """Return a queue as it is in the database, moved to the present: as far as this process knows, or exactly."""
+        """Return a queue as it is in the database, moved to the present: as far as one turn goes, or exactly."""
         known = await self._registry.get(queue, is_fresh=True)
         if is_exact:
             await self._burying.advance_exactly(known)
         elif known.is_due(self.now_ms()):
-            await self._burying.advance(known)
+            await self._burying.advance_a_turn(known)
         return known
 
     # The life of a message.
