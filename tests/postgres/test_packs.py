@@ -8,6 +8,7 @@ import pytest
 
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.message import Drafts
+from penstock.core.rows import LEASED
 from penstock.store.interface import Delivery, Outcome
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
@@ -50,6 +51,11 @@ class Stage:
         with psycopg.connect(self._url) as connection:
             text = f"SELECT {names} FROM {self._schema}.history WHERE keys IS NOT NULL"
             return connection.execute(text.encode()).fetchall()
+
+    def skip_numbers(self, *, tier: int, to: int) -> None:
+        """As if so many had been sent in between."""
+        with psycopg.connect(self._url) as connection:
+            connection.execute(f"SELECT setval('{self._schema}.lane_1_{tier}', {to})".encode())
 
     async def held(self) -> list[tuple[bytes, bytes]]:
         page = await self.store.peek("orders", most=100, place="leased")
@@ -165,3 +171,28 @@ async def test_a_lease_of_large_messages_is_not_packed() -> None:
         delivery = await on.leased([b"x" * 400_000] * 3)
         assert on.rows() == (0, 3)
         assert await on.store.ack("orders", delivery.receipts()) == [Outcome.DONE] * 3
+
+
+async def test_whatever_is_leased_together_is_found_by_its_id_and_page_by_page() -> None:
+    async with stage() as on:
+        # Leases of one tier, of several, of what is far apart, and of one message.
+        held: set[str] = set()
+        for tiers, want in [([2] * 9, 4), ([0, 2, 4, 2] * 3, 7), ([2], 9), ([1] * 5, 5), ([3], 1)]:
+            await on.store.send("orders", Drafts(bodies=[b"x"] * len(tiers), tiers=bytes(tiers)))
+            if want == 9:
+                on.skip_numbers(tier=2, to=20_000)
+                await on.store.send("orders", Drafts(bodies=[b"x"] * 3))
+            delivery = await on.store.lease("orders", want=want, lease_ms=60_000)
+            assert delivery is not None
+            held |= set(delivery.ids)
+        receipts = await on.store.receipts("orders", sorted(held))
+        assert None not in receipts
+        found: list[tuple[int, int]] = []
+        after = ""
+        while True:
+            page = await on.store.live("orders", after=after, most=2)
+            found += [(page.sent_tier[n], page.number[n]) for n in range(len(page.place)) if page.place[n] == LEASED]
+            after = page.next
+            if not after:
+                break
+        assert len(found) == len(set(found)) == len(held)

@@ -27,6 +27,11 @@ DECLARE
     v_given record;
     v_more record;
     v_entered bigint;
+    -- Of a lease of several messages of one tier: see `span`.
+    c_span CONSTANT integer := 10000;
+    v_lane smallint;
+    v_first bigint;
+    v_last bigint;
 BEGIN
     plain_turns := p_turns;
     IF v_tier IS NOT NULL AND p_is_small AND NOT p_is_due AND NOT p_is_fifo THEN
@@ -54,8 +59,10 @@ BEGIN
             string_agg(int4send(octet_length(body)), ''), string_agg(body, ''),
             CASE WHEN count(attributes) > 0 THEN string_agg(int4send(coalesce(octet_length(attributes), 0)), '') END,
             string_agg(attributes, ''),
-            pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-        INTO lease, count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes, xmin
+            pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+            CASE WHEN count(*) > 1 AND max(number) - min(number) < c_span THEN v_tier END, min(number), max(number)
+        INTO lease, count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes, xmin,
+            v_lane, v_first, v_last
         FROM (SELECT * FROM gone ORDER BY number) AS given;
         IF count > 1 AND octet_length(bodies) + coalesce(octet_length(attributes), 0) > p_bytes_max THEN
             -- They are not as small as was expected.
@@ -81,14 +88,15 @@ BEGIN
                     p_queue, p_want, p_bytes_max, p_order, p_bounds,
                     count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
                 );
+                SELECT * INTO v_lane, v_first, v_last FROM penstock.span(keys, tiers);
             END IF;
             INSERT INTO penstock.lease (
                 number, queue, token, held, leased_at_ms, lease_ms, until_ms, wakes_at_ms, keys, sent_ats_ms, body_sizes,
-                bodies, attribute_sizes, attributes
+                bodies, attribute_sizes, attributes, lane, first_number, last_number
             )
             VALUES (
                 v_lease, p_queue, p_token, count, p_now, p_lease_ms, p_now + p_lease_ms, p_now + p_lease_ms, keys,
-                sent_at_ms, sizes, bodies, attribute_sizes, attributes
+                sent_at_ms, sizes, bodies, attribute_sizes, attributes, v_lane, v_first, v_last
             );
             IF octet_length(bodies) > c_packed_bytes_max THEN
                 PERFORM penstock.unpack(ARRAY[v_lease]);
@@ -179,12 +187,12 @@ BEGIN
         ELSE
             INSERT INTO penstock.lease (
                 number, queue, token, held, leased_at_ms, lease_ms, until_ms, wakes_at_ms, keys, sent_ats_ms, body_sizes,
-                bodies, attribute_sizes, attributes
+                bodies, attribute_sizes, attributes, lane, first_number, last_number
             )
-            VALUES (
+            SELECT
                 v_lease, p_queue, p_token, count, p_now, p_lease_ms, p_now + p_lease_ms, p_now + p_lease_ms, keys,
-                sent_at_ms, sizes, bodies, attribute_sizes, attributes
-            );
+                sent_at_ms, sizes, bodies, attribute_sizes, attributes, s.lane, s.first_number, s.last_number
+            FROM penstock.span(keys, tiers) AS s;
             IF octet_length(bodies) > c_packed_bytes_max THEN
                 PERFORM penstock.unpack(ARRAY[v_lease]);
             END IF;

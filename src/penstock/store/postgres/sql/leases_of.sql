@@ -2,6 +2,9 @@
 -- Each condition fits one index alone: in a table that was never counted, all leases of the queue look as good.
 CREATE OR REPLACE FUNCTION penstock.leases_of(p_queue integer, p_home integer, p_key bigint) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    -- As far as a lease may reach: see `span`.
+    c_span CONSTANT integer := 10000;
 BEGIN
     RETURN QUERY SELECT lease FROM penstock.leased WHERE home = p_home AND home_key = p_key AND queue + 0 = p_queue;
     IF p_home = p_queue THEN
@@ -11,6 +14,11 @@ BEGIN
         WHERE int4send(queue) || keys = int4send(p_queue) || int8send(p_key) AND octet_length(keys) = 8;
         RETURN QUERY
         SELECT number FROM penstock.lease
-        WHERE queue + 0 = p_queue AND octet_length(keys) > 8 AND position(int8send(p_key) IN keys) > 0;
+        WHERE queue + 0 = p_queue AND lane = (p_key & 7)::smallint AND last_number >= p_key >> 3
+            AND last_number < (p_key >> 3) + c_span AND first_number <= p_key >> 3
+            AND position(int8send(p_key) IN keys) > 0;
+        RETURN QUERY
+        SELECT number FROM penstock.lease
+        WHERE queue + 0 = p_queue AND octet_length(keys) > 8 AND lane IS NULL AND position(int8send(p_key) IN keys) > 0;
     END IF;
 END $$

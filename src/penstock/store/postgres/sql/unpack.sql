@@ -12,6 +12,7 @@ BEGIN
     ) AS m
     WHERE e.number = ANY (p_leases) AND e.keys IS NOT NULL;
     UPDATE penstock.lease SET
-        keys = NULL, sent_ats_ms = NULL, body_sizes = NULL, bodies = NULL, attribute_sizes = NULL, attributes = NULL
+        keys = NULL, sent_ats_ms = NULL, body_sizes = NULL, bodies = NULL, attribute_sizes = NULL, attributes = NULL,
+        lane = NULL, first_number = NULL, last_number = NULL
     WHERE number = ANY (p_leases) AND keys IS NOT NULL;
 END $$
