@@ -9,7 +9,6 @@ from penstock.log.interface import Log
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
-from tests.simulation.cluster import Cluster, watch
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 
@@ -37,21 +36,7 @@ def on_real_disk(story: Story, folder: Path) -> None:
     asyncio.run(main())
 
 
-def on_three_nodes(story: Story, _folder: Path) -> None:
-    async def main() -> None:
-        async with Cluster() as cluster:
-            await cluster.calm()
-            leader = cluster.leader()
-            assert leader is not None
-            log = cluster.nodes[leader].log
-            assert log is not None
-            await story(log)
-
-    watch(main)
-
-
 IMPLEMENTATIONS = {
     "disk log, simulated disk": on_simulated_disk,
     "disk log, real disk": on_real_disk,
-    "replicated log, three simulated nodes": on_three_nodes,
 }

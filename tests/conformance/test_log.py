@@ -1,4 +1,4 @@
-"""What every log promises, whether it lives on one disk or on three nodes."""
+"""What a log promises, on a simulated disk and on a real one."""
 
 import asyncio
 from collections.abc import Callable

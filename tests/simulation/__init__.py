@@ -17,9 +17,6 @@
 | store_crashes.py| a crash at each step of append, snapshot, copy and drop      |
 | store_life.py   | random lives of the embedded store; `store_books.py` judges  |
 |                 | every answer by what the clients were told before            |
-| cluster_life.py | random lives of a replicated log: `cluster.py` builds it,    |
-|                 | `nemesis.py` breaks it, `clients.py` use it, `meta.py` is    |
-|                 | its metadata store, `invariants.py` watches every step       |
 | mutants.py      | rules broken one at a time, each of which must be noticed;   |
 |                 | `log_mutants.py` and `store_mutants.py` have the others      |
 """

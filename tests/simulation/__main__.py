@@ -7,21 +7,21 @@ status of 10 says that this was noticed.
 """
 
 import argparse
-import importlib.util
+import importlib
 import multiprocessing
 import sys
 import time
 import traceback
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.simulation import mutants
 from tests.simulation.log_mutants import LOG_MUTANTS
 from tests.simulation.store_mutants import STORE_MUTANTS
 
-LIVES = ("log_life", "log_crashes", "store_crashes", "store_life", "shards_life", "cluster_life")
+LIVES = ("log_life", "log_crashes", "store_crashes", "store_life", "shards_life")
 
-# The lives that bring a mutant to light, by how its name begins; the others are the cluster's.
+# The lives that bring a mutant to light, by how its name begins.
 KNOWN_BY_PREFIX = {
     "log": ["log_crashes", "log_life"],
     "store": ["store_crashes", "store_life"],
@@ -29,7 +29,7 @@ KNOWN_BY_PREFIX = {
     "moves": ["shards_life"],
 }
 
-ALL = (*LOG_MUTANTS, *STORE_MUTANTS, *mutants.MUTANTS)
+ALL = (*LOG_MUTANTS, *STORE_MUTANTS)
 
 # Not 1 or 2: that is how Python itself ends when something else is wrong.
 PROMISE_BROKEN = 10
@@ -39,7 +39,6 @@ OTHER_ERROR = 11
 class Job(NamedTuple):
     life: str
     seed: int
-    options: dict[str, Any]  # What only the life of a cluster takes.
 
 
 class End(NamedTuple):
@@ -54,18 +53,11 @@ class End(NamedTuple):
 
 def main() -> int:
     options = _options()
-    faults: tuple[str, ...] = ()
     if options.mutant is not None:
-        mutant = find(options.mutant)
-        mutants.install(mutant)
-        faults = mutant.faults
+        mutants.install(find(options.mutant))
     if options.seed is not None:
         options.first, options.seeds, options.processes = options.seed, 1, 1
-    jobs = [
-        Job(life, seed, {"faults": faults, "is_verbose": options.verbose})
-        for seed in range(options.first, options.first + options.seeds)
-        for life in options.life
-    ]
+    jobs = [Job(life, seed) for seed in range(options.first, options.first + options.seeds) for life in options.life]
     return _run_all(jobs, mutant=options.mutant, processes=options.processes)
 
 
@@ -81,14 +73,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run only this one, here")
-    parser.add_argument("-v", "--verbose", action="store_true", help="with --seed: tell what happens")
     parser.add_argument("--mutant", help="break one rule first: " + ", ".join(mutant.name for mutant in ALL))
     parser.add_argument("--life", action="append", choices=LIVES, help="what to simulate (all)")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    known = [life for life in LIVES if importlib.util.find_spec(f"tests.simulation.{life}") is not None]
-    if options.mutant is not None:
-        known = KNOWN_BY_PREFIX.get(options.mutant.split("-")[0], ["cluster_life"])
+    known = LIVES if options.mutant is None else KNOWN_BY_PREFIX[options.mutant.split("-")[0]]
     options.life = options.life or known
     return options
 
@@ -100,7 +89,7 @@ def _run_all(jobs: list[Job], *, mutant: str | None, processes: int) -> int:
         virtual_s += end.virtual_s
         if end.status:
             broken = "" if mutant is None else f" --mutant {mutant}"
-            command = f"python -m tests.simulation --life {end.life} --seed {end.seed} -v{broken}"
+            command = f"python -m tests.simulation --life {end.life} --seed {end.seed}{broken}"
             _say(f"\n{end.failure}\n\nRepeat it with: {command}")
             return end.status
         passed_s = time.monotonic() - started_at
@@ -124,10 +113,10 @@ def _ends(jobs: list[Job], processes: int) -> Iterator[End]:
 
 
 def _live(job: Job) -> End:
-    life, seed, options = job
+    life, seed = job
     module = importlib.import_module(f"tests.simulation.{life}")
     try:
-        summary = module.run(seed, **options) if life == "cluster_life" else module.run(seed)
+        summary = module.run(seed)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -137,7 +126,7 @@ def _live(job: Job) -> End:
 
 
 def _is_broken_promise(error: BaseException) -> bool:
-    """Whether an assertion, ours or the witness's, is at the bottom of it."""
+    """Whether an assertion is at the bottom of it."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(_is_broken_promise, error.exceptions))
     return isinstance(error, AssertionError) or (error.__cause__ is not None and _is_broken_promise(error.__cause__))

@@ -66,7 +66,7 @@ BROKEN: dict[Rule, list[tuple[str, str]]] = {
         ("src/penstock/core/queue.py", "import asyncio"),
         ("src/penstock/core/queue.py", "print('leased')"),
         ("src/penstock/store/embedded/store.py", "import uuid"),
-        ("src/penstock/cluster/follower.py", "import socket"),
+        ("src/penstock/log/reader.py", "import socket"),
     ],
 }
 

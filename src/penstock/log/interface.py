@@ -1,4 +1,4 @@
-"""What a log promises, whether it lives on one disk or on several nodes.
+"""What a log promises.
 
     reserve ──▶ (decide, apply) ──▶ append ──▶ wait_durable ──▶ answer
        │                              │
@@ -8,11 +8,8 @@ Offsets number records. `start_offset` ≤ `durable_offset` ≤ `end_offset`: wh
 was dropped, what survives anything the log promises to survive, and what the
 next append receives.
 
-`DiskLog` keeps this promise with an fsync, `ReplicatedLog` with the fsyncs of
-its in-sync replicas. Queues and streams cannot tell which they were given.
-
-Truncation is not here: only the replica that a leader has overruled cuts a log
-back, and nobody who reads or writes through this interface may (decision 0007).
+`DiskLog` keeps this promise with an fsync. Queues and streams hold this interface,
+so that they reach nothing else of a log: none of them can cut one back.
 """
 
 from types import TracebackType

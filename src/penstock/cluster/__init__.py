@@ -1,1 +1,0 @@
-"""Logs that live on several nodes at once."""
