@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.wire.queues import CreateQueue, Tiers
+from penstock.wire.queue_settings import Tiers
+from penstock.wire.queues import CreateQueue
 from penstock.wire.topics import CreateTopic
 from penstock.wire.words import CHOICES
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send
@@ -185,7 +186,7 @@ BAD_SETTINGS: list[tuple[dict[str, object], str, float | None]] = [
     ({"max_deliveries": 10_001}, "max_deliveries", 10_000),
     ({"retention_s": 366 * 86_400 + 1}, "retention_s", 366 * 86_400),
     ({"delay_s": -0.1}, "delay_s", 0),
-    ({"dedup_window_s": 0}, "dedup_window_s", 0),
+    ({"dedup_window_s": 0}, "dedup_window_s", 0.001),
     ({"dedup": "always"}, "dedup", None),
     ({"history": "some"}, "history", None),
     ({"fifo": 1}, "fifo", None),

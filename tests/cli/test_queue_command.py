@@ -6,7 +6,8 @@ import pytest
 import typer
 
 from penstock.cli.connection import complete_queue
-from penstock.cli.key_value_options import complete_setting, setting_names, settings_said
+from penstock.cli.key_value_options import complete_setting, settings_said
+from penstock.wire.queue_settings import SETTING_NAMES
 from tests.cli.conftest import Run
 
 
@@ -159,4 +160,4 @@ def test_a_shell_is_offered_the_names_of_queues(run: Run, monkeypatch: pytest.Mo
 
 def test_a_shell_is_offered_the_names_of_settings() -> None:
     assert complete_setting("tiers.") == ["tiers.mode=", "tiers.weights=", "tiers.aging_s=", "tiers.reserve_percent="]
-    assert len(complete_setting("")) == len(setting_names())
+    assert len(complete_setting("")) == len(SETTING_NAMES)

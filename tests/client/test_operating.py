@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.client import BadRequest, MessageNotFound, Queue, QueueExists, QueueNotFound, TaskNotFound
-from penstock.wire.queues import Tiers
+from penstock.wire.queue_settings import Tiers
 
 pytestmark = pytest.mark.real_time
 

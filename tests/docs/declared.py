@@ -14,7 +14,6 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any, NamedTuple
 
-_CHECKS = {"_between": "", "_for_each_tier": "each "}
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*(?=\s*[:=])")
 
 
@@ -41,10 +40,9 @@ def bounds_of(declared: type) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(declared.__post_init__)))  # type: ignore[attr-defined]
     found: dict[str, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CHECKS:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_between":
             name, _, least, most = node.args
-            each = _CHECKS[node.func.id]
-            found[ast.literal_eval(name)] = f"{each}{_bound(least)} to {_bound(most)}"
+            found[ast.literal_eval(name)] = f"{_bound(least)} to {_bound(most)}"
     return found
 
 

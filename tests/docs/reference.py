@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.cli.exits import Ending
 from penstock.contract.limits import LIMITS
-from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, SECOND_MS, QueueSettings
+from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, SECOND_MS, SETTINGS, Row
 from penstock.settings import PREFIX, SECTIONS, ServerSettings
 from penstock.telemetry import NOTES
 from tests.docs import metrics_reference as metrics
@@ -17,6 +17,7 @@ from tests.docs.commands import commands
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
 from tests.docs.rest_reference import errors_page, rest_page
+from tests.docs.settings_stub import settings_stub
 from tests.docs.spark_reference import OPENING, spark_lines
 from tests.docs.sqs_reference import sqs_page
 
@@ -47,15 +48,23 @@ def limits_page() -> str:
 
 
 def queue_settings_page() -> str:
-    settings, bounds = settings_of(QueueSettings), bounds_of(QueueSettings)
-    rows = [f"| `{each.name}` | {_value(each)} | {_bounds(each, bounds)} | {each.meaning} |" for each in settings]
+    rows = [
+        f"| `{name}` | {f'`{row.setting.said}`' if row.setting.said else ''} | {_value(name, row.default)} "
+        f"| {_allowed(row)} | {row.setting.who.value} | {row.setting.help} |"
+        for name, row in SETTINGS.items()
+    ]
     return _page(
         "Settings of a queue",
         "src/penstock/contract/queue_settings.py",
-        "What `QueueSettings` may say of one queue. A list has one number for each tier, CRITICAL first. Times are in\n"
-        "milliseconds. What is out of bounds raises `BadSettings`, which names the setting; names in the bounds are\n"
-        "[limits](limits.md). `change` replaces all settings of a queue at once, while it is in use.",
-        ["| setting | default | bounds | meaning |", "|---|---|---|---|", *rows, *_choices(settings)],
+        "What may be set for one queue: by its name in Python's `QueueSettings` and on disk, and by that in REST, the\n"
+        "SDK and the command line, where times are seconds. A list has one number for each tier, CRITICAL first. What\n"
+        "is out of bounds is refused with an error that names the setting. Settings change while a queue is in use.",
+        [
+            "| setting | in REST | default | bounds | set by | meaning |",
+            "|---|---|---|---|---|---|",
+            *rows,
+            *_choices([Declared(name, row.default, "") for name, row in SETTINGS.items()]),
+        ],
     )
 
 
@@ -107,13 +116,24 @@ def settings_page() -> str:
     )
 
 
-def _value(setting: Declared) -> str:
-    default = setting.default
+def _value(name: str, default: object) -> str:
     if isinstance(default, Enum):
         return f"`{default.value}`"
     if isinstance(default, tuple):
-        return ", ".join(_number(setting.name, each) for each in default)
-    return _number(setting.name, default) if type(default) is int else f"`{default!r}`"
+        return ", ".join(_number(name, each) for each in default)
+    return _number(name, default) if type(default) is int else f"`{default!r}`"
+
+
+def _allowed(row: Row) -> str:
+    default, setting = row.default, row.setting
+    if isinstance(default, bool | Enum):
+        return _bounds(Declared("", default, ""), {})
+    if setting.unit == "characters":
+        return f"at most {setting.most:,} characters"
+    if isinstance(default, str):
+        return "the name of a queue"
+    each = "each " if isinstance(default, tuple) else ""
+    return f"{each}{setting.least:,} to {setting.most:,} {setting.unit}".rstrip()
 
 
 def _number(name: str, value: int) -> str:
@@ -129,8 +149,6 @@ def _bounds(setting: Declared, bounds: dict[str, str]) -> str:
         return "one of " + ", ".join(f"`{choice.value}`" for choice in type(setting.default))
     if isinstance(setting.default, bool):
         return "`True` or `False`"
-    if isinstance(setting.default, str):
-        return "the name of a queue"
     return bounds[setting.name]
 
 
@@ -156,6 +174,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "rest.md": rest_page,
     REFERENCE / "errors.md": errors_page,
     REFERENCE / "sqs.md": lambda: sqs_page(REFERENCE / "sqs.md"),
+    ROOT / "src" / "penstock" / "wire" / "queue_settings.pyi": settings_stub,
     REFERENCE / "spark.md": lambda: _page(
         "The source for Spark", "src/penstock/pipeline/source/options.py", OPENING, spark_lines()
     ),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.contract.limits import LIMITS
-from penstock.contract.queue_settings import BadSettings, QueueSettings
+from penstock.contract.queue_settings import QueueSettings
+from penstock.settings import ServerSettings
 from penstock.telemetry import NOTES
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.reference import PAGES, limits_page, notes_page, queue_settings_page
@@ -24,17 +25,8 @@ def test_every_declared_name_is_on_its_page() -> None:
     assert all(f"| `{field.name}` |" in queue_settings_page() for field in fields(QueueSettings))
 
 
-def test_every_number_among_the_settings_has_its_bounds_on_the_page() -> None:
-    numbers = {field.name for field in fields(QueueSettings) if type(field.default) in {int, tuple}}
-
-    assert bounds_of(QueueSettings).keys() == numbers
-
-
-def test_the_bounds_on_the_page_are_those_that_hold() -> None:
-    assert bounds_of(QueueSettings)["reserve_percent"] == "each 0 to 99"
-    QueueSettings(reserve_percent=(99,) * 5)
-    with pytest.raises(BadSettings):
-        QueueSettings(reserve_percent=(100, 0, 0, 0, 0))
+def test_the_bounds_on_the_page_of_the_server_are_those_of_its_checks() -> None:
+    assert bounds_of(ServerSettings)["port"] == "0 to 65535"
 
 
 class Speed(Enum):

@@ -11,24 +11,13 @@ from typing import Any
 import msgspec
 import typer
 
-from penstock.wire.queues import Retry, Settings, Tenants, Tiers
+from penstock.wire.queue_settings import SETTING_NAMES, Settings
 from penstock.wire.words import rule_of
-
-_PARTS: dict[str, type[msgspec.Struct]] = {"tiers": Tiers, "retry": Retry, "tenants": Tenants}
-
-
-def setting_names() -> list[str]:
-    """Return every name that can be set, parts with a dot before them."""
-    names: list[str] = []
-    for name in Settings.__struct_fields__:
-        part = _PARTS.get(name)
-        names += [name] if part is None else [f"{name}.{each}" for each in part.__struct_fields__]
-    return names
 
 
 def complete_setting(incomplete: str) -> list[str]:
     """What a shell offers when somebody has begun to type a setting."""
-    return [f"{name}=" for name in setting_names() if name.startswith(incomplete)]
+    return [f"{name}=" for name in SETTING_NAMES if name.startswith(incomplete)]
 
 
 def settings_said(words: Iterable[str]) -> dict[str, Any]:
@@ -40,7 +29,7 @@ def settings_said(words: Iterable[str]) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for word in _joined(words):
         name, equals, text = word.partition("=")
-        if not equals or name not in setting_names():
+        if not equals or name not in SETTING_NAMES:
             raise typer.BadParameter(f"{word!r} is not a setting; {_nearest(name)}, as in visibility_timeout=60")
         first, _, rest = name.partition(".")
         checked = _checked(first, rest, text)
@@ -65,7 +54,7 @@ def _joined(words: Iterable[str]) -> Iterator[str]:
             continue
         name, equals, value = word[2:].partition("=")
         name = name.replace("-", "_")
-        if name not in setting_names():
+        if name not in SETTING_NAMES:
             raise typer.BadParameter(f"there is no option {word}; {_nearest(name)}")
         if not equals:
             found = next(given, None)
@@ -97,5 +86,5 @@ def _readings(text: str) -> list[Any]:
 
 
 def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name, setting_names(), n=1)
-    return f"is {near[0]} meant?" if near else f"there are {', '.join(setting_names())}"
+    near = difflib.get_close_matches(name, SETTING_NAMES, n=1)
+    return f"is {near[0]} meant?" if near else f"there are {', '.join(SETTING_NAMES)}"

@@ -9,6 +9,7 @@ from penstock.cli.connection import Session, asks_server, complete_queue
 from penstock.cli.exits import Ending
 from penstock.cli.key_value_options import complete_setting, settings_said
 from penstock.cli.output import console, counted, duration, pairs, print_json, remark, say, table
+from penstock.contract.queue_settings import PARTS
 from penstock.wire.queues import QueueView
 
 app = typer.Typer(no_args_is_help=True, help="Make queues, look at them, change them, empty them.")
@@ -203,7 +204,7 @@ def _print_view(session: Session, view: QueueView) -> None:
 
 
 # What a view has in parts; a setting of one is said as `tiers.mode=strict`.
-_PARTS = ("tiers", "retry", "tenants", "totals")
+_PARTS = (*PARTS, "totals")
 _TIER_COLUMNS = ("priority", "ready", "oldest", "longest wait in messages", "in time")
 
 

@@ -28,7 +28,8 @@ from penstock.wire.frames import (
     encode_settle,
 )
 from penstock.wire.messages import MESSAGES_MAX
-from penstock.wire.queues import CreateQueue, Deleted, Purged, QueueList, QueueView, Settings
+from penstock.wire.queue_settings import Settings
+from penstock.wire.queues import CreateQueue, Deleted, Purged, QueueList, QueueView
 from penstock.wire.words import rule_of
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What a queue may be called.
+"""What queues and topics may be called.
 
     stem     1 to 80 of A-Z a-z 0-9 _ - . and not a dot first, nor "q_"
     name     a stem, or a stem and ".dead"
@@ -15,6 +15,12 @@ from penstock.contract.limits import QUEUE_NAME_CHARACTERS_MAX
 
 DEAD = ".dead"
 ID_PREFIX = "q_"
+
+# The longest name of a queue, and what it, an id of one, and a topic may look like.
+NAME_CHARACTERS_MAX = QUEUE_NAME_CHARACTERS_MAX + len(DEAD)
+NAME_PATTERN = rf"^(?!{ID_PREFIX})[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{QUEUE_NAME_CHARACTERS_MAX - 1}}}(\{DEAD})?$"
+NAME_OR_ID_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
+TOPIC_NAME_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$"
 
 _STEM = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 

@@ -1,15 +1,21 @@
-"""What can be set for one queue, and how it is written down.
+"""What can be set for one queue, in one table: names, units, bounds, defaults, meanings, and who may set it.
 
-Settings travel as JSON in `QueueCreated` and `QueueChanged`. A name that is not
-there has its default; a name that is not known is refused, because a setting
-that is silently ignored is worse than an error. `docs/reference/queue-settings.md`
-is made from this file: the comment above a setting is its meaning.
+    field of QueueSettings    in the core, in journals and in PostgreSQL, where settings are JSON
+    Setting.said              in REST, the SDK and the command line, where times are seconds
+
+Wire types, their translation and their view, errors, words of the command line and the reference pages are made
+from this table, so another setting is a row here and the code that obeys it.
+
+In JSON a name that is not there has its default; a name that is not known is refused, because a setting that is
+silently ignored is worse than an error.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from typing import Any
+from math import gcd, lcm
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from penstock.contract.limits import (
     BODY_BYTES_MAX,
@@ -28,9 +34,15 @@ SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
 DAY_MS = 24 * 60 * MINUTE_MS
 
+Unit = Literal["", "ms", "percent", "bytes", "characters", "messages", "deliveries"]
+
 
 class BadSettings(ValueError):
-    """A setting is unknown, of the wrong kind or out of bounds; the message names it."""
+    """A setting is unknown, of the wrong kind or out of bounds; the message begins with its name in the core."""
+
+    def __init__(self, text: str, *, limit: int | None = None) -> None:
+        super().__init__(text)
+        self.limit = limit
 
 
 class DedupScope(Enum):
@@ -55,90 +67,278 @@ class History(Enum):
     FULL = "full"
 
 
+class Who(Enum):
+    """Who may set it."""
+
+    # Whoever may administrate the queue, at any time.
+    OWNER = "the owner"
+    # The same, and only when the queue is created.
+    CREATOR = "the owner, when the queue is created"
+    # A front end, for itself.
+    FRONT_END = "a front end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What the type and the default of a field of `QueueSettings` do not say."""
+
+    # The meaning, without unit and default.
+    help: str
+    # Its name in REST, with the part it is in; "" if it cannot be set there.
+    said: str = ""
+    # Of a number, or of each in a list; of a text, how long it may be.
+    least: int = 0
+    most: int = 0
+    unit: Unit = ""
+    # A list of numbers of which only the ratios count, so that fractions may be said.
+    is_ratio: bool = False
+    # A choice is a word in REST; of a bool, the words for False and True.
+    words: tuple[str, ...] = ()
+    who: Who = Who.OWNER
+
+
+# What belongs together in REST, and stands in an object of its own.
+PARTS = {
+    "tiers": "How the five priorities share a queue. A list has one number for each, CRITICAL first.",
+    "retry": "How long a released message rests: between 0 and base · 2^(deliveries − 1), at most cap.",
+    "tenants": "When a group of a queue that is not FIFO is noisy: then it is served only while no quiet group has "
+    "messages.",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
     """The settings of one queue. A list has one number for each tier, CRITICAL first."""
 
-    # Whether a group is in order and leased to one worker at a time; otherwise groups only share fairly. It is chosen
-    # when a queue is created, and stays.
-    is_fifo: bool = False
-    # Whether a group of a FIFO queue is served again as soon as its first message is visible, although later ones are
-    # still leased, as AWS has it; otherwise it waits for all of them. It is chosen when a queue is created, and stays.
-    opens_early: bool = False
-    # How long a lease lasts, if whoever leases does not say.
-    lease_ms: int = 30 * SECOND_MS
-    # How long a message rests before its first delivery, if it has no time of its own.
-    delay_ms: int = 0
-    # How long a message that is not in flight is kept, counted from when it was sent to this queue or came to it; 0
-    # keeps it until it is settled.
-    retention_ms: int = 0
-    # How often a message is delivered before it is buried, if it has no limit of its own; 0 never buries, whatever
-    # limits the messages have.
-    deliveries_max: int = 5
-    # From which delivery on a message of a standard queue whose lease lapses goes behind the others of its tier, as one
-    # that was released does, and not back to its place; 0 never.
-    back_after_deliveries: int = 0
-    # How long a message rests at most if it is released without a delay after its first delivery; each further delivery
-    # doubles it. How long it does rest is drawn each time, between 0 and that, unless `has_jitter` is off.
-    backoff_ms_base: int = SECOND_MS
-    # What the doubling of `backoff_ms_base` never exceeds.
-    backoff_ms_max: int = 15 * MINUTE_MS
-    # Whether the rest after a failure is drawn: messages that one outage failed do not come back as a herd. Without it
-    # each rests for as long as `backoff_ms_base` and its doubling say.
-    has_jitter: bool = True
-    # The queue to bury in; "" is the name of this one with `.dead` after it.
-    dead_letters: str = ""
-    # How long an id keeps a second message of the same id away.
-    dedup_scope: DedupScope = DedupScope.LIVE
-    # How long the window of the scopes `window` and `content` is.
-    dedup_window_ms: int = 5 * MINUTE_MS
-    # Whether a tier is served only when all above it are empty, whatever the weights.
-    is_strict: bool = False
-    # By which the tiers share what is leased while all of them have messages.
-    weights: tuple[int, ...] = (16, 8, 4, 2, 1)
-    # How long a message waits in a tier before it moves up by one; 0 never. That of CRITICAL has no effect.
-    aging_ms: tuple[int, ...] = (0, 0, 0, 30 * MINUTE_MS, 60 * MINUTE_MS)
-    # How many messages the queue holds, leased and resting ones too, before it refuses sends; 0 is without a bound.
-    size_max: int = 0
-    # How large a body may be. A send with a larger one is refused as a whole.
-    body_bytes_max: int = BODY_BYTES_MAX
-    # Of `size_max`, in percent, what a tier leaves free for the others. With 0 for all, every tier may fill the queue.
-    reserve_percent: tuple[int, ...] = (0, 0, 0, 0, 0)
-    # How much of what is leased, in percent, a group of a standard queue may hold before it is noisy: then it is served
-    # only when nothing quiet waits. 100 lets none be noisy by it.
-    noisy_percent: int = 10
-    # How many messages a group holds at least when it is noisy by `noisy_percent`.
-    noisy_leased_min: int = 30
-    # How much of the time for which messages of groups were held lately, in percent, a group may take before it is
-    # noisy, however few it holds; 100 lets none be noisy by it.
-    noisy_time_percent: int = 10
-    # Whether nothing is leased. Sends are accepted, and what is leased already may be acked, released and extended.
-    is_paused: bool = False
-    # What is told of a message when it is settled.
-    history: History = History.FACTS
-    # What a front end keeps with the queue for itself, such as tags: a text of at most `LABELS_CHARACTERS_MAX`
-    # characters that nothing else looks into.
-    labels: str = ""
+    size_max: Annotated[
+        int,
+        Setting(
+            said="queue_size",
+            most=2**40,
+            unit="messages",
+            help="How many messages it holds, in flight and delayed too, until sends are refused; 0 is no bound.",
+        ),
+    ] = 0
+    lease_ms: Annotated[
+        int,
+        Setting(
+            said="visibility_timeout",
+            least=1,
+            most=LEASE_MS_MAX,
+            unit="ms",
+            help="How long a received message is hidden from others, if the request does not say.",
+        ),
+    ] = 30 * SECOND_MS
+    deliveries_max: Annotated[
+        int,
+        Setting(
+            said="max_deliveries",
+            most=DELIVERIES_MAX,
+            unit="deliveries",
+            help="Deliveries before a message goes to the dead letters, if it has no limit of its own; 0 never, "
+            "whatever limits the messages have.",
+        ),
+    ] = 5
+    back_after_deliveries: Annotated[
+        int,
+        Setting(
+            said="back_after_deliveries",
+            most=DELIVERIES_MAX,
+            unit="deliveries",
+            help="From which delivery on a message whose lease ends goes behind the others of its priority, not back "
+            "to its place; 0 never. Not for FIFO.",
+        ),
+    ] = 0
+    dead_letters: Annotated[
+        str,
+        Setting(
+            said="dead_letter_queue",
+            help="The queue for dead letters. By default the name of this one with `.dead` after it.",
+        ),
+    ] = ""
+    retention_ms: Annotated[
+        int,
+        Setting(
+            said="retention_s",
+            most=RETENTION_MS_MAX,
+            unit="ms",
+            help="How long a message that is not in flight is kept, from when it came to this queue; 0 keeps it until "
+            "it is settled.",
+        ),
+    ] = 0
+    delay_ms: Annotated[
+        int,
+        Setting(
+            said="delay_s",
+            most=DURATION_MS_MAX,
+            unit="ms",
+            help="How long before a new message can be received, if it has no time of its own.",
+        ),
+    ] = 0
+    is_fifo: Annotated[
+        bool,
+        Setting(
+            said="fifo",
+            who=Who.CREATOR,
+            help="Whether groups are kept in order, one consumer at a time; otherwise groups only share fairly. It "
+            "cannot be changed later.",
+        ),
+    ] = False
+    opens_early: Annotated[
+        bool,
+        Setting(
+            who=Who.FRONT_END,
+            help="Whether a group of a FIFO queue is served again as soon as its first message is visible, although "
+            "later ones are still leased, as AWS has it; otherwise it waits for all of them. It cannot be changed.",
+        ),
+    ] = False
+    dedup_scope: Annotated[
+        DedupScope,
+        Setting(
+            said="dedup",
+            words=tuple(scope.value for scope in DedupScope),
+            help="How long a `dedup_id` keeps a second message away: `live` until the first is settled; `window` for a "
+            "time from the first send; `content` as `window`, with an id made from the body where there is none.",
+        ),
+    ] = DedupScope.LIVE
+    dedup_window_ms: Annotated[
+        int,
+        Setting(
+            said="dedup_window_s",
+            least=1,
+            most=DURATION_MS_MAX,
+            unit="ms",
+            help="How long the window is. Given without `dedup`, it chooses `window`.",
+        ),
+    ] = 5 * MINUTE_MS
+    is_strict: Annotated[
+        bool,
+        Setting(
+            said="tiers.mode",
+            words=("weighted", "strict"),
+            help="`weighted` shares by weights; `strict` serves a priority only when all above it are empty.",
+        ),
+    ] = False
+    weights: Annotated[
+        tuple[int, ...],
+        Setting(
+            said="tiers.weights",
+            least=1,
+            most=WEIGHT_MAX,
+            is_ratio=True,
+            help="How priorities share while all have messages. Ratios count: 8:4:2:1:0.5 is 16:8:4:2:1.",
+        ),
+    ] = (16, 8, 4, 2, 1)
+    aging_ms: Annotated[
+        tuple[int, ...],
+        Setting(
+            said="tiers.aging_s",
+            most=DURATION_MS_MAX,
+            unit="ms",
+            help="How long a message waits before it moves up by one priority; 0 never. The first has no effect.",
+        ),
+    ] = (0, 0, 0, 30 * MINUTE_MS, 60 * MINUTE_MS)
+    reserve_percent: Annotated[
+        tuple[int, ...],
+        Setting(
+            said="tiers.reserve_percent",
+            most=99,
+            unit="percent",
+            help="Of `queue_size`, what messages of a priority leave free for the others. With 0 for all, every "
+            "priority may fill the queue.",
+        ),
+    ] = (0, 0, 0, 0, 0)
+    backoff_ms_base: Annotated[
+        int,
+        Setting(
+            said="retry.base_s",
+            most=DURATION_MS_MAX,
+            unit="ms",
+            help="How long a message rests at most if it is released without a delay after its first delivery; each "
+            "further delivery doubles it.",
+        ),
+    ] = SECOND_MS
+    backoff_ms_max: Annotated[
+        int,
+        Setting(said="retry.cap_s", most=DURATION_MS_MAX, unit="ms", help="What that doubling never exceeds."),
+    ] = 15 * MINUTE_MS
+    has_jitter: Annotated[
+        bool,
+        Setting(
+            said="retry.jitter",
+            help="Whether the rest is drawn between 0 and that, so that messages of one outage do not come back as a "
+            "herd. Without it a message rests for the whole of it.",
+        ),
+    ] = True
+    noisy_percent: Annotated[
+        int,
+        Setting(
+            said="tenants.noisy_percent",
+            least=1,
+            most=100,
+            unit="percent",
+            help="Of all messages in flight, more than this share is noisy; 100 never is.",
+        ),
+    ] = 10
+    noisy_leased_min: Annotated[
+        int,
+        Setting(
+            said="tenants.noisy_in_flight",
+            least=1,
+            most=NOISY_LEASED_MAX,
+            unit="messages",
+            help="With fewer messages in flight a group is not noisy by its share of them.",
+        ),
+    ] = 30
+    noisy_time_percent: Annotated[
+        int,
+        Setting(
+            said="tenants.noisy_time_percent",
+            least=1,
+            most=100,
+            unit="percent",
+            help="Of the time for which consumers lately held messages of groups, more than this share is noisy, "
+            "however few are in flight; 100 never is.",
+        ),
+    ] = 10
+    body_bytes_max: Annotated[
+        int,
+        Setting(
+            said="message_bytes_max",
+            least=1,
+            most=BODY_BYTES_MAX,
+            unit="bytes",
+            help="The largest body. A send with a larger one is refused as a whole.",
+        ),
+    ] = BODY_BYTES_MAX
+    history: Annotated[
+        History,
+        Setting(
+            said="history",
+            words=tuple(choice.value for choice in History),
+            help="What is kept of a message when it is settled: nothing, its times and outcome, or its body too.",
+        ),
+    ] = History.FACTS
+    is_paused: Annotated[
+        bool,
+        Setting(
+            said="paused",
+            help="Whether deliveries stop. Sends go on, and what is in flight may be acked, released and extended.",
+        ),
+    ] = False
+    labels: Annotated[
+        str,
+        Setting(
+            who=Who.FRONT_END,
+            most=LABELS_CHARACTERS_MAX,
+            unit="characters",
+            help="What a front end keeps with the queue for itself, such as tags: a text that nothing else looks into.",
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
-        _between("lease_ms", self.lease_ms, 1, LEASE_MS_MAX)
-        _between("delay_ms", self.delay_ms, 0, DURATION_MS_MAX)
-        _between("retention_ms", self.retention_ms, 0, RETENTION_MS_MAX)
-        _between("deliveries_max", self.deliveries_max, 0, DELIVERIES_MAX)
-        _between("back_after_deliveries", self.back_after_deliveries, 0, DELIVERIES_MAX)
-        _between("backoff_ms_base", self.backoff_ms_base, 0, DURATION_MS_MAX)
-        _between("backoff_ms_max", self.backoff_ms_max, 0, DURATION_MS_MAX)
-        _between("dedup_window_ms", self.dedup_window_ms, 1, DURATION_MS_MAX)
-        _between("size_max", self.size_max, 0, 2**40)
-        _between("body_bytes_max", self.body_bytes_max, 1, BODY_BYTES_MAX)
-        _between("noisy_percent", self.noisy_percent, 1, 100)
-        _between("noisy_leased_min", self.noisy_leased_min, 1, NOISY_LEASED_MAX)
-        _between("noisy_time_percent", self.noisy_time_percent, 1, 100)
-        if len(self.labels) > LABELS_CHARACTERS_MAX:
-            raise BadSettings(f"labels has {len(self.labels)} characters; at most {LABELS_CHARACTERS_MAX} are kept")
-        _for_each_tier("weights", self.weights, 1, WEIGHT_MAX)
-        _for_each_tier("aging_ms", self.aging_ms, 0, DURATION_MS_MAX)
-        _for_each_tier("reserve_percent", self.reserve_percent, 0, 99)
+        for name, row in SETTINGS.items():
+            row.check(name, getattr(self, name))
 
     def room(self, tier: int) -> int:
         """How many messages the queue may hold for one more of this tier to be let in."""
@@ -166,26 +366,140 @@ class QueueSettings:
             raise BadSettings(f"settings are not JSON: {error}") from None
         if not isinstance(values, dict):
             raise BadSettings("settings are not an object of names and values")
-        known = values.keys() & _DEFAULTS.keys() if may_be_newer else values.keys()
-        return cls(**{name: _read(name, values[name]) for name in known})
+        known = values.keys() & SETTINGS.keys() if may_be_newer else values.keys()
+        for name in known - SETTINGS.keys():
+            raise BadSettings(f"there is no setting {name!r}")
+        return cls(**{name: SETTINGS[name].read(name, values[name]) for name in known})
 
 
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(QueueSettings)}
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A setting with all that is known of it."""
+
+    default: Any
+    setting: Setting
+
+    @property
+    def part(self) -> str:
+        return self.setting.said.rpartition(".")[0]
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise `BadSettings` if a value is out of bounds."""
+        setting = self.setting
+        if type(value) is int:
+            _check_bounds(name, value, setting)
+        elif type(value) is tuple:
+            if len(value) != TIERS:
+                raise BadSettings(f"{name} has {len(value)} numbers; there are {TIERS} tiers")
+            for each in value:
+                _check_bounds(name, each, setting)
+        elif setting.unit == "characters" and len(value) > setting.most:
+            raise BadSettings(f"{name} has {len(value)} characters; at most {setting.most} are kept")
+
+    def read(self, name: str, value: Any) -> Any:
+        """Return a value of the JSON that settings are kept as."""
+        default = self.default
+        if isinstance(default, Enum):
+            return _read_choice(name, type(default), value)
+        if isinstance(default, tuple):
+            if not isinstance(value, list) or not all(type(part) is int for part in value):
+                raise BadSettings(f"{name} is a list of {TIERS} whole numbers, not {value!r}")
+            return tuple(value)
+        if type(value) is not type(default):
+            raise BadSettings(f"{name} is a {type(default).__name__}, not {value!r}")
+        return value
+
+    def from_said(self, value: Any) -> Any:
+        """Return what REST says, which has been checked, as the core has it."""
+        default, setting = self.default, self.setting
+        if isinstance(default, tuple):
+            if setting.is_ratio:
+                return whole_weights(value)
+            return tuple(_milliseconds(each) if setting.unit == "ms" else each for each in value)
+        if isinstance(default, Enum):
+            return type(default)(value)
+        if setting.words:
+            return bool(setting.words.index(value))
+        return _milliseconds(value) if setting.unit == "ms" else value
+
+    def as_said(self, value: Any) -> Any:
+        """Return what the core has as REST says it."""
+        setting = self.setting
+        if isinstance(value, tuple):
+            return [_seconds(each) if setting.unit == "ms" else each for each in value]
+        if isinstance(value, Enum):
+            return value.value
+        if setting.words:
+            return setting.words[value]
+        return _seconds(value) if setting.unit == "ms" else value
 
 
-def _read(name: str, value: Any) -> Any:
-    if name not in _DEFAULTS:
-        raise BadSettings(f"there is no setting {name!r}")
-    default = _DEFAULTS[name]
-    if isinstance(default, Enum):
-        return _read_choice(name, type(default), value)
-    if isinstance(default, tuple):
-        if not isinstance(value, list) or not all(type(part) is int for part in value):
-            raise BadSettings(f"{name} is a list of {TIERS} whole numbers, not {value!r}")
-        return tuple(value)
-    if type(value) is not type(default):
-        raise BadSettings(f"{name} is a {type(default).__name__}, not {value!r}")
-    return value
+def _rows() -> dict[str, Row]:
+    hints = get_type_hints(QueueSettings, include_extras=True)
+    return {field.name: Row(field.default, get_args(hints[field.name])[1]) for field in fields(QueueSettings)}
+
+
+# By their names in the core, and by those in REST.
+SETTINGS: dict[str, Row] = _rows()
+SAID: dict[str, str] = {row.setting.said: name for name, row in SETTINGS.items() if row.setting.said}
+# The names that a description of a queue has, in their order: parts are objects.
+SAID_NAMES: tuple[str, ...] = tuple(dict.fromkeys(said.partition(".")[0] for said in SAID))
+
+
+def from_said(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that are said as REST says them by their names in the core; what is not said is left out.
+
+    >>> from_said({"visibility_timeout": 1.5, "tiers": {"mode": "strict", "weights": [8, 4, 2, 1, 0.5]}})
+    {'lease_ms': 1500, 'is_strict': True, 'weights': (16, 8, 4, 2, 1)}
+    """
+    found: dict[str, Any] = {}
+    for said, name in SAID.items():
+        part, _, within = said.rpartition(".")
+        among = words.get(part, {}) if part else words
+        if within in among:
+            found[name] = SETTINGS[name].from_said(among[within])
+    return found
+
+
+def as_said(settings: QueueSettings) -> dict[str, Any]:
+    """Return all settings that REST has, as it says them."""
+    found: dict[str, Any] = {}
+    for said, name in SAID.items():
+        part, _, within = said.rpartition(".")
+        (found.setdefault(part, {}) if part else found)[within] = SETTINGS[name].as_said(getattr(settings, name))
+    return found
+
+
+def whole_weights(weights: "list[float]") -> tuple[int, ...]:
+    """Return weights in the same ratios as whole numbers, as small as they can be.
+
+    >>> whole_weights([8, 4, 2, 1, 0.5])
+    (16, 8, 4, 2, 1)
+    """
+    # It takes longer to import than all the rest here, and nobody but those who set weights needs it.
+    from fractions import Fraction  # noqa: PLC0415
+
+    parts = [Fraction(weight).limit_denominator(1_000) for weight in weights]
+    if not all(parts):
+        raise BadSettings("weights has one below 1/2000, which is not told from 0")
+    scale = lcm(*(part.denominator for part in parts))
+    whole = [int(part * scale) for part in parts]
+    divisor = gcd(*whole)
+    found = tuple(number // divisor for number in whole)
+    if max(found) > WEIGHT_MAX:
+        raise BadSettings(f"weights as whole numbers are {found}; the greatest may be {WEIGHT_MAX}", limit=WEIGHT_MAX)
+    return found
+
+
+def _milliseconds(seconds: float) -> int:
+    """Return seconds as milliseconds; more than nothing is not nothing."""
+    ms = round(seconds * 1_000)
+    return 1 if not ms and seconds > 0 else ms
+
+
+def _seconds(ms: int) -> float:
+    """Return milliseconds as seconds, whole where they are."""
+    return ms // 1_000 if ms % 1_000 == 0 else ms / 1_000
 
 
 def _read_choice(name: str, choices: type[Enum], value: object) -> Enum:
@@ -196,13 +510,7 @@ def _read_choice(name: str, choices: type[Enum], value: object) -> Enum:
         raise BadSettings(f"{name} is one of {known}, not {value!r}") from None
 
 
-def _between(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadSettings(f"{name} is {value}; it is between {least} and {most}")
-
-
-def _for_each_tier(name: str, values: tuple[int, ...], least: int, most: int) -> None:
-    if len(values) != TIERS:
-        raise BadSettings(f"{name} has {len(values)} numbers; there are {TIERS} tiers")
-    for value in values:
-        _between(name, value, least, most)
+def _check_bounds(name: str, value: int, setting: Setting) -> None:
+    if not setting.least <= value <= setting.most:
+        unit = f" {setting.unit}" if setting.unit else ""
+        raise BadSettings(f"{name} is {value}; allowed are {setting.least:,} to {setting.most:,}{unit}")

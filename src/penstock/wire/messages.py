@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.wire.queues import Seconds
+from penstock.wire.names import Seconds
 
 MESSAGES_MAX = 1_000
 WAIT_S_MAX = 20

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.wire.messages import Group, MessageId, Priority, Seen, State, Text
-from penstock.wire.queues import NameOrId
+from penstock.wire.names import NameOrId
 
 IDS_MAX = 1_000
 # How a message ends, by the number that the history has for it; there is none for 0.

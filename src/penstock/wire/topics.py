@@ -23,16 +23,13 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.wire.messages import Base64
-from penstock.wire.queues import Seconds
+from penstock.wire.names import Seconds, TopicName
 
 RECORDS_MAX = 1_000
 PARTITIONS_MAX = 1_000
 # Nothing is kept for an id that nobody uses, so a job takes as many as it may ever have tasks and batches.
 PRODUCER_IDS_MAX = 2**32
 
-TOPIC_NAME_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$"
-TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=TOPIC_NAME_PATTERN)]
-GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
 Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
 Cleanup = Literal["delete", "compact", "compact,delete"]
 

@@ -3,9 +3,10 @@
 import re
 from typing import NamedTuple, get_args
 
+from penstock.contract.names import NAME_OR_ID_PATTERN, NAME_PATTERN, TOPIC_NAME_PATTERN
+from penstock.wire import queue_settings
 from penstock.wire.messages import STATES
-from penstock.wire.queues import NAME_OR_ID_PATTERN, NAME_PATTERN, Dedup, History, Mode
-from penstock.wire.topics import TOPIC_NAME_PATTERN, Cleanup
+from penstock.wire.topics import Cleanup
 
 
 class Rule(NamedTuple):
@@ -49,9 +50,7 @@ _KINDS = {
 }
 # What a field with choices may be; msgspec says only what it may not.
 CHOICES: dict[str, tuple[str, ...]] = {
-    "mode": get_args(Mode),
-    "dedup": get_args(Dedup),
-    "history": get_args(History),
+    **queue_settings.CHOICES,
     "cleanup": get_args(Cleanup),
     "state": STATES,
 }

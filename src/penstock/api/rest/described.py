@@ -127,7 +127,6 @@ PRIORITY: list[Schema] = [
 
 # How the name of a queue looks, by its type and by all its rules: "q_" begins an id, and a last ".dead" is not counted.
 NAME_CHARACTERS = r"^[A-Za-z0-9_.-]+$"
-NAME_PATTERN = r"^(?!q_)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}(\.dead)?$"
 
 # What is true of a type, and its fields one by one do not say.
 TYPES: dict[str, Schema] = {

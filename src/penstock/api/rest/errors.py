@@ -13,7 +13,7 @@ from penstock.broker.redrives import TaskNotFound, TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
 from penstock.contract.limits import BATCH_BYTES_MAX, QUEUE_NAME_CHARACTERS_MAX
 from penstock.contract.names import BadName
-from penstock.contract.queue_settings import BadSettings
+from penstock.contract.queue_settings import SETTINGS, BadSettings
 from penstock.core.drafts import BadDraft, BodyTooLarge, DueTooLate
 from penstock.core.queue import QueueFull
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
@@ -124,9 +124,10 @@ def _named(code: str, field: str) -> Callable[[Exception], Problem]:
 
 def _setting(error: Exception) -> Problem:
     """The core begins with the name of the setting; here it has another."""
+    assert isinstance(error, BadSettings)
     name, _, rest = str(error).partition(" ")
-    field = _SETTINGS.get(name)
-    return problem("bad_field", f"{field or name} {rest}", field=field)
+    said = SETTINGS[name].setting.said if name in SETTINGS else ""
+    return problem("bad_field", f"{said or name} {rest}", field=said or None, limit=error.limit)
 
 
 def _name(error: Exception) -> Problem:
@@ -173,24 +174,6 @@ def _too_many(code: str) -> Callable[[Exception], Problem]:
         return problem(code, str(error), limit=error.most, retry_after_s=_WAITING_S)
 
     return make
-
-
-# What the core calls the settings of a queue, and REST.
-_SETTINGS = {
-    "lease_ms": "visibility_timeout",
-    "delay_ms": "delay_s",
-    "retention_ms": "retention_s",
-    "deliveries_max": "max_deliveries",
-    "backoff_ms_base": "retry.base_s",
-    "backoff_ms_max": "retry.cap_s",
-    "dead_letters": "dead_letter_queue",
-    "dedup_window_ms": "dedup_window_s",
-    "weights": "tiers.weights",
-    "aging_ms": "tiers.aging_s",
-    "reserve_percent": "tiers.reserve_percent",
-    "size_max": "queue_size",
-    "body_bytes_max": "message_bytes_max",
-}
 
 
 _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {

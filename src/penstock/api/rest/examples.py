@@ -8,6 +8,7 @@ an example cannot become untrue. Times and receipts differ from run to run.
 from typing import Any, NamedTuple
 
 from penstock.api.rest.stream_examples import STREAM_EXAMPLES, Example
+from penstock.contract.queue_settings import QueueSettings, as_said
 from penstock.wire.problems import CODES
 
 
@@ -24,27 +25,7 @@ _QUEUE = {
     "queue_id": "q_1",
     "queue_name": "orders",
     "created_at": "2027-01-31T12:00:00.000Z",
-    "queue_size": 100_000,
-    "visibility_timeout": 60,
-    "max_deliveries": 5,
-    "back_after_deliveries": 0,
-    "dead_letter_queue": "orders.dead",
-    "retention_s": 0,
-    "delay_s": 0,
-    "fifo": False,
-    "dedup": "live",
-    "dedup_window_s": 300,
-    "tiers": {
-        "mode": "weighted",
-        "weights": [16, 8, 4, 2, 1],
-        "aging_s": [0, 0, 0, 1_800, 3_600],
-        "reserve_percent": [0, 0, 0, 0, 0],
-    },
-    "retry": {"base_s": 1, "cap_s": 900, "jitter": True},
-    "tenants": {"noisy_percent": 10, "noisy_in_flight": 30, "noisy_time_percent": 10},
-    "message_bytes_max": 1_048_576,
-    "history": "facts",
-    "paused": False,
+    **as_said(QueueSettings(size_max=100_000, lease_ms=60_000, dead_letters="orders.dead")),
     "current_message_count": 0,
     "ready": 0,
     "in_flight": 0,

@@ -27,7 +27,6 @@ from penstock.api.rest.described import (
     HEADERS,
     LEASES,
     NAME_CHARACTERS,
-    NAME_PATTERN,
     PATH_PARAMETERS,
     PRIORITY,
     QUERY_PARAMETERS,
@@ -41,6 +40,7 @@ from penstock.api.rest.examples import EXAMPLES, LINKS, problem_example
 from penstock.api.rest.formats import ARROW_TYPE, BATCHES_TYPE
 from penstock.api.rest.operations import OPERATIONS
 from penstock.broker.access import spoken
+from penstock.contract.names import NAME_PATTERN
 from penstock.version import __version__
 from penstock.wire.frames import FRAME_TYPE
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem

@@ -18,6 +18,7 @@ from penstock.broker.access import Role
 from penstock.wire import messages
 from penstock.wire import operating as operators
 from penstock.wire import queues as wire
+from penstock.wire.queue_settings import Settings
 
 _QUEUE = "/api/queues/{queue}"
 
@@ -60,7 +61,7 @@ OPERATIONS: tuple[Operation, ...] = (
         name="change_queue",
         summary="Change settings; what is left out stays. `paused` stops and resumes deliveries.",
         run=queues.change,
-        body=wire.Settings,
+        body=Settings,
         answers={200: wire.QueueView},
         problems=("bad_field", "queue_not_found"),
     ),

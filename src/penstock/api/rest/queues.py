@@ -20,7 +20,8 @@ from penstock.contract.limits import PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.store.interface import Counts, Description, QueueExists, QueueNotFound
 from penstock.wire import queues as wire
-from penstock.wire.queues import PRIORITIES, CreateQueue, QueueList, QueueName, QueueView, Settings, TierView
+from penstock.wire.queue_settings import Settings
+from penstock.wire.queues import PRIORITIES, CreateQueue, QueueList, QueueName, QueueView, TierView
 
 _read_create = Decoder(CreateQueue)
 _read_change = Decoder(Settings)
