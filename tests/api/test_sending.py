@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.broker.access import Role
 from tests.api.asgi import ORDERS, Api, Connection, open_api, receive, send
+from tests.api.holders import access_of, shown
 from tests.simulation.loop import simulate
 
 MESSAGES = f"{ORDERS}/messages"
@@ -307,6 +309,19 @@ async def test_a_key_that_was_used_for_another_send_is_refused() -> None:
         batch = {"messages": [{"data": "b"}, {"data": "c"}]}
         answer = await api.post(MESSAGES, batch, headers=headers)
         assert answer.is_problem(409, "key_reused", field="Idempotency-Key")
+
+
+async def test_the_idempotency_keys_of_one_api_key_are_not_those_of_another() -> None:
+    access = access_of(shop=(Role.ADMIN, "*"), rival=(Role.SEND, "*"))
+    async with open_api(access=access) as api:
+        await api.call("POST", "/api/queues", {"queue_name": "orders"}, headers=shown("shop"))
+        sent = {"idempotency-key": "order-17"}
+        first = await api.post(MESSAGES, {"data": "theirs"}, headers=shown("rival") | sent)
+        ours = await api.post(MESSAGES, {"data": "ours"}, headers=shown("shop") | sent)
+        again = await api.post(MESSAGES, {"data": "ours"}, headers=shown("shop") | sent)
+        assert (first.status, ours.status, again.value) == (201, 201, ours.value)
+        found = await api.call("GET", MESSAGES, query={"limit": 10}, headers=shown("shop"))
+        assert [each["data"] for each in found["messages"]] == ["theirs", "ours"]
 
 
 @pytest.mark.parametrize("key", ["", "x" * 257])

@@ -242,7 +242,10 @@ def _text(text: str, place: str) -> bytes:
 
 
 def _sender_of_key(call: Call) -> Sender | None:
-    """An `Idempotency-Key` is a sender with one send: the same key again is the same send again."""
+    """An `Idempotency-Key` is a sender with one send: the same key again is the same send again.
+
+    Each API key has senders of its own. Otherwise whoever may send here, too, could use up what others will say.
+    """
     key = call.headers.get(b"idempotency-key")
     if key is None:
         return None
@@ -252,7 +255,8 @@ def _sender_of_key(call: Call) -> Sender | None:
             "Idempotency-Key",
             _KEY_BYTES_MAX,
         )
-    return Sender(int.from_bytes(blake2b(key, digest_size=8).digest(), "little"), 0, 0)
+    digest = blake2b(key, digest_size=8, key=blake2b(call.caller.name.encode()).digest()).digest()
+    return Sender(int.from_bytes(digest, "little"), 0, 0)
 
 
 async def _send_frame(call: Call, queue: str, raw: bytes) -> Answer:
