@@ -21,6 +21,7 @@ from penstock.contract.queue_settings import DAY_MS
 from penstock.core.routes import Routes, is_map
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.log.inventory import check_listed, enlist
 from penstock.metrics.health import Journal
 from penstock.runtime.disk import make_folders
 from penstock.runtime.interface import Clock, Runtime
@@ -53,6 +54,9 @@ DISK_THREADS = 4
 WATCH_S = 0.5
 # Partitions have their own, so that the journals of queues do not wait behind them.
 STREAM_THREADS = 4
+_STREAMS = "streams"
+# The log that says which topics there are.
+_CATALOG = f"{_STREAMS}/catalog"
 DRIVER = "pip install 'penstock[postgres]'"
 # So many queues are named in a note.
 _NAMED_MAX = 10
@@ -102,14 +106,16 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
             yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
         return
     folder = _make_folder(settings.store_folder)
+    audit_log = audit_log_of(settings)
+    assert audit_log is not None
+    audit_log.check()
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
         journal = replace(JOURNAL_SETTINGS, sync=settings.fsync.value)
         keep = replace(ON_DISK, trusts_clock=settings.trust_clock)
         opening = EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards, keep=keep)
         async with await opening as store, _watching(store):
-            log = audit_log_of(settings) or MemoryAuditLog()
-            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store), audit_log=log)
+            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store), audit_log=audit_log)
 
 
 @asynccontextmanager
@@ -260,7 +266,7 @@ async def open_streams(
         yield None
         return
     async with AsyncExitStack() as stack:
-        folder = "streams"
+        folder = _STREAMS
         # Topics are in a folder also where queues are in a database.
         parent = settings.data if settings.is_on_postgres else settings.store_folder
         if parent is not None:
@@ -272,8 +278,12 @@ async def open_streams(
         logs = StreamsSettings(
             partition_log=replace(PARTITION_LOG, sync=settings.fsync.value), open_files_max=files_for_topics()
         )
+        # The list within the folder goes with the folder.
+        is_listed = parent is None or await check_listed(runtime, parent.name, _CATALOG)
         topics = await stack.enter_async_context(await Topics.open(runtime, folder, logs, clock=clock))
         groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
+        if parent is not None and not is_listed:
+            await enlist(runtime, parent.name, _CATALOG)
         yield Streams(topics, groups, settings.kafka_advertised or kafka)
 
 

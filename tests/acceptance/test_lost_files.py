@@ -72,6 +72,7 @@ def without(name: str) -> Callable[[Path], None]:
         *((cut(log), f"{log}/{SEGMENT} is damaged at byte 0 (offset 0): the log was durable up to") for log in LOGS),
         (without("journal"), "data/journal is missing"),
         (without("history"), "data/history is missing"),
+        (without("streams"), "data/streams/catalog is missing"),
         (without("streams/groups"), "streams/groups is missing"),
         (without("streams/catalog"), "streams/catalog is missing"),
         (without("streams/partitions/1-0"), "partitions/1-0/manifest is damaged"),

@@ -1,10 +1,12 @@
 """The audit log in files: entries stay in order, through crashes and restarts, until they are too many or too old."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from penstock.broker.audit_files import FolderAuditLog
+from penstock.runtime.interface import NotARegularFile
 from penstock.store.audit_log import Entry
 
 DAY_MS = 24 * 60 * 60 * 1_000
@@ -91,6 +93,41 @@ async def test_the_files_are_for_their_owner_alone_and_links_are_not_followed(tm
     other.write_text("mine\n")
     file.unlink()
     file.symlink_to(other)
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(NotARegularFile):
         await log.append([entry(2)])
     assert other.read_text() == "mine\n"
+
+
+async def refuse_all(log: FolderAuditLog) -> None:
+    with pytest.raises(NotARegularFile):
+        log.check()
+    with pytest.raises(NotARegularFile):
+        await log.newest(before=None, most=1)
+    with pytest.raises(NotARegularFile):
+        await log.trim(2 * DAY_MS)
+    with pytest.raises(NotARegularFile):
+        await log.append([entry(2)])
+
+
+async def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    log = log_in(tmp_path)
+    await log.append([entry(1)])
+    (tmp_path / "audit").rename(tmp_path / "elsewhere")
+    (tmp_path / "audit").symlink_to(tmp_path / "elsewhere")
+    await refuse_all(log)
+
+
+async def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    os.mkfifo(tmp_path / "audit" / "000000000001.jsonl")
+    await refuse_all(log_in(tmp_path))
+
+
+async def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:
+    log = log_in(tmp_path)
+    await log.append([entry(1)])
+    for name in ("\N{SUPERSCRIPT TWO}.jsonl", "7.jsonl", "000000000009.jsonl.old"):
+        (tmp_path / "audit" / name).write_text("not ours\n")
+    await log.append([entry(2)])
+    await log.trim(2 * DAY_MS)
+    assert {each.read_text() for each in (tmp_path / "audit").iterdir()} == {"not ours\n", ""}

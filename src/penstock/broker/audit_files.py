@@ -10,7 +10,7 @@ The laws of these files
    the oldest first, and their numbers are never used again.
 3. The server and the command line may both write: they take turns, by a lock on a file.
 4. A line that a crash has cut is passed over by whoever reads, and ended by whoever writes next.
-5. Links are not followed, and files are for their owner alone.
+5. Only regular files in the folder itself are opened, and no link is followed. Files are for their owner alone.
 
 The position of an entry is the number of its file · 2³² + where its line begins.
 """
@@ -18,18 +18,21 @@ The position of an entry is the number of its file · 2³² + where its line beg
 import asyncio
 import fcntl
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from penstock.runtime.disk import FOLDER_MODE, open_folder, open_regular
 from penstock.store.audit_log import Entry, decode_entry, encode_entry
 
 FOLDER = "audit"
 FILES = 8
 _SHIFT = 32
-_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE = 0o600
+_NAME = re.compile(r"([0-9]{12})\.jsonl", re.ASCII)
 
 
 class FolderAuditLog:
@@ -38,6 +41,11 @@ class FolderAuditLog:
         self._folder = folder
         self._bytes_max = bytes_max
         self._age_ms_max = age_ms_max
+
+    def check(self) -> None:
+        """Raise `NotARegularFile` if a link, a pipe or a device is where the folder or a file of it belongs."""
+        for number in self._numbers():
+            self._size(number)
 
     async def append(self, entries: Sequence[Entry]) -> None:
         await asyncio.to_thread(self.append_now, entries)
@@ -58,7 +66,8 @@ class FolderAuditLog:
             self._write(folder, number, data)
 
     def _write(self, folder: int, number: int, data: bytes) -> None:
-        file = os.open(_name(number), os.O_RDWR | os.O_APPEND | os.O_CREAT | _FLAGS, 0o600, dir_fd=folder)
+        path = self._folder / _name(number)
+        file = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, folder_fd=folder, mode=_MODE)
         try:
             size = os.fstat(file).st_size
             if not size:
@@ -96,10 +105,8 @@ class FolderAuditLog:
 
     def _read(self, number: int) -> bytes:
         try:
-            with open(
-                self._folder / _name(number), "rb", opener=lambda path, flags: os.open(path, flags | _FLAGS)
-            ) as file:
-                return file.read()
+            with self._opened(number) as file, os.fdopen(file, "rb", closefd=False) as reader:
+                return reader.read()
         except FileNotFoundError:
             # It went between two looks.
             return b""
@@ -129,27 +136,44 @@ class FolderAuditLog:
 
     def _numbers(self) -> list[int]:
         try:
-            return [int(path.stem) for path in self._folder.glob("*.jsonl") if path.stem.isdigit()]
+            with self._lent() as folder:
+                found = map(_NAME.fullmatch, os.listdir(folder))  # noqa: PTH208
+                return [int(each[1]) for each in found if each is not None]
         except FileNotFoundError:
             return []
 
     def _size(self, number: int) -> int:
         try:
-            return (self._folder / _name(number)).lstat().st_size
+            with self._opened(number) as file:
+                return os.fstat(file).st_size
         except FileNotFoundError:
             return 0
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """Have a turn; yields the folder."""
-        self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+    def _lent(self) -> Iterator[int]:
+        folder = open_folder(self._folder)
         try:
-            _give_to_owner(folder, folder, of=self._folder.parent)
-            fcntl.flock(folder, fcntl.LOCK_EX)
             yield folder
         finally:
             os.close(folder)
+
+    @contextmanager
+    def _opened(self, number: int) -> Iterator[int]:
+        with self._lent() as folder:
+            file = open_regular(self._folder / _name(number), os.O_RDONLY, folder_fd=folder)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Have a turn; yields the folder."""
+        self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        with self._lent() as folder:
+            _give_to_owner(folder, folder, of=self._folder.parent)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield folder
 
 
 def _name(number: int) -> str:

@@ -1,6 +1,7 @@
 """Which logs a folder has, in a file beside them: one that is listed and not there was lost.
 
-    <folder>/logs       {"format": 1, "logs": ["history", "journal"]}
+    <folder>/logs           {"format": 1, "logs": ["history", "journal", "streams/catalog"]}
+    <folder>/streams/logs   {"format": 1, "logs": ["catalog", "groups"]}
 
 Without it a log whose folder was removed could not be told from one that never was,
 and would be begun as an empty one, without a word.
@@ -36,6 +37,19 @@ class LogMissing(LogCorrupted):
 
 async def open_listed(runtime: Runtime, folder: str, name: str, settings: LogSettings) -> DiskLog:
     """Open a log, or make and list it. Raises `LogMissing`, and what `DiskLog.open` does."""
+    is_known = await check_listed(runtime, folder, name)
+    log = await DiskLog.open(runtime, f"{folder}/{name}", settings)
+    if not is_known:
+        try:
+            await enlist(runtime, folder, name)
+        except BaseException:
+            await log.close()
+            raise
+    return log
+
+
+async def check_listed(runtime: Runtime, folder: str, name: str) -> bool:
+    """Return whether a log is listed, which may be in a folder below; raises `LogMissing` if it is and is not there."""
     disk = runtime.disk
 
     def check() -> bool:
@@ -44,17 +58,17 @@ async def open_listed(runtime: Runtime, folder: str, name: str, settings: LogSet
             raise LogMissing(folder, name)
         return is_known
 
-    is_known = await off_loop(runtime.workers, check)
-    log = await DiskLog.open(runtime, f"{folder}/{name}", settings)
-    if not is_known:
-        try:
-            await off_loop(runtime.workers, lambda: _add(disk, folder, name))
-        except BaseException as error:
-            if isinstance(error, OSError) and error.errno not in REFUSALS:
-                runtime.halt(f"{folder}/{NAME}: {error}")
-            await log.close()
-            raise
-    return log
+    return await off_loop(runtime.workers, check)
+
+
+async def enlist(runtime: Runtime, folder: str, name: str) -> None:
+    """List a log, durably."""
+    try:
+        await off_loop(runtime.workers, lambda: _add(runtime.disk, folder, name))
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            runtime.halt(f"{folder}/{NAME}: {error}")
+        raise
 
 
 def listed(disk: Disk, folder: str) -> set[str]:
@@ -77,7 +91,7 @@ def listed(disk: Disk, folder: str) -> set[str]:
 
 
 def _add(disk: Disk, folder: str, name: str) -> None:
-    """List a log, durably. The file is written aside first: it is whole at any moment."""
+    """The file is written aside first: it is whole at any moment."""
     names = sorted({*listed(disk, folder), name})
     path = f"{folder}/{NAME}"
     file = disk.open(path + UNFINISHED)

@@ -258,7 +258,7 @@ class SystemDisk:
             reached = self._root
             for name in filter(None, path.split("/")):
                 reached /= name
-                above, fd = fd, _next_folder(reached, fd)
+                above, fd = fd, open_folder(reached, above_fd=fd)
                 os.close(above)
             yield fd
         finally:
@@ -304,10 +304,11 @@ def _lock(fd: int, folder: Path) -> None:
         raise FolderTaken(f"{folder} is in use by another process. Stop that one first.") from None
 
 
-def _next_folder(path: Path, above: int) -> int:
-    """Open a folder by its name in the one above; raises `NotARegularFile` for a link."""
+def open_folder(path: Path, *, above_fd: int | None = None) -> int:
+    """Open a folder by the last part of its path; raises `NotARegularFile` for a link."""
+    name = path if above_fd is None else path.name
     try:
-        return os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above_fd)
     except NotADirectoryError:
         # A link is none either, since it is not followed.
         raise NotARegularFile(path, "no folder, or a symbolic link to one") from None
