@@ -52,6 +52,7 @@ async def test_many_partitions_take_little_of_the_disk_and_few_files(tmp_path: P
         runtime = system_runtime(tmp_path, workers)
         async with await Topics.open(runtime, "streams", replace(CALM, open_files_max=8)) as topics:
             await topics.create("events", TopicSettings(partitions=64))
+            assert taken_bytes(tmp_path) < 64 * 30_000
             sent = values(b"x", at_ms=runtime.clock.now_ms())
             await asyncio.gather(*(topics.produce("events", each, sent) for each in range(64)))
             wanted = [FetchOne("events", each, 0, 1_000) for each in range(64)]

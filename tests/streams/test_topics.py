@@ -14,6 +14,7 @@ from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import FolderTaken, Runtime
 from penstock.streams.settings import BadTopicSettings, TopicSettings
+from penstock.streams.streams import _all
 from penstock.streams.topic import (
     BadTopicName,
     PartitionNotFound,
@@ -25,7 +26,7 @@ from penstock.streams.topic import (
 )
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Died, Machine
-from tests.streams.small import FOLDER, SMALL, TINY, bodies, running, values
+from tests.streams.small import FOLDER, SMALL, TINY, bodies, look_after, running, values
 
 
 async def test_a_topic_is_found_by_its_name_and_by_its_id_after_a_restart(machine: Machine) -> None:
@@ -325,3 +326,46 @@ async def test_whoever_asks_for_a_topic_and_goes_gets_it_wholly_or_not(machine: 
         assert len(folders) == sum(len(topic.partitions) for topic in there)
     async with running(machine) as topics:
         assert [topic.name for topic in topics.list()] == [topic.name for topic in there]
+
+
+async def test_a_start_costs_few_syncs_for_a_topic_and_a_quiet_one_nothing_after_it(machine: Machine) -> None:
+    """Operations on the disk: for each of many empty topics a start has the same, and upkeep none."""
+    async with running(machine) as topics:
+        await topics.create_all([(f"t-{number}", TINY) for number in range(40)])
+    before = machine.disk.operations
+    async with running(machine) as topics:
+        opened = machine.disk.operations
+        for topic in topics.list():
+            await look_after(topics, topic.name)
+        assert machine.disk.operations == opened
+        assert not topics._streams._upkeep._due(is_time_for_all=False)
+        # The folder, its manifest twice, a cut that is none and the segment, and as much for closed files.
+        assert (opened - before) / 40 <= 8
+        await topics.produce("t-7", 0, values(b"a"))
+        assert topics._streams._upkeep._due(is_time_for_all=False) == [(topics.find("t-7"), 0)]
+
+
+async def test_thousands_of_topics_are_opened_and_closed_by_few_tasks() -> None:
+    tasks: list[int] = []
+
+    async def act(number: int) -> int:
+        tasks.append(len(asyncio.all_tasks()))
+        await asyncio.sleep(0)
+        return number
+
+    assert await _all(act, range(2_000)) == list(range(2_000))
+    assert max(tasks) < 20
+
+
+async def test_if_one_of_many_goes_wrong_the_others_come_to_their_end() -> None:
+    done: list[int] = []
+
+    async def act(number: int) -> None:
+        await asyncio.sleep(0)
+        if number % 10 == 3:
+            raise ValueError(str(number))
+        done.append(number)
+
+    with pytest.raises(ValueError, match=r"^3$"):
+        await _all(act, range(100))
+    assert len(done) == 90

@@ -109,7 +109,9 @@ class DiskLog:
         """
 
         def work() -> tuple[FolderLock | None, Recovered]:
-            runtime.disk.make_folder(folder)
+            # A folder with a manifest was made durably before that: to make sure costs a sync of the one above.
+            if not runtime.disk.exists(f"{folder}/{manifests.NAME}"):
+                runtime.disk.make_folder(folder)
             lock = runtime.disk.lock(folder) if takes_lock else None
             try:
                 return lock, recover(runtime, folder, settings)

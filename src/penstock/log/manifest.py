@@ -124,8 +124,11 @@ def create(disk: Disk, folder: str, manifest: Manifest) -> None:
     assert manifest.sequence == 0
     file = disk.open(f"{folder}/{NAME}")
     try:
-        # Both slots are filled, so that a bad slot always means a torn write or damage.
-        file.write(_encode(manifest).ljust(SLOT_BYTES, b"\0") * 2 + _encode_floor(manifest.log_id, 0), 0)
+        # Both slots have a state, so that a bad slot always means a torn write or damage. What is between takes no
+        # room: there may be thousands of logs.
+        for at in (0, SLOT_BYTES):
+            file.write(_encode(manifest), at)
+        file.write(_encode_floor(manifest.log_id, 0), _FLOOR_AT)
         file.sync()
     finally:
         file.close()

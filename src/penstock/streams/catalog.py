@@ -25,9 +25,10 @@ Laws of this file
    another snapshot.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -230,6 +231,7 @@ class Catalog:
             for batch in await self._log.read(offset, bytes_max=_READ_BYTES):
                 for kind, fact in facts_of(batch):
                     self.facts.apply(kind, fact)
+                    await asyncio.sleep(0)
                 offset = record.header(batch).next_offset
         # How much of it still counts is not known. Half as much again has to come until that is looked at.
         self._snapshot_bytes = self._closed_bytes() * 3 // 2
@@ -272,7 +274,8 @@ def _row(topic: TopicFacts) -> dict[str, Any]:
 
 def written(settings: TopicSettings) -> dict[str, Any]:
     """Return settings as they are written in the catalog."""
-    return asdict(settings)
+    # Not `asdict`, which copies deeply: a snapshot writes those of all topics.
+    return {each.name: getattr(settings, each.name) for each in fields(settings)}
 
 
 def _settings(found: dict[str, Any]) -> TopicSettings:

@@ -86,7 +86,8 @@ class Partition:
         # its folder may be gone.
         self.upkeep_lock = asyncio.Lock()
         self.is_closed = False
-        self._watched_offset = log.end_offset
+        # Something was written since the last look at it. There may be thousands of partitions, and most are quiet.
+        self.has_news = False
         log.advanced = self._advanced
 
     @classmethod
@@ -121,13 +122,8 @@ class Partition:
             await self.log.close()
 
     async def watch(self) -> None:
-        """Stop the process if the files were taken away; only if something was written since the last look.
-
-        There may be thousands of partitions, and most are quiet.
-        """
-        end_offset = self.log.end_offset
-        if end_offset != self._watched_offset and not self.is_closed:
-            self._watched_offset = end_offset
+        """Stop the process if the files were taken away."""
+        if not self.is_closed:
             await self.log.watch()
 
     @property
@@ -196,6 +192,7 @@ class Partition:
             await asyncio.sleep(_MOMENT_S)
 
     def _advanced(self, size_bytes: int) -> None:
+        self.has_news = True
         for waiter in tuple(self.waiting):
             waiter.feed(size_bytes)
 
@@ -240,7 +237,7 @@ class Partition:
     async def remember(self) -> None:
         """Write down what is known of producers, so that opening need not read the whole log."""
         offset = self.log.end_offset
-        if offset == self.remembered_offset:
+        if offset == self.remembered_offset or not offset:
             return
         snapshot = self.producers.to_bytes(offset)
         # A snapshot must not know more than the log after a crash.

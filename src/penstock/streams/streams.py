@@ -52,7 +52,7 @@ PARTITION_LOG = LogSettings(
 )
 
 _OPENING_MAX = 16
-_CREATED_AT_ONCE = 100
+_CREATED_AT_ONCE = 25
 _PRODUCER_IDS = 1_000
 
 
@@ -462,19 +462,22 @@ class Streams:
 
 async def _all(act: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]) -> list[T]:
     """Do it with all of them, a few at a time; if one goes wrong the others still come to their end."""
-    turns = asyncio.Semaphore(_OPENING_MAX)
+    # Not a task for each: with thousands of items that alone would hold up the event loop.
+    left = iter(enumerate(items))
+    done: dict[int, T] = {}
+    failed: dict[int, Exception] = {}
 
-    async def in_turn(item: U) -> T:
-        async with turns:
-            return await act(item)
+    async def go_on() -> None:
+        for place, item in left:
+            try:
+                done[place] = await act(item)
+            except Exception as error:  # Raised when all are done.
+                failed[place] = error
 
-    done = await asyncio.gather(*map(in_turn, items), return_exceptions=True)
-    results: list[T] = []
-    for each in done:
-        if isinstance(each, BaseException):
-            raise each
-        results.append(each)
-    return results
+    await asyncio.gather(*(go_on() for _ in range(_OPENING_MAX)))
+    if failed:
+        raise failed[min(failed)]
+    return [result for _, result in sorted(done.items())]
 
 
 def _alike(name: str) -> str:

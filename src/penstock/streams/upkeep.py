@@ -6,7 +6,7 @@ trimmed it, and all are from time to time. Whatever goes wrong is tried again.
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -89,9 +89,11 @@ class Upkeep:
             if is_time_for_all:
                 all_at = loop.time() + self._all_every_ms / 1_000
             await self._books.watch()
-            for topic, index in list(self._partitions()):
+            for topic, index in self._due(is_time_for_all=is_time_for_all):
                 partition = topic.partitions[index]
-                await partition.watch()
+                if partition.has_news:
+                    partition.has_news = False
+                    await partition.watch()
                 if is_time_for_all or partition.log.rolled.is_set() or partition in self._woken:
                     self._woken.discard(partition)
                     partition.log.rolled.clear()
@@ -99,10 +101,13 @@ class Upkeep:
                     # Most of them need nothing, and there may be thousands: others have their turn between.
                     await asyncio.sleep(0)
 
-    def _partitions(self) -> Iterator[tuple[Topic, int]]:
-        for topic in self._books.topics.values():
-            for index in range(len(topic.partitions)):
-                yield topic, index
+    def _due(self, *, is_time_for_all: bool) -> list[tuple[Topic, int]]:
+        return [
+            (topic, index)
+            for topic in self._books.topics.values()
+            for index, partition in enumerate(topic.partitions)
+            if is_time_for_all or partition.has_news or partition in self._woken
+        ]
 
     async def _cares(self, topic: Topic, index: int, work: Awaitable[None]) -> None:
         """Do something that may go wrong without harm, because it is tried again."""
