@@ -15,8 +15,8 @@ import msgspec
 
 from bench.processes import Server
 from bench.sdk import QUEUE
+from penstock.client.caller import Headers
 from penstock.client.http import Address, HttpTransport
-from penstock.client.transport import Headers
 from penstock.core.message import Drafts
 
 ANSWER_S_MAX = 30.0

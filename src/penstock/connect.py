@@ -25,13 +25,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
-from penstock.client.caller import TIMEOUT_S
+from penstock.client.caller import TIMEOUT_S, Answer, Headers, NotSent, Transport, Unanswered
 from penstock.client.client import Client
 from penstock.client.errors import ConnectionFailed, NotOpened, NotTransactional, QueueElsewhere, error_of
 from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.topics.kafka import Access
-from penstock.client.transport import Answer, Headers, NotSent, Transport, Unanswered
 from penstock.frame import Buffer
 from penstock.settings import PREFIX, BadSetting, ClientSettings, ServerSettings, is_postgres, load
 from penstock.wire.frames import Held
@@ -201,7 +200,7 @@ class InProcessTransport:
 
 
 class DatabaseTransport(InProcessTransport):
-    """One whose queues are in a database, where a caller may have a transaction: a `client.within.Within`."""
+    """Queues in a database, where the caller may have a transaction: a `client.caller.TransactionalTransport`."""
 
     async def send_within(self, connection: Any, queue: str, frame: bytes) -> Sequence[str]:
         from penstock.api.rest import within  # noqa: PLC0415 - of the server, which is open by now.
@@ -250,7 +249,7 @@ def _as_answered(answer_of: Callable[[Exception], tuple[int, bytes] | None]) -> 
         found = answer_of(error)
         if found is None:
             raise
-        raise error_of(Answer(found[0], {}, found[1])) from error
+        raise error_of(found[0], {}, found[1]) from error
 
 
 def _told(error: Exception) -> Exception:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.client import Client
-from penstock.client.transport import Answer, Headers
+from penstock.client.caller import Answer, Headers
 from penstock.frame import Buffer
 from penstock.wire import frames
 from penstock.wire.problems import CODES, Problem

@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.client import ConnectionFailed, SyncClient
-from penstock.client.transport import Unanswered
+from penstock.client.caller import Unanswered
 from penstock.connect import InProcessTransport, Message, Opened
 from penstock.runtime.interface import FolderTaken
 from tests.certificates import make_certificate

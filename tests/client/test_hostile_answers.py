@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client import Client, PenstockError, ServerFailed
-from penstock.client.transport import Answer
+from penstock.client.caller import Answer
 from penstock.wire import frames
 from tests.client.scripted import Request, leased, scripted, settled
 

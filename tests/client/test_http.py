@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.connection import BODY_BYTES_MAX, HEADER_BYTES_MAX
-from penstock.client.http import Address, HttpTransport
-from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
+from penstock.client.caller import Answer, AnswerTooLarge, NotSent, Unanswered
+from penstock.client.http import BODY_BYTES_MAX, HEADER_BYTES_MAX, Address, HttpTransport
 from tests.client.peers import OK, Peer, peer, polite, transport_to
 from tests.ports import HeldPort
 

@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from penstock.client.caller import NotSent
 from penstock.client.message import Message
-from penstock.client.transport import NotSent
 from penstock.client.worker import Worker
-from penstock.client.worker.halt import Halt
+from penstock.client.worker.consumer import Halt
 from tests.client.scripted import ScriptedTransport, problem, raises, scripted
 
 CROWD = 100

@@ -17,8 +17,8 @@ from penstock.client import (
     StaleReceipt,
     Unauthorized,
 )
+from penstock.client.caller import Answer, AnswerTooLarge, NotSent, Unanswered
 from penstock.client.delivery import WINDOW
-from penstock.client.transport import Answer, AnswerTooLarge, NotSent, Unanswered
 from penstock.contract.limits import SENDER_SENDS_MAX
 from penstock.wire import frames
 from tests.client.scripted import Request, leased, problem, raises, scripted, sent, settled, settles_all

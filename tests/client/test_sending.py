@@ -248,7 +248,7 @@ async def test_memory_is_bounded_and_callers_wait_for_their_turn(url: str, name:
     async with penstock.connect(url, pending_bytes_max=3 * (size + MESSAGE_BYTES)) as client:
         await client.create_queue(name)
         queue = client.queue(name)
-        room = queue._outbox._room
+        room = queue._outbox._memory
         least = room.free_bytes
 
         async def send() -> None:

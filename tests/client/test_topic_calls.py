@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from penstock.client import BadRequest, Client
+from penstock.client.caller import Answer
 from penstock.client.topics.kafka import Access, KafkaMissing
-from penstock.client.transport import Answer
 from penstock.wire import topics as wire
 from tests.client.scripted import Request, ScriptedTransport
 

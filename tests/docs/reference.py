@@ -20,6 +20,7 @@ from tests.docs.rest_reference import errors_page, rest_page
 from tests.docs.settings_stub import settings_stub
 from tests.docs.spark_reference import OPENING, spark_lines
 from tests.docs.sqs_reference import sqs_page
+from tests.docs.sync_stub import STUB, stub
 
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -163,6 +164,7 @@ def _choices(settings: list[Declared]) -> list[str]:
 
 
 PAGES: dict[Path, Callable[[], str]] = {
+    STUB: stub,
     REFERENCE / "notes.md": notes_page,
     REFERENCE / "metrics.md": lambda: _page(
         "Metrics", "src/penstock/telemetry.py", metrics.OPENING, metrics.metrics_lines()

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from penstock.client import Draft, SyncClient
-from penstock.client.sync_message import SyncMessage
+from penstock.client.sync import SyncMessage
 
 QUEUE = "orders"
 VISIBILITY_S = 300

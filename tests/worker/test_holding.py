@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from penstock.client.lease_ends import UNKNOWN
-from penstock.client.message import Facts, Message
+from penstock.client.message import UNKNOWN, Facts, Message
 from penstock.client.worker import MemorySeen, Worker
 from penstock.client.worker.leases import HeldLeases
 from penstock.wire.frames import Ids, LeasedFrame

@@ -10,7 +10,7 @@ import pytest
 from penstock.client import QueueNotFound
 from penstock.client.message import Message
 from penstock.client.worker import LoggingMiddleware, Reject, Retry, RetryIn, Worker
-from penstock.client.worker.middleware import CallNext
+from penstock.client.worker.attempt import CallNext
 from penstock.wire.messages import Draft
 from tests.worker.stage import eventually, staged
 

@@ -11,7 +11,7 @@ Topics are in `topics/`, and speak Kafka's protocol.
 The synchronous face is a thread that runs the asynchronous one.
 """
 
-from penstock.client.client import Client, SyncClient
+from penstock.client.client import Client
 from penstock.client.errors import (
     BadRequest,
     ClientClosed,
@@ -39,10 +39,8 @@ from penstock.client.errors import (
 )
 from penstock.client.message import Batch, Message
 from penstock.client.queue import Queue
-from penstock.client.sync_message import SyncBatch, SyncMessage
-from penstock.client.sync_queue import SyncQueue
+from penstock.client.sync import SyncBatch, SyncClient, SyncMessage, SyncQueue, SyncTopic
 from penstock.client.topics.record import Record
-from penstock.client.topics.sync_topic import SyncTopic
 from penstock.client.topics.topic import Topic
 from penstock.wire.messages import Draft
 

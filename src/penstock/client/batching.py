@@ -1,32 +1,45 @@
-"""Single sends of many callers, gathered into requests.
+"""Single sends, acks, releases and extensions of many callers, batched into requests.
 
-A call adds its message to a lane and waits. A lane that has nothing on its way is emptied in the next turn of the
-loop, so all who call in one turn travel together. While requests are on their way messages gather, until one comes
-back or there are enough to fill another well:
+A call adds its row to a lane and waits. A lane without a request on its way is emptied in the next turn of the loop,
+so calls of one turn travel together. While requests are on their way rows collect, until one is answered or there are
+enough to fill another well:
 
-    send ──► lane ──next turn──► request ──► answer ──► each caller its id
+    call ──► lane ──next turn──► request ──► answer ──► each caller its own
               │                     │
-              └──while it is away───┘ gather; `EAGER` of them start a further request, up to `IN_FLIGHT_MAX`
+              └─while it is away────┘ collect; `EAGER` of them start another request, up to `IN_FLIGHT_MAX`
 
 Laws of the file
 ----------------
 1. What one task sends, one call after the other, arrives in that order. Calls that do not wait for each other may
-   change places where several requests are on their way; messages with a group do not, as they have a lane of their
-   own with one request at a time.
-2. Each caller gets the answer to its own message.
+   change places if several requests are on their way. Messages with a group do not: they have a lane of their own
+   with one request at a time.
+2. Each caller gets the answer to its own row.
 3. A caller that is cancelled takes its message back if it has not left yet.
-4. If a queue was full lately, each tier has a lane of its own: the server keeps room for what is urgent, and it must
-   not stand behind what is not.
+4. If a queue was full lately, each tier has a lane of its own: the server keeps room for urgent messages, and they
+   must not wait behind others.
+5. Settlements share a request if they have the verb, the time and the error in common. The request names each lease
+   once, with a bit for each message.
+6. Settling twice is settling once, so a settlement that is not answered is repeated. If the first try had arrived, the
+   repeat is answered "stale". If the lease cannot have ended yet by our own clock, that is what happened, and the
+   settlement counts as done.
 """
 
 import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
+from functools import partial
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
+from penstock.client import requests
+from penstock.client.caller import Call, Caller, may_repeat, wait_s_of
 from penstock.client.delivery import Delivery, texts_of
 from penstock.client.drafts import NORMAL, Drafts, Extras
-from penstock.client.errors import ClientClosed, PenstockError
-from penstock.client.room import Room
-from penstock.wire.frames import Ids
+from penstock.client.errors import ClientClosed, ConnectionFailed, PenstockError
+from penstock.client.message import Facts, end_of
+from penstock.wire.frames import Held, Ids
 from penstock.wire.messages import MESSAGES_MAX
 
 IN_FLIGHT_MAX = 4
@@ -34,19 +47,202 @@ EAGER = 128
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # What a message costs beside its body, while it waits.
 MESSAGE_BYTES = 500
+LEASES_MAX = 1_000
+ROWS_MAX = 10_000
+# More lanes for settlements than this are not kept while they are empty: errors and times are of any number.
+SETTLE_LANES_KEPT = 16
 _FULL_FOR_S = 10.0
+_BODY = itemgetter(0)
 
-# A body, what is said about it, who waits, and until when by the clock of the loop.
-Waiting = tuple[bytes, Extras | None, "asyncio.Future[str]", float]
+# A body, its other fields, the caller's future, and its deadline by the clock of the loop.
+Send = tuple[bytes, Extras | None, "asyncio.Future[str]", float]
+# Which messages, what is known of their lease, and the caller's future, which gets the bits of those that were done.
+Settlement = tuple[Held, Facts | None, "asyncio.Future[int]"]
+# What settlements of one lane have in common: the verb, its time and its error.
+Terms = tuple[str, int | None, str]
+
+Row = TypeVar("Row", Send, Settlement)
 
 
-class GatheredParcel:
-    """Messages of several callers in one request."""
+class MemoryLimit:
+    """Limits the memory of unsent messages. A sender waits while it is reached; the one that waits longest is first.
+
+    A message that is larger than the limit is sent alone.
+    """
+
+    __slots__ = ("_bytes_max", "free_bytes", "_waiting")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.free_bytes = bytes_max
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take(self, size: int) -> bool:
+        """Take memory if there is enough and no sender waits for it."""
+        if self._waiting or (size > self.free_bytes and self.free_bytes < self._bytes_max):
+            return False
+        self.free_bytes -= size
+        return True
+
+    async def wait(self, size: int) -> None:
+        """Take memory as soon as there is enough."""
+        if self.take(size):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(size)
+            raise
+
+    def give(self, size: int) -> None:
+        """Give memory back."""
+        self.free_bytes += size
+        while self._waiting:
+            wanted, turn = self._waiting[0]
+            if turn.done():
+                self._waiting.popleft()
+                continue
+            if wanted > self.free_bytes and self.free_bytes < self._bytes_max:
+                return
+            self._waiting.popleft()
+            self.free_bytes -= wanted
+            turn.set_result(None)
+
+
+class Lane(Generic[Row]):
+    """Rows that travel together.
+
+    ``cut`` says how many rows fit into a request and what they weigh; ``carry`` makes the request and answers each row.
+    """
+
+    __slots__ = ("_cut", "_carry", "_in_flight_max", "_loop", "_rows", "_weight", "_tasks", "_is_due")
+
+    def __init__(
+        self,
+        cut: Callable[[list[Row]], tuple[int, int]],
+        carry: Callable[[list[Row]], Awaitable[None]],
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        self._cut: Callable[[list[Row]], tuple[int, int]] = cut
+        self._carry: Callable[[list[Row]], Awaitable[None]] = carry
+        self._in_flight_max = in_flight_max
+        self._loop = asyncio.get_running_loop()
+        self._rows: list[Row] = []
+        self._weight = 0
+        self._tasks: dict[asyncio.Task[None], list[Row]] = {}
+        self._is_due = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rows and not self._tasks
+
+    def add(self, row: Row, weight: int) -> None:
+        self._rows.append(row)
+        self._weight += weight
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._start)
+
+    async def drain(self, *, drops_cancelled: bool) -> None:
+        """Return when every row has an answer; those of cancelled callers may be dropped."""
+        while self._tasks or self._rows:
+            self._start()
+            for task, rows in self._tasks.items():
+                if drops_cancelled and all(row[2].done() for row in rows):
+                    task.cancel()
+            await asyncio.wait(self._tasks)
+
+    async def abandon(self) -> None:
+        """Stop everything; callers that wait still get an error."""
+        rows, self._rows = self._rows, []
+        _fail(rows, ClientClosed("the client was closed"))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _start(self) -> None:
+        self._is_due = False
+        while self._rows and (not self._tasks or (len(self._tasks) < self._in_flight_max and self._weight >= EAGER)):
+            count, weight = self._cut(self._rows)
+            rows = self._rows[:count]
+            del self._rows[:count]
+            self._weight -= weight
+            self._tasks[self._loop.create_task(self._run(rows))] = rows
+
+    async def _run(self, rows: list[Row]) -> None:
+        try:
+            await self._carry(rows)
+        except PenstockError as error:
+            _fail(rows, error)
+        except asyncio.CancelledError:
+            _fail(rows, ClientClosed("the client was closed"))
+            raise
+        except Exception as error:
+            # A bug in the client. Fail the callers instead of leaving them waiting.
+            _fail(rows, PenstockError(f"a bug in the client: {error!r}"))
+            raise
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            del self._tasks[task]
+            self._start()
+
+
+class SendBatcher:
+    """Batches the single sends to one queue."""
+
+    __slots__ = ("memory", "_delivery", "_lanes", "_loop")
+
+    def __init__(self, delivery: Delivery, memory: MemoryLimit) -> None:
+        self.memory = memory
+        self._delivery = delivery
+        self._loop = asyncio.get_running_loop()
+        # By tier if the queue was full lately, -1 if not; -2 is that of groups.
+        self._lanes: dict[int, Lane[Send]] = {}
+
+    def add(self, body: bytes, extras: Extras | None, timeout_s: float) -> "asyncio.Future[str]":
+        """Send one message together with others; the future gets its id. Its memory was taken before."""
+        loop = self._loop
+        now_s, future = loop.time(), loop.create_future()
+        key = -1
+        if extras is not None and extras.group:
+            key = -2
+        elif now_s - self._delivery.was_full_at_s < _FULL_FOR_S:
+            key = NORMAL if extras is None else extras.tier
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(_cut_sends, self._carry, 1 if key == -2 else IN_FLIGHT_MAX)
+        lane.add((body, extras, future, now_s + timeout_s), 1)
+        return future
+
+    async def drain(self) -> None:
+        for lane in list(self._lanes.values()):
+            await lane.drain(drops_cancelled=True)
+
+    async def abandon(self) -> None:
+        for lane in self._lanes.values():
+            await lane.abandon()
+
+    async def _carry(self, rows: list[Send]) -> None:
+        size = sum(map(len, map(_BODY, rows))) + MESSAGE_BYTES * len(rows)
+        try:
+            await self._delivery.deliver(BatchedSends([row for row in rows if not row[2].done()]))
+        finally:
+            self.memory.give(size)
+
+
+class BatchedSends:
+    """Messages of several callers in one request, a `delivery.SendBatch`."""
 
     is_mixed = True
     __slots__ = ("_rows",)
 
-    def __init__(self, rows: list[Waiting]) -> None:
+    def __init__(self, rows: list[Send]) -> None:
         self._rows = rows
 
     def __len__(self) -> int:
@@ -63,143 +259,114 @@ class GatheredParcel:
                 future.set_result(text)
 
     def fail(self, start: int, stop: int, error: PenstockError) -> None:
-        for _, _, future, _ in self._rows[start:stop]:
-            if not future.done():
-                future.set_exception(copy(error))
+        _fail(self._rows[start:stop], error)
 
     def expire(self, start: int, now_s: float, error: PenstockError) -> bool:
-        is_awaited = False
-        for _, _, future, deadline_s in self._rows[start:]:
-            if not future.done():
-                if now_s >= deadline_s:
-                    future.set_exception(copy(error))
-                else:
-                    is_awaited = True
-        return is_awaited
-
-    def is_awaited(self) -> bool:
-        return not all(row[2].done() for row in self._rows)
+        rows = self._rows[start:]
+        _fail([row for row in rows if now_s >= row[3]], error)
+        return not all(row[2].done() for row in rows)
 
     def drop_done(self, start: int) -> None:
         self._rows[start:] = [row for row in self._rows[start:] if not row[2].done()]
 
 
-class Lane:
-    """Messages that travel together."""
+class SettlementBatcher:
+    """Batches the settlements of one queue."""
 
-    __slots__ = ("_delivery", "_room", "_in_flight_max", "_rows", "_tasks", "_is_due", "_loop")
+    __slots__ = ("_caller", "_queue", "_lanes", "_loop")
 
-    def __init__(self, delivery: Delivery, room: Room, *, in_flight_max: int) -> None:
-        self._delivery = delivery
-        self._room = room
-        self._in_flight_max = in_flight_max
+    def __init__(self, caller: Caller, queue: str) -> None:
+        self._caller = caller
+        self._queue = queue
         self._loop = asyncio.get_running_loop()
-        self._rows: list[Waiting] = []
-        self._tasks: dict[asyncio.Task[None], GatheredParcel] = {}
-        self._is_due = False
+        self._lanes: dict[Terms, Lane[Settlement]] = {}
 
-    def add(self, body: bytes, extras: Extras | None, deadline_s: float) -> "asyncio.Future[str]":
-        """Take a message along; its room is taken already, and given back when it has an answer."""
-        future: asyncio.Future[str] = self._loop.create_future()
-        self._rows.append((body, extras, future, deadline_s))
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._start)
+    def add(self, verb: str, held: Held, facts: Facts | None, time_ms: int | None, text: str) -> "asyncio.Future[int]":
+        """Settle some messages of a lease; the future gets the bits of those that were done."""
+        terms = verb, time_ms, text
+        lane = self._lanes.get(terms)
+        if lane is None:
+            if len(self._lanes) >= SETTLE_LANES_KEPT:
+                self._lanes = {terms: lane for terms, lane in self._lanes.items() if not lane.is_empty}
+            lane = self._lanes[terms] = Lane(
+                _cut_settlements, partial(self._carry, terms, requests.settle_path(self._queue, verb))
+            )
+        future: asyncio.Future[int] = self._loop.create_future()
+        lane.add((held, facts, future), held.rows.bit_count())
         return future
 
     async def drain(self) -> None:
-        """Return when everything has an answer."""
-        while self._tasks or self._rows:
-            self._start()
-            for task, parcel in self._tasks.items():
-                if not parcel.is_awaited():
-                    task.cancel()
-            await asyncio.wait(self._tasks)
-
-    async def abandon(self) -> None:
-        """Stop everything; who waits still gets an error."""
-        rows, self._rows = self._rows, []
-        GatheredParcel(rows).fail(0, len(rows), ClientClosed("the client was closed"))
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    def _start(self) -> None:
-        self._is_due = False
-        while self._rows and (not self._tasks or (len(self._tasks) < self._in_flight_max and len(self._rows) >= EAGER)):
-            rows, size = self._take()
-            parcel = GatheredParcel(rows)
-            self._tasks[self._loop.create_task(self._carry(parcel, size))] = parcel
-
-    def _take(self) -> tuple[list[Waiting], int]:
-        """Take as many as fit into a request, and return how much room they have."""
-        rows = self._rows[:MESSAGES_MAX]
-        size = sum([len(row[0]) for row in rows])
-        while size > REQUEST_BYTES_MAX and len(rows) > 1:
-            size -= len(rows.pop()[0])
-        del self._rows[: len(rows)]
-        return rows, size + MESSAGE_BYTES * len(rows)
-
-    async def _carry(self, parcel: GatheredParcel, size: int) -> None:
-        parcel.drop_done(0)
-        try:
-            await self._delivery.deliver(parcel)
-        except asyncio.CancelledError:
-            parcel.fail(0, len(parcel), ClientClosed("the client was closed"))
-            raise
-        except Exception as error:
-            # A mistake of ours: whoever waits must not wait for ever.
-            parcel.fail(0, len(parcel), PenstockError(f"the client made a mistake: {error!r}"))
-            raise
-        finally:
-            self._room.give(size)
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.pop(task, None)
-            self._start()
-
-
-class Gathering:
-    """The lanes of one queue."""
-
-    __slots__ = ("_delivery", "_room", "_lanes", "_loop")
-
-    def __init__(self, delivery: Delivery, room: Room) -> None:
-        self._delivery = delivery
-        self._room = room
-        self._loop = asyncio.get_running_loop()
-        # By tier where the queue was full, -1 where it was not; -2 is that of groups.
-        self._lanes: dict[int, Lane] = {}
-
-    async def wait_for_room(self, body: bytes) -> None:
-        """Wait until there is memory for a message, and take it."""
-        await self._room.wait(len(body) + MESSAGE_BYTES)
-
-    def take_room(self, body: bytes) -> bool:
-        """Take memory for a message, if there is some."""
-        return self._room.take(len(body) + MESSAGE_BYTES)
-
-    def add(self, body: bytes, extras: Extras | None, timeout_s: float) -> "asyncio.Future[str]":
-        """Send one message together with others; its id comes in the end. Room for it was taken before."""
-        now_s = self._loop.time()
-        key = -1
-        if extras is not None and extras.group:
-            key = -2
-        elif now_s - self._delivery.was_full_at_s < _FULL_FOR_S:
-            key = NORMAL if extras is None else extras.tier
-        lane = self._lanes.get(key) or self._lane(key)
-        return lane.add(body, extras, now_s + timeout_s)
-
-    async def drain(self) -> None:
         for lane in list(self._lanes.values()):
-            await lane.drain()
+            await lane.drain(drops_cancelled=False)
 
     async def abandon(self) -> None:
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):
             await lane.abandon()
 
-    def _lane(self, key: int) -> Lane:
-        lane = self._lanes[key] = Lane(self._delivery, self._room, in_flight_max=1 if key == -2 else IN_FLIGHT_MAX)
-        return lane
+    async def _carry(self, terms: Terms, path: str, rows: list[Settlement]) -> None:
+        verb, time_ms, text = terms
+        asked_at_s, lease_s = time.monotonic(), (time_ms or 0) / 1_000
+        leases: dict[tuple[int, int], int] = {}
+        for (lease, token, bits), _, _ in rows:
+            leases[lease, token] = leases.get((lease, token), 0) | bits
+        held = [Held(lease, token, bits) for (lease, token), bits in leases.items()]
+        call = requests.settle(path, verb, held, time_ms=time_ms, text=text)
+        found, is_repeated = await self._perform(call)
+        if len(found) != len(held):
+            raise requests.not_ours(f"{len(found)} results for {len(held)} leases")
+        done = dict(zip(leases, found, strict=True))
+        for (lease, token, bits), facts, future in rows:
+            if future.done():
+                continue
+            bits_done = done[lease, token] & bits
+            if facts is not None and verb == "extend":
+                facts.extended(bits_done, end_of(lease_s, asked_at_s), int((time.time() + lease_s) * 1_000))
+            elif facts is not None and is_repeated and bits_done != bits:
+                bits_done |= _not_lapsed(facts, bits)
+            future.set_result(bits_done)
+
+    async def _perform(self, call: Call[list[int]]) -> tuple[list[int], bool]:
+        """Try until there is an answer, and say whether an earlier try may have arrived."""
+        deadline_s, tries, is_repeated = self._loop.time() + self._caller.timeout_s, 0, False
+        while True:
+            try:
+                return await self._caller.attempt(call), is_repeated
+            except PenstockError as error:
+                tries += 1
+                wait_s = wait_s_of(error, tries)
+                if not may_repeat(error, is_repeatable=True) or self._loop.time() + wait_s > deadline_s:
+                    raise
+                is_repeated |= isinstance(error, ConnectionFailed) and error.is_sent
+            await asyncio.sleep(wait_s)
+
+
+def _cut_sends(rows: list[Send]) -> tuple[int, int]:
+    """How many messages fit into a request."""
+    count = min(len(rows), MESSAGES_MAX)
+    size = sum(map(len, map(_BODY, rows[:count])))
+    while size > REQUEST_BYTES_MAX and count > 1:
+        count -= 1
+        size -= len(rows[count][0])
+    return count, count
+
+
+def _cut_settlements(rows: list[Settlement]) -> tuple[int, int]:
+    """How many settlements fit into a request, and how many messages they have."""
+    count = taken = 0
+    for held, _, _ in rows[:LEASES_MAX]:
+        messages = held.rows.bit_count()
+        if taken + messages > ROWS_MAX and count:
+            break
+        taken += messages
+        count += 1
+    return count, taken
+
+
+def _not_lapsed(facts: Facts, bits: int) -> int:
+    return sum(1 << row for row in range(bits.bit_length()) if bits >> row & 1 and not facts.may_have_lapsed(row))
+
+
+def _fail(rows: Iterable[tuple[Any, ...]], error: PenstockError) -> None:
+    for row in rows:
+        if not row[2].done():
+            row[2].set_exception(copy(error))

@@ -25,17 +25,17 @@ from itertools import chain
 from typing import Protocol, overload
 
 from penstock.client import requests
-from penstock.client.caller import Caller
+from penstock.client.caller import Caller, may_repeat, wait_s_of
 from penstock.client.drafts import Drafts
 from penstock.client.errors import BadRequest, PenstockError, QueueFull, TooLarge
-from penstock.client.retrying import may_repeat, wait_s_of
 from penstock.wire.frames import Ids, Sender
 from penstock.wire.messages import MESSAGES_MAX
+from penstock.wire.operations import SEND_MESSAGES
 
 WINDOW = 32
 
 
-class Parcel(Protocol):
+class SendBatch(Protocol):
     """Messages on their way, and whoever waits for them."""
 
     # Whether they belong to several callers, so that one that is refused must not be the others' trouble.
@@ -94,46 +94,46 @@ class Window:
 
 
 class Delivery:
-    """Delivers parcels to one queue."""
+    """Delivers batches to one queue."""
 
     def __init__(self, caller: Caller, queue: str, sender_id: int) -> None:
         self._caller = caller
-        self._path = requests.path_of(queue)
+        self._path = requests.path_of(SEND_MESSAGES, queue=queue)
         self._sender_id = sender_id
         self._window = Window()
         # When this queue was last full, by the clock of the loop.
         self.was_full_at_s = float("-inf")
 
-    async def deliver(self, parcel: Parcel) -> None:
-        """Send all of a parcel, and answer for each message of it."""
+    async def deliver(self, batch: SendBatch) -> None:
+        """Send all of a batch, and answer for each message of it."""
         position, most = 0, MESSAGES_MAX
-        while position < len(parcel):
-            stop = min(position + most, len(parcel))
+        while position < len(batch):
+            stop = min(position + most, len(batch))
             try:
-                ids = await self._send(parcel, position, stop)
+                ids = await self._send(batch, position, stop)
             except QueueFull as full:
                 if stop - position > 1:
                     most = (stop - position) // 2
                 else:
-                    await self._wait_for_room(parcel, position, full)
+                    await self._wait_for_room(batch, position, full)
             except (BadRequest, TooLarge) as error:
-                if stop - position > 1 and (parcel.is_mixed or isinstance(error, BadRequest)):
+                if stop - position > 1 and (batch.is_mixed or isinstance(error, BadRequest)):
                     most = (stop - position) // 2
                 else:
-                    parcel.fail(position, stop, error)
+                    batch.fail(position, stop, error)
                     position = stop
             except PenstockError as error:
-                parcel.fail(position, len(parcel), error)
+                batch.fail(position, len(batch), error)
                 return
             else:
-                parcel.answer(position, stop, ids)
+                batch.answer(position, stop, ids)
                 position, most = stop, min(most * 2, MESSAGES_MAX)
 
-    async def _send(self, parcel: Parcel, start: int, stop: int) -> Ids:
+    async def _send(self, batch: SendBatch, start: int, stop: int) -> Ids:
         """Send some messages under one sequence, repeatedly until there is an answer."""
         sequence, tries = await self._window.begin(), 0
         try:
-            call = requests.send(self._path, parcel.drafts(start, stop), Sender(self._sender_id, 0, sequence))
+            call = requests.send(self._path, batch.drafts(start, stop), Sender(self._sender_id, 0, sequence))
             while True:
                 try:
                     ids = await self._caller.attempt(call)
@@ -144,24 +144,21 @@ class Delivery:
                     tries += 1
                     if not may_repeat(error, is_repeatable=True):
                         raise
-                    if not parcel.expire(start, self._now_s(), error):
+                    if not batch.expire(start, self._caller.now_s(), error):
                         raise
                     wait_s = wait_s_of(error, tries)
-                await asyncio.sleep(wait_s)
+                await self._caller.sleep(wait_s)
         finally:
             self._window.end(sequence)
 
-    async def _wait_for_room(self, parcel: Parcel, position: int, full: QueueFull) -> None:
-        self.was_full_at_s = self._now_s()
-        if parcel.expire(position, self.was_full_at_s, full):
-            await asyncio.sleep(wait_s_of(full, 1))
-        parcel.drop_done(position)
-
-    def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()
+    async def _wait_for_room(self, batch: SendBatch, position: int, full: QueueFull) -> None:
+        self.was_full_at_s = self._caller.now_s()
+        if batch.expire(position, self.was_full_at_s, full):
+            await self._caller.sleep(wait_s_of(full, 1))
+        batch.drop_done(position)
 
 
-class ListedParcel:
+class ListedSends:
     """The messages of one `send_many`, which all have the same time."""
 
     is_mixed = False

@@ -64,7 +64,7 @@ def plain_row(data: object) -> Row:
     return body, extras
 
 
-def row(  # noqa: PLR0913 - what can be said about a message is many things.
+def full_row(  # noqa: PLR0913 - what can be said about a message is many things.
     data: object,
     *,
     priority: str | int | None = None,
@@ -107,7 +107,7 @@ def row_of(item: object) -> Row:
             raise bad_field("data_base64", "data_base64 is not base64") from None
     if "data" not in said:
         raise bad_field("data", "a draft needs data")
-    return row(**said)
+    return full_row(**said)
 
 
 class Drafts:

@@ -4,12 +4,11 @@ The server's errors are RFC 9457 problems with a code; `wire/problems.py` has th
 programs are likely to catch it; all others are a `PenstockError` with their `code`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
 
-from penstock.client.transport import Answer
 from penstock.wire.problems import Problem
 
 
@@ -163,35 +162,27 @@ _BUSY = (429, 502, 503, 504)
 _problems = msgspec.json.Decoder(Problem)
 
 
-def error_of(answer: Answer) -> PenstockError:
-    """Return what an answer of 400 and above says, also if it is no problem of ours."""
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> PenstockError:
+    """Return the error of an answer of status 400 and above, also if our server did not write it."""
+    retry_after = headers.get("retry-after", "")
+    retry_after_s = float(retry_after) if retry_after.isdecimal() else None
     try:
-        problem = _problems.decode(answer.body)
+        problem = _problems.decode(body)
     except msgspec.MsgspecError:
-        return _unknown(answer)
-    kind = _BY_CODE.get(problem.code, ServerBusy if answer.status in _BUSY else PenstockError)
-    retry_after_s = _seconds(answer) if problem.retry_after_s is UNSET else problem.retry_after_s
+        # A proxy that has lost its server answers in its own words.
+        failed = ServerBusy if status in _BUSY else ServerFailed
+        return failed(f"an answer of status {status} that is no problem of a Penstock server", status=status)
+    kind = _BY_CODE.get(problem.code, ServerBusy if status in _BUSY else PenstockError)
     return kind(
         problem.detail,
         code=problem.code,
-        status=answer.status,
+        status=status,
         field=None if problem.field is UNSET else problem.field,
         limit=None if problem.limit is UNSET else problem.limit,
-        retry_after_s=retry_after_s,
+        retry_after_s=retry_after_s if problem.retry_after_s is UNSET else problem.retry_after_s,
     )
 
 
 def bad_field(field: str, detail: str, *, limit: float | str | None = None) -> BadRequest:
     """An error that is seen before anything is sent."""
     return BadRequest(detail, code="bad_field", status=400, field=field, limit=limit)
-
-
-def _unknown(answer: Answer) -> PenstockError:
-    """A proxy that has lost its server answers in its own words."""
-    kind = ServerBusy if answer.status in _BUSY else ServerFailed
-    return kind(f"an answer of status {answer.status} that is no problem of a Penstock server", status=answer.status)
-
-
-def _seconds(answer: Answer) -> float | None:
-    text = answer.headers.get("retry-after", "")
-    return float(text) if text.isdecimal() else None

@@ -1,11 +1,14 @@
-"""What was received: a batch as columns, and a message of it that is made when somebody looks at it.
+"""What was received: a batch as columns, and a message of it, which is made when it is looked at.
 
-A batch is the frame that came, and one lease with a bit for each message. A `Message` is a batch and a row. Whoever
-only needs bodies iterates `batch.bodies` and makes no messages at all.
+A batch is the frame that came, and one lease with a bit for each message. A `Message` is a batch and a row. A program
+that needs only bodies iterates `batch.bodies` and makes no messages at all.
 
-`Delivered` holds the facts, and `Message` adds the verbs of the asynchronous face; the synchronous one has a class of
-its own with the same facts (`sync_message.py`). That is a superclass with code in it, against the rule: the other way
-is to write fifteen properties twice.
+`Delivered` and `DeliveredBatch` hold what was received, for both APIs; `Message` and `Batch` add the verbs. These are
+superclasses with code in them, against the rule: the other way is to write fifteen properties twice.
+
+The server's clock decides when a lease ends, and ours may be minutes away from it. If the length of the lease is
+known, it ends between the moment of the request and the moment of the answer, plus that length, by a monotonic clock.
+Otherwise the time of day that the server gives is all there is; it is believed if it is in the future.
 """
 
 import time
@@ -17,15 +20,14 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 import msgspec
 
+from penstock.client.caller import Connection
 from penstock.client.drafts import DELAY_S_MAX, LEASE_S_MAX, milliseconds
 from penstock.client.errors import StaleReceipt, bad_field
-from penstock.client.lease_ends import LeaseEnd
-from penstock.client.within import Connection
 from penstock.frame import Blobs, Buffer
 from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.queues import PRIORITIES
 
-T = TypeVar("T")
+AnyMessage = TypeVar("AnyMessage", bound="Delivered")
 
 _read_attributes = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -55,6 +57,27 @@ class Receipt(NamedTuple):
         if not (0 <= lease < 2**64 and 0 <= token < 2**64 and 0 <= row < 10_000):
             raise bad_field("receipt", f"{text[:64]!r} is not a receipt; give back what came with the message")
         return cls(lease, token, row)
+
+
+class LeaseEnd(NamedTuple):
+    """Two instants of `time.monotonic`: the lease does not end before the first, nor after the second."""
+
+    earliest_s: float
+    latest_s: float
+
+
+UNKNOWN = LeaseEnd(float("-inf"), float("inf"))
+
+
+def end_of(lease_s: float, asked_at_s: float) -> LeaseEnd:
+    """The end of a lease of known length that was asked for then and is answered now."""
+    return LeaseEnd(asked_at_s + lease_s, time.monotonic() + lease_s)
+
+
+def end_by_time_of_day(until_ms: int) -> LeaseEnd:
+    left_s = until_ms / 1_000 - time.time()
+    end_s = time.monotonic() + left_s
+    return LeaseEnd(end_s, end_s) if left_s > 0 else UNKNOWN
 
 
 class Bodies(Sequence[bytes]):
@@ -144,10 +167,8 @@ class Delivered:
     """A message that was received: what is known about it."""
 
     __slots__ = ("facts", "row")
-
-    def __init__(self, facts: Facts, row: int) -> None:
-        self.facts = facts
-        self.row = row
+    facts: Facts
+    row: int
 
     @property
     def id(self) -> str:
@@ -228,6 +249,45 @@ class Delivered:
         return f"<{type(self).__name__} {self.id} of {self.queue!r}: {shown}>"
 
 
+class DeliveredBatch(Sequence[AnyMessage]):
+    """Messages of one lease: what is known about them."""
+
+    __slots__ = ("facts",)
+    # None if nothing was received.
+    facts: Facts | None
+
+    def __len__(self) -> int:
+        return 0 if self.facts is None else len(self.facts)
+
+    @overload
+    def __getitem__(self, row: int) -> AnyMessage: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[AnyMessage]: ...
+
+    def __getitem__(self, row: int | slice) -> AnyMessage | list[AnyMessage]:
+        rows, facts = range(len(self))[row], self.facts
+        if isinstance(rows, int):
+            assert facts is not None
+            return self._message(facts, rows)
+        return [self._message(facts, each) for each in rows if facts is not None]
+
+    def __iter__(self) -> Iterator[AnyMessage]:
+        facts, rows = self.facts, range(len(self))
+        return (self._message(facts, row) for row in rows if facts is not None)
+
+    @property
+    def bodies(self) -> Sequence[bytes]:
+        return () if self.facts is None else self.facts.bodies
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return () if self.facts is None else self.facts.ids()
+
+    def _message(self, facts: Facts, row: int) -> AnyMessage:
+        raise NotImplementedError
+
+
 class Settler(Protocol):
     """Settles rows of a lease and returns which of them were done; the queue of the asynchronous face is one."""
 
@@ -246,7 +306,8 @@ class Message(Delivered):
     __slots__ = ("_settler",)
 
     def __init__(self, facts: Facts, row: int, settler: Settler) -> None:
-        super().__init__(facts, row)
+        self.facts = facts
+        self.row = row
         self._settler = settler
 
     async def ack(self, *, connection: Connection = None) -> None:
@@ -287,45 +348,17 @@ class Message(Delivered):
             await give_back(self, error)
 
 
-class Batch(Sequence[Message]):
+class Batch(DeliveredBatch[Message]):
     """Messages of one lease; each is made when it is looked at."""
 
-    __slots__ = ("facts", "_settler")
+    __slots__ = ("_settler",)
 
     def __init__(self, facts: Facts | None, settler: Settler) -> None:
-        # None if nothing was received.
         self.facts = facts
         self._settler = settler
 
-    def __len__(self) -> int:
-        return 0 if self.facts is None else len(self.facts)
-
-    @overload
-    def __getitem__(self, row: int) -> Message: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> list[Message]: ...
-
-    def __getitem__(self, row: int | slice) -> Message | list[Message]:
-        rows = range(len(self))[row]
-        assert self.facts is not None or not rows
-        facts = self.facts
-        if isinstance(rows, int):
-            assert facts is not None
-            return Message(facts, rows, self._settler)
-        return [Message(facts, each, self._settler) for each in rows if facts is not None]
-
-    def __iter__(self) -> Iterator[Message]:
-        facts, settler = self.facts, self._settler
-        return (Message(facts, row, settler) for row in range(len(self)) if facts is not None)
-
-    @property
-    def bodies(self) -> Sequence[bytes]:
-        return () if self.facts is None else self.facts.bodies
-
-    @property
-    def ids(self) -> Sequence[str]:
-        return () if self.facts is None else self.facts.ids()
+    def _message(self, facts: Facts, row: int) -> Message:
+        return Message(facts, row, self._settler)
 
     async def ack(self) -> list[bool]:
         """Ack all of it in one request, and say for each whether it was done: False if the lease had ended."""

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import Iterator
 
-from penstock.client.batching import IN_FLIGHT_MAX, Gathering
+from penstock.client.batching import IN_FLIGHT_MAX, MemoryLimit, SendBatcher, SettlementBatcher
 from penstock.client.caller import Caller
-from penstock.client.delivery import Delivery, ListedParcel, SentIds
+from penstock.client.delivery import Delivery, ListedSends, SentIds
 from penstock.client.drafts import Drafts
 from penstock.client.errors import ClientClosed
-from penstock.client.room import Room
-from penstock.client.settling import Settling
 from penstock.wire.messages import MESSAGES_MAX
 
 PENDING_BYTES_MAX = 64 * 1024 * 1024
@@ -23,24 +21,23 @@ class Outbox:
         self.caller = caller
         self.timeout_s = caller.timeout_s
         self._sender_id = sender_id
-        self._room = Room(pending_bytes_max)
+        self._memory = MemoryLimit(pending_bytes_max)
         self._deliveries: dict[str, Delivery] = {}
-        self._gatherings: dict[str, Gathering] = {}
-        self._settlings: dict[str, Settling] = {}
+        self._send_batchers: dict[str, SendBatcher] = {}
+        self._settlement_batchers: dict[str, SettlementBatcher] = {}
         self._is_closed = False
 
-    def gathering(self, queue: str) -> Gathering:
-        """Where the single sends to a queue are gathered."""
-        found = self._gatherings.get(queue)
+    def send_batcher(self, queue: str) -> SendBatcher:
+        found = self._send_batchers.get(queue)
         if found is None:
-            found = self._gatherings[queue] = Gathering(self._delivery(queue), self._room)
+            found = self._send_batchers[queue] = SendBatcher(self._delivery(queue), self._memory)
         return found
 
-    def settling(self, queue: str) -> Settling:
-        found = self._settlings.get(queue)
+    def settlement_batcher(self, queue: str) -> SettlementBatcher:
+        found = self._settlement_batchers.get(queue)
         if found is None:
             self._check_open()
-            found = self._settlings[queue] = Settling(self.caller, queue)
+            found = self._settlement_batchers[queue] = SettlementBatcher(self.caller, queue)
         return found
 
     async def send_many(self, queue: str, drafts: Drafts, timeout_s: float | None) -> SentIds:
@@ -48,29 +45,29 @@ class Outbox:
         delivery = self._delivery(queue)
         time_s = self.timeout_s if timeout_s is None else timeout_s
         deadline_s = asyncio.get_running_loop().time() + time_s
-        parcels = [ListedParcel(part, deadline_s) for part in _parts(drafts)]
-        if len(parcels) == 1:
-            await delivery.deliver(parcels[0])
+        batches = [ListedSends(part, deadline_s) for part in _parts(drafts)]
+        if len(batches) == 1:
+            await delivery.deliver(batches[0])
         else:
-            waiting = iter(parcels)
+            waiting = iter(batches)
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(1 if drafts.has_groups else IN_FLIGHT_MAX):
                     tasks.create_task(_deliver_each(delivery, waiting))
-        return _result(parcels)
+        return _result(batches)
 
     async def close(self) -> None:
-        """Wait for what is on its way; whoever is cancelled here abandons it."""
+        """Wait for what is on its way; cancelling this abandons it."""
         self._is_closed = True
+        batchers: tuple[SendBatcher | SettlementBatcher, ...] = (
+            *self._send_batchers.values(),
+            *self._settlement_batchers.values(),
+        )
         try:
-            for gathering in self._gatherings.values():
-                await gathering.drain()
-            for settling in self._settlings.values():
-                await settling.drain()
+            for each in batchers:
+                await each.drain()
         finally:
-            for gathering in self._gatherings.values():
-                await gathering.abandon()
-            for settling in self._settlings.values():
-                await settling.abandon()
+            for each in batchers:
+                await each.abandon()
 
     def _delivery(self, queue: str) -> Delivery:
         self._check_open()
@@ -84,10 +81,10 @@ class Outbox:
             raise ClientClosed("the client is closed")
 
 
-async def _deliver_each(delivery: Delivery, waiting: Iterator[ListedParcel]) -> None:
-    for parcel in waiting:
-        await delivery.deliver(parcel)
-        if parcel.error is not None:
+async def _deliver_each(delivery: Delivery, waiting: Iterator[ListedSends]) -> None:
+    for batch in waiting:
+        await delivery.deliver(batch)
+        if batch.error is not None:
             # What comes after is not sent: the others of this send find nothing left.
             for _ in waiting:
                 pass
@@ -106,9 +103,9 @@ def _parts(drafts: Drafts) -> list[Drafts]:
     return [*parts, drafts.part(start, len(drafts))]
 
 
-def _result(parcels: list[ListedParcel]) -> SentIds:
-    error = next((parcel.error for parcel in parcels if parcel.error is not None), None)
+def _result(batches: list[ListedSends]) -> SentIds:
+    error = next((batch.error for batch in batches if batch.error is not None), None)
     if error is not None:
-        error.sent = [known for parcel in parcels for known in parcel.known_ids()]
+        error.sent = [known for batch in batches for known in batch.known_ids()]
         raise error
-    return SentIds([ids for parcel in parcels for ids in parcel.ids()])
+    return SentIds([ids for batch in batches for ids in batch.ids()])

@@ -2,44 +2,57 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
-from penstock.client import operating, prefetching, requests
-from penstock.client.batching import Gathering
-from penstock.client.drafts import Drafts, milliseconds, plain_row, row
-from penstock.client.errors import bad_field
-from penstock.client.lease_ends import LeaseEnd, end_by_time_of_day, end_of
-from penstock.client.message import Batch, Delivered, Facts, Message, Receipt, extend_ms, release_ms
-from penstock.client.operating import Instant
+from penstock.client import requests
+from penstock.client.batching import MESSAGE_BYTES, SendBatcher, SettlementBatcher
+from penstock.client.caller import Call, Connection
+from penstock.client.drafts import Drafts, full_row, milliseconds, plain_row
+from penstock.client.errors import StaleReceipt, bad_field
+from penstock.client.message import (
+    Batch,
+    Delivered,
+    Facts,
+    Message,
+    Receipt,
+    end_by_time_of_day,
+    end_of,
+    extend_ms,
+    release_ms,
+)
 from penstock.client.outbox import Outbox
-from penstock.client.settling import Settling
-from penstock.client.within import Connection, ack_within
+from penstock.client.requests import Instant, given, instant_text
+from penstock.wire import operations as api
 from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.messages import MESSAGES_MAX, WAIT_S_MAX, Acked, Explained, SeenPage
 from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 
+T = TypeVar("T")
+
 Attributes = Mapping[str, str | int | float | bool]
 # Messages, or receipts.
 What = Iterable[Delivered] | Iterable[str] | Iterable[Delivered | str] | Delivered | str
-PREFETCH = 16
+# Messages in hand: their lease, and their row in it.
+Ready = deque[tuple[Facts, int]]
 _NOTHING = (None,) * 7
 
 
 class Queue:
     """A handle: making one asks the server nothing."""
 
-    __slots__ = ("name", "_outbox", "_path", "_gathering", "_settling")
+    __slots__ = ("name", "_outbox", "_lease_path", "_sends", "_settlements")
 
     def __init__(self, name: str, outbox: Outbox) -> None:
         self.name = name
         self._outbox = outbox
-        self._path = requests.path_of(name)
+        self._lease_path = requests.path_of(api.LEASE_MESSAGES, queue=name)
         # Those of the outbox, once they are needed.
-        self._gathering: Gathering | None = None
-        self._settling: Settling | None = None
+        self._sends: SendBatcher | None = None
+        self._settlements: SettlementBatcher | None = None
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -63,13 +76,13 @@ class Queue:
         """Send one message and return its id, once it is stored. Calls at the same time travel together.
 
         If the queue is full it waits for up to ``timeout_s``; with 0 it raises `QueueFull` at once. With a
-        ``connection`` to the database that the queues are in, it is sent in the transaction of that one, see `within`.
+        ``connection`` to the database that the queues are in, it is sent in the transaction of that one.
         """
         said = (priority, delay_s, scheduled_at, dedup_id, group, attributes, max_deliveries)
         if said == _NOTHING:
             body, extras = plain_row(data)
         else:
-            body, extras = row(
+            body, extras = full_row(
                 data,
                 priority=priority,
                 delay_s=delay_s,
@@ -81,12 +94,12 @@ class Queue:
             )
         if connection is not None:
             return (await self._send_within(connection, Drafts([body], None if extras is None else [extras])))[0]
-        gathering = self._gathering
-        if gathering is None:
-            gathering = self._gathering = self._outbox.gathering(self.name)
-        if not gathering.take_room(body):
-            await gathering.wait_for_room(body)
-        return await gathering.add(body, extras, self._outbox.timeout_s if timeout_s is None else timeout_s)
+        sends = self._sends
+        if sends is None:
+            sends = self._sends = self._outbox.send_batcher(self.name)
+        if not sends.memory.take(len(body) + MESSAGE_BYTES):
+            await sends.memory.wait(len(body) + MESSAGE_BYTES)
+        return await sends.add(body, extras, self._outbox.timeout_s if timeout_s is None else timeout_s)
 
     async def send_many(
         self, items: Iterable[object], *, timeout_s: float | None = None, connection: Connection = None
@@ -102,11 +115,11 @@ class Queue:
         return await self._outbox.send_many(self.name, drafts, timeout_s)
 
     async def _send_within(self, connection: Connection, drafts: Drafts) -> list[str]:
-        within = self._outbox.caller.within()
+        transport = self._outbox.caller.transactional()
         ids: list[str] = []
         for start in range(0, len(drafts), MESSAGES_MAX):
             frame = drafts.part(start, min(start + MESSAGES_MAX, len(drafts))).encode(None)
-            ids += await within.send_within(connection, self.name, frame)
+            ids += await transport.send_within(connection, self.name, frame)
         return ids
 
     @overload
@@ -133,28 +146,65 @@ class Queue:
         if visibility_timeout is not None:
             extend_ms(visibility_timeout)
         milliseconds(wait_s, field="wait_s", seconds_max=86_400)
-        caller, loop = self._outbox.caller, asyncio.get_running_loop()
-        ends_at_s, asked_at_s = loop.time() + wait_s, 0.0
+        caller = self._outbox.caller
+        ends_at_s, asked_at_s = caller.now_s() + wait_s, 0.0
 
-        def ask() -> requests.Call[LeasedFrame | None]:
-            # Made anew for each try: one that comes after a pause has less time to wait, and its lease begins later.
+        def ask() -> Call[LeasedFrame | None]:
+            # A fresh one for each try: after a pause there is less time to wait, and the lease begins later.
             nonlocal asked_at_s
             asked_at_s = time.monotonic()
-            part_s = max(0.0, min(ends_at_s - loop.time(), WAIT_S_MAX))
-            return requests.lease(self._path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
+            part_s = max(0.0, min(ends_at_s - caller.now_s(), WAIT_S_MAX))
+            return requests.lease(self._lease_path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
 
         while True:
-            frame = await caller.perform_anew(ask)
+            frame = await caller.perform_fresh(ask)
             if frame is not None:
-                return Facts(frame, self.name, _end(frame, visibility_timeout, asked_at_s))
-            if ends_at_s - loop.time() <= 0.001:
+                if visibility_timeout is None:
+                    return Facts(frame, self.name, end_by_time_of_day(frame.until_ms))
+                return Facts(frame, self.name, end_of(visibility_timeout, asked_at_s))
+            if ends_at_s - caller.now_s() <= 0.001:
                 return None
 
-    def messages(
-        self, *, prefetch: int = PREFETCH, wait_s: float = 20, visibility_timeout: float | None = None
+    async def messages(
+        self, *, prefetch: int = 16, wait_s: float = 20, visibility_timeout: float | None = None
     ) -> AsyncGenerator[Message, None]:
-        """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end."""
-        return prefetching.messages(self, prefetch=prefetch, wait_s=wait_s, visibility_timeout=visibility_timeout)
+        """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end.
+
+        The next messages are fetched while the caller works on this one; with ``prefetch`` 0 only when the next one is
+        wanted. A message whose lease has ended before its turn is left out: others may have it.
+        """
+        if not 0 <= prefetch <= MESSAGES_MAX:
+            detail = f"prefetch is {prefetch}; allowed are 0 to {MESSAGES_MAX:,}"
+            raise bad_field("prefetch", detail, limit=MESSAGES_MAX)
+        ready: Ready = deque()
+        fetching: asyncio.Task[Facts | None] | None = None
+        try:
+            while True:
+                if fetching is None and len(ready) <= prefetch // 2:
+                    limit = max(1, prefetch - len(ready))
+                    lease = self.lease(limit=limit, wait_s=wait_s, visibility_timeout=visibility_timeout)
+                    fetching = asyncio.create_task(lease)  # noqa: TID251 - awaited below, also in the end.
+                if fetching is not None and (fetching.done() or not ready):
+                    _put(ready, await fetching)
+                    fetching = None
+                if ready:
+                    facts, row = ready.popleft()
+                    if not facts.has_lapsed(row):
+                        yield Message(facts, row, self)
+        finally:
+            await self._give_back(ready, fetching)
+
+    async def _give_back(self, ready: Ready, fetching: "asyncio.Task[Facts | None] | None") -> None:
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.wait([fetching])
+            if not fetching.cancelled() and fetching.exception() is None:
+                _put(ready, fetching.result())
+        leases: dict[int, tuple[Facts, int]] = {}
+        for facts, row in ready:
+            leases[id(facts)] = facts, leases.get(id(facts), (facts, 0))[1] | 1 << row
+        for facts, rows in leases.values():
+            await self.settle("release", facts.held(rows), facts, time_ms=0)
 
     async def ack(self, what: What, *, connection: Connection = None) -> list[bool]:
         """Ack messages, or receipts, in one request; False for those whose lease had ended.
@@ -166,8 +216,12 @@ class Queue:
             return await self._settle_all("ack", what)
         receipts = [self._receipt(item) for item in _listed(what)]
         held = [Held(*lease, rows) for lease, rows in _rows_by_lease(receipts).items()]
-        if held:
-            await ack_within(self._outbox.caller.within(), connection, self.name, held)
+        if held and not await self._outbox.caller.transactional().ack_within(connection, self.name, held):
+            raise StaleReceipt(
+                f"a lease of messages in {self.name!r} has ended, so the transaction cannot commit",
+                code="stale_receipt",
+                status=409,
+            )
         return [True] * len(receipts)
 
     async def release(self, what: What, *, error: str = "", delay_s: float | None = None) -> list[bool]:
@@ -182,10 +236,10 @@ class Queue:
         self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
     ) -> "asyncio.Future[int]":
         """Settle some messages of one lease, gathered with others; what all of the above are made of."""
-        settling = self._settling
-        if settling is None:
-            settling = self._settling = self._outbox.settling(self.name)
-        return settling.settle(verb, held, facts, time_ms, text)
+        settlements = self._settlements
+        if settlements is None:
+            settlements = self._settlements = self._outbox.settlement_batcher(self.name)
+        return settlements.add(verb, held, facts, time_ms, text)
 
     async def _settle_all(
         self,
@@ -221,26 +275,25 @@ class Queue:
     # The queue itself.
 
     async def describe(self) -> QueueView:
-        return await self._outbox.caller.perform(requests.describe(self._path))
+        return await self._perform(api.GET_QUEUE)
 
     async def change(self, **settings: Any) -> QueueView:
         """Change settings, by the names they have in `create_queue`; what is left out stays."""
-        return await self._outbox.caller.perform(requests.change(self._path, settings))
+        return await self._perform(api.CHANGE_QUEUE, body=settings)
 
     async def pause(self) -> QueueView:
         """Hand nothing out until `resume`. Sends go on."""
-        return await self.change(paused=True)
+        return await self._perform(api.CHANGE_QUEUE, body={"paused": True})
 
     async def resume(self) -> QueueView:
-        return await self.change(paused=False)
+        return await self._perform(api.CHANGE_QUEUE, body={"paused": False})
 
     async def purge(self) -> int:
         """Delete every message in it, received or not, and return how many."""
-        return (await self._outbox.caller.perform(requests.purge(self._path))).purged
+        return (await self._perform(api.PURGE_QUEUE)).purged
 
     async def delete(self, *, with_dead_letters: bool = False) -> Deleted:
-        call = requests.delete(self._path, with_dead_letters=with_dead_letters)
-        return await self._outbox.caller.perform(call)
+        return await self._perform(api.DELETE_QUEUE, query={"with_dead_letters": with_dead_letters or None})
 
     # What operators do.
 
@@ -256,19 +309,19 @@ class Queue:
     ) -> SeenPage:
         """Look at messages without receiving them."""
         which = {"state": state, "priority": priority, "group": group, "text": text}
-        return await self._outbox.caller.perform(operating.peek(self._path, limit=limit, cursor=cursor, **which))
+        return await self._perform(api.PEEK_MESSAGES, query={"limit": limit, "cursor": cursor, **which})
 
     async def look(self, message_id: str) -> Story:
         """Look at one message and its story so far. Raises `MessageNotFound` if it is not there any more."""
-        return await self._outbox.caller.perform(operating.look(self._path, message_id))
+        return await self._perform(api.GET_MESSAGE, message_id=message_id)
 
     async def explain(self, message_id: str) -> Explained:
         """Say what a message waits for."""
-        return await self._outbox.caller.perform(operating.explain(self._path, message_id))
+        return await self._perform(api.EXPLAIN_MESSAGE, message_id=message_id)
 
     async def delete_message(self, message_id: str, *, receipt: str | None = None) -> Acked:
         """Ack a message that somebody has received, by its id."""
-        return await self._outbox.caller.perform(operating.delete_message(self._path, message_id, receipt))
+        return await self._perform(api.ACK_MESSAGE, query={"receipt": receipt}, message_id=message_id)
 
     async def escalate(
         self,
@@ -281,18 +334,16 @@ class Queue:
         lower: bool = False,
     ) -> Escalated:
         """Move messages to a more urgent priority, with ``lower`` to a less urgent one: by id, or by a filter."""
-        return await self._outbox.caller.perform(
-            operating.escalate(
-                self._path, which, priority=priority, actor=actor, reason=reason, until=until, lower=lower
-            )
-        )
+        chosen = {"filter": which} if isinstance(which, Filter | dict) else {"message_ids": list(which)}
+        said = given(priority=priority, actor=actor, reason=reason, until=instant_text(until, field="until"))
+        return await self._perform(api.ESCALATE_MESSAGES, body={**chosen, **said, "lower": lower})
 
     async def escalations(self, *, limit: int = 100) -> list[Escalation]:
-        return (await self._outbox.caller.perform(operating.escalations(self._path, limit))).escalations
+        return (await self._perform(api.LIST_ESCALATIONS, query={"limit": limit})).escalations
 
     async def requeue(self, message_id: str, *, into: str | None = None) -> Requeued:
         """Send one dead letter back, to where it came from or to another queue."""
-        return await self._outbox.caller.perform(operating.requeue(self._path, message_id, into))
+        return await self._perform(api.REQUEUE_MESSAGE, body=given(into=into), message_id=message_id)
 
     async def redrive(
         self,
@@ -305,23 +356,41 @@ class Queue:
         dry_run: bool = False,
     ) -> RedriveTask:
         """Send dead letters back, in the background; `redrive_task` says how far it is."""
-        said = {"into": into, "message_ids": message_ids, "filter": filter, "limit": limit, "rate_per_s": rate_per_s}
-        return await self._outbox.caller.perform(operating.redrive(self._path, dry_run=dry_run or None, **said))
+        chosen = given(into=into, message_ids=message_ids, filter=filter)
+        how = given(limit=limit, rate_per_s=rate_per_s, dry_run=dry_run or None)
+        return await self._perform(api.BEGIN_REDRIVE, body=chosen | how)
 
     async def redrive_task(self, task_id: str) -> RedriveTask:
-        return await self._outbox.caller.perform(operating.redrive_task(self._path, task_id))
+        return await self._perform(api.GET_REDRIVE, task_id=task_id)
 
     async def stop_redrive(self, task_id: str) -> RedriveTask:
-        return await self._outbox.caller.perform(operating.stop_redrive(self._path, task_id))
+        return await self._perform(api.END_REDRIVE, task_id=task_id)
 
     async def redrive_tasks(self) -> list[RedriveTask]:
-        return (await self._outbox.caller.perform(operating.redrive_tasks(self._path))).tasks
+        return (await self._perform(api.LIST_REDRIVES)).tasks
 
     async def history(
         self, *, offset: int | None = None, since: Instant | None = None, limit: int = 1_000
     ) -> HistoryPage:
         """Read what became of settled messages, from an offset or an instant on."""
-        return await self._outbox.caller.perform(operating.history(self._path, offset=offset, since=since, limit=limit))
+        which = {"offset": offset, "since": instant_text(since, field="since"), "limit": limit}
+        return await self._perform(api.READ_HISTORY, query=which)
+
+    def _perform(
+        self,
+        operation: api.Operation[T],
+        *,
+        query: Mapping[str, str | float | bool | None] | None = None,
+        body: Mapping[str, Any] | None = None,
+        **names: str,
+    ) -> Awaitable[T]:
+        call = requests.ask(operation, {"queue": self.name, **names}, query=query, body=body)
+        return self._outbox.caller.perform(call)
+
+
+def _put(ready: Ready, facts: Facts | None) -> None:
+    if facts is not None:
+        ready.extend((facts, row) for row in range(len(facts)))
 
 
 def _listed(what: What) -> list[Delivered | str]:
@@ -334,9 +403,3 @@ def _rows_by_lease(receipts: Iterable[Receipt]) -> dict[tuple[int, int], int]:
     for lease, token, position in receipts:
         rows[lease, token] = rows.get((lease, token), 0) | 1 << position
     return rows
-
-
-def _end(frame: LeasedFrame, visibility_timeout: float | None, asked_at_s: float) -> LeaseEnd:
-    if visibility_timeout is None:
-        return end_by_time_of_day(frame.until_ms)
-    return end_of(visibility_timeout, asked_at_s)

@@ -1,20 +1,19 @@
 """Requests and how their answers are read: values in, values out, and no I/O.
 
-A `Call` is everything about one request: where it goes, what it says, whether it may be repeated, and the function
-that reads the answer. Messages travel as frames, everything else as JSON. What operators ask is in `operating.py`.
+`wire/operations.py` says where a request goes and what it carries. Messages travel as frames, everything else as JSON.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from penstock.client.drafts import Drafts, is_number
+from penstock.client.caller import Answer, Call, Headers
+from penstock.client.drafts import Drafts, instant_ms, is_number
 from penstock.client.errors import ServerFailed, bad_field
-from penstock.client.transport import Answer, Headers
-from penstock.frame import BadFrame, Buffer
+from penstock.frame import BadFrame
 from penstock.wire.frames import (
     FRAME_TYPE,
     Held,
@@ -28,136 +27,120 @@ from penstock.wire.frames import (
     encode_settle,
 )
 from penstock.wire.messages import MESSAGES_MAX
-from penstock.wire.queue_settings import Settings
-from penstock.wire.queues import CreateQueue, Deleted, Purged, QueueList, QueueView
+from penstock.wire.operations import ACK_MESSAGES, EXTEND_MESSAGES, RELEASE_MESSAGES, Operation
 from penstock.wire.words import rule_of
 
 T = TypeVar("T")
 
+Instant = str | float | datetime
+# How many rows of a list one request asks for.
+PAGE_MAX = 1_000
+
 _FRAMES: Headers = (("content-type", FRAME_TYPE), ("accept", FRAME_TYPE))
 _WANTS_FRAME: Headers = (("accept", FRAME_TYPE),)
 _JSON: Headers = (("content-type", "application/json"),)
-
-encode_json = msgspec.json.Encoder().encode
-
-
-@dataclass(slots=True)
-class Call(Generic[T]):
-    """One request. ``wait_s`` is how long the server may take on purpose; a status of ``also_read`` is no error."""
-
-    method: str
-    path: str
-    read: Callable[[Answer], T]
-    is_repeatable: bool
-    headers: Headers = ()
-    body: Buffer = b""
-    wait_s: float = 0.0
-    also_read: int = 0
+# To reject and to return are releases that say so.
+_SETTLE = {
+    "ack": ACK_MESSAGES,
+    "extend": EXTEND_MESSAGES,
+    "release": RELEASE_MESSAGES,
+    "reject": RELEASE_MESSAGES,
+    "return": RELEASE_MESSAGES,
+}
 
 
-def path_of(queue: str) -> str:
-    return "/api/queues/" + quote(queue, safe="")
+def ask(
+    operation: Operation[T],
+    names: Mapping[str, str] | None = None,
+    *,
+    query: Mapping[str, str | float | bool | None] | None = None,
+    body: Mapping[str, Any] | None = None,
+    also_read: int = 0,
+) -> Call[T]:
+    """Return the request of an operation on what ``names`` says. What is None in a ``query`` is left out."""
+    path = path_of(operation, **names) if names else operation.path
+    call = Call(operation.method, path, _reader(operation.answer), operation.is_repeatable, also_read=also_read)
+    said = {name: _word(value) for name, value in (query or {}).items() if value is not None}
+    if said:
+        call.path += "?" + urlencode(said)
+    if body is not None:
+        assert operation.body is not None
+        call.headers, call.body = _JSON, msgspec.json.encode(_checked(body, operation.body))
+    return call
+
+
+def path_of(operation: Operation[Any], **names: str) -> str:
+    """Return the path of an operation.
+
+    >>> from penstock.wire.operations import GET_QUEUE
+    >>> path_of(GET_QUEUE, queue="a/b")
+    '/api/queues/a%2Fb'
+    """
+    return operation.path.format_map({name: quote(value, safe="") for name, value in names.items()})
 
 
 def send(path: str, drafts: Drafts, sender: Sender) -> Call[Ids]:
     """A send that may be repeated: the server knows it by its sender."""
-    return Call("POST", path + "/messages", _read_sent, True, _FRAMES, drafts.encode(sender))
+    return Call("POST", path, _read_sent, True, _FRAMES, drafts.encode(sender))
 
 
 def lease(path: str, *, limit: int, wait_s: float, visibility_timeout: float | None) -> Call[LeasedFrame | None]:
-    """A lease that is not answered may have taken messages; they come back when it lapses, so it may be repeated."""
     if not is_number(limit, int) or not 1 <= limit <= MESSAGES_MAX:
-        raise bad_field("limit", f"limit is {limit!r}; it is between 1 and {MESSAGES_MAX}", limit=MESSAGES_MAX)
-    asked = f"{path}/lease?limit={limit}&wait_s={wait_s:g}"
+        raise bad_field("limit", f"limit is {limit!r}; allowed are 1 to {MESSAGES_MAX:,}", limit=MESSAGES_MAX)
+    path = f"{path}?limit={limit}&wait_s={wait_s:g}"
     if visibility_timeout is not None:
-        asked += f"&visibility_timeout={visibility_timeout:g}"
-    return Call("POST", asked, _read_leased, True, _WANTS_FRAME, b"", wait_s)
+        path += f"&visibility_timeout={visibility_timeout:g}"
+    return Call("POST", path, _read_leased, True, _WANTS_FRAME, b"", wait_s)
+
+
+def settle_path(queue: str, verb: str) -> str:
+    return path_of(_SETTLE[verb], queue=queue)
 
 
 def settle(path: str, verb: str, held: list[Held], *, time_ms: int | None, text: str) -> Call[list[int]]:
-    """Ack, release, reject or extend. Whoever repeats it has to know that it is a repeat: `settling.py` says why.
-
-    To reject and to give back are releases that say so.
-    """
-    frame = encode_settle(SettleFrame(held, time_ms, text, verb == "reject", verb == "give_back"))
-    return Call(
-        "POST", f"{path}/{'release' if verb in ('reject', 'give_back') else verb}", _read_settled, False, _FRAMES, frame
-    )
-
-
-def create_queue(name: str, settings: dict[str, Any]) -> Call[QueueView]:
-    asked = convert({"queue_name": name, **settings}, CreateQueue)
-    return Call("POST", "/api/queues", read_as(QueueView), True, _JSON, encode_json(asked))
-
-
-def describe(path: str) -> Call[QueueView]:
-    return get(path, QueueView)
-
-
-def change(path: str, settings: dict[str, Any]) -> Call[QueueView]:
-    body = encode_json(convert(settings, Settings))
-    return Call("PATCH", path, read_as(QueueView), True, _JSON, body)
-
-
-def purge(path: str) -> Call[Purged]:
-    return post(path + "/purge", None, Purged)
-
-
-def delete(path: str, *, with_dead_letters: bool) -> Call[Deleted]:
-    query = "?with_dead_letters=true" if with_dead_letters else ""
-    return Call("DELETE", path + query, read_as(Deleted), False)
-
-
-def list_queues(prefix: str, cursor: str) -> Call[QueueList]:
-    return get("/api/queues" + query_of(prefix=prefix or None, cursor=cursor or None, limit=1_000), QueueList)
-
-
-def get(path: str, kind: type[T]) -> Call[T]:
-    return Call("GET", path, read_as(kind), True)
-
-
-def post(path: str, value: object, kind: type[T], *, is_repeatable: bool = False) -> Call[T]:
-    if value is None:
-        return Call("POST", path, read_as(kind), is_repeatable)
-    return Call("POST", path, read_as(kind), is_repeatable, _JSON, encode_json(value))
-
-
-def query_of(**values: str | float | bool | None) -> str:
-    """Return a query of what is not None.
-
-    >>> query_of(limit=3, text="a b", group=None, dry_run=True)
-    '?limit=3&text=a+b&dry_run=true'
-    """
-    said = {name: _word(value) for name, value in values.items() if value is not None}
-    return "?" + urlencode(said) if said else ""
-
-
-def read_as(kind: type[T]) -> Callable[[Answer], T]:
-    """Return a reader of JSON answers of one type. What the type does not know is left alone: servers may be newer."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
-    decode: Callable[[bytes], T] = decoder.decode
-
-    def read(answer: Answer) -> T:
-        try:
-            return decode(answer.body)
-        except msgspec.MsgspecError as error:
-            raise not_ours(error) from error
-
-    return read
-
-
-_decoders: dict[Any, Any] = {}
+    """Ack, extend, release, reject or return. The caller has to know whether it repeats one: `batching.py` says why."""
+    frame = encode_settle(SettleFrame(held, time_ms, text, verb == "reject", verb == "return"))
+    return Call("POST", path, _read_settled, False, _FRAMES, frame)
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """What is not None."""
+    """Return what is not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
-def convert(values: dict[str, Any], kind: type[T]) -> T:
-    """Check what a caller says against the type that the server will read it with."""
+def instant_text(instant: Instant | None, *, field: str) -> str | None:
+    """Return an instant as the REST API writes it."""
+    if instant is None:
+        return None
+    return datetime.fromtimestamp(instant_ms(instant, field=field) / 1_000, UTC).isoformat(timespec="milliseconds")
+
+
+def not_ours(error: Exception | str) -> ServerFailed:
+    """The error for an answer that our server would not give."""
+    return ServerFailed(f"the answer cannot be read; is this a Penstock server of another version? {error}")
+
+
+def _reader(kind: type[T]) -> Callable[[Answer], T]:
+    """Return a reader of JSON answers of one type. It ignores unknown fields: servers may be newer."""
+    reader = _readers.get(kind)
+    if reader is None:
+        decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
+
+        def read(answer: Answer) -> T:
+            try:
+                return decode(answer.body)
+            except msgspec.MsgspecError as error:
+                raise not_ours(error) from error
+
+        reader = _readers[kind] = read
+    return reader
+
+
+_readers: dict[Any, Any] = {}
+
+
+def _checked(values: Mapping[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
+    """Check a request against the type that the server reads it with."""
     try:
         return msgspec.convert(msgspec.to_builtins(values), kind)
     except msgspec.ValidationError as error:
@@ -191,8 +174,3 @@ def _read_settled(answer: Answer) -> list[int]:
         return decode_settled(answer.body)
     except BadFrame as error:
         raise not_ours(error) from error
-
-
-def not_ours(error: Exception | str) -> ServerFailed:
-    """The error for an answer that our server would not give."""
-    return ServerFailed(f"the answer cannot be read; is this a Penstock server of another version? {error}")

@@ -15,12 +15,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, Self, TypeVar
 
+from penstock.client.caller import Call
 from penstock.client.errors import Forbidden, NotFound, TopicExists, bad_field
-from penstock.client.requests import Call, given
-from penstock.client.topics import calls
+from penstock.client.requests import ask, given
 from penstock.client.topics.consumer import Loop, Patience
 from penstock.client.topics.kafka import KafkaMissing, Link, kafka_errors, library
 from penstock.client.topics.record import Headers, Place, Record, body_of, dead_letter_headers
+from penstock.wire import operations as api
 from penstock.wire.topics import ProducedRecord, RecordPage, TopicView
 
 T = TypeVar("T")
@@ -85,29 +86,30 @@ class Topic:
         return Consumption(self, group, Patience(attempts=attempts), dead_letters, from_start, options)
 
     async def describe(self) -> TopicView:
-        return await self._caller.perform(calls.describe_topic(self.name))
+        return await self._caller.perform(ask(api.GET_TOPIC, {"topic": self.name}))
 
     async def change(self, **settings: Any) -> TopicView:
         """Change settings; what is not named stays. Settings are those of `wire.topics.TopicSettings`."""
-        return await self._caller.perform(calls.change_topic(self.name, settings))
+        return await self._caller.perform(ask(api.CHANGE_TOPIC, {"topic": self.name}, body=settings))
 
     async def delete(self) -> None:
         """Delete the topic with all its records."""
-        await self._caller.perform(calls.delete_topic(self.name))
+        await self._caller.perform(ask(api.DELETE_TOPIC, {"topic": self.name}))
 
     async def browse(
         self, *, partition: int = 0, offset: int | None = None, since: str | None = None, limit: int = 100
     ) -> RecordPage:
         """Look at records of one partition, from an offset or a time on; nothing is committed."""
-        call = calls.browse(self.name, partition=partition, offset=offset, since=since, limit=limit)
-        return await self._caller.perform(call)
+        query = {"partition": partition, "offset": offset, "since": since, "limit": limit}
+        return await self._caller.perform(ask(api.BROWSE_RECORDS, {"topic": self.name}, query=query))
 
     async def add(
         self, values: Iterable[object], *, key: str | None = None, partition: int | None = None
     ) -> list[ProducedRecord]:
         """Add a few records over REST: for people and where Kafka's port cannot be reached. Programs `produce`."""
         rows = [_new_record(body_of(value), key, partition) for value in values]
-        return (await self._caller.perform(calls.produce(self.name, rows))).records
+        call = ask(api.PRODUCE_RECORDS, {"topic": self.name}, body={"records": rows})
+        return (await self._caller.perform(call)).records
 
     async def server(self) -> str:
         """Where Kafka's protocol is spoken."""
@@ -160,7 +162,7 @@ class Topic:
     async def _make(self, name: str) -> None:
         """See to it that a topic is there. One that has other settings, or that we may not make, may be there, too."""
         with suppress(TopicExists, Forbidden, NotFound):
-            await self._caller.perform(calls.create_topic(name, {}))
+            await self._caller.perform(ask(api.CREATE_TOPIC, body={"topic_name": name}))
 
 
 class Consumption:

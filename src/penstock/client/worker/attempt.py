@@ -2,24 +2,144 @@
 
 An attempt never raises for what the work raises: it ends in an `Ending`, which says what is to be told the server. Only
 being cancelled goes through.
+
+What stands around the work on each message.
+
+A middleware is `async def middleware(message, call_next)`: it awaits `call_next(message)`, which is the next one, and
+in the end the work itself. What it raises is what the work raises. The first given to `Worker.use` is outermost.
+
+Threads for work that is a plain function: at most so many, started when they are needed.
+
+They are daemons, unlike those of `concurrent.futures`: one that never ends must not keep the process from ending. A
+thread cannot be stopped from outside. Work that is given up goes on, and its thread counts until it ends.
 """
 
 import asyncio
+import contextvars
 import logging
-from collections.abc import Callable, Sequence
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Protocol
 
+from penstock.client.caller import Connection
 from penstock.client.idempotency import Standing
 from penstock.client.message import Message, release_ms
-from penstock.client.within import Connection
-from penstock.client.worker.log_events import SEEN_FAILED, THREAD_ABANDONED, note
-from penstock.client.worker.middleware import Middleware, compose
-from penstock.client.worker.retry import TimeLimitExceeded, describe, judge
+from penstock.client.worker.log_events import MESSAGE_WORKED, SEEN_FAILED, THREAD_ABANDONED, note
+from penstock.client.worker.retry import Reject, TimeLimitExceeded, describe, judge
 from penstock.client.worker.settings import ConsumerSettings
-from penstock.client.worker.threads import Threads
+
+CallNext = Callable[[Message], Awaitable[None]]
+Middleware = Callable[[Message, CallNext], Awaitable[None]]
+
+
+def compose(middleware: Sequence[Middleware], work: CallNext) -> CallNext:
+    """One function that goes through all of them."""
+    for each in reversed(middleware):
+        work = partial(_call, each, work)
+    return work
+
+
+async def _call(middleware: Middleware, call_next: CallNext, message: Message) -> None:
+    await middleware(message, call_next)
+
+
+class LoggingMiddleware:
+    """One line for each message: queue, id, delivery, how long it took, and what came of it."""
+
+    def __init__(self, *, level: int = logging.INFO, failure_level: int = logging.WARNING) -> None:
+        self._level = level
+        self._failure_level = failure_level
+
+    async def __call__(self, message: Message, call_next: CallNext) -> None:
+        began_s = time.perf_counter()
+        outcome, error = "cancelled", ""
+        try:
+            await call_next(message)
+            outcome = "done"
+        except Exception as failure:
+            outcome = "rejected" if isinstance(failure, Reject) else "failed"
+            error = f"{type(failure).__name__}: {failure}"
+            raise
+        finally:
+            fields: dict[str, object] = {
+                "queue": message.queue,
+                "id": message.id,
+                "delivery": message.delivery_count,
+                "duration_ms": round((time.perf_counter() - began_s) * 1_000, 1),
+                "outcome": outcome,
+            }
+            if error:
+                fields["error"] = error
+            note(MESSAGE_WORKED, self._level if outcome == "done" else self._failure_level, **fields)
+
+
+_Job = tuple[Callable[[], object], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+
+class Threads:
+    """Runs functions for one event loop. The caller sees to it that no more than ``most`` run at once."""
+
+    __slots__ = ("_name", "_most", "_jobs", "_threads", "_busy")
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._busy = 0
+
+    def run(self, function: Callable[[Any], object], argument: object) -> "asyncio.Future[Any]":
+        """Begin to run a function, with the context variables of the caller."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        context = contextvars.copy_context()
+        self._busy += 1
+        if self._threads < min(self._busy, self._most):
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+        self._jobs.put((lambda: context.run(function, argument), future, loop))
+        return future
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end with their work."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+        self._threads = 0
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            function, future, loop = job
+            result: object = None
+            failure: BaseException | None = None
+            try:
+                result = function()
+            except BaseException as error:
+                # It is raised again where somebody waits for it.
+                failure = error
+            try:
+                loop.call_soon_threadsafe(self._end, future, result, failure)
+            except RuntimeError:
+                # The loop is closed: nobody waits any more.
+                return
+            del job, function, future, result, failure
+
+    def _end(self, future: "asyncio.Future[Any]", result: object, failure: BaseException | None) -> None:
+        self._busy -= 1
+        if future.done():
+            return
+        if failure is None:
+            future.set_result(result)
+        elif isinstance(failure, StopIteration):
+            # A future cannot hold one.
+            future.set_exception(RuntimeError(f"the work raised {failure!r}"))
+        else:
+            future.set_exception(failure)
 
 
 class Outcome(Enum):
@@ -57,7 +177,7 @@ DONE = Ending(Outcome.DONE, "ack")
 COMMITTED = Ending(Outcome.DONE, "")
 SEEN = Ending(Outcome.SEEN, "ack")
 # Nothing was done with it: anybody may have it at once, and the delivery does not count.
-GIVEN_BACK = Ending(Outcome.GIVEN_BACK, "give_back")
+GIVEN_BACK = Ending(Outcome.GIVEN_BACK, "return")
 # Its work was cancelled, and may have done something: the delivery counts.
 CANCELLED = Ending(Outcome.GIVEN_BACK, "release", 0, "the work was cancelled, because the worker stopped")
 

@@ -13,6 +13,11 @@ Laws of the file
 4. A place is free again when the work has ended, not when the server knows: settlements gather on their way. A thread
    whose work was given up has its place until it ends.
 5. In the end everything in hand is settled or given back, except what a server that does not answer keeps us from.
+
+When to stop: shared by the consumers of one worker.
+
+`begun` is the wish to stop in good order, and hurrying the wish not to wait for work that runs. With ``is_until_idle``
+it begins by itself, once every queue was found empty after the last thing that happened in any of them.
 """
 
 import asyncio
@@ -23,13 +28,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from penstock.client.caller import wait_s_of
 from penstock.client.errors import Forbidden, PenstockError, QueueNotFound
 from penstock.client.message import Facts, Message
 from penstock.client.queue import Queue
-from penstock.client.retrying import wait_s_of
 from penstock.client.worker.attempt import CANCELLED, GIVEN_BACK, Attempts, Ending, Work
-from penstock.client.worker.halt import Halt
-from penstock.client.worker.leases import HeldLease, HeldLeases
+from penstock.client.worker.leases import HeldLease, HeldLeases, Prefetch
 from penstock.client.worker.log_events import (
     LEASE_LOST,
     QUEUE_NOT_FOUND,
@@ -39,7 +43,6 @@ from penstock.client.worker.log_events import (
     SETTLING_FAILED,
     note,
 )
-from penstock.client.worker.prefetch import Prefetch
 from penstock.client.worker.retry import describe
 from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
 from penstock.wire.messages import MESSAGES_MAX
@@ -55,6 +58,41 @@ RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
 _TRIES_LATE = 10
 
 T = TypeVar("T")
+
+
+class Halt:
+    def __init__(self, *, drain_s: float, is_until_idle: bool = False) -> None:
+        self.drain_s = drain_s
+        self.is_until_idle = is_until_idle
+        self.begun = asyncio.Event()
+        self.is_hurried = False
+        # Counts what happens to messages.
+        self.happened = 0
+        # For each consumer, what had happened before it last found nothing.
+        self._empty: dict[str, int] = {}
+        self._on_hurry: list[Callable[[], None]] = []
+
+    def join(self, consumer: str, on_hurry: Callable[[], None]) -> None:
+        self._empty[consumer] = -1
+        self._on_hurry.append(on_hurry)
+
+    def found_nothing(self, consumer: str, since: int) -> None:
+        """A queue was empty, asked after ``since`` things had happened, with nothing in hand."""
+        self._empty[consumer] = since
+        if self.is_until_idle and all(each == self.happened for each in self._empty.values()):
+            self.begun.set()
+
+    def stop(self) -> None:
+        """Stop; the second time, hurry."""
+        if self.begun.is_set():
+            self.hurry()
+        self.begun.set()
+
+    def hurry(self) -> None:
+        self.begun.set()
+        self.is_hurried = True
+        for call in self._on_hurry:
+            call()
 
 
 class Consumer:

@@ -15,16 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from penstock.client.caller import Headers
 from penstock.client.client import Client
 from penstock.client.http import Address, HttpTransport
 from penstock.client.idempotency import Seen
 from penstock.client.message import Message
-from penstock.client.transport import Headers
-from penstock.client.worker.attempt import Attempts
-from penstock.client.worker.consumer import Consumer
-from penstock.client.worker.halt import Halt
+from penstock.client.worker.attempt import Attempts, Middleware
+from penstock.client.worker.consumer import Consumer, Halt
 from penstock.client.worker.log_events import HURRIED, STARTED, STOPPED, STOPPING, note
-from penstock.client.worker.middleware import Middleware
 from penstock.client.worker.retry import Retry, Rule, as_retry
 from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
 

@@ -1,0 +1,273 @@
+"""The synchronous API: the classes of the asynchronous one, whose methods return when they are done.
+
+No method is written twice. `_mirrors` gives each class here the methods of its asynchronous class; `sync.pyi` tells
+editors and type checkers about them, and is made from the asynchronous classes (`python -m tests.docs.reference`).
+
+A `Runner` runs a coroutine to its end. `LoopThread` is a thread with an event loop, so what threads send at the same
+time travels together. A runner that drives coroutines in the calling thread can take its place once there is a
+transport that blocks: `Caller` needs no event loop of its own.
+
+In a forked process the first call makes a new client, with a thread, connections and a sender of its own.
+"""
+
+import asyncio
+import functools
+import inspect
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, Protocol, Self, TypeVar
+
+from penstock.client.client import Client
+from penstock.client.errors import ClientClosed
+from penstock.client.message import Batch, Delivered, DeliveredBatch, Facts, Message
+from penstock.client.queue import Queue
+from penstock.client.topics.topic import Topic
+
+T = TypeVar("T")
+Class = TypeVar("Class", bound=type)
+
+# The loops of a parent process, in its child: they cannot be closed there, and must not be collected as if unclosed.
+_left_behind: list[asyncio.AbstractEventLoop] = []
+
+
+class Runner(Protocol):
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return what it returns. An interrupt cancels it."""
+        ...
+
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Run a last coroutine, and end."""
+        ...
+
+
+class LoopThread:
+    """An event loop in a thread of its own. It starts with the first call and ends with `close`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            loop = self._started()
+        except BaseException:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        if self._loop is None or self._is_closed:
+            self._is_closed = True
+            last.close()
+            return
+        try:
+            self.run(last)
+        finally:
+            with self._lock:
+                self._is_closed = True
+            assert self._thread is not None
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def leave_behind(self) -> None:
+        """Forget the loop: its thread has stayed in the parent process."""
+        if self._loop is not None:
+            _left_behind.append(self._loop)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("the synchronous API was called in its own thread; use the asynchronous one there")
+        with self._lock:
+            if self._is_closed:
+                raise ClientClosed("the client is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-client", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+def _mirrors(asynchronous: type, *iterators: str) -> Callable[[Class], Class]:
+    """Give a class the coroutine methods of ``asynchronous``, and those that return an asynchronous iterator."""
+
+    def add(own: Class) -> Class:
+        for name, function in vars(asynchronous).items():
+            plain = {"__aenter__": "__enter__", "__aexit__": "__exit__"}.get(name, name)
+            if plain in vars(own) or (plain == name and name.startswith("_")):
+                continue
+            if inspect.isasyncgenfunction(function) or name in iterators:
+                setattr(own, plain, _iterator(name, function))
+            elif inspect.iscoroutinefunction(function):
+                setattr(own, plain, _method(name, function))
+        return own
+
+    return add
+
+
+def _method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        # Of the object, not of its class: `tracing.py` has queues of its own.
+        asynchronous = self._asynchronous()
+        found = self._runner.run(getattr(asynchronous, name)(*arguments, **keywords))
+        kind = type(found)
+        if kind is Message:
+            return SyncMessage(found.facts, found.row, self)
+        if kind is Batch:
+            return SyncBatch(found.facts, self)
+        return self if found is asynchronous else found
+
+    return method
+
+
+def _iterator(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def iterate(self: Any, *arguments: Any, **keywords: Any) -> Iterator[Any]:
+        items = getattr(self._asynchronous(), name)(*arguments, **keywords)
+        run = self._runner.run
+        try:
+            while (found := run(_next(items))) is not None:
+                yield SyncMessage(found.facts, found.row, self) if type(found) is Message else found
+        finally:
+            with suppress(ClientClosed):
+                run(items.aclose())
+
+    return iterate
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)
+
+
+@_mirrors(Message)
+class SyncMessage(Delivered):
+    """A message, to be acked, released or extended. `with message:` acks it, or releases it on an exception."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, facts: Facts, row: int, queue: "SyncQueue") -> None:
+        self.facts = facts
+        self.row = row
+        self._queue = queue
+
+    @property
+    def _runner(self) -> Runner:
+        return self._queue._runner
+
+    def _asynchronous(self) -> Message:
+        return Message(self.facts, self.row, self._queue._asynchronous())
+
+
+@_mirrors(Batch)
+class SyncBatch(DeliveredBatch[SyncMessage]):
+    """Messages of one lease; each is made when it is looked at."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, facts: Facts | None, queue: "SyncQueue") -> None:
+        self.facts = facts
+        self._queue = queue
+
+    @property
+    def _runner(self) -> Runner:
+        return self._queue._runner
+
+    def _asynchronous(self) -> Batch:
+        return Batch(self.facts, self._queue._asynchronous())
+
+    def _message(self, facts: Facts, row: int) -> SyncMessage:
+        return SyncMessage(facts, row, self._queue)
+
+
+@_mirrors(Queue)
+class SyncQueue:
+    """A handle: making one asks the server nothing."""
+
+    __slots__ = ("name", "_client", "_runner", "_made", "_made_by")
+
+    def __init__(self, name: str, client: "SyncClient") -> None:
+        self.name = name
+        self._client = client
+        self._made_by = client._current()
+        self._made = self._made_by.queue(name)
+        self._runner = client._runner
+
+    def __repr__(self) -> str:
+        return f"<SyncQueue {self.name!r}>"
+
+    def _asynchronous(self) -> Queue:
+        # After a fork the client has another asynchronous one.
+        current = self._client._current()
+        if current is not self._made_by:
+            self._made_by, self._made, self._runner = current, current.queue(self.name), self._client._runner
+        return self._made
+
+
+@_mirrors(Topic, "consume")
+class SyncTopic:
+    """A handle: making one asks the server nothing."""
+
+    __slots__ = ("name", "_client", "_kafka")
+
+    def __init__(self, name: str, client: "SyncClient", *, kafka: str | None = None) -> None:
+        self.name = name
+        self._client = client
+        self._kafka = kafka
+
+    def __repr__(self) -> str:
+        return f"<SyncTopic {self.name!r}>"
+
+    @property
+    def _runner(self) -> Runner:
+        return self._client._runner
+
+    def _asynchronous(self) -> Topic:
+        return self._client._current().topic(self.name, kafka=self._kafka)
+
+
+@_mirrors(Client)
+class SyncClient:
+    """Speaks to one server. Close it in the end, or use it in a `with`. Threads may share it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._runner = LoopThread()
+        self._pid = os.getpid()
+
+    def queue(self, name: str) -> SyncQueue:
+        """A handle of a queue; it need not exist yet."""
+        return SyncQueue(name, self)
+
+    def topic(self, name: str, *, kafka: str | None = None) -> SyncTopic:
+        """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""
+        return SyncTopic(name, self, kafka=kafka)
+
+    def close(self) -> None:
+        """Wait for what is on its way, close the connections and end the thread."""
+        # Nothing of a parent process is ours to close.
+        current = self._current()
+        self._runner.close(current.close())
+
+    def _current(self) -> Client:
+        if self._pid != os.getpid():
+            self._runner.leave_behind()
+            self._pid, self._client, self._runner = os.getpid(), self._client.anew(), LoopThread()
+        return self._client
+
+    _asynchronous = _current
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,306 @@
+"""The synchronous API, made by `python -m tests.docs.reference`: edit the asynchronous classes instead."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, overload
+
+from penstock.client.caller import Connection
+from penstock.client.client import Client
+from penstock.client.message import Delivered, DeliveredBatch, Facts
+from penstock.client.queue import Attributes, What
+from penstock.client.requests import Instant
+from penstock.client.topics.record import Place, Record
+from penstock.wire.messages import Acked, Explained, SeenPage
+from penstock.wire.operating import (
+    AuditEntry,
+    Escalated,
+    Escalation,
+    Filter,
+    HistoryPage,
+    HistoryShard,
+    RedriveTask,
+    Requeued,
+    Story,
+)
+from penstock.wire.queues import Deleted, QueueName, QueueView
+from penstock.wire.topics import GroupRow, GroupView, ProducedRecord, RecordPage, TopicRow, TopicView
+
+class SyncMessage(Delivered):
+    """A message, to be acked, released or extended. `with message:` acks it, or releases it on an exception."""
+
+    def __init__(self, facts: Facts, row: int, queue: SyncQueue) -> None: ...
+    def ack(self, *, connection: Connection = None) -> None:
+        """Settle it for good. Raises `StaleReceipt` if the lease has ended.
+
+        With a ``connection`` to the database that the queues are in, it is settled when the transaction of that one
+        commits; one whose lease has ended makes the transaction fail."""
+
+    def release(self, error: str = "", *, delay_s: float | None = None) -> None:
+        """Give it back, to rest for ``delay_s`` or for the queue's own backoff."""
+
+    def reject(self, error: str = "") -> None:
+        """Send it to the dead letters, whatever deliveries it has left: another would be no use."""
+
+    def extend(self, visibility_timeout: float) -> None:
+        """Hold it for so many seconds from now on."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+class SyncBatch(DeliveredBatch[SyncMessage]):
+    """Messages of one lease; each is made when it is looked at."""
+
+    def __init__(self, facts: Facts | None, queue: SyncQueue) -> None: ...
+    def ack(self) -> list[bool]:
+        """Ack all of it in one request, and say for each whether it was done: False if the lease had ended."""
+
+    def release(self, error: str = "", *, delay_s: float | None = None) -> list[bool]: ...
+    def extend(self, visibility_timeout: float) -> list[bool]: ...
+
+class SyncQueue:
+    """A handle: making one asks the server nothing."""
+
+    name: str
+
+    def __init__(self, name: str, client: SyncClient) -> None: ...
+    def send(
+        self,
+        data: object,
+        *,
+        priority: str | int | None = None,
+        delay_s: float | None = None,
+        scheduled_at: str | float | datetime | None = None,
+        dedup_id: str | None = None,
+        group: str | None = None,
+        attributes: Attributes | None = None,
+        max_deliveries: int | None = None,
+        timeout_s: float | None = None,
+        connection: Connection = None,
+    ) -> str:
+        """Send one message and return its id, once it is stored. Calls at the same time travel together.
+
+        If the queue is full it waits for up to ``timeout_s``; with 0 it raises `QueueFull` at once. With a
+        ``connection`` to the database that the queues are in, it is sent in the transaction of that one."""
+
+    def send_many(
+        self, items: Iterable[object], *, timeout_s: float | None = None, connection: Connection = None
+    ) -> Sequence[str]:
+        """Send any number of messages, data or drafts, and return their ids in the same order.
+
+        They travel up to 1,000 at once. If some cannot be sent the error has the ids of the others in ``sent``.
+        Messages with groups keep their order. With a ``connection``, all are sent in its transaction."""
+
+    @overload
+    def receive(
+        self, *, limit: None = None, wait_s: float = 0, visibility_timeout: float | None = None
+    ) -> SyncMessage | None: ...
+    @overload
+    def receive(self, *, limit: int, wait_s: float = 0, visibility_timeout: float | None = None) -> SyncBatch: ...
+    def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> Facts | None:
+        """Receive messages as columns; what `receive` and the synchronous face are made of."""
+
+    def messages(
+        self, *, prefetch: int = 16, wait_s: float = 20, visibility_timeout: float | None = None
+    ) -> Iterator[SyncMessage]:
+        """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end.
+
+        The next messages are fetched while the caller works on this one; with ``prefetch`` 0 only when the next one is
+        wanted. A message whose lease has ended before its turn is left out: others may have it."""
+
+    def ack(self, what: What, *, connection: Connection = None) -> list[bool]:
+        """Ack messages, or receipts, in one request; False for those whose lease had ended.
+
+        With a ``connection``, they are acked in its transaction. If one lease has ended, `StaleReceipt` is raised, and
+        the transaction cannot commit: nobody's work is done twice."""
+
+    def release(self, what: What, *, error: str = "", delay_s: float | None = None) -> list[bool]:
+        """Give messages back, to rest for ``delay_s`` or for the queue's own backoff."""
+
+    def extend(self, what: What, *, visibility_timeout: float) -> list[bool]:
+        """Hold messages for so many seconds from now on."""
+
+    def describe(self) -> QueueView: ...
+    def change(self, **settings: Any) -> QueueView:
+        """Change settings, by the names they have in `create_queue`; what is left out stays."""
+
+    def pause(self) -> QueueView:
+        """Hand nothing out until `resume`. Sends go on."""
+
+    def resume(self) -> QueueView: ...
+    def purge(self) -> int:
+        """Delete every message in it, received or not, and return how many."""
+
+    def delete(self, *, with_dead_letters: bool = False) -> Deleted: ...
+    def peek(
+        self,
+        *,
+        limit: int = 10,
+        cursor: str | None = None,
+        state: str | None = None,
+        priority: str | int | None = None,
+        group: str | None = None,
+        text: str | None = None,
+    ) -> SeenPage:
+        """Look at messages without receiving them."""
+
+    def look(self, message_id: str) -> Story:
+        """Look at one message and its story so far. Raises `MessageNotFound` if it is not there any more."""
+
+    def explain(self, message_id: str) -> Explained:
+        """Say what a message waits for."""
+
+    def delete_message(self, message_id: str, *, receipt: str | None = None) -> Acked:
+        """Ack a message that somebody has received, by its id."""
+
+    def escalate(
+        self,
+        which: Sequence[str] | Filter | dict[str, Any],
+        *,
+        priority: str | int,
+        actor: str,
+        reason: str,
+        until: Instant | None = None,
+        lower: bool = False,
+    ) -> Escalated:
+        """Move messages to a more urgent priority, with ``lower`` to a less urgent one: by id, or by a filter."""
+
+    def escalations(self, *, limit: int = 100) -> list[Escalation]: ...
+    def requeue(self, message_id: str, *, into: str | None = None) -> Requeued:
+        """Send one dead letter back, to where it came from or to another queue."""
+
+    def redrive(
+        self,
+        *,
+        into: str | None = None,
+        message_ids: Sequence[str] | None = None,
+        filter: Filter | dict[str, Any] | None = None,
+        limit: int | None = None,
+        rate_per_s: float | None = None,
+        dry_run: bool = False,
+    ) -> RedriveTask:
+        """Send dead letters back, in the background; `redrive_task` says how far it is."""
+
+    def redrive_task(self, task_id: str) -> RedriveTask: ...
+    def stop_redrive(self, task_id: str) -> RedriveTask: ...
+    def redrive_tasks(self) -> list[RedriveTask]: ...
+    def history(self, *, offset: int | None = None, since: Instant | None = None, limit: int = 1000) -> HistoryPage:
+        """Read what became of settled messages, from an offset or an instant on."""
+
+class SyncTopic:
+    """A handle: making one asks the server nothing."""
+
+    name: str
+
+    def __init__(self, name: str, client: SyncClient, *, kafka: str | None = None) -> None: ...
+    def produce(
+        self,
+        value: object,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None,
+    ) -> Place:
+        """Add a record, and return where it is, once it is durable. Calls at the same time travel together.
+
+        Bytes stay as they are, text is UTF-8, anything else JSON. A key chooses the
+        partition, as all of Kafka's clients do it, and so keeps its records in order."""
+
+    def produce_many(self, values: Iterable[object], *, key: str | bytes | None = None) -> list[Place]:
+        """Add records, and return where they are, once all are durable."""
+
+    def consume(
+        self, *, group: str, attempts: int = 5, dead_letters: str | None = None, from_start: bool = True, **options: Any
+    ) -> Iterator[Record]:
+        """Read the topic as a member of a group: ``async for record in topic.consume(group="billing")``.
+
+        A record whose ``with`` failed is handed out again, ``attempts`` times in all; then
+        it goes to ``dead_letters``, which is the topic's name and `.dlq`, with the error in
+        its headers, and the group goes on. A group that has committed nothing begins at
+        the start, or with what comes from now on. ``options`` are aiokafka's."""
+
+    def describe(self) -> TopicView: ...
+    def change(self, **settings: Any) -> TopicView:
+        """Change settings; what is not named stays. Settings are those of `wire.topics.TopicSettings`."""
+
+    def delete(self) -> None:
+        """Delete the topic with all its records."""
+
+    def browse(
+        self, *, partition: int = 0, offset: int | None = None, since: str | None = None, limit: int = 100
+    ) -> RecordPage:
+        """Look at records of one partition, from an offset or a time on; nothing is committed."""
+
+    def add(
+        self, values: Iterable[object], *, key: str | None = None, partition: int | None = None
+    ) -> list[ProducedRecord]:
+        """Add a few records over REST: for people and where Kafka's port cannot be reached. Programs `produce`."""
+
+    def server(self) -> str:
+        """Where Kafka's protocol is spoken."""
+
+    def bury(self, record: Record, into: str, group: str) -> None:
+        """Put a record among the dead letters; durable on return."""
+
+    def open_loop(self, group: str, *, from_start: bool, options: dict[str, Any]) -> Any:
+        """Return a consumer of the library that is not started."""
+
+class SyncClient:
+    """Speaks to one server. Close it in the end, or use it in a `with`. Threads may share it."""
+
+    def __init__(self, client: Client) -> None: ...
+    def queue(self, name: str) -> SyncQueue:
+        """A handle of a queue; it need not exist yet."""
+
+    def topic(self, name: str, *, kafka: str | None = None) -> SyncTopic:
+        """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""
+
+    def close(self) -> None:
+        """Wait for what is on its way, close the connections and end the thread."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def create_queue(self, name: str, **settings: Any) -> QueueView:
+        """Make a queue; again with equal settings changes nothing. Settings are those of `wire.queues.Settings`."""
+
+    def queues(self, prefix: str = "") -> Iterator[QueueName]:
+        """Every queue, sorted by name; asked for in pages."""
+
+    def create_topic(self, name: str, **settings: Any) -> TopicView:
+        """Make a topic; again with equal settings changes nothing. `wire.topics.TopicSettings` has the settings."""
+
+    def topics(self, prefix: str = "") -> Iterator[TopicRow]:
+        """Every topic, sorted by name; asked for in pages."""
+
+    def groups(self, prefix: str = "") -> Iterator[GroupRow]:
+        """Every consumer group, sorted by name; asked for in pages."""
+
+    def group(self, name: str) -> GroupView:
+        """A consumer group: its members, and how far it has come."""
+
+    def delete_group(self, name: str) -> None:
+        """Forget a consumer group that has no members, with the offsets it has committed."""
+
+    def health(self) -> dict[str, Any]:
+        """Whether the server is ready, as `status`, and if not the `reasons`."""
+
+    def activity(
+        self,
+        target: str | None = None,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Who did what, the newest first: on one queue, topic, group or key, or on all that the key may administer."""
+
+    def history_shards(self) -> list[HistoryShard]:
+        """The parts of the history, and what is kept of each; for a key that is good for all queues."""
+
+    def trim_history(self, shard: int, *, before: int) -> int:
+        """Let go of history that is kept elsewhere, and return the first offset that is kept from now on.
+
+        Whole segments go, in which every row is below ``before``."""
