@@ -5,6 +5,7 @@ Rows that PostgreSQL read are counted, and no time: two sizes, and the larger on
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.message import Drafts
 from penstock.runtime.system import SystemDice
-from penstock.store.postgres import operating
+from penstock.store.postgres import counting, operating
 from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.session import Arguments
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import Server
 from tests.simulation.clock import SimClock
@@ -177,3 +179,38 @@ async def test_a_look_at_what_is_leased_costs_the_same_however_many_leases_there
             pages.append(await here.rows(lambda: here.store.live("orders", most=10)))
         assert costs[-1] <= costs[0] + 20, costs
         assert pages[-1] <= pages[0] + 20, pages
+
+
+async def test_a_description_costs_the_same_however_many_messages_there_are(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if so few were much: what is more is counted behind those who ask, and now and then.
+    monkeypatch.setattr(counting, "COUNTED_MOST", 100)
+    monkeypatch.setattr(counting, "COUNTED_EACH_TIME", 0)
+    monkeypatch.setattr(counting, "COUNTED_PER_MS", 1)
+    async with counted(server, QueueSettings()) as here:
+        costs = []
+        for _ in range(4):
+            await here.store.send("orders", drafts(0))
+            await here.store.send("orders", drafts(0, groups=True))
+            await here.store.summaries(["orders"])
+            costs.append(await here.rows(lambda: here.store.summaries(["orders"])))
+        assert costs[-1] <= costs[0] + 20, costs
+
+
+async def test_any_number_of_queues_is_described_by_one_statement(server: Server) -> None:
+    async with counted(server, QueueSettings()) as here:
+        queues = [f"queue-{number}" for number in range(20)]
+        for queue in queues:
+            await here.store.create(queue, QueueSettings())
+            await here.store.send(queue, drafts(0, 2))
+        asked: list[str] = []
+        ask = here.store._database.read
+
+        async def noted(text: bytes, values: Arguments = ()) -> list[Any]:
+            asked.append(text.decode().partition("\n")[0])
+            return await ask(text, values)
+
+        here.store._database.read = noted  # type: ignore[method-assign]
+        assert len([each for each in await here.store.summaries(queues) if each]) == 20
+        assert len(asked) == 1

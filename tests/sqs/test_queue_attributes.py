@@ -37,7 +37,7 @@ def test_every_attribute_that_can_be_set_is_read_back(sqs: Any, queue: str) -> N
 
 def test_a_queue_was_not_changed_before_it_was_made_though_a_second_has_begun_meanwhile() -> None:
     settings = queue_attributes.apply({}, QueueSettings(), now_s=1_700_000_000)
-    made_later = Description("orders", "q_1", settings, 1_700_000_001_000, None, ())
+    made_later = Description("orders", "q_1", settings, 1_700_000_001_000, None, None, ())
     told = queue_attributes.show_counts(made_later, Counts((0,) * 5, 0, 0, (None,) * 5), "arn")
     assert (told["CreatedTimestamp"], told["LastModifiedTimestamp"]) == ("1700000001", "1700000001")
 

@@ -162,7 +162,10 @@ class Queues:
         return queue_id, remains
 
     async def describe(self, queue: str) -> tuple[Description, Counts]:
-        return await self.store.describe(queue), await self.store.counts(queue)
+        (found,) = await self.store.summaries([queue])
+        if found is None:
+            raise QueueNotFound(f"there is no queue {queue!r}")
+        return found
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         if self.waiting.is_stopping:

@@ -8,6 +8,7 @@ out is a number, too.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
@@ -28,7 +29,7 @@ from penstock.contract.limits import PAGE_MAX
 from penstock.core.message import Tier
 from penstock.metrics.health import Health, refused
 from penstock.metrics.requests import BOUNDS_S, Requests
-from penstock.store.interface import QueueNotFound, StoreUnreachable
+from penstock.store.interface import Counts, Description, StoreUnreachable
 from penstock.telemetry import Metric
 
 QUEUES_MAX = 1_000
@@ -152,8 +153,8 @@ class Prometheus:
     async def _of_queues(self) -> list[Family]:
         families = _Families()
         names = await self._names()
-        for place, name in enumerate(names[:QUEUES_MAX]):
-            await self._of_queue(families, name)
+        for place, found in enumerate(await self._summaries(names[:QUEUES_MAX])):
+            self._of_queue(families, *found)
             if place % _TURN_QUEUES == 0:
                 await asyncio.sleep(0)
         families.add(telemetry.QUEUES, (), len(names))
@@ -171,13 +172,20 @@ class Prometheus:
         self._last_names = names
         return names
 
-    async def _of_queue(self, families: "_Families", name: str) -> None:
+    async def _summaries(self, names: Sequence[str]) -> list[tuple[Description, Counts]]:
+        """Describe those that are there still; if a database does not answer, those of the others."""
+        store = self._queues.store
         try:
-            description, counts = await self._queues.describe(name)
-        except (QueueNotFound, StoreUnreachable):
-            # It was deleted since its name was listed, or is where nobody answers.
-            return
-        now_ms = self._queues.now_ms()
+            found = await store.summaries(names)
+        except StoreUnreachable:
+            found = []
+            for name in names:
+                with suppress(StoreUnreachable):
+                    found += await store.summaries([name])
+        return [each for each in found if each is not None]
+
+    def _of_queue(self, families: "_Families", description: Description, counts: Counts) -> None:
+        name, now_ms = description.queue, self._queues.now_ms()
         for tier, ready in zip(_TIERS, counts.ready, strict=True):
             families.add(telemetry.QUEUE_MESSAGES, (name, "ready", tier), ready)
         families.add(telemetry.QUEUE_MESSAGES, (name, "leased", ""), counts.leased)

@@ -141,8 +141,9 @@ class Description:
     settings: QueueSettings
     # None where a store does not know.
     created_at_ms: int | None
-    # Where it buries; None until that queue exists.
+    # Where it buries, by name and by id; None until that queue exists.
     dead_letters: str | None
+    dead_letters_id: str | None
     # By tier, for a message sent now, without a group, while the queue is not paused.
     bounds: tuple[Bound, ...]
 
@@ -254,6 +255,10 @@ class QueueStore(Protocol):
         ...
 
     async def describe(self, queue: str) -> Description: ...
+
+    async def summaries(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
+        """Describe and count queues, all at once; None for each that is not there."""
+        ...
 
     async def name(self, queue_id: str) -> str:
         """Return the name of the queue with this id; whatever is no such id raises `QueueNotFound`."""

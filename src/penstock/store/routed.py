@@ -117,6 +117,14 @@ class RoutedStore:
     async def describe(self, queue: str) -> Description:
         return await self._of(queue).describe(queue)
 
+    async def summaries(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
+        found: dict[str, tuple[Description, Counts] | None] = {}
+        for place, store in enumerate(self._stores):
+            here = [queue for queue in queues if self._routes.place_of(queue) == place]
+            if here:
+                found |= zip(here, await store.summaries(here), strict=True)
+        return [found.get(queue) for queue in queues]
+
     async def name(self, queue_id: str) -> str:
         silent: StoreUnreachable | None = None
         for place, store in enumerate(self._stores):

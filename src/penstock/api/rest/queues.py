@@ -1,6 +1,5 @@
 """Queues as a resource: made, listed, described, changed, deleted, purged."""
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -18,7 +17,7 @@ from penstock.broker.listing import visible_queues
 from penstock.broker.queues import Totals
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.store.interface import Counts, Description, QueueExists, QueueNotFound
+from penstock.store.interface import Counts, Description, QueueExists
 from penstock.wire import queues as wire
 from penstock.wire.queue_settings import Settings
 from penstock.wire.queues import PRIORITIES, CreateQueue, QueueList, QueueName, QueueView, TierView
@@ -61,10 +60,9 @@ async def list_queues(call: Call) -> Answer:
     asked: ListQuery = call.query(ListQuery)
     after = read_cursor(asked.cursor)
     names = await visible_queues(call.queues.store, call.caller, prefix=asked.prefix, after=after, most=asked.limit)
-    # All at once, so that they wait for the disk together.
-    async with asyncio.TaskGroup() as tasks:
-        rows = [tasks.create_task(_row(call, name)) for name in names]
-    found = [row for task in rows if (row := task.result()) is not None]
+    # One that is not there was deleted since it was listed.
+    summaries = await call.queues.store.summaries(names)
+    found = [_row(call, *summary) for summary in summaries if summary is not None]
     return Answer(QueueList(found, cursor_after(names[-1]) if len(names) == asked.limit else None))
 
 
@@ -125,21 +123,16 @@ async def _view(call: Call, queue: str) -> QueueView:
         stuck_age_s=_age_s(counts.stuck_since_ms, call.queues.now_ms()),
         by_tier=_tiers(description, counts, call.queues.now_ms()),
         totals=_totals(call, queue),
-        dlq_id=await _grave(call, description),
+        dlq_id=_grave(call, description),
         **view_of(description.settings, queue),
     )
 
 
-async def _row(call: Call, queue: str) -> QueueName | None:
-    try:
-        description, counts = await call.queues.describe(queue)
-    except QueueNotFound:
-        # Deleted since it was listed.
-        return None
+def _row(call: Call, description: Description, counts: Counts) -> QueueName:
     oldest = min((at_ms for at_ms in counts.oldest_sent_at_ms if at_ms is not None), default=None)
     return QueueName(
         queue_id=description.id,
-        queue_name=queue,
+        queue_name=description.queue,
         current_message_count=counts.live,
         ready=sum(counts.ready),
         in_flight=counts.leased,
@@ -147,19 +140,15 @@ async def _row(call: Call, queue: str) -> QueueName | None:
         stuck=counts.stuck,
         paused=description.settings.is_paused,
         oldest_age_s=_age_s(oldest, call.queues.now_ms()),
-        totals=_totals(call, queue),
-        dlq_id=await _grave(call, description),
+        totals=_totals(call, description.queue),
+        dlq_id=_grave(call, description),
     )
 
 
-async def _grave(call: Call, description: Description) -> str | None:
+def _grave(call: Call, description: Description) -> str | None:
     if description.dead_letters is None or not call.caller.may_list(description.dead_letters):
         return None
-    try:
-        return (await call.queues.store.describe(description.dead_letters)).id
-    except QueueNotFound:
-        # Deleted since.
-        return None
+    return description.dead_letters_id
 
 
 def _exists(queue: str, there: QueueSettings, settings: QueueSettings) -> Refused:

@@ -58,12 +58,15 @@ async def describe(shards: Shards, queue: str) -> Description:
     async with shards.answer:
         state = present(await shards.at(queue), queue).state
         grave = grave_of(queue, state)
+        shard = shards.find(grave)
+        grave_id = None if shard is None else queue_id(shard.queue(grave).state.queue)
         return Description(
             queue=queue,
             id=queue_id(state.queue),
             settings=state.settings,
             created_at_ms=state.created_at_ms or None,
-            dead_letters=None if shards.find(grave) is None else grave,
+            dead_letters=None if grave_id is None else grave,
+            dead_letters_id=grave_id,
             bounds=tuple(Bound(*bound) for bound in reading.bounds(state, state.now_ms)),
         )
 

@@ -4,6 +4,7 @@ Every verb has the same shape: reserve, decide, write, wait, answer. Nothing
 awaits between deciding and writing, so there are no locks and nothing to undo.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -54,6 +55,7 @@ from penstock.store.interface import (
     Outcome,
     Page,
     QueueExists,
+    QueueNotFound,
     Redrive,
     Remains,
 )
@@ -63,6 +65,8 @@ from penstock.store.live import LivePage
 EVENT_BYTES = 8_192
 ROW_BYTES = 64
 SETTLED_BYTES = 128
+# Queues described before others have their turn.
+SUMMARIES_TURN = 10
 
 Decide = Callable[[Queue, int, int, int], Event | None]
 
@@ -166,6 +170,22 @@ class EmbeddedStore:
 
     async def describe(self, queue: str) -> Description:
         return await asking.describe(self._shards, queue)
+
+    async def summaries(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
+        found: list[tuple[Description, Counts] | None] = []
+        for first in range(0, len(queues), SUMMARIES_TURN):
+            # Those of a turn wait for the disk together; between two turns others are served.
+            async with asyncio.TaskGroup() as tasks:
+                looks = [tasks.create_task(self._summary(queue)) for queue in queues[first : first + SUMMARIES_TURN]]
+            found += [look.result() for look in looks]
+            await asyncio.sleep(0)
+        return found
+
+    async def _summary(self, queue: str) -> tuple[Description, Counts] | None:
+        try:
+            return await self.describe(queue), await self.counts(queue)
+        except QueueNotFound:
+            return None
 
     async def name(self, queue_id: str) -> str:
         return await self._shards.named(parse_queue(queue_id))

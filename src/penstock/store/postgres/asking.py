@@ -1,21 +1,20 @@
 """What can be asked of a queue: counts, one message, who holds what. Nothing here writes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.contract.queue_settings import TIERS
 from penstock.core.message import Receipt
 from penstock.store.ids import parse, queue_id
 from penstock.store.interface import Bound, Counts, Description, Message
+from penstock.store.postgres import counting
+from penstock.store.postgres.burying import Burying
 from penstock.store.postgres.columns import SENT_AS
+from penstock.store.postgres.counting import Counting, Seen
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.explaining import Looked
-from penstock.store.postgres.known import KnownQueue
+from penstock.store.postgres.known import KnownQueue, QueueRow
 from penstock.store.postgres.messages import Row, identities, message, pair
-
-# To count a million messages takes a tenth of a second, and whoever asks, a console say, asks often and twice. So up to
-# so many are counted each time, and a larger count is kept for about ten times as long as it took.
-COUNTED_EACH_TIME = 100_000
-COUNTED_PER_MS = 1_000
+from penstock.store.postgres.registry import Registry
 
 
 class QueueNames:
@@ -40,32 +39,64 @@ class QueueNames:
         await self.learn({home for (home,) in await self._database.ask("homes", queue=known.number)})
 
 
-async def counts(database: Database, known: KnownQueue, now_ms: int) -> Counts:
-    is_counted = now_ms >= known.counted_until_ms
-    ((ready, leased, delayed, oldest, stuck, stuck_since_ms, *noisy),) = await database.ask(
-        "counts", queue=known.number, now=now_ms, is_counted=is_counted
-    )
-    if is_counted:
-        waiting = sum(ready)
-        known.counted = ready
-        known.counted_until_ms = now_ms + waiting // COUNTED_PER_MS if waiting > COUNTED_EACH_TIME else 0
-    else:
-        ready = known.counted
-    return Counts(tuple(ready), leased, delayed, tuple(oldest), stuck, stuck_since_ms, *noisy)
+class Summaries:
+    def __init__(self, database: Database, registry: Registry, burying: Burying, now_ms: Callable[[], int]) -> None:
+        self._database = database
+        self._registry = registry
+        self._burying = burying
+        self._now_ms = now_ms
+        self.counting = Counting(database, now_ms)
+
+    async def of(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
+        """Describe queues as they are now, with one statement, and with one more for those where something was due."""
+        found = await self._look(queues)
+        now_ms = self._now_ms()
+        due = [name for name, (known, _, seen) in found.items() if _is_due(known, seen, now_ms)]
+        for name in due:
+            await self._burying.advance_a_turn(found[name][0])
+        if due:
+            found |= await self._look(due)
+        return [await self._summary(*found[name]) if name in found else None for name in queues]
+
+    async def _look(self, queues: Sequence[str]) -> dict[str, tuple[KnownQueue, str | None, Seen]]:
+        names = await self._registry.settled(queues)
+        rows = await self._database.ask(
+            "summaries",
+            names=SENT_AS["text[]"]([name for name, _ in names]),
+            versions=SENT_AS["bigint[]"]([version for _, version in names]),
+            looked=SENT_AS["bigint[]"]([self._registry.looked_until_ms(name) for name, _ in names]),
+            most=counting.COUNTED_MOST,
+            now=self._now_ms(),
+        )
+        found = {}
+        for row in rows:
+            queue, grave = QueueRow(*row[:6]), row[6]
+            # Without settings it is as it was known.
+            known = await self._registry.find(queue.name) if queue.settings is None else self._registry.note(queue)
+            if known is not None:
+                found[queue.name] = (known, None if grave is None else queue_id(grave), Seen(*row[7:]))
+        return found
+
+    async def _summary(self, known: KnownQueue, grave: str | None, seen: Seen) -> tuple[Description, Counts]:
+        now_ms, found = self._now_ms(), await self.counting.counts(known, seen)
+        shares = known.shares or known.begin_shares(())
+        leases = [shares.bound(tier, found.ready[tier]) for tier in range(TIERS)]
+        description = Description(
+            queue=known.name,
+            id=queue_id(known.number),
+            settings=known.settings,
+            created_at_ms=known.created_at_ms,
+            dead_letters=None if grave is None else known.grave,
+            dead_letters_id=grave,
+            bounds=tuple(Bound(each, known.started.ms_for(each, now_ms)) for each in leases),
+        )
+        return description, found
 
 
-async def describe(database: Database, known: KnownQueue, grave: KnownQueue | None, now_ms: int) -> Description:
-    found = await counts(database, known, now_ms)
-    shares = known.shares or known.begin_shares(())
-    leases = [shares.bound(tier, found.ready[tier]) for tier in range(TIERS)]
-    return Description(
-        queue=known.name,
-        id=queue_id(known.number),
-        settings=known.settings,
-        created_at_ms=known.created_at_ms,
-        dead_letters=None if grave is None else grave.name,
-        bounds=tuple(Bound(each, known.started.ms_for(each, now_ms)) for each in leases),
-    )
+def _is_due(known: KnownQueue, seen: Seen, now_ms: int) -> bool:
+    # What others hold is not asked for all the while.
+    is_left = known.is_held and now_ms < known.due_ms
+    return not is_left and (seen.is_due or seen.has_aged(known, now_ms))
 
 
 async def find(database: Database, known: KnownQueue, message_id: str, now_ms: int) -> Looked | None:

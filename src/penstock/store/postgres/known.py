@@ -51,7 +51,8 @@ class QueueRow(NamedTuple):
 
     number: int
     name: str
-    settings: str
+    # None if they are of a version that is known.
+    settings: str | None
     version: int
     grave: str
     created_at_ms: int
@@ -136,6 +137,17 @@ class TurnBounds:
         self._floors, self._end = list(floors), xmax
 
 
+class Kept(NamedTuple):
+    """How much was in a queue, and when."""
+
+    at_ms: int
+    ready: tuple[int, ...]
+    leased: int
+    delayed: int
+    stuck: int
+    noisy_ready: int
+
+
 class KnownQueue:
     def __init__(self, row: QueueRow) -> None:
         self.gate = Gate()
@@ -162,9 +174,8 @@ class KnownQueue:
         self._looked_at_all_ms = 0
         self._forgot_at_ms = 0
         self.has_spent = False
-        # What waited by tier when it was last counted, if that was much, and until when it is not counted again.
-        self.counted: Sequence[int] = ()
-        self.counted_until_ms = 0
+        # How much was in it when that was last counted out; None if that was never needed.
+        self.kept: Kept | None = None
         # How many messages came from elsewhere, and until when that is not counted again.
         self.moved_here = 0
         self.moved_here_until_ms = 0
@@ -177,6 +188,7 @@ class KnownQueue:
         self.number, self.name, self.version, self.grave = row.number, row.name, row.version, row.grave
         self.created_at_ms = row.created_at_ms
         # A server of the next version may have written it, which runs beside this one while they are replaced.
+        assert row.settings is not None
         self.settings = settings = QueueSettings.from_json(row.settings, may_be_newer=True)
         self.aging_ms = list(settings.aging_ms)
         self.aging_column = SENT_AS["bigint[]"](self.aging_ms)

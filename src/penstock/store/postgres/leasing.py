@@ -134,7 +134,6 @@ def _learn(known: KnownQueue, found: Leased, *, now_ms: int, from_ms: int) -> No
         known.turn_bounds.learn(found.turn_firsts, found.turn_floors, found.xmin, found.xmax)
     known.are_marked = found.firsts is not None
     if not found.length:
-        known.counted_until_ms = 0
         return
     known.started.add(found.length, now_ms)
     known.mean_bytes = (len(found.bodies) + len(found.attributes or b"")) // found.length

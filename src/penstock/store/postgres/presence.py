@@ -16,7 +16,7 @@ every beat to look for itself. Telling others works, so those with a way of thei
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 
 import psycopg
@@ -121,8 +121,9 @@ class Presence:
             self._clock.hear(theirs_ms, asked_ms=asked_ms, heard_ms=self._clock.own_ms())
         (self.floor_ms,) = await self._database.call("meet", self._now_ms())
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run())  # noqa: TID251 - close awaits it.
+    def start(self, also: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Begin; ``also`` runs as long as this does."""
+        self._task = asyncio.create_task(self._run(also))  # noqa: TID251 - close awaits it.
 
     async def close(self) -> None:
         if self._task is not None:
@@ -150,12 +151,13 @@ class Presence:
         self._running.setdefault(transaction, set()).add(queue)
         self._has_running.set()
 
-    async def _run(self) -> None:
+    async def _run(self, also: Callable[[], Coroutine[None, None, None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
             tasks.create_task(self._look_after())
             tasks.create_task(self._tell())
             tasks.create_task(self._follow())
+            tasks.create_task(also())
 
     async def _beat(self) -> None:
         beats = 0

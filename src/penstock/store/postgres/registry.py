@@ -5,7 +5,7 @@ is read again and the verb is made again: nothing of the first one was done.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -50,9 +50,26 @@ class Registry:
         if not rows:
             self._known.pop(name, None)
             return None
-        return self._note(QueueRow(*rows[0]))
+        return self.note(QueueRow(*rows[0]))
 
-    def _note(self, row: QueueRow) -> KnownQueue:
+    async def settled(self, names: Sequence[str]) -> list[tuple[str, int]]:
+        """Return those that can be names of queues, with the versions known here, once nobody makes or deletes them."""
+        found = []
+        for name in filter(is_name, names):
+            lock = self._in_doubt.get(name)
+            if lock is not None:
+                async with lock:
+                    pass
+            known = self._known.get(name)
+            found.append((name, -1 if known is None else known.version))
+        return found
+
+    def looked_until_ms(self, name: str) -> int:
+        """Leases that were to end by then have ended."""
+        known = self._known.get(name)
+        return -1 if known is None else known.looked_until_ms
+
+    def note(self, row: QueueRow) -> KnownQueue:
         known = self._known.get(row.name)
         if known is None or known.number != row.number:
             known = self._known[row.name] = KnownQueue(row)
@@ -109,7 +126,7 @@ class Registry:
     async def all_rows(self) -> list[KnownQueue]:
         """Read all queues there are."""
         rows = await self._database.ask("all_queues")
-        return [self._note(QueueRow(*row)) for row in rows]
+        return [self.note(QueueRow(*row)) for row in rows]
 
     async def create(self, name: str, settings: QueueSettings, grave: str, now_ms: int) -> bool:
         """Make a queue, and return whether there was none of its name."""

@@ -38,7 +38,7 @@ from penstock.store.interface import (
 from penstock.store.live import LivePage
 from penstock.store.postgres import asking, history, leasing, listing, operating, peeking, sending, settling
 from penstock.store.postgres.altering import Altering
-from penstock.store.postgres.asking import QueueNames
+from penstock.store.postgres.asking import QueueNames, Summaries
 from penstock.store.postgres.audit_log import PostgresAuditLog
 from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.burying import Burying
@@ -69,6 +69,7 @@ class PostgresStore:
         self._burying = Burying(self._database, self._registry, self.now_ms, self._wake)
         self._altering = Altering(self._database, self._registry, self._burying, self.now_ms, dice, self._wake)
         self._history = HistoryReader(self._database, self.now_ms)
+        self._summaries = Summaries(self._database, self._registry, self._burying, self.now_ms)
         self._presence = Presence(
             self._database, now_ms=self.now_ms, turn=self._burying.turn, tidy=self._burying.tidy,
             wake=self._wake_watchers, clock=following_of(clock),
@@ -105,7 +106,7 @@ class PostgresStore:
             await store.close()
             raise
         if has_upkeep:
-            store._presence.start()
+            store._presence.start(store._summaries.counting.run)
         return store
 
     @property
@@ -167,9 +168,16 @@ class PostgresStore:
         return [name for (name,) in rows]
 
     async def describe(self, queue: str) -> Description:
-        known = await self._present(queue)
-        grave = await self._registry.find(known.grave, is_fresh=True)
-        return await asking.describe(self._database, known, grave, self.now_ms())
+        return (await self._summary(queue))[0]
+
+    async def summaries(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
+        return await self._summaries.of(queues)
+
+    async def _summary(self, queue: str) -> tuple[Description, Counts]:
+        (found,) = await self._summaries.of([queue])
+        if found is None:
+            raise QueueNotFound(f"there is no queue {queue!r}")
+        return found
 
     async def name(self, queue_id: str) -> str:
         number = parse_queue(queue_id)
@@ -371,16 +379,12 @@ class PostgresStore:
             done.set_result(None)
 
     async def purge(self, queue: str) -> int:
-        return await self._alone(queue, self._purge)
-
-    async def _purge(self, known: KnownQueue) -> int:
-        known.counted_until_ms = 0
-        return await self._altering.purge(known)
+        return await self._alone(queue, self._altering.purge)
 
     # What can be asked.
 
     async def counts(self, queue: str) -> Counts:
-        return await asking.counts(self._database, await self._present(queue), self.now_ms())
+        return (await self._summary(queue))[1]
 
     async def peek(  # noqa: PLR0913 - as the interface says.
         self,
