@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 export UV_PYTHON_DOWNLOADS := never
 export PYTHONHASHSEED := 0
+# Tests start hundreds of servers and commands: each would compile every module once more.
+unexport PYTHONDONTWRITEBYTECODE
 
 # System packages, one list: `package:command-that-proves-it`. Installed only when missing, and only as root.
 # Any Java from 17 on will do, on the path or in JAVA_HOME; one that is too old counts as missing.
