@@ -1,9 +1,11 @@
 """What is told of settled messages, made plain for comparing."""
 
+from collections.abc import Iterable
+
 from penstock.core.settling import Settlement
 
 
-def rows_of(queue: int, told: list[Settlement]) -> list[tuple[object, ...]]:
+def rows_of(queue: int, told: Iterable[Settlement]) -> list[tuple[object, ...]]:
     """What is told, with a row for each message."""
     rows: list[tuple[object, ...]] = []
     for one in told:

@@ -34,6 +34,8 @@ FIELDS = {
     "into": U32,
     "sequence": U63,
     "is_redrive": st.booleans(),
+    "from_ms": U63,
+    "most": U32,
     "is_done": st.booleans(),
     "at_ms": U63,
     "until_ms": U63,

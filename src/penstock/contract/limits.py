@@ -60,6 +60,7 @@ REDRIVES_MAX = 100
 REDRIVES_KEPT_MAX = 1_000
 PEEK_SCANNED_MAX = 10_000
 TURN_MESSAGES = 250
+TURN_ROWS = 1_000
 PEEK_BYTES_MAX = 16 * MIB
 COPY_MESSAGES_MAX = 4_096
 COPY_BYTES_MAX = 256 * KIB
@@ -202,6 +203,9 @@ LIMITS: tuple[Limit, ...] = (
         "Queues, messages or escalations in one answer; moved by a redrive; searched by a peek.",
     ),
     Limit("TURN_MESSAGES", TURN_MESSAGES, "messages", "Looked at by a search, before others have their turn."),
+    Limit(
+        "TURN_ROWS", TURN_ROWS, "messages", "Settled, woken or taken back by the store, before others have their turn."
+    ),
     Limit("PEEK_SCANNED_MAX", PEEK_SCANNED_MAX, "messages", "Looked at for one page of a peek."),
     Limit("PEEK_BYTES_MAX", PEEK_BYTES_MAX, "bytes", "Of bodies read for one page of a peek; the last may exceed it."),
     Limit("COPY_MESSAGES_MAX", COPY_MESSAGES_MAX, "messages", "Copied forward in a journal in one step."),

@@ -13,6 +13,7 @@ from penstock.core.events import (
     Acked,
     Arrived,
     Buried,
+    CaughtUp,
     Escalated,
     Event,
     Expired,
@@ -47,8 +48,15 @@ from penstock.core.state import State
 def _opened(state: State, event: Opened) -> None:
     # Before time moves: a lease is not to lapse because nobody was there to extend it.
     state.leases.rearm(event.at_ms)
+    # Nobody is served yet, so nobody minds how long it takes.
+    state.is_behind = False
     state.find_due()
     state.advance(event.at_ms)
+
+
+def _caught_up(state: State, event: CaughtUp) -> None:
+    state.advance(event.from_ms)
+    state.catch_up(event.at_ms, event.most)
 
 
 def _place(state: State, slot: int, visible_at_ms: int, now_ms: int) -> None:
@@ -428,6 +436,7 @@ def _nothing(_: State, __: QueueDeleted) -> None:
 
 CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Opened: _opened,
+    CaughtUp: _caught_up,
     QueueCreated: _created,
     QueueChanged: _changed,
     QueueDeleted: _nothing,

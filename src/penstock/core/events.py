@@ -235,6 +235,22 @@ class Escalated:
 
 
 @dataclass(slots=True)
+class CaughtUp:
+    """Of what was due by the time alone, so much was done in this step.
+
+    Only where more is due at once than a step of the event loop may take: what is due
+    after this one waits for the next, however much time passes. The first one finds the
+    queue as it was at ``from_ms``, when all that was due had been done.
+    """
+
+    queue: int
+    at_ms: int
+    from_ms: int
+    # In messages.
+    most: int
+
+
+@dataclass(slots=True)
 class Copied:
     """Bodies were written again, so that the segments they were in can go. Nothing happened to the messages."""
 
@@ -260,6 +276,7 @@ Event: TypeAlias = (
     | Purged
     | Escalated
     | Redriven
+    | CaughtUp
     | Copied
     | Moving
     | Arrived

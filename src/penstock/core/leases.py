@@ -343,17 +343,6 @@ class Leases:
                 for deadline in again:
                     self.wheel.add(deadline.until_ms, self.id(slot))
 
-    def clear(self) -> None:
-        """End every lease; no receipt is worth anything any more."""
-        self.index = None
-        self.late = {}
-        self.wheel = Wheel()
-        self.live = 0
-        for slot, until_ms in enumerate(self.until_ms):
-            if until_ms >= 0:
-                self.held[slot] = 0
-                self.close(slot)
-
     def held_timers(self, timers: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those timers that still hold."""
         until, uses, held = self.until_ms, self.uses, self.held
@@ -401,3 +390,19 @@ def bit_runs(mask: int) -> Iterator[tuple[int, int]]:
         yield start, ones
         mask >>= ones
         start += ones
+
+
+def lowest_bits(mask: int, count: int) -> int:
+    """The lowest ones of a bitmap that has more than these.
+
+    >>> bin(lowest_bits(0b1101110, 4))
+    '0b101110'
+    """
+    found = 0
+    for start, length in bit_runs(mask):
+        taken = min(length, count)
+        found |= ((1 << taken) - 1) << start
+        count -= taken
+        if not count:
+            break
+    return found

@@ -16,7 +16,8 @@ Rules of this file
    changes state (`changes.py`). A method that decides nothing returns None.
 4. A message nothing has happened to is a number in a run, not an object.
 5. A decision is about the present: each begins by moving the queue to its
-   ``now_ms``. At the instant a lease ends, it has ended.
+   ``now_ms``. At the instant a lease ends, it has ended. A queue that `catch_up`
+   has put behind its time is moved only by that.
 
 Invariant: in every lane, each number below `next` is on a shelf, a row, in a
 lease, or settled by exactly one fact.
@@ -51,6 +52,7 @@ from penstock.core.events import (
     Acked,
     Arrived,
     Buried,
+    CaughtUp,
     Escalated,
     Event,
     Expired,
@@ -135,13 +137,21 @@ class Queue:
     def apply(self, event: Event) -> None:
         """Move the queue to the event's time, and change it as the event says. Events come in the order of deciding."""
         state, kind, at_ms = self.state, type(event), event.at_ms
-        # An opening moves time itself, after it has begun the leases anew.
-        if (at_ms > state.now_ms or at_ms >= state.due_ms) and kind is not Opened:
+        # An opening moves time itself, after it has begun the leases anew; and so does what moves it in parts.
+        if (at_ms > state.now_ms or at_ms >= state.due_ms) and kind is not Opened and kind is not CaughtUp:
             state.advance(at_ms)
         CHANGES[kind](state, event)
 
     def advance(self, now_ms: int) -> None:
         self.state.advance(now_ms)
+
+    def is_overdue(self, now_ms: int, most: int) -> bool:
+        """Whether moving the queue to the present would touch more than ``most`` messages: then `catch_up` in parts."""
+        return self.state.is_overdue(now_ms, most)
+
+    def catch_up(self, *, now_ms: int, most: int) -> CaughtUp:
+        """Do a part of what is due; with 0 for ``most``, put off all of it."""
+        return CaughtUp(self.state.queue, now_ms, self.state.now_ms, most)
 
     def send(self, drafts: Drafts, *, now_ms: int, sender: Sender | None = None) -> Accepted:
         """Number the drafts, except those whose id is taken.

@@ -5,22 +5,30 @@ and with what error only the state knows, and it forgets them with the event. So
 question is asked just before the event is applied.
 
 Messages of a run that share their past share one `Settlement`, however many they
-are: purging ten million of them takes as long as copying their times of sending,
-and a healthy ack of a thousand makes one tuple.
+are: a healthy ack of a thousand makes one tuple.
+
+A purge or a deletion may settle millions of rows at once. It takes the columns of
+the queue away as they are, and what is told of them is made in turns, after the event
+(`Everything`).
 """
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from enum import IntEnum
-from itertools import chain
-from typing import Any, NamedTuple
+from heapq import merge
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeVar
 
-from penstock.contract.queue_settings import History
+from penstock.contract.limits import TURN_ROWS
+from penstock.contract.queue_settings import TIERS, History
 from penstock.core.events import Acked, Buried, Event, Expired, Moved, Purged, QueueDeleted, Redriven
 from penstock.core.lanes import Lane, SentTimes, Stretch
 from penstock.core.leases import RunPart
 from penstock.core.message import Run
 from penstock.core.rows import MOVING
 from penstock.core.state import State
+
+T = TypeVar("T")
 
 
 class Ending(IntEnum):
@@ -61,10 +69,10 @@ class Settlement(NamedTuple):
     error: str
 
 
-def settlements(state: State, event: Event) -> list[Settlement]:
+def settlements(state: State, event: Event) -> "list[Settlement] | Everything":
     """What this event settles, as it stands before the event is applied. Time moves to the event's first."""
     settled = _SETTLED.get(type(event))
-    if settled is None or state.settings.history is History.OFF:
+    if settled is None or (state.settings.history is History.OFF and type(event) not in {Purged, QueueDeleted}):
         return []
     state.advance(event.at_ms)
     return settled(state, event)
@@ -110,15 +118,17 @@ def _of_expiry(state: State, event: Expired) -> list[Settlement]:
     return _of_runs(state, event.runs, event.at_ms, Ending.EXPIRED)
 
 
-def _of_purge(state: State, event: Purged) -> list[Settlement]:
-    return _of_everything(state, event.at_ms, Ending.PURGED, is_moving_spared=True)
+def _of_purge(state: State, event: Purged) -> "list[Settlement] | Everything":
+    everything = Everything(state, event.at_ms, Ending.PURGED)
+    # Rows that are on their way stay, and the others are settled one by one where they are.
+    return everything if state.moves.pending is None else list(everything)
 
 
-def _of_deletion(state: State, event: QueueDeleted) -> list[Settlement]:
-    return _of_everything(state, event.at_ms, Ending.DELETED)
+def _of_deletion(state: State, event: QueueDeleted) -> "Everything":
+    return Everything(state, event.at_ms, Ending.DELETED)
 
 
-_SETTLED: dict[type[Event], Callable[[State, Any], list[Settlement]]] = {
+_SETTLED: "dict[type[Event], Callable[[State, Any], list[Settlement] | Everything]]" = {
     Acked: _of_ack,
     Buried: _of_move,
     Redriven: _of_move,
@@ -131,26 +141,125 @@ _SETTLED: dict[type[Event], Callable[[State, Any], list[Settlement]]] = {
 SETTLING = frozenset(_SETTLED)
 
 
-def _of_everything(state: State, at_ms: int, ending: Ending, *, is_moving_spared: bool = False) -> list[Settlement]:
-    found: list[Settlement] = []
-    for lane in state.lanes:
-        for tier, shelf in enumerate(lane.shelves):
-            found += [_of_stretch(state, lane, stretch, tier, at_ms, ending) for stretch in shelf]
+# An entry is what a settlement is made of, as one number that sorts: number · whether it is a row · its slot, or its
+# place among the parts.
+_NUMBER = 33
+_IS_ROW = 1 << 32
+_INDEX = _IS_ROW - 1
+
+
+class Everything:
+    """All that a queue holds at the moment of a purge or a deletion, to be told of in turns.
+
+    To be made before the event is applied, which puts new columns in the place of these.
+    """
+
+    __slots__ = ("queue", "count", "at_ms", "_state", "_ending")
+
+    def __init__(self, state: State, at_ms: int, ending: Ending) -> None:
+        self.queue = state.queue
+        self._state = _kept(state)
+        self.at_ms = at_ms
+        self._ending = ending
+        # How many messages there are to tell of.
+        self.count = state.live - (state.moves.count if ending is Ending.PURGED else 0)
+        if state.settings.history is History.OFF:
+            self.count = 0
+
+    def __iter__(self) -> Iterator[Settlement]:
+        return chain.from_iterable(self.turns())
+
+    def turns(self) -> Iterator[list[Settlement]]:
+        """Yield what is told in the order of lane and number, some at a time; nothing while it is sorted."""
+        if not self.count:
+            return
+        state, at_ms, ending = self._state, self.at_ms, self._ending
+        parts: list[tuple[RunPart, int]] = []
+        ordered: list[list[list[int]]] = [[] for _ in state.lanes]
+        for entries in chain(_chunks(self._stretches(), parts), _chunks(_leased(state), parts), self._rows()):
+            for lane, chunk in enumerate(entries):
+                if chunk:
+                    chunk.sort()
+                    ordered[lane].append(chunk)
+            yield []
+        for chunks in ordered:
+            for some in _by(TURN_ROWS, merge(*chunks)):
+                yield [
+                    _of_row(state, entry & _INDEX, at_ms, ending)
+                    if entry & _IS_ROW
+                    else _of_part(state, *parts[entry & _INDEX], at_ms, ending)
+                    for entry in some
+                ]
+
+    def take_apart(self) -> Iterator[None]:
+        """Free what is kept, some at a time: to let go of a dictionary of a million entries is a long step, too."""
+        state = self._state
+        rows, groups, leases, dedup = state.rows, state.groups, state.leases, state.dedup
+        wheels = (state.delays, state.aging, state.reverts, leases.wheel)
+        crowded: list[Any] = [rows.index, rows.errors, rows.dedup_ids, rows.origins, rows.by_origin, rows.escalations]
+        crowded += [rows.free, groups.numbers, groups.names, groups.orders, groups.free, *groups.rotations]
+        crowded += [leases.held, leases.late, leases.parts, leases.first_leased_ms, leases.deadlines, leases.free]
+        crowded += [*chain.from_iterable(wheel.crowded() for wheel in wheels), leases.index or {}]
+        crowded += [*(shelf.runs for lane in state.lanes for shelf in lane.shelves), state.spent, dedup.live]
+        if self._ending is Ending.DELETED:
+            crowded += [dedup.window, dedup.order, state.senders.known]
+        for entries in crowded:
+            while entries:
+                for _ in range(min(len(entries), TURN_ROWS)):
+                    if isinstance(entries, dict):
+                        entries.popitem()
+                    else:
+                        entries.pop()
+                yield
+
+    def _stretches(self) -> Iterator[tuple[RunPart, int]]:
+        state = self._state
+        for lane in state.lanes:
+            for tier, shelf in enumerate(lane.shelves):
+                for stretch in shelf:
+                    yield _part_of_stretch(state, lane, stretch, tier)
+
+    def _rows(self) -> Iterator[list[list[int]]]:
+        rows, spares_moving = self._state.rows, self._ending is Ending.PURGED
+        for some in _by(TURN_ROWS, iter(rows.index.items())):
+            entries: list[list[int]] = [[] for _ in self._state.lanes]
+            for key, slot in some:
+                if not spares_moving or rows.state[slot] != MOVING:
+                    entries[key & 7].append(key >> 3 << _NUMBER | _IS_ROW | slot)
+            yield entries
+
+
+def _chunks(found: Iterator[tuple[RunPart, int]], parts: list[tuple[RunPart, int]]) -> Iterator[list[list[int]]]:
+    for some in _by(TURN_ROWS, found):
+        entries: list[list[int]] = [[] for _ in range(TIERS)]
+        for index, (part, _) in enumerate(some, start=len(parts)):
+            entries[part[0]].append(part[1] << _NUMBER | index)
+        parts += some
+        yield entries
+
+
+def _leased(state: State) -> Iterator[tuple[RunPart, int]]:
+    """Runs in leases; rows in a lease are among the rows."""
     leases = state.leases
     for slot, held in enumerate(leases.held):
-        # Rows in a lease are among the rows.
         if held and leases.until_ms[slot] >= 0:
             leased_at_ms = leases.leased_at_ms[slot]
             for part in leases.members(slot, held):
                 if not isinstance(part, int):
-                    found.append(_of_part(state, part, leased_at_ms, at_ms, ending))
-    rows = state.rows
-    found += [
-        _of_row(state, slot, at_ms, ending)
-        for slot in rows.index.values()
-        if not (is_moving_spared and rows.state[slot] == MOVING)
-    ]
-    return found
+                    yield part, leased_at_ms
+
+
+def _by(most: int, entries: Iterator[T]) -> Iterator[list[T]]:
+    while some := list(islice(entries, most)):
+        yield some
+
+
+def _kept(state: State) -> State:
+    """A queue as it is, whatever is put in the place of its columns."""
+    kept = copy(state)
+    kept.lanes = tuple(copy(lane) for lane in state.lanes)
+    kept.dedup = copy(state.dedup)
+    return kept
 
 
 def _of_runs(state: State, runs: tuple[Run, ...], at_ms: int, ending: Ending) -> list[Settlement]:
@@ -169,18 +278,18 @@ def _of_waiting(state: State, run: Run, at_ms: int, ending: Ending) -> Iterator[
         tier = state.shelf_tier(lane, first)
         stretch = lane.shelves[tier].stretch_of(first)
         upto = min(end, stretch[1])
-        yield _of_stretch(state, lane, [first, upto, *stretch[2:]], tier, at_ms, ending)
+        yield _of_part(state, *_part_of_stretch(state, lane, [first, upto, *stretch[2:]], tier), at_ms, ending)
         first = upto
 
 
-def _of_stretch(state: State, lane: Lane, stretch: Stretch, tier: int, at_ms: int, ending: Ending) -> Settlement:
+def _part_of_stretch(state: State, lane: Lane, stretch: Stretch, tier: int) -> tuple[RunPart, int]:
+    """A run on a shelf as if it were leased, and when it was, if ever."""
     first, end, deliveries, lease, first_leased_ms, served_tier = stretch
     if not lease:
-        return _of_part(state, (lane.tier, first, end - first, 0, 0, tier), 0, at_ms, ending)
+        return (lane.tier, first, end - first, 0, 0, tier), 0
     # While a run is back from a lease and nobody has had it since, the lease is remembered.
     leased_at_ms = state.leases.leased_at_ms[lease & 0xFFFF_FFFF]
-    part = (lane.tier, first, end - first, deliveries, first_leased_ms, served_tier)
-    return _of_part(state, part, leased_at_ms, at_ms, ending)
+    return (lane.tier, first, end - first, deliveries, first_leased_ms, served_tier), leased_at_ms
 
 
 def _of_part(state: State, part: RunPart, leased_at_ms: int, at_ms: int, ending: Ending) -> Settlement:

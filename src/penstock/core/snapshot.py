@@ -30,7 +30,7 @@ from penstock.core.leases import Deadline, Leases
 from penstock.core.message import Audit, Origin, Run
 from penstock.core.meter import Meter
 from penstock.core.moves import Move, Moves
-from penstock.core.rows import FREE, LEASED, RESTING, Escalation, Rows
+from penstock.core.rows import FREE, LEASED, RESTING, WAITING, Escalation, Rows
 from penstock.core.senders import Remembered, Senders
 from penstock.core.state import State
 from penstock.core.tenants import Tenants
@@ -62,6 +62,7 @@ LAYOUTS: Final[Mapping[type, Layout]] = {
             "queue": "queue",
             "created_at_ms": "created_at_ms",
             "now_ms": "now_ms",
+            "is_behind": "is_behind",
             "lanes": "lanes",
             "rows": "rows",
             "groups": "groups",
@@ -364,14 +365,15 @@ def _retype(values: dict[Any, Any], retype: Callable[[Any], Any]) -> None:
 
 
 def _set_timers(state: State) -> None:
-    rows = state.rows
+    rows, aging_ms = state.rows, state.settings.aging_ms
     for slot, place in enumerate(rows.state):
         if place == RESTING:
             state.delays.add(rows.visible_at_ms[slot], slot)
+        elif place in {WAITING, LEASED} and rows.tier[slot] and aging_ms[rows.tier[slot]]:
+            state.aging.add(rows.since_ms[slot] + aging_ms[rows.tier[slot]], slot)
     for slot, escalation in rows.escalations.items():
         if escalation.until_ms:
             state.reverts.add(escalation.until_ms, slot)
-    state.restart_aging()
     _time_leases(state.leases)
     state.find_due()
 

@@ -16,20 +16,25 @@ events (`changes.py`) and decides nothing (`queue.py`).
 `advance` does what follows from the time alone. Everything timed happens in the
 order of time, and at one instant in this order: escalations end, leases lapse,
 resting messages wake, rows age. So advancing in steps or at once is the same.
+When more is due than one step of the loop may take, `CaughtUp` does it a part at a
+time; between the parts the queue goes on as if the rest were not due yet.
+
 Runs age last of all at an instant: what tier they have come to is a function of their
 time of sending, so it does not matter when it is looked at, except to the turns of groups.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
 
-from penstock.contract.limits import AUDIT_MAX
+from penstock.contract.limits import AUDIT_MAX, LEASE_MESSAGES_MAX
 from penstock.contract.queue_settings import TIERS, QueueSettings
 from penstock.core.dedup import Dedup
 from penstock.core.fairness import Shares
 from penstock.core.grouping import NOWHERE, Groups
 from penstock.core.lanes import Lane, Stretch
-from penstock.core.leases import Leases, RunPart
+from penstock.core.leases import Leases, RunPart, lowest_bits
 from penstock.core.message import Audit
 from penstock.core.meter import Meter
 from penstock.core.moves import Moves
@@ -37,6 +42,9 @@ from penstock.core.retry import goes_back, is_spent
 from penstock.core.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
 from penstock.core.senders import Senders
 from penstock.core.wheel import NEVER, Timer, Wheel
+
+# Timers that hold no more may be so many times those that do, before they are worked off in turns.
+_STALE_MAX = 4
 
 
 class State:
@@ -46,6 +54,7 @@ class State:
         "settings",
         "now_ms",
         "due_ms",
+        "is_behind",
         "lanes",
         "rows",
         "groups",
@@ -75,6 +84,8 @@ class State:
         self.now_ms = 0
         # Nothing timed happens before this instant.
         self.due_ms = NEVER
+        # Too much is due for one step: timers wait for `CaughtUp`, and only the clock goes on.
+        self.is_behind = False
         self.lanes = tuple(Lane(tier) for tier in range(TIERS))
         # Messages that wait and are visible, by tier: all of them, and those in runs.
         self.ready = [0] * TIERS
@@ -114,6 +125,8 @@ class State:
             self.now_ms = now_ms
 
     def _catch_up(self, now_ms: int) -> None:
+        if self.is_behind:
+            return
         while (at_ms := self._next_timer_ms()) <= now_ms:
             self.now_ms = max(self.now_ms, at_ms)
             if self.groups.numbers:
@@ -126,12 +139,81 @@ class State:
             for slot in self.delays.pop_due(at_ms):
                 self._wake(slot, at_ms)
             for slot in self.aging.pop_due(at_ms):
-                if self._aging_holds(at_ms, slot):
-                    self.retier(slot, self.rows.tier[slot] - 1, at_ms)
+                self._age(slot, at_ms)
+        self._end_of_time(now_ms)
+
+    def _end_of_time(self, now_ms: int) -> None:
         self.dedup.forget(now_ms)
         self.senders.forget(now_ms)
         self.age_runs(now_ms)
         self.find_due()
+
+    def is_overdue(self, now_ms: int, most: int) -> bool:
+        """Whether more than ``most`` messages lapse, wake or age by ``now_ms``. To find out takes that many steps."""
+        if self.leased <= most >= len(self.rows) or now_ms < self.due_ms or self.is_behind:
+            return False
+        due = 0
+        for wheel in (self.delays, self.aging, self.reverts):
+            due += sum(1 for _ in islice(wheel.due(now_ms), most + 1 - due))
+        for lease in islice(self.leases.wheel.due(now_ms), _STALE_MAX * most + 1):
+            # One that holds no more costs little; many of them are a step of their own.
+            due += self._cost(lease, now_ms)
+            if due > most:
+                return True
+        return due > most
+
+    def _cost(self, lease: int, now_ms: int) -> int:
+        """How many messages a lapse touches: those of a run that only goes back to its place count for one."""
+        slot = self.leases.find(lease)
+        mask = self.leases.lapsed_mask(slot, now_ms) if slot >= 0 else 0
+        if not mask:
+            return 0
+        if slot in self.leases.parts:
+            return mask.bit_count()
+        deliveries = self.leases.deliveries[slot]
+        stays = not is_spent(self.settings, deliveries, 0) and not goes_back(self.settings, deliveries)
+        return 1 if stays else mask.bit_count()
+
+    def catch_up(self, now_ms: int, most: int) -> None:
+        """Do what follows from the time alone, for at most ``most`` messages; the rest waits for the next call.
+
+        Until all is done, time does nothing by itself.
+        """
+        self.now_ms = max(self.now_ms, now_ms)
+        while (at_ms := self._next_held_ms()) <= now_ms:
+            if most <= 0:
+                self.is_behind = True
+                return
+            if self.groups.numbers:
+                self.age_runs(at_ms - 1)
+            most -= self._do_some(at_ms, most)
+        self.is_behind = False
+        self._end_of_time(now_ms)
+
+    def _do_some(self, at_ms: int, most: int) -> int:
+        """Do what is due at an instant in the order of `_catch_up`, for so many messages, and return for how many."""
+        done = 0
+        for wheel, act in (
+            (self.reverts, self._revert),
+            (self.leases.wheel, partial(self._lapse, most=most)),
+            (self.delays, self._wake),
+            (self.aging, self._age),
+        ):
+            while wheel.next_ms() <= at_ms:
+                if done >= most:
+                    return done
+                done += act(wheel.pop(), at_ms)
+        return done
+
+    def _next_held_ms(self) -> int:
+        """When the next timer is due that still holds; those that do not are dropped: they count for nothing."""
+        wheels = (
+            (self.leases.wheel, self.leases.held_timers),
+            (self.delays, self.held_delays),
+            (self.aging, self._held_aging),
+            (self.reverts, self.held_reverts),
+        )
+        return min(wheel.drop_to_held(held) for wheel, held in wheels)
 
     def _next_timer_ms(self) -> int:
         return min(self.leases.wheel.next_ms(), self.delays.next_ms(), self.aging.next_ms(), self.reverts.next_ms())
@@ -172,14 +254,26 @@ class State:
     def held_reverts(self, timers: Iterable[Timer]) -> Iterator[Timer]:
         return (timer for timer in timers if self._revert_holds(*timer))
 
-    def _revert(self, slot: int, at_ms: int) -> None:
-        if self._revert_holds(at_ms, slot):
-            self.retier(slot, self.rows.escalations.pop(slot).tier, at_ms)
+    # The next three, and `_lapse`, return for how many messages they did something.
 
-    def _wake(self, slot: int, at_ms: int) -> None:
-        if self._delay_holds(at_ms, slot):
-            self.resting -= 1
-            self._join_last(slot, at_ms)
+    def _revert(self, slot: int, at_ms: int) -> int:
+        if not self._revert_holds(at_ms, slot):
+            return 0
+        self.retier(slot, self.rows.escalations.pop(slot).tier, at_ms)
+        return 1
+
+    def _wake(self, slot: int, at_ms: int) -> int:
+        if not self._delay_holds(at_ms, slot):
+            return 0
+        self.resting -= 1
+        self._join_last(slot, at_ms)
+        return 1
+
+    def _age(self, slot: int, at_ms: int) -> int:
+        if not self._aging_holds(at_ms, slot):
+            return 0
+        self.retier(slot, self.rows.tier[slot] - 1, at_ms)
+        return 1
 
     def restart_aging(self) -> None:
         """Set the timers of all rows anew, after the thresholds have changed."""
@@ -440,12 +534,16 @@ class State:
 
     # Leases.
 
-    def _lapse(self, lease: int, at_ms: int) -> None:
+    def _lapse(self, lease: int, at_ms: int, most: int = LEASE_MESSAGES_MAX) -> int:
         """Messages whose lease has ended are back at once, with the delivery counted."""
         slot = self.leases.find(lease)
         mask = self.leases.lapsed_mask(slot, at_ms) if slot >= 0 else 0
         if not mask:
-            return
+            return 0
+        cost = self._cost(lease, at_ms) if most < LEASE_MESSAGES_MAX else 0
+        if cost > most:
+            mask, cost = lowest_bits(mask, most), most
+            self.leases.wheel.add(at_ms, lease)
         self.leased -= mask.bit_count()
         members = list(self.leases.members(slot, mask))
         self.leases.make_late(slot, mask)
@@ -454,6 +552,7 @@ class State:
                 self._lapse_row(part, at_ms)
             else:
                 self._lapse_run(part, lease, at_ms)
+        return cost
 
     def _lapse_run(self, part: RunPart, lease: int, at_ms: int) -> None:
         lane, (first, count, deliveries, first_leased_ms, served_tier) = self.lanes[part[0]], part[1:]

@@ -10,6 +10,7 @@ mean: to look in vain costs little, to sleep through a message is a promise brok
     acked, expired                      a FIFO queue: the next of the group
     extended                            nobody; but if it ends sooner now, sooner
     queue made, changed, deleted        its queue: resumed, or gone
+    caught up                           its queue: something has woken or lapsed
 
 A lease wakes nobody, though it will lapse: whoever leased knows until when.
 """
@@ -21,6 +22,7 @@ from penstock.core.events import (
     Acked,
     Arrived,
     Buried,
+    CaughtUp,
     Event,
     Expired,
     Extended,
@@ -43,7 +45,7 @@ def wakes_at_ms(state: State) -> int | None:
     The caller has moved the queue to the present. Timers that hold no more are
     passed over, a few at a time: then the answer is too early.
     """
-    if state.settings.is_paused:
+    if state.settings.is_paused or state.is_behind:
         return None
     lapses_ms = state.leases.wheel.next_held_ms(state.leases.held_timers) if state.leases.live else NEVER
     wakes_ms = state.delays.next_held_ms(state.held_delays) if state.resting else NEVER
@@ -76,6 +78,7 @@ WAKING: dict[type[Event], Callable[[State, Any], bool]] = {
     QueueCreated: _always,
     QueueChanged: _always,
     QueueDeleted: _always,
+    CaughtUp: _always,
     Buried: _if_fifo,
     Redriven: _if_fifo,
     Acked: _if_fifo,

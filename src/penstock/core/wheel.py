@@ -13,7 +13,7 @@ from array import array
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 NEVER = 2**62
 
@@ -85,6 +85,12 @@ class Wheel:
             at_ms = self.next_ms()
         return at_ms
 
+    def drop_to_held(self, held: Callable[[Iterable[Timer]], Iterable[Timer]]) -> int:
+        """When the next timer is due that still holds; all before it are dropped."""
+        while (at_ms := self.next_ms()) != NEVER and not any(True for _ in held(self._near[-1:])):
+            self.pop()
+        return at_ms
+
     def pop_due(self, now_ms: int) -> list[int]:
         """Take out every timer due by ``now_ms``, in the order of time."""
         due: list[int] = []
@@ -94,6 +100,28 @@ class Wheel:
                 due.append(near.pop()[1])
         self.count -= len(due)
         return due
+
+    def pop(self) -> int:
+        """Take out the next timer; `next_ms` has just said when it is due."""
+        self.count -= 1
+        return self._near.pop()[1]
+
+    def due(self, now_ms: int) -> Iterator[int]:
+        """Yield every timer due by ``now_ms``, in no order, and leave it where it is."""
+        if self.next_ms() > now_ms:
+            return
+        for at_ms, item in reversed(self._near):
+            if at_ms > now_ms:
+                return
+            yield item
+        # The heap has the first bucket at its top, and no bucket comes before the one above it.
+        places = [0]
+        while places:
+            place = places.pop()
+            if place < len(self._heap) and self._heap[place] <= now_ms >> _BUCKET_BITS:
+                times, items = self._far[self._heap[place]]
+                yield from (item for at_ms, item in zip(times, items, strict=True) if at_ms <= now_ms)
+                places += (2 * place + 1, 2 * place + 2)
 
     def thin(self, live: int, held: Callable[[Iterable[Timer]], Iterable[Timer]]) -> None:
         """Drop timers that no longer hold, once there are more of them than of the ``live`` ones."""
@@ -109,6 +137,10 @@ class Wheel:
         self._far, self._heap, self._near, self._near_bucket, self.count = {}, [], [], -1, 0
         for at_ms, item in kept:
             self.add(at_ms, item)
+
+    def crowded(self) -> tuple[dict[int, Any], list[int], list[tuple[int, int]]]:
+        """What has an entry for each timer or bucket, for whoever takes a wheel apart."""
+        return self._far, self._heap, self._near
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         yield from self._near

@@ -24,6 +24,7 @@ before it closes the log.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ from penstock.contract.limits import (
     MIB,
 )
 from penstock.contract.queue_settings import DAY_MS
-from penstock.core.settling import Settlement
+from penstock.core.settling import Everything, Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import Log, LogBusy, LogFull
@@ -59,6 +60,8 @@ READ_BYTES = 4 * MIB
 # A frame of more than this is made in a worker: the loop must not wait for it.
 _INLINE_ROWS = 8_192
 _INLINE_SETTLEMENTS = 512
+# So much of what a purge settled is unfolded at once: a frame of it takes a worker as long as a few turns of the loop.
+_UNFOLDED_ROWS = HISTORY_ROWS_MIN
 # The loop itself looks at each event of a frame, so many at most.
 _EVENTS_MAX = 8_192
 
@@ -96,6 +99,8 @@ class History:
         self._writing = asyncio.Lock()
         self._is_stalled = False
         self.pending_rows = self.pending_settlements = 0
+        # Given what was purged when all is told of it.
+        self.let_go: Callable[[Everything], None] = lambda _: None
         # Set when there is something to write; cleared by whoever waits for it.
         self.has_rows = asyncio.Event()
 
@@ -148,7 +153,7 @@ class History:
         """Whether more waits in memory than should. Then a store does well to refuse sends; settling never waits."""
         return self.pending_settlements > HISTORY_PENDING_MAX
 
-    def follow(self, offset: int, settlements: Sequence[Settlement]) -> None:
+    def follow(self, offset: int, settlements: Sequence[Settlement] | Everything) -> None:
         """Take note of what the event at a journal offset settled; most settle nothing.
 
         To be called in the turn of the loop in which the event is appended, while its
@@ -156,15 +161,23 @@ class History:
         """
         assert offset >= self._followed or offset < self._resume_offset, "events are followed in order"
         self._followed = max(self._followed, offset + 1)
-        if not settlements or offset < self._resume_offset:
+        if offset < self._resume_offset:
             return
-        unheeded = self._ask_about(settlements)
-        kept = [settlement for settlement in settlements if settlement.queue not in unheeded]
-        if not kept:
-            return
-        event = Unwritten(offset, kept, sum(settlement.count for settlement in kept))
+        if isinstance(settlements, Everything):
+            if not settlements.count or self._ask_about({settlements.queue}):
+                self.let_go(settlements)
+                return
+            event = Unwritten.of_everything(offset, settlements)
+        else:
+            unheeded = self._ask_about({settlement.queue for settlement in settlements})
+            kept = [settlement for settlement in settlements if settlement.queue not in unheeded]
+            if not kept:
+                return
+            event = Unwritten(offset, kept, sum(settlement.count for settlement in kept))
         # An event that has no more rows than were written is another one, and all of it is new.
         if offset == self._resume_offset and 0 < self._resume_within < event.rows:
+            for event in event.unfolded(self._resume_within):  # noqa: B007, B020 - as far as it has to be.
+                pass
             event = event.in_order().skip(self._resume_within)
         self._unwritten.append(event)
         self._count(event, 1)
@@ -175,10 +188,10 @@ class History:
         if offset >= self._followed:
             self._followed = offset + 1
 
-    def _ask_about(self, settlements: Sequence[Settlement]) -> set[int]:
+    def _ask_about(self, queues: AbstractSet[int]) -> set[int]:
         """Remember what there is to know of the queues, and return those that keep no history."""
         unheeded = set()
-        for queue in {settlement.queue for settlement in settlements}:
+        for queue in queues:
             about = self._about(queue)
             if about is None:
                 unheeded.add(queue)
@@ -204,9 +217,10 @@ class History:
             events, rows = self._front(until)
             if not events:
                 return
-            is_old = now_ms is None or now_ms - events[0].settlements[0].settled_at_ms >= limits.wait_ms
+            is_old = now_ms is None or now_ms - events[0].settled_at_ms >= limits.wait_ms
             if rows < limits.rows_min and not is_old:
                 return
+            events, rows = await self._unfolded(events, rows)
             if not await self._write_frame(events, rows):
                 return
 
@@ -219,6 +233,20 @@ class History:
                 break
             events.append(event)
             rows += event.rows
+        return events, rows
+
+    async def _unfolded(self, events: list[Unwritten], rows: int) -> tuple[list[Unwritten], int]:
+        """Unfold the first event that has more to tell than it shows, and leave out those after it."""
+        for nth, event in enumerate(events):
+            self._count(event, -1)
+            try:
+                for shown in event.unfolded(min(self._limits.rows_max, _UNFOLDED_ROWS)):
+                    self._unwritten[nth] = events[nth] = shown
+                    await asyncio.sleep(0)
+            finally:
+                self._count(self._unwritten[nth], 1)
+            if event.more is not None:
+                return events[: nth + 1], sum(each.rows for each in events[: nth + 1])
         return events, rows
 
     async def _write_frame(self, events: Sequence[Unwritten], rows: int) -> bool:
@@ -268,7 +296,10 @@ class History:
             self._in_flight.popleft()
         self._in_flight.append((self._log.end_offset, oldest))
         for _ in range(taken.whole):
-            self._count(self._unwritten.popleft(), -1)
+            told = self._unwritten.popleft()
+            self._count(told, -1)
+            if told.everything is not None:
+                self.let_go(told.everything)
         if taken.rest is not None:
             self._count(self._unwritten[0], -1)
             self._unwritten[0] = taken.rest

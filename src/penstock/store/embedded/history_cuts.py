@@ -12,17 +12,19 @@ Laws of this file
 2. The rows of an event have one order: queue, lane, number. Whoever comes back to
    an event after a crash finds the rows that were written at the front, however
    its settlements are cut this time.
+3. What a purge settled is put in order, and made into settlements, a turn at a time:
+   before a frame is cut, as much of it is unfolded as may go into the frame.
 """
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple, TypeAlias
 
 from penstock.contract.limits import BATCH_BYTES_MAX, KIB
-from penstock.core.settling import Settlement
+from penstock.core.settling import Everything, Settlement
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded.history_frames import Bodies, part
 from penstock.store.history import BodyState
@@ -55,6 +57,31 @@ class Unwritten(NamedTuple):
     # Rows of the event that are in frames already.
     written: int = 0
     is_in_order: bool = False
+    # Of a purge or a deletion: what comes after the settlements, in order, and who has it.
+    more: Iterator[list[Settlement]] | None = None
+    everything: Everything | None = None
+
+    @classmethod
+    def of_everything(cls, offset: int, everything: Everything) -> "Unwritten":
+        return cls(offset, [], everything.count, is_in_order=True, more=everything.turns(), everything=everything)
+
+    @property
+    def settled_at_ms(self) -> int:
+        return self.settlements[0].settled_at_ms if self.everything is None else self.everything.at_ms
+
+    def unfolded(self, rows: int) -> Iterator["Unwritten"]:
+        """Yield this with more and more of what comes after its settlements, until it shows so many rows, or all."""
+        settlements = list(self.settlements)
+        shown = sum(settlement.count for settlement in settlements)
+        more = self.more
+        while more is not None and shown < rows:
+            some = next(more, None)
+            if some is None:
+                more = None
+            else:
+                settlements += some
+                shown += sum(settlement.count for settlement in some)
+            yield self._replace(settlements=settlements, more=more)
 
     def in_order(self) -> "Unwritten":
         if self.is_in_order or len(self.settlements) == 1:
@@ -65,11 +92,12 @@ class Unwritten(NamedTuple):
         """Return what is left when the first ``rows`` are written, of an event in order."""
         assert 0 <= rows < self.rows
         whole, done = 0, rows
-        while self.settlements[whole].count <= done:
+        while done and self.settlements[whole].count <= done:
             done -= self.settlements[whole].count
             whole += 1
         left = self.settlements[whole:]
-        left[0] = part(left[0], done, left[0].count - done)
+        if done:
+            left[0] = part(left[0], done, left[0].count - done)
         return self._replace(settlements=left, rows=self.rows - rows, written=self.written + rows)
 
 
@@ -109,6 +137,8 @@ def take(events: Sequence[Unwritten], names: Mapping[int, str], *, rows_max: int
                 return _cut(taken, rows_max, whole, event, left_before)
             taken.append(settlement)
             left -= settlement.count
+        if event.more is not None:
+            return _cut(taken, rows_max - left, whole, event, left_before - left)
     return Taken(taken, rows_max - left, len(events), None, events[-1].offset + 1, 0)
 
 

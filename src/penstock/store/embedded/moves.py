@@ -173,6 +173,7 @@ def _arrive(target: Shard, queue: Queue, move: OnTheirWay, cargo: Cargo) -> None
     attributes = [cargo.attributes.get(each, NOTHING) for each in move.messages] if cargo.attributes else None
     texts = [*bodies, *(attributes or ()), *move.groups, *(error.encode() for error in move.errors)]
     size = EVENT_BYTES + ROW_BYTES * len(bodies) + sum(map(len, texts))
+    target.keep_up(target.memory.queues[move.into])
     with target.log.reserve(size) as space:
         columns = move.tiers, move.origins, move.groups, move.errors
         event = target.memory.queues[move.into].arrive(

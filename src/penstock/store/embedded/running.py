@@ -16,6 +16,7 @@ from penstock.store.embedded.history import History, retain
 from penstock.store.embedded.keeping import IN_MEMORY, Keep
 from penstock.store.embedded.recall import recall
 from penstock.store.embedded.shard import Shard
+from penstock.store.embedded.turns import Turns
 from penstock.store.embedded.upkeep import Folders, Upkeep
 from penstock.telemetry import STORE_UPKEEP_FAILED
 
@@ -55,6 +56,7 @@ class RunningShard:
             shard = Shard(runtime, journal, recalled.memory, keep)
             shard.history = await History.open(runtime, history_log, journal=journal, about=shard.about)
             await shard.replay(recalled.offset)
+            shard.history.let_go = shard.let_go
         except BaseException:
             await journal.close()
             await history_log.close()
@@ -63,7 +65,9 @@ class RunningShard:
         is_synced = settings.sync == "batch" or keep is IN_MEMORY
         upkeep = Upkeep(runtime, folders, journal, shard, keep, is_synced=is_synced)
         running = cls(runtime, shard, journal, history_log, keep=keep, upkeep=upkeep)
-        for care in (running._shorten(upkeep_ms), running._write_history(shard.history)):
+        turns = Turns()
+        shard.in_turns = turns.add
+        for care in (running._shorten(upkeep_ms), running._write_history(shard.history), turns.run()):
             # Not a TaskGroup's: they live from here to `close`, which awaits them.
             running._tasks.append(asyncio.create_task(care))  # noqa: TID251
         return running

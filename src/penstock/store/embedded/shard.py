@@ -13,24 +13,28 @@ Laws of this file
 3. No answer before the journal is durable up to its tail at the moment of the
    decision, also if the decision wrote nothing: what it was based on must not
    be undone by a crash.
-4. Time never goes back: it is the runtime's clock, moved forward if the journal
+4. No step of the loop takes longer the more there is. A queue in which too much is due
+   at once is put behind its time, and catches up in turns (`CaughtUp`); what a purge or
+   a deletion leaves is told of and freed in turns. Turns are in the journal where they
+   change state: a replay goes the same way.
+5. Time never goes back: it is the runtime's clock, moved forward if the journal
    already knows a later time, and back while the clock is doubted (`timekeeping.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from penstock.contract.limits import MIB
+from penstock.contract.limits import MIB, TURN_ROWS
 from penstock.contract.queue_settings import History as HistoryKept
 from penstock.core.events import Buried, Event, Opened, QueueCreated, Redriven
 from penstock.core.message import Run
 from penstock.core.queue import Queue
-from penstock.core.settling import SETTLING, Settlement, settlements
+from penstock.core.settling import SETTLING, Everything, Settlement, settlements
 from penstock.core.waking import WAKING
 from penstock.frame import Blobs
 from penstock.log import record
-from penstock.log.interface import Log, Reservation
+from penstock.log.interface import Log, LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.bodies import Hot, Span, Stored, pick
 from penstock.store.embedded.codec import encode
@@ -43,6 +47,10 @@ from penstock.store.embedded.replay import entries, stored, tiers_of
 from penstock.store.interface import QueueNotFound
 
 READ_BYTES = 4 * MIB
+# A turn is short, and its event some tens of bytes.
+TURN_BYTES = 1_000
+# How long a queue that is behind waits for room in the journal.
+NO_ROOM_S = 0.2
 
 
 class Answer:
@@ -87,6 +95,8 @@ class Shard:
         self.watchers: list[Callable[[str], None]] = []
         # How far time is moved forward; the same in all shards of a store.
         self.ahead_ms = 0
+        # Given work that is done in turns; each turn says after how many seconds the next one may come.
+        self.in_turns: Callable[[Iterator[float]], None] = lambda _: None
 
     async def replay(self, offset: int) -> None:
         """Become what the journal says from ``offset`` on."""
@@ -111,7 +121,40 @@ class Shard:
         number = self.memory.numbers.get(name)
         if number is None:
             raise QueueNotFound(f"there is no queue {name!r}")
-        return self.memory.queues[number]
+        queue = self.memory.queues[number]
+        self.keep_up(queue)
+        return queue
+
+    def keep_up(self, queue: Queue) -> None:
+        """Put a queue behind its time if too much is due in it; to be called before it is moved to the present."""
+        state = queue.state
+        # Most queues have too little in them, and are not even asked what is due.
+        if (state.leased > TURN_ROWS or len(state.rows.index) > TURN_ROWS) and queue.is_overdue(
+            self.now_ms(), TURN_ROWS
+        ):
+            try:
+                self._turn(queue, 0)
+            except (LogBusy, LogFull):
+                # Then it has to be done at once.
+                return
+            self.in_turns(self._catching_up(queue))
+
+    def _catching_up(self, queue: Queue) -> Iterator[float]:
+        while self.has(queue) and queue.state.is_behind:
+            try:
+                self._turn(queue, TURN_ROWS)
+            except (LogBusy, LogFull):
+                yield NO_ROOM_S
+            else:
+                yield 0
+
+    def _turn(self, queue: Queue, most: int) -> None:
+        with self.log.reserve(TURN_BYTES, from_spare=True) as space:
+            self.write(space, [Fact(queue.catch_up(now_ms=self.now_ms(), most=most))])
+
+    def let_go(self, everything: Everything) -> None:
+        """Free what a purge or a deletion left, now that all is told of it."""
+        self.in_turns(0 for _ in everything.take_apart())
 
     def has(self, queue: Queue) -> bool:
         """Whether a queue met before an await has not been deleted since."""

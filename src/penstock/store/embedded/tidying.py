@@ -69,6 +69,7 @@ class Tidying:
 
         The queue for dead letters is made when it is first needed, beside the queue that needs it.
         """
+        shard.keep_up(queue)
         queue.advance(shard.now_ms())
         if not queue.state.spent:
             return False

@@ -1,0 +1,123 @@
+"""No step of the event loop grows with what an operation finds: counted in lines of Python, at one small size."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from penstock.contract.limits import TURN_ROWS
+from penstock.contract.queue_settings import History
+from penstock.core.message import Drafts
+from penstock.log.settings import LogSettings
+from tests.steps import LINES_MAX, counted
+from tests.store.small import QUEUE, Shop, opened
+
+# Enough that to do it in one step takes several times as many lines as a step may have.
+MANY = 12 * TURN_ROWS
+DELAY_MS = 3_600_000
+
+Grow = Callable[[Shop], Awaitable[None]]
+
+
+async def a_shop() -> Shop:
+    return await opened(settings=LogSettings(allocate_bytes=0, spare_bytes=64 * 1024))
+
+
+async def grouped(shop: Shop) -> None:
+    for first in range(0, MANY, TURN_ROWS):
+        groups = [b"%d" % (number % 100) for number in range(first, first + TURN_ROWS)]
+        await shop.store.send("orders", Drafts(bodies=[b"x"] * TURN_ROWS, groups=groups))
+
+
+async def delayed(shop: Shop) -> None:
+    now_ms = shop.shard.now_ms()
+    for _ in range(MANY // TURN_ROWS):
+        drafts = Drafts(bodies=[b"x"] * TURN_ROWS, visible_at_ms=[now_ms + DELAY_MS] * TURN_ROWS)
+        await shop.store.send("orders", drafts)
+
+
+async def leased(shop: Shop) -> None:
+    for _ in range(MANY // TURN_ROWS):
+        await shop.send(*[b"x"] * TURN_ROWS)
+        for _ in range(TURN_ROWS // 4):
+            await shop.store.lease("orders", want=4)
+
+
+async def leased_for_the_last_time(shop: Shop) -> None:
+    await shop.store.change("orders", replace(QUEUE, deliveries_max=1, lease_ms=DELAY_MS))
+    for _ in range(MANY // TURN_ROWS):
+        await shop.send(*[b"x"] * TURN_ROWS)
+        await shop.store.lease("orders", want=TURN_ROWS)
+
+
+async def settled(shop: Shop) -> None:
+    assert shop.shard.history is not None
+    await shop.shard.history.flush()
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("history", [History.FACTS, History.OFF])
+@pytest.mark.parametrize("grow", [grouped, delayed, leased])
+async def test_a_purge_and_what_follows_it_have_no_long_step(grow: Grow, history: History) -> None:
+    shop = await a_shop()
+    await shop.store.change("orders", replace(QUEUE, history=history))
+    await grow(shop)
+    with counted() as steps:
+        assert await shop.store.purge("orders") == MANY
+        await settled(shop)
+    assert steps.longest < LINES_MAX, steps.culprit
+    assert await shop.drain() == []
+    page = await shop.store.history("orders", most=65_536)
+    assert len(page.number) == (MANY if history is History.FACTS else 0)
+    await shop.close()
+
+
+async def test_a_deletion_and_what_follows_it_have_no_long_step() -> None:
+    shop = await a_shop()
+    await grouped(shop)
+    with counted() as steps:
+        await shop.store.delete("orders")
+        await settled(shop)
+    assert steps.longest < LINES_MAX, steps.culprit
+    await shop.close()
+
+
+async def test_last_deliveries_that_lapse_together_have_no_long_step() -> None:
+    shop = await a_shop()
+    await leased_for_the_last_time(shop)
+    await asyncio.sleep(DELAY_MS / 1_000)
+    with counted() as steps:
+        assert (await shop.store.counts("orders")).leased > 0
+        while (await shop.store.counts("orders")).leased:
+            await shop.shard.settled()
+    assert steps.longest < LINES_MAX, steps.culprit
+    assert (await shop.store.counts("orders")).stuck == MANY
+    await shop.close()
+
+
+async def test_delays_that_end_at_one_instant_have_no_long_step() -> None:
+    shop = await a_shop()
+    await delayed(shop)
+    await asyncio.sleep(DELAY_MS / 1_000)
+    woken: list[str] = []
+    shop.store.watch(woken.append)
+    with counted() as steps:
+        while sum((await shop.store.counts("orders")).ready) < MANY:
+            await shop.shard.settled()
+    assert steps.longest < LINES_MAX, steps.culprit
+    assert len(woken) > MANY // TURN_ROWS, "whoever waits is woken by each turn"
+    # What is done in turns is in the journal: another process is where this one was.
+    await shop.kill()
+    assert sum((await shop.store.counts("orders")).ready) == MANY
+    await shop.close()
+
+
+async def test_a_store_that_is_killed_while_a_queue_catches_up_opens_with_all_done() -> None:
+    shop = await a_shop()
+    await delayed(shop)
+    await asyncio.sleep(DELAY_MS / 1_000)
+    assert sum((await shop.store.counts("orders")).ready) < MANY
+    await shop.kill()
+    assert sum((await shop.store.counts("orders")).ready) == MANY
+    await shop.close()
