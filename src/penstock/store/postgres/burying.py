@@ -11,7 +11,7 @@ from penstock.contract.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, 
 from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, QueueSettings
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import ASK_MS, KnownQueue, grave_of
+from penstock.store.postgres.known import ASK_MS, MORE_MS, KnownQueue, grave_of
 from penstock.store.postgres.leasing import ADVANCE_MOST
 from penstock.store.postgres.refusals import Locked
 from penstock.store.postgres.registry import CHANGED, Registry
@@ -105,14 +105,17 @@ class Burying:
 
     async def advance_a_turn(self, known: KnownQueue) -> bool:
         """Do some of what follows from the time alone, and return whether there is more: tidying does the rest."""
-        now_ms = self._now_ms()
-        settings, from_ms = known.settings, known.lapsed_from_ms(now_ms)
-        next_ms, has_spent = await self._database.call(
-            "advance", known.number, now_ms, from_ms, settings.deliveries_max, known.aging_ms, settings.is_fifo,
-            ADVANCE_MOST, now_ms + ASK_MS, known.bounds.lowest,
-        )  # fmt: skip
-        known.asked(now_ms, next_ms, from_ms=from_ms, has_spent=has_spent)
-        return not (next_ms is None or next_ms > now_ms or known.is_held)
+        while True:
+            now_ms = self._now_ms()
+            settings, from_ms = known.settings, known.lapsed_from_ms(now_ms)
+            next_ms, has_spent = await self._database.call(
+                "advance", known.number, now_ms, from_ms, settings.deliveries_max, known.aging_ms, settings.is_fifo,
+                ADVANCE_MOST, now_ms + ASK_MS, known.bounds.lowest,
+            )  # fmt: skip
+            known.asked(now_ms, next_ms, from_ms=from_ms, has_spent=has_spent)
+            # What was done may have made something else due: a message that came back has aged.
+            if next_ms is None or next_ms > now_ms or next_ms == MORE_MS or known.is_held:
+                return bool(next_ms == MORE_MS)
 
     async def advance_exactly(self, known: KnownQueue) -> None:
         """Do what follows from the time alone, and wait a moment for those who are at it already."""
