@@ -13,7 +13,7 @@ from penstock.telemetry import Metric
 
 # Partitions, and rows of groups, that have numbers of their own.
 ROWS_MAX = 10_000
-_TURN_GROUPS = 10
+_TURN_TOPICS, _TURN_GROUPS = 50, 10
 
 Rows = dict[Metric, Any]
 
@@ -38,7 +38,7 @@ def families_of_clients(found: Clients) -> list[Any]:
 
 async def families_of_streams(topics: Topics, groups: Groups) -> list[Any]:
     families = {metric: _family(metric) for metric in telemetry.STREAM_METRICS}
-    _of_topics(families, topics)
+    await _of_topics(families, topics)
     left = ROWS_MAX
     for place, each in enumerate(await groups.listed()):
         left -= await _of_group(families, groups, each.group) if left > 0 else 0
@@ -47,9 +47,11 @@ async def families_of_streams(topics: Topics, groups: Groups) -> list[Any]:
     return list(families.values())
 
 
-def _of_topics(families: Rows, topics: Topics) -> None:
+async def _of_topics(families: Rows, topics: Topics) -> None:
     left = ROWS_MAX
-    for topic in topics.list():
+    for place, topic in enumerate(topics.list()):
+        if place % _TURN_TOPICS == 0:
+            await asyncio.sleep(0)
         families[telemetry.TOPIC_PARTITIONS].add_metric((topic.name,), len(topic.partitions))
         for index, partition in enumerate(topic.partitions[: max(0, left)]):
             labels = topic.name, str(index)

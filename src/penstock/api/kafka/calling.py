@@ -1,5 +1,6 @@
 """What every request is answered with: the broker's parts, who asks, and from where."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -16,6 +17,11 @@ from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import Topic, TopicNotFound
 
 K = TypeVar("K")
+T = TypeVar("T")
+U = TypeVar("U")
+
+# The slowest, a topic with all its settings, takes a third of a millisecond.
+_TURN_ITEMS = 10
 
 NODE_ID = 0
 CLUSTER_ID = "penstock"
@@ -93,6 +99,16 @@ def find_by_id(topics: Topics, caller: Caller, role: Role, topic_id: bytes) -> T
 def check_topic(caller: Caller, role: Role, topic: str) -> None:
     if not caller.has(role, topic):
         raise TopicNotAllowed(f"the key {caller.name!r} does not have the {spoken(role)} on {topic}")
+
+
+async def in_turns(items: Iterable[T], act: Callable[[T], U]) -> list[U]:
+    """Return what comes of each item; there may be thousands, and others have their turn between."""
+    found: list[U] = []
+    for item in items:
+        found.append(act(item))
+        if len(found) % _TURN_ITEMS == 0:
+            await asyncio.sleep(0)
+    return found
 
 
 def once_each(rows: Iterable[SimpleNamespace], key: Callable[[SimpleNamespace], K]) -> dict[K, SimpleNamespace | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import CLUSTER_ID, NODE_ID, Call, Values
+from penstock.api.kafka.calling import CLUSTER_ID, NODE_ID, Call, Values, in_turns
 from penstock.api.kafka.errors import REFUSALS, code_of
 from penstock.api.kafka.rights import on_cluster, on_topic
 from penstock.api.kafka.wire.versions import OFFERED
@@ -33,7 +33,8 @@ def offered(*, error: int) -> Values:
 async def metadata(call: Call) -> Values:
     wanted = _wanted(call)
     if wanted is None:
-        found = [_topic(call, topic) for topic in call.service.topics.list() if call.caller.has(Role.SEE, topic.name)]
+        seen = (topic for topic in call.service.topics.list() if call.caller.has(Role.SEE, topic.name))
+        found = await in_turns(seen, lambda topic: _topic(call, topic))
     else:
         found = await _find_all(call, wanted)
     return {"throttle_time": 0, "error_code": 0, **_brokers(call), "cluster_id": CLUSTER_ID, "topics": found}
@@ -62,7 +63,7 @@ async def _find_all(call: Call, wanted: list[SimpleNamespace]) -> list[Values]:
     """Return what is known of topics; those that are not there are made, if they may be."""
     missing = [each.name for each in wanted if each.name is not None and _is_made(call, each.name)]
     refused = await _make(call, list(dict.fromkeys(missing)))
-    return [_found(call, each, refused.get(each.name)) for each in wanted]
+    return await in_turns(wanted, lambda each: _found(call, each, refused.get(each.name)))
 
 
 def _is_made(call: Call, name: str) -> bool:

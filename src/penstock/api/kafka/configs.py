@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from penstock.api.kafka.calling import NODE_ID, Call, Values, once_each
+from penstock.api.kafka.calling import NODE_ID, Call, Values, in_turns, once_each
 from penstock.api.kafka.errors import REFUSALS, BadConfig, BadRequest, code_of
 from penstock.broker.access import Role
 from penstock.streams.settings import TopicSettings
@@ -216,7 +216,8 @@ def _row(name: str, kind: int, value: str, default: str, *, is_set: bool = False
 
 
 async def describe_configs(call: Call) -> Values:
-    return {"throttle_time": 0, "results": [_described_resource(call, each) for each in call.request.resources]}
+    described = await in_turns(call.request.resources, lambda each: _described_resource(call, each))
+    return {"throttle_time": 0, "results": described}
 
 
 def _described_resource(call: Call, resource: SimpleNamespace) -> Values:

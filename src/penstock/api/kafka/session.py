@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import Answer, Call, Service
+from penstock.api.kafka.calling import Answer, Call, Service, Values
 from penstock.api.kafka.cluster import api_versions, describe_cluster, find_coordinator, metadata, offered
 from penstock.api.kafka.configs import alter_configs, describe_configs, incremental_alter_configs
 from penstock.api.kafka.connection import Connection, Ended, Parts
@@ -33,9 +33,12 @@ from penstock.api.kafka.topics import create_partitions, create_topics, delete_r
 from penstock.api.kafka.wire.fetch import read_fetch, write_fetched
 from penstock.api.kafka.wire.headers import Header
 from penstock.api.kafka.wire.produce import Row, read_front, read_produce, write_produced
-from penstock.api.kafka.wire.schema import read_request, write_response
+from penstock.api.kafka.wire.schema import read_request, response_plan, write_response
 from penstock.api.kafka.wire.versions import OFFERED, Api
 from penstock.broker.access import Caller
+
+# Fields, or rows without rows of their own, that are written at once: a millisecond or two.
+_TURN_PARTS = 1_000
 
 ANSWERS: dict[int, Answer] = {
     Api.LIST_OFFSETS: list_offsets,
@@ -167,7 +170,7 @@ class Session:
         values = await ANSWERS[header.key](call)
         if caller is not None and caller.rate is not None and "throttle_time" in values:
             values = {**values, "throttle_time": self._service.access.wait_ms(caller)}
-        return [write_response(header.key, header.version, values)]
+        return [await _written_in_turns(header, values)]
 
     def _log_in(self, header: Header, frame: memoryview) -> Parts:
         request = read_request(header.key, header.version, frame, header.body)
@@ -180,6 +183,16 @@ class Session:
             self._service.activity.failed_login(via="kafka", said=said, source=source)
             raise Ended(parts)
         return parts
+
+
+async def _written_in_turns(header: Header, values: Values) -> bytes:
+    """Write an answer that may have thousands of rows; others have their turn between."""
+    parts: list[bytes] = []
+    for part in response_plan(header.key, header.version).pieces(values):
+        parts.append(part)
+        if len(parts) % _TURN_PARTS == 0:
+            await asyncio.sleep(0)
+    return b"".join(parts)
 
 
 # Whoever only asks what is offered.

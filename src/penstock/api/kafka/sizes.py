@@ -3,9 +3,10 @@
 There is one folder, and where it is is nobody's business but its machine's.
 """
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 
-from penstock.api.kafka.calling import Call, Values
+from penstock.api.kafka.calling import Call, Values, in_turns
 from penstock.broker.access import Role
 from penstock.streams.topic import PartitionNotFound, Topic, TopicNotFound
 
@@ -18,11 +19,8 @@ async def describe_log_dirs(call: Call) -> Values:
         found = [(topic, range(len(topic.partitions))) for topic in call.service.topics.list()]
     else:
         found = [(topic, each.partitions) for each in asked if (topic := _found(call, each.topic)) is not None]
-    topics = [
-        {"name": topic.name, "partitions": [row for index in indexes if (row := _row(topic, index)) is not None]}
-        for topic, indexes in found
-        if call.caller.has(Role.SEE, topic.name)
-    ]
+    seen = ((topic, indexes) for topic, indexes in found if call.caller.has(Role.SEE, topic.name))
+    topics = await in_turns(seen, lambda each: _rows(*each))
     folder = {"error_code": 0, "log_dir": _FOLDER, "topics": topics}
     return {"throttle_time": 0, "error_code": 0, "results": [folder]}
 
@@ -33,6 +31,10 @@ def _found(call: Call, name: str) -> Topic | None:
         return call.service.topics.find(name)
     except TopicNotFound:
         return None
+
+
+def _rows(topic: Topic, indexes: Iterable[int]) -> Values:
+    return {"name": topic.name, "partitions": [row for index in indexes if (row := _row(topic, index)) is not None]}
 
 
 def _row(topic: Topic, index: int) -> Values | None:

@@ -11,7 +11,7 @@ fields that came with it.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
@@ -33,6 +33,8 @@ class Field(NamedTuple):
     write: Callable[[Any], bytes]
     tag: int | None
     default: Any
+    # Of an array of structures: how one of them is written.
+    rows: "Plan | None" = None
 
 
 class Older(NamedTuple):
@@ -63,10 +65,20 @@ class Plan(NamedTuple):
         return SimpleNamespace(**found)
 
     def write(self, values: Values) -> bytes:
-        parts = [field.write(_value(values, field)) for field in self.fields]
+        return b"".join(self.pieces(values))
+
+    def pieces(self, values: Values) -> Iterator[bytes]:
+        """Yield what is written a little at a time, however many rows there are."""
+        for field in self.fields:
+            value = _value(values, field)
+            if field.rows is None or value is None:
+                yield field.write(value)
+                continue
+            yield array_size(len(value), is_flexible=self.is_flexible)
+            for row in value:
+                yield from field.rows.pieces(row)
         if self.is_flexible:
-            parts.append(self._tags(values))
-        return b"".join(parts)
+            yield self._tags(values)
 
     def _tags(self, values: Values) -> bytes:
         said = [(tag, field) for tag, field in sorted(self.tagged.items()) if _is_said(values, field)]
@@ -137,12 +149,14 @@ def _field(field: "dataclasses.Field[Any]", older: Older, *, is_flexible: bool) 
     tag = field.metadata.get("tag")
     # A tagged field that is null is left out, so where it stands it is none.
     is_nullable = is_nullable and tag is None
+    rows: Plan | None = None
     if get_origin(kind) is tuple:
         inner, _ = _stripped(get_args(kind)[0])
+        rows = _plan_of(inner, older) if dataclasses.is_dataclass(inner) and tag is None else None  # type: ignore[arg-type]
         read, write = _array(*_single(inner, field, older, is_flexible=is_flexible), is_nullable, is_flexible)
     else:
         read, write = _single(kind, field, older, is_flexible=is_flexible, is_nullable=is_nullable)
-    return Field(field.name, read, write, tag, _plain(field.default))
+    return Field(field.name, read, write, tag, _plain(field.default), rows)
 
 
 def _stripped(kind: Any) -> tuple[Any, bool]:

@@ -1,0 +1,64 @@
+"""Answers with thousands of rows leave others their turn: turns of the event loop are counted, not time."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from penstock.api.kafka.calling import in_turns
+from penstock.api.kafka.cluster import partition_row
+from penstock.api.kafka.session import _written_in_turns
+from penstock.api.kafka.wire.headers import Header
+from penstock.api.kafka.wire.schema import write_response
+from penstock.api.kafka.wire.versions import Api
+from penstock.broker.groups import open_groups
+from penstock.metrics.streams import families_of_streams
+from penstock.streams.settings import TopicSettings
+from tests.simulation.world import Machine
+from tests.streams.small import running
+
+T = TypeVar("T")
+TOPICS = 2_000
+
+
+async def turns_of(work: Coroutine[Any, Any, T]) -> tuple[T, int]:
+    """Return what comes of some work, and how often others had their turn meanwhile."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        counting = tasks.create_task(count())
+        await asyncio.sleep(0)
+        done = await work
+        counting.cancel()
+    return done, turns
+
+
+async def test_rows_are_made_a_few_at_a_time() -> None:
+    found, turns = await turns_of(in_turns(range(TOPICS), str))
+    assert found == [str(number) for number in range(TOPICS)]
+    assert turns >= TOPICS // 10
+
+
+async def test_an_answer_about_all_topics_is_written_a_piece_at_a_time() -> None:
+    row = {"error_code": 0, "topic_id": bytes(16), "is_internal": False, "partitions": [partition_row(0)]}
+    topics = [{**row, "name": f"topic-{number}"} for number in range(TOPICS)]
+    values = {"throttle_time": 0, "brokers": [], "cluster_id": "c", "controller_id": 0, "topics": topics}
+    header = Header(Api.METADATA, 12, 1, "client", 0)
+    written, turns = await turns_of(_written_in_turns(header, values))
+    assert written == write_response(Api.METADATA, 12, values)
+    assert turns >= TOPICS // 200
+
+
+async def test_a_scrape_looks_at_topics_a_few_at_a_time(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create_all([(f"t-{number}", TopicSettings()) for number in range(300)])
+        assert machine.runtime is not None
+        async with open_groups(machine.runtime, "streams/groups", topics) as groups:
+            families, turns = await turns_of(families_of_streams(topics, groups))
+            assert sum(len(family.samples) for family in families) == 3 * 300
+            assert turns >= 300 // 50
