@@ -1,13 +1,17 @@
 """Every code block of every page runs and prints what the page shows."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, Page, pages, parse
 from tests.docs.running import PageWrong, run
+from tests.docs.serving import SAID
 
 PAGES_WITH_CODE = [page for page in pages() if page.blocks]
+# How a page makes a queue: by the client, a command, curl or boto3.
+_MADE = re.compile(r"""(?:create_queue\((?:QueueName=)?"|penstock queue create |"queue_name": ")([A-Za-z0-9_.-]+)""")
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=lambda page: str(page.path.relative_to(ROOT)))
@@ -15,6 +19,18 @@ def test_every_block_of_the_page_runs(page: Page, tmp_path: Path) -> None:
     runnable = [block for block in page.blocks if block.kind in {"python", "console"}]
 
     assert run(page, tmp_path) == len(runnable)
+
+
+def test_pages_that_are_read_one_after_another_at_one_server_make_queues_of_their_own() -> None:
+    makers: dict[str, list[str]] = {}
+    for page in PAGES_WITH_CODE:
+        place = str(page.path.relative_to(ROOT))
+        text = "\n".join(block.text for block in page.blocks)
+        is_read_so = place == "README.md" or place.startswith(("docs/tutorial/", "docs/how-to/"))
+        if is_read_so and SAID in text and "penstock serve --data" not in text:
+            for name in set(_MADE.findall(text)):
+                makers.setdefault(name, []).append(place)
+    assert {name: places for name, places in makers.items() if len(places) > 1} == {}
 
 
 GOOD = """
