@@ -77,6 +77,10 @@ def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], T
         opened = partial(_open_application, _settings(url))
         kind = DatabaseTransport if is_postgres(url) else InProcessTransport
         return lambda: kind(opened, headers=headers)
+    if "://" not in url:
+        raise ValueError(
+            f"url is {url!r}; it is http://host:port, https://host:port, postgresql://…, file:PATH or memory:"
+        )
     address = Address.of(url)
     return lambda: HttpTransport(address, headers=headers, tls=tls)
 

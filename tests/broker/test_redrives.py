@@ -216,6 +216,21 @@ async def test_a_redrive_is_found_only_under_its_own_queue() -> None:
                 broker.queues.redrives.find(queue, task_id)
 
 
+async def test_a_redrive_that_finds_no_dead_letters_says_where_they_may_be() -> None:
+    async with open_broker(has_queue=True) as broker:
+        await broker.bury(b"a")
+        redrives = broker.queues.redrives
+        wrong = await redrives.begin("orders", Order(is_dry_run=True))
+        assert (wrong.state, wrong.moved_total) == (State.DONE, 0)
+        assert wrong.reason == "nothing in 'orders' is a dead letter; what it buries goes to 'orders.dead'"
+        assert (await redrives.begin(DEAD, Order(is_dry_run=True))).reason is None
+        task = await redrives.begin(DEAD, Order())
+        assert task.running is not None
+        await asyncio.wait([task.running])
+        empty = await redrives.begin(DEAD, Order(is_dry_run=True))
+        assert empty.reason == "nothing in 'orders.dead' is a dead letter"
+
+
 async def test_a_redrive_of_a_queue_that_is_not_there_is_refused() -> None:
     async with open_broker(has_queue=True) as broker:
         for dead_letters, into in (("nowhere", None), ("orders", "nowhere")):

@@ -67,6 +67,14 @@ def test_listing_the_dead_letters_of_one_queue_points_to_showing_them(run: Run) 
     assert "penstock dlq show orders" in refused.stderr
 
 
+@pytest.mark.parametrize("kind", ["queue", "topic", "group"])
+def test_what_is_not_there_is_answered_with_where_to_look_for_it(run: Run, kind: str) -> None:
+    refused = run(kind, "show", "nope")
+    assert refused.exit_code == 66
+    assert f"there is no {kind} 'nope'" in refused.stderr
+    assert f"`penstock {kind} list`" in refused.stderr
+
+
 def test_a_kafka_port_that_is_taken_is_named_with_its_own_option(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

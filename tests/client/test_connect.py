@@ -1,6 +1,7 @@
 """`penstock.connect`: what a URL may be, TLS, and queues in the process itself."""
 
 import asyncio
+import re
 import ssl
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.client import ConnectionFailed, SyncClient
+from penstock.client import BadRequest, ConnectionFailed, SyncClient
 from penstock.client.caller import Unanswered
 from penstock.connect import InProcessTransport, Message, Opened
 from penstock.runtime.interface import FolderTaken
@@ -44,6 +45,22 @@ def test_what_the_package_does_not_have_is_an_attribute_error() -> None:
 def test_a_url_that_names_no_place_is_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="url"):
         penstock.connect(url or "ftp://x")
+
+
+def test_a_url_without_a_scheme_is_told_all_there_are() -> None:
+    for url in ("localhost:8080", "memory", "./data"):
+        with pytest.raises(
+            ValueError, match=re.escape("http://host:port, https://host:port, postgresql://…, file:PATH")
+        ):
+            penstock.connect(url)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "é", ".a"])
+def test_a_name_that_no_queue_can_have_is_refused_with_the_rule(name: str) -> None:
+    with penstock.connect("memory:") as client, pytest.raises(BadRequest) as refused:
+        client.queue(name).describe()
+    assert refused.value.field == "queue_name"
+    assert "the name or the id of a queue has A-Z a-z 0-9 _ - and dots" in refused.value.detail
 
 
 def test_a_key_that_is_no_key_is_refused_at_once() -> None:
@@ -149,7 +166,9 @@ def certificate(tmp_path: Path) -> Path:
     return path
 
 
-async def test_https_is_spoken_to_whom_the_client_trusts_and_to_nobody_else(certificate: Path) -> None:
+async def test_https_is_spoken_to_whom_the_client_trusts_and_to_nobody_else(
+    certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
         try:
             while True:
@@ -165,6 +184,8 @@ async def test_https_is_spoken_to_whom_the_client_trusts_and_to_nobody_else(cert
     async with penstock.connect(url, timeout_s=0) as client:
         with pytest.raises(ConnectionFailed, match=r"(?i)certificate"):
             await client.queue("x").describe()
+    assert "a certificate that is not trusted here?" in caplog.text
+    assert "is the server running" not in caplog.text
     trusting = ssl.create_default_context(cafile=str(certificate))
     async with penstock.connect(url, timeout_s=0, tls=trusting) as client:
         with pytest.raises(penstock.PenstockError, match="404"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 import pytest
 
@@ -165,6 +166,15 @@ async def test_any_number_of_messages_is_sent_with_ids_in_order(url: str, name: 
         assert [ids[0], ids[-1], *ids[1500:1503]] == [*list(ids)[:1], *list(ids)[-1:], *list(ids)[1500:1503]]
         assert sorted(map(int, await drain(queue))) == list(range(3500))
         assert len(await queue.send_many([])) == 0
+
+
+@pytest.mark.parametrize("items", ["abc", b"abc", {"data": "abc"}])
+async def test_one_message_is_not_taken_for_a_list_of_its_parts(name: str, items: Iterable[object]) -> None:
+    async with penstock.connect("memory:") as client:
+        await client.create_queue(name)
+        with pytest.raises(BadRequest, match="give a list, or call send"):
+            await client.queue(name).send_many(items)
+        assert (await client.queue(name).describe()).current_message_count == 0
 
 
 async def test_large_messages_are_cut_into_requests_the_server_takes(url: str, name: str) -> None:

@@ -129,6 +129,12 @@ class Task:
     def moved_total(self) -> int:
         return sum(self.moved.values())
 
+    @property
+    def has_found_nothing(self) -> bool:
+        """Whether all dead letters were meant, and there were none."""
+        is_all = self.order.ids is None and self.order.selection is None
+        return is_all and self.state is State.DONE and not (self.moved_total or self.homeless or self.not_allowed)
+
 
 class Redrives:
     """Those that run here, and with ``kept`` those of all servers; who ``takes_over`` goes on with what others left."""
@@ -339,12 +345,20 @@ class Redrives:
                     if task.has_to_end:
                         break
             task.state = State.STOPPED if task.has_to_end else State.DONE
+            if task.has_found_nothing:
+                task.reason = await self._why_nothing(task.dead_letters)
         except (QueueNotFound, LogFull, LogClosed, StoreUnreachable, StoreForbids, ValueError) as error:
             task.state, task.error, task.cause = State.FAILED, str(error), error
         finally:
             if task.state is State.RUNNING:
                 task.state = State.STOPPED
             task.ended_at_ms = self._store.now_ms()
+
+    async def _why_nothing(self, queue: str) -> str:
+        """Say that there are no dead letters here: perhaps the queue was named that buries them, not where."""
+        elsewhere = (await self._store.describe(queue)).dead_letters
+        where = f"; what it buries goes to {elsewhere!r}" if elsewhere is not None else ""
+        return f"nothing in {queue!r} is a dead letter{where}"
 
     async def _page(self, task: Task, ids: list[str] | None) -> None:
         """Send back some, or all that are there, step by step, until nothing more goes."""

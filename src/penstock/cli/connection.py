@@ -59,6 +59,8 @@ _ADVICE = {
     "queue_exists": "Change it with `penstock queue set`, or choose another name.",
     "topic_exists": "Change it with `penstock topic set`, or choose another name.",
     "message_not_found": "It was settled, or is in another queue.",
+    "topic_not_found": "`penstock topic list` shows what is there, `penstock topic create NAME` makes one.",
+    "group_not_found": "`penstock group list` shows what is there; the first member or commit of a group makes it.",
     "group_not_empty": "Stop its consumers first.",
     "origin_gone": "Say with --into where it is to go.",
     "no_topics": "Start the server with --kafka.",

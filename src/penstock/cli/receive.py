@@ -164,9 +164,13 @@ def print_seen(messages: list[Seen], *, with_error: bool) -> None:
     for each in messages:
         cells: list[Any] = [each.message_id, each.state, each.priority, f"{each.delivery_count:,}", each.sent_at]
         if with_error:
-            cells.append(plain(shortened(each.last_error if isinstance(each.last_error, str) else "")))
+            cells.append(plain(shortened(_in_one_line(each.last_error))))
         rows.add_row(*cells, plain(shortened(_data(each))))
     console.print(rows)
+
+
+def _in_one_line(error: object) -> str:
+    return " · ".join(line.strip() for line in error.splitlines()) if isinstance(error, str) else ""
 
 
 def shortened(text: str) -> str:

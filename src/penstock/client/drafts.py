@@ -192,7 +192,7 @@ def milliseconds(seconds: float, *, field: str, seconds_max: float) -> int:
     """Return seconds as milliseconds; more than nothing is not nothing."""
     if not is_number(seconds, float) or not 0 <= seconds <= seconds_max:
         raise bad_field(
-            field, f"{field} is {seconds!r}; it is between 0 and {seconds_max:g} seconds", limit=seconds_max
+            field, f"{field} is {seconds!r}; it is between 0 and {int(seconds_max)} seconds", limit=seconds_max
         )
     return round(seconds * 1_000) or (1 if seconds > 0 else 0)
 
@@ -231,7 +231,7 @@ def _body(data: object) -> tuple[bytes, bool]:
     try:
         return _encode_json(data), True
     except (TypeError, ValueError, RecursionError) as error:
-        raise bad_field("data", f"data is a {type(data).__name__} that cannot be written as JSON: {error}") from None
+        raise bad_field("data", f"data of the type {type(data).__name__} cannot be written as JSON: {error}") from None
 
 
 def _delay_ms(delay_s: float) -> int:

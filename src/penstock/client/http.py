@@ -46,6 +46,8 @@ logger = logging.getLogger("penstock.client")
 CONNECTIONS_MAX = 100
 CONNECT_S_MAX = 10.0
 _RESTED_S = 1.0
+_NO_SERVER = "is the server running? `penstock serve` starts one"
+_NO_TLS = "is it http:// that the server speaks there, or has it a certificate that is not trusted here?"
 
 
 HEADER_BYTES_MAX = 65_536
@@ -349,18 +351,20 @@ class HttpTransport:
                 )
         except TimeoutError:
             raise self._lost(f"within {CONNECT_S_MAX:g} s") from None
+        except ssl.SSLError as error:
+            raise self._lost(f": {error}", _NO_TLS) from error
         except OSError as error:
             raise self._lost(f": {error}") from error
         self._is_lost = False
         self._open.add(connection)
         return connection
 
-    def _lost(self, reason: str) -> NotSent:
+    def _lost(self, reason: str, advice: str = _NO_SERVER) -> NotSent:
         """Say at once that there is no server: it may be tried again for a minute."""
         sentence = f"no connection to {self._address.authority}{'' if reason.startswith(':') else ' '}{reason}"
         if not self._is_lost:
             self._is_lost = True
-            logger.warning("%s; is the server running? `penstock serve` starts one", sentence)
+            logger.warning("%s; %s", sentence, advice)
         return NotSent(sentence)
 
     def _forget(self, connection: Connection) -> None:

@@ -1,6 +1,7 @@
 """A queue, as an asynchronous program sees it: a name, and what can be done with it."""
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
@@ -25,11 +26,13 @@ from penstock.client.message import (
 )
 from penstock.client.outbox import Outbox
 from penstock.client.requests import Instant, given, instant_text
+from penstock.contract.names import NAME_OR_ID_PATTERN
 from penstock.wire import operations as api
 from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.messages import MESSAGES_MAX, WAIT_S_MAX, Acked, Explained, SeenPage
 from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
+from penstock.wire.words import RULES
 
 T = TypeVar("T")
 
@@ -39,6 +42,7 @@ What = Iterable[Delivered] | Iterable[str] | Iterable[Delivered | str] | Deliver
 # Messages in hand: their lease, and their row in it.
 Ready = deque[tuple[Facts, int]]
 _NOTHING = (None,) * 7
+_NAME_OR_ID = re.compile(NAME_OR_ID_PATTERN)
 
 
 class Queue:
@@ -47,6 +51,8 @@ class Queue:
     __slots__ = ("name", "_outbox", "_lease_path", "_sends", "_settlements")
 
     def __init__(self, name: str, outbox: Outbox) -> None:
+        if not _NAME_OR_ID.match(name):
+            raise bad_field("queue_name", f"{name!r} is no queue: {RULES[NAME_OR_ID_PATTERN]}")
         self.name = name
         self._outbox = outbox
         self._lease_path = requests.path_of(api.LEASE_MESSAGES, queue=name)
@@ -109,6 +115,8 @@ class Queue:
         They travel up to 1,000 at once. If some cannot be sent the error has the ids of the others in ``sent``.
         Messages with groups keep their order. With a ``connection``, all are sent in its transaction.
         """
+        if isinstance(items, str | bytes | bytearray | memoryview | Mapping):
+            raise bad_field("messages", f"messages is one {type(items).__name__}; give a list, or call send")
         drafts = Drafts.of(items if isinstance(items, list | tuple) else list(items))
         if connection is not None:
             return await self._send_within(connection, drafts)

@@ -121,7 +121,10 @@ class RedriveTask(Struct, kw_only=True):
     error: str | None
     reason: Annotated[
         str | None,
-        Meta(description="What it waits for, or why it was stopped: a queue that has no room. Null otherwise."),
+        Meta(
+            description="What it waits for, why it was stopped (a queue that has no room), or that it found no dead "
+            "letter. Null otherwise."
+        ),
     ]
     sample_ids: Annotated[list[str], Meta(description="Some of those that went, or would go.")]
 

@@ -30,7 +30,8 @@ _MISSING = re.compile(r"Object missing required field `(.*?)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`$", re.DOTALL)
 _NO_CHOICE = re.compile(r"Invalid enum value (.*)$", re.DOTALL)
 
-_RULES = {
+# The patterns there are, in words.
+RULES = {
     NAME_PATTERN: "a queue name has 1 to 80 of A-Z a-z 0-9 _ - and dots, begins with neither a dot nor q_, and may "
     "have .dead after that",
     NAME_OR_ID_PATTERN: "the name or the id of a queue has A-Z a-z 0-9 _ - and dots, and does not begin with a dot",
@@ -87,7 +88,7 @@ def rule_of(text: str) -> Rule:
 def _without_bound(field: str, text: str) -> str:
     if found := _PATTERN.match(text):
         # It comes as Python writes a text.
-        return _RULES.get(found["pattern"].replace("\\\\", "\\"), "it has a character that may not be there")
+        return RULES.get(found["pattern"].replace("\\\\", "\\"), "it has a character that may not be there")
     if found := _KIND.match(text):
         wanted = [_KINDS.get(each, each) for each in found["wanted"].split(" | ")]
         return f"it has to be {' or '.join(wanted)}, not {_KINDS.get(found['got'], found['got'])}"
