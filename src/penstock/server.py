@@ -50,6 +50,7 @@ from penstock.metrics.health import Health, starting
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
+from penstock.metrics.watchdog import Watchdog, watching
 from penstock.runtime.buffers import BufferBudget
 from penstock.runtime.system import write_note
 from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
@@ -234,7 +235,11 @@ async def run(
         budget=budget,
         file_number_max=files.number_max,
     )
-    async with listening(doors, shared, tls) as listener, following(keys, write_note):
+    async with (
+        listening(doors, shared, tls) as listener,
+        following(keys, write_note),
+        watching(settings.stall_ms, write_note) as watchdog,
+    ):
         async with AsyncExitStack() as stack:
             opening = open_application(settings, keys.access, kafka=kafka, is_watched=True)
             application = await _entered(stack, opening, told if settings.is_on_postgres else None)
@@ -245,7 +250,7 @@ async def run(
                 assert application.key_table is not None
                 await keys.open(application.key_table.read)
                 check_is_secured(settings, has_keys=not keys.access.is_open)
-            _connect(application, shared, keys.access, health, settings)
+            _connect(application, shared, keys.access, health, settings, watchdog)
             async with _listening_for_kafka(
                 application, keys.access, settings, kafka_doors, tls, shared
             ) as drain_kafka:
@@ -371,11 +376,17 @@ async def _listening_for_kafka(
 
 
 def _connect(
-    application: Application, shared: Shared, access: Access, health: Health, settings: ServerSettings
+    application: Application,
+    shared: Shared,
+    access: Access,
+    health: Health,
+    settings: ServerSettings,
+    watchdog: Watchdog | None,
 ) -> None:
     """Give requests to the application from now on."""
     requests = Requests(operation_of)
     metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared), application.vitals)
+    metrics.watchdog = watchdog
     streams = application.streams
     if streams is not None:
         metrics.of_streams = partial(_stream_families, application, streams)

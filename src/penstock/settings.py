@@ -164,6 +164,9 @@ class ServerSettings:
     audit_bytes_max: int = 64 * MIB
     # How many days an entry of the audit log is kept.
     audit_days: int = 90
+    # Watch over the event loop, on which everything happens, and note what it is doing when it gives no sign for so many
+    # milliseconds. Its lag becomes a metric. 0 does not watch.
+    stall_ms: int = 0
     # How long a server that is told to stop waits for the requests it is working on, in seconds.
     stop_timeout_s: float = 10.0
     # The least important notes that are written.
@@ -181,6 +184,7 @@ class ServerSettings:
         _between("key_share_percent", self.key_share_percent, 1, 100)
         _between("audit_bytes_max", self.audit_bytes_max, 64 * 1_024, GIB)
         _between("audit_days", self.audit_days, 1, 3_650)
+        _between("stall_ms", self.stall_ms, 0, 60_000)
         _between("stop_timeout_s", self.stop_timeout_s, 0, 3_600)
         if not self.host:
             raise BadSetting("host is empty; it is an address, such as 127.0.0.1, or 0.0.0.0 for all of them")

@@ -135,6 +135,12 @@ SERVER_MAY_LOSE = Note(
     "warning",
     "The setting `fsync` is not `batch`: says what a power cut may lose of what was answered.",
 )
+SERVER_STALLED = Note(
+    "server.stalled",
+    "warning",
+    "The event loop gave no sign for longer than `stall_ms`: says for how long, which task was running when that was "
+    "noticed, and where. Noted once a second at most.",
+)
 STORE_WAITS = Note(
     "store.waits",
     "warning",
@@ -188,6 +194,7 @@ NOTES: tuple[Note, ...] = (
     SERVER_STOPPED,
     STORE_DOUBTFUL,
     SERVER_MAY_LOSE,
+    SERVER_STALLED,
     STORE_WAITS,
     SERVER_FILES_LIMITED,
     SERVER_WITHOUT_KAFKA,
@@ -310,6 +317,15 @@ MAY_LOSE = Metric(
     ("fsync",),
     "1 on a server that answers before the fsync, by its setting `fsync`: a power cut may lose what was answered.",
 )
+LOOP_LAG = Metric(
+    "penstock_loop_lag_seconds",
+    "histogram",
+    (),
+    "How long the event loop took to give a sign that it was asked for; only with the setting `stall_ms`.",
+)
+LOOP_LAG_MAX = Metric(
+    "penstock_loop_lag_max_seconds", "gauge", (), "The longest that it took since the server was started."
+)
 POSTGRES_ROWS = Metric(
     "penstock_postgres_rows",
     "gauge",
@@ -411,6 +427,8 @@ METRICS: tuple[Metric, ...] = (
     JOURNAL_LAG,
     MAY_LOSE,
     CLOCK_DOUBTED,
+    LOOP_LAG,
+    LOOP_LAG_MAX,
     POSTGRES_ROWS,
     POSTGRES_OLDEST_SNAPSHOT,
     POSTGRES_OLDEST_SNAPSHOT_AGE,

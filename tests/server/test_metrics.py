@@ -18,6 +18,7 @@ from penstock.metrics import prometheus
 from penstock.metrics.health import Health
 from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests
+from penstock.metrics.watchdog import watching
 from penstock.server import Application, open_application, operation_of
 from penstock.settings import ServerSettings
 from penstock.telemetry import KAFKA_METRICS, METRICS, STREAM_METRICS
@@ -100,7 +101,8 @@ async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
         assert delivery is not None
         await application.queues.ack("orders", list(delivery.receipts()))
         metrics._requests.count({"method": "GET", "path": "/x"}, 404, 0.1)
-        text = (await metrics.text(is_openmetrics=False)).decode()
+        async with watching(60_000, application.runtime.note) as metrics.watchdog:
+            text = (await metrics.text(is_openmetrics=False)).decode()
     families = {family.name for family in parse_plain(text) if family.name.startswith("penstock_")}
     # Those of a database are shown with a store in one, those of topics where Kafka clients are served.
     elsewhere = {metric.name for metric in (*STREAM_METRICS, *KAFKA_METRICS)}

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf
 from typing import Any, Protocol
 
@@ -29,6 +30,8 @@ from penstock.contract.limits import PAGE_MAX
 from penstock.core.message import Tier
 from penstock.metrics.health import Health, refused
 from penstock.metrics.requests import BOUNDS_S, Requests
+from penstock.metrics.watchdog import BOUNDS_S as LAG_BOUNDS_S
+from penstock.metrics.watchdog import Watchdog
 from penstock.store.interface import Counts, Description, StoreUnreachable
 from penstock.telemetry import Metric
 
@@ -89,6 +92,7 @@ class Prometheus:
         self._requests = requests
         self._health = health
         self._connections = connections
+        self.watchdog: Watchdog | None = None
         # Numbers of topics and groups, on a server that has them.
         self.of_streams: Callable[[], Awaitable[list[Family]]] | None = None
         self._vitals = vitals
@@ -140,6 +144,8 @@ class Prometheus:
         yield self._counted()
         yield self._timed()
         for family in self._of_journals():
+            yield family
+        for family in self._of_loop():
             yield family
         for family in self._of_database():
             yield family
@@ -237,6 +243,17 @@ class Prometheus:
         families.add(telemetry.CLOCK_DOUBTED, (), bool(self._health.warnings()))
         families.add(telemetry.READY, (), not self._health.reasons())
         return families.all()
+
+    def _of_loop(self) -> list[Family]:
+        watchdog = self.watchdog
+        if watchdog is None:
+            return []
+        bounds = [*map(str, LAG_BOUNDS_S), "+Inf"]
+        lag = HistogramMetricFamily(telemetry.LOOP_LAG.name, telemetry.LOOP_LAG.meaning)
+        lag.add_metric((), list(zip(bounds, accumulate(watchdog.buckets), strict=True)), watchdog.seconds)
+        families = _Families()
+        families.add(telemetry.LOOP_LAG_MAX, (), watchdog.longest_s)
+        return [lag, *families.all()]
 
     def _of_database(self) -> list[Family]:
         families = _Families()

@@ -1,0 +1,38 @@
+"""A watchdog over the event loop: it says how long the loop stood still, and what it was doing."""
+
+import asyncio
+import threading
+from typing import Any
+
+from penstock.metrics.watchdog import watching
+from penstock.telemetry import SERVER_STALLED, Note
+
+
+async def test_a_loop_that_stands_still_is_noted_with_the_task_that_holds_it() -> None:
+    notes: list[tuple[Note, dict[str, Any]]] = []
+    noted = threading.Event()
+
+    def note(kind: Note, **fields: Any) -> None:
+        notes.append((kind, fields))
+        noted.set()
+
+    async with watching(10, note) as watchdog:
+        assert watchdog is not None
+
+        async def hold_the_loop() -> None:
+            # Until it is seen, however fast the machine is.
+            assert watchdog.has_seen.wait(30)
+
+        await asyncio.create_task(hold_the_loop())  # noqa: TID251 - it is awaited at once.
+        await asyncio.to_thread(noted.wait, 30)
+        (kind, fields), *_ = notes
+        assert kind is SERVER_STALLED
+        assert fields["task"].endswith("hold_the_loop")
+        assert watchdog.longest_s >= 0.01
+        assert sum(watchdog.buckets) >= 1
+
+
+async def test_without_a_bound_nothing_is_watched() -> None:
+    async with watching(0, lambda *_, **__: None) as watchdog:
+        assert watchdog is None
+        assert not any(thread.name == "watchdog" for thread in threading.enumerate())
