@@ -12,7 +12,8 @@ from time import process_time
 from bench import Row
 from bench.core import START_MS
 from penstock.contract.limits import HISTORY_ROWS_MAX
-from penstock.core.settling import Ending, Settlement
+from penstock.contract.messages import MessageOutcome
+from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.store.embedded.history_frames import decode, encode
 
@@ -56,7 +57,7 @@ def _runs(length: int) -> list[Settlement]:
             last_leased_ms=START_MS + first,
             settled_at_ms=START_MS + first + 5,
             deliveries=1,
-            ending=Ending.ACKED,
+            ending=MessageOutcome.ACKED,
             error="",
         )
         for first in range(0, HISTORY_ROWS_MAX - length + 1, length)

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.settling import Ending, Settlement
+from penstock.contract.messages import MessageOutcome
+from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.runtime.system import halt, system_runtime
@@ -128,7 +129,9 @@ def _settlements(dice: np.random.Generator, rows: int, queues: int, end_ms: int,
     settled = last + np.minimum(dice.lognormal(5.0 + queue / 2, 0.9, size), 600_000).astype(np.int64)
     settled = np.where(is_expired, sent + 3_600_000, settled)
     first, last, deliveries = (np.where(is_expired, 0, column) for column in (first, last, deliveries))
-    ending = np.where(is_buried, Ending.BURIED, np.where(is_expired, Ending.EXPIRED, Ending.ACKED))
+    ending = np.where(
+        is_buried, MessageOutcome.BURIED, np.where(is_expired, MessageOutcome.EXPIRED, MessageOutcome.ACKED)
+    )
     number = _numbers(queue, lane, count)
     columns: list[Any] = [queue, number << 3 | lane, count, queue, lane, number, lane]
     columns += [_groups(dice, queue, count), sent, first, last, settled, deliveries, ending, code]
@@ -137,7 +140,7 @@ def _settlements(dice: np.random.Generator, rows: int, queues: int, end_ms: int,
         [column[at] for at in order] if isinstance(column, list) else column[order].tolist() for column in columns
     ]
     texts = ("", *ERRORS)
-    listed[-2] = list(map(Ending, listed[-2]))
+    listed[-2] = list(map(MessageOutcome, listed[-2]))
     listed[-1] = [texts[each + 1] for each in listed[-1]]
     return list(map(Settlement._make, zip(*listed, strict=True)))
 

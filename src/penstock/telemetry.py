@@ -215,7 +215,7 @@ QUEUE_MESSAGES = Metric(
     "penstock_queue_messages",
     "gauge",
     ("queue", "state", "tier"),
-    "Messages in a queue: `ready` by tier; `leased`, `delayed` and `stuck` have no tier. Stuck ones are to be "
+    "Messages in a queue: `ready` by tier; `in_flight`, `delayed` and `stuck` have no tier. Stuck ones are to be "
     "buried, and the dead-letter queue is full.",
 )
 QUEUE_OLDEST_AGE = Metric(
@@ -247,7 +247,7 @@ QUEUE_NOISY_MESSAGES = Metric(
     "penstock_queue_noisy_messages",
     "gauge",
     ("queue", "state"),
-    "Messages of noisy groups, `ready` and `leased`; all others are in quiet groups.",
+    "Messages of noisy groups, `ready` and `in_flight`; all others are in quiet groups.",
 )
 QUEUE_SENT = Metric("penstock_queue_sent_total", "counter", ("queue",), "Messages sent since the server started.")
 QUEUE_RECEIVED = Metric("penstock_queue_received_total", "counter", ("queue",), "Messages leased, each time counted.")

@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from penstock.contract.messages import MessageOutcome
 from penstock.core.events import Copied
-from penstock.core.settling import Ending
 from penstock.log import record
 from penstock.runtime.system import SystemClock, halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
@@ -165,7 +165,9 @@ class StoreWitness:
         unknown = last.keys() - names.keys()
         assert not unknown, f"in the history, and nobody has sent them: {sorted(unknown)[:5]}"
         for row in rows:
-            assert row.ending in (Ending.ACKED, Ending.BURIED, Ending.REDRIVEN), f"nobody did that: {row}"
+            assert row.ending in (MessageOutcome.ACKED, MessageOutcome.BURIED, MessageOutcome.REDRIVEN), (
+                f"nobody did that: {row}"
+            )
             assert (row.body is not None) == (row.queue == QUEUE), f"is the body to be kept? {row}"
             assert row.body is None or name_of(memoryview(row.body)) == names[row.message], f"not its body: {row}"
         for each, row in last.items():

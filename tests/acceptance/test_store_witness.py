@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.settling import Ending
+from penstock.contract.messages import MessageOutcome
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.store import EmbeddedStore
@@ -71,8 +71,8 @@ async def test_the_witness_notices_a_history_of_what_nobody_sent(tmp_path: Path,
 
 
 def test_the_witness_notices_rows_that_are_told_twice_or_not_at_all() -> None:
-    buried = Row("1-0", "work", 1, 1, Ending.BURIED, 4, 0, 0, b"", None)
-    acked = buried._replace(queue="work.dead", queue_number=2, ending=Ending.ACKED, deliveries=5)
+    buried = Row("1-0", "work", 1, 1, MessageOutcome.BURIED, 4, 0, 0, b"", None)
+    acked = buried._replace(queue="work.dead", queue_number=2, ending=MessageOutcome.ACKED, deliveries=5)
     assert ends([acked, buried]) == {"1-0": acked}
     for rows in ([buried, acked, acked], [buried, buried, acked], [acked], [buried]):
         with pytest.raises(AssertionError):

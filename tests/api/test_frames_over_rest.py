@@ -187,7 +187,7 @@ async def test_a_frame_beyond_a_limit_is_refused_by_its_field(frame: SendFrame, 
 
 
 async def test_a_body_of_a_frame_that_is_too_large_is_answered_with_413() -> None:
-    async with open_api(message_bytes_max=3) as api:
+    async with open_api(max_message_bytes=3) as api:
         answer = await api.frame("POST", MESSAGES, encode_send(SendFrame(bodies=[b"abc", b"abcd"])))
         assert answer.is_problem(413, "message_too_large", field="messages[1].data", limit=3)
 

@@ -40,7 +40,7 @@ async def test_a_new_queue_is_answered_with_201_and_all_its_settings() -> None:
             "reserve_percent": [0, 0, 0, 0, 0],
         }
         assert view["retry"] == {"base_s": 1, "cap_s": 900, "jitter": True}
-        assert (view["message_bytes_max"], view["history"]) == (1_048_576, "facts")
+        assert (view["max_message_bytes"], view["history"]) == (1_048_576, "facts")
         assert view["current_message_count"] == 0
         assert [tier["priority"] for tier in view["by_tier"]] == ["CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND"]
 
@@ -93,7 +93,7 @@ async def test_every_setting_can_be_given_and_comes_back() -> None:
             "reserve_percent": [0, 2, 5, 10, 99],
         },
         "retry": {"base_s": 0, "cap_s": 1.5, "jitter": False},
-        "message_bytes_max": 100,
+        "max_message_bytes": 100,
         "history": "full",
         "paused": True,
     }
@@ -190,8 +190,8 @@ BAD_SETTINGS: list[tuple[dict[str, object], str, float | None]] = [
     ({"dedup": "always"}, "dedup", None),
     ({"history": "some"}, "history", None),
     ({"fifo": 1}, "fifo", None),
-    ({"message_bytes_max": 0}, "message_bytes_max", 1),
-    ({"message_bytes_max": 2**20 + 1}, "message_bytes_max", 2**20),
+    ({"max_message_bytes": 0}, "max_message_bytes", 1),
+    ({"max_message_bytes": 2**20 + 1}, "max_message_bytes", 2**20),
     ({"tiers": {"mode": "fair"}}, "tiers.mode", None),
     ({"tiers": {"weights": [1, 2, 3]}}, "tiers.weights", 5),
     ({"tiers": {"weights": [1, 2, 3, 4, 0]}}, "tiers.weights[4]", 0.001),

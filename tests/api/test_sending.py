@@ -209,7 +209,7 @@ async def test_a_batch_has_1_to_1000_messages() -> None:
 
 
 async def test_a_body_that_is_too_large_for_the_queue_is_answered_with_413_and_the_limit() -> None:
-    async with open_api(message_bytes_max=10) as api:
+    async with open_api(max_message_bytes=10) as api:
         one = await api.post(MESSAGES, {"data": "x" * 11})
         assert one.is_problem(413, "message_too_large", field="data", limit=10)
         many = await api.post(MESSAGES, {"messages": [{"data": "ok"}, {"data": "ä" * 6}]})

@@ -31,6 +31,13 @@ def test_every_command_that_ends_can_print_for_programs(command: Command) -> Non
     assert has_json or command.name in RUNNING
 
 
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
+def test_a_queue_that_messages_are_looked_for_in_has_one_short_name_everywhere(command: Command) -> None:
+    queues = [each.names.split(", ") for each in command.parameters if "--queue" in each.names.split(", ")]
+
+    assert all("-q" in names for names in queues)
+
+
 def test_the_version_is_printed() -> None:
     assert __version__ in CliRunner().invoke(app, ["--version"]).output
 

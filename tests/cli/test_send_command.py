@@ -121,7 +121,7 @@ def test_a_bad_line_stops_it_and_it_says_how_to_go_on(run: Run, tmp_path: Path, 
 
 
 def test_a_stop_in_the_middle_says_what_was_sent(run: Run, tmp_path: Path) -> None:
-    run("queue", "create", "small", "message_bytes_max=10")
+    run("queue", "create", "small", "max_message_bytes=10")
     lines = ["short"] * 1_000 + ["much too long"]
     (tmp_path / "lines.txt").write_text("\n".join(lines))
     done = run("send", "small", "--file", "lines.txt", "--raw")

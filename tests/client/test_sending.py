@@ -110,7 +110,7 @@ async def test_messages_of_a_group_keep_their_order_whatever_is_on_its_way(url: 
 
 async def test_each_call_gets_its_own_error(url: str, name: str) -> None:
     async with penstock.connect(url) as client:
-        await client.create_queue(name, message_bytes_max=100)
+        await client.create_queue(name, max_message_bytes=100)
         queue = client.queue(name)
         sends = [queue.send(b"x" * (101 if number in {3, 50} else 10)) for number in range(60)]
         results = await asyncio.gather(*sends, queue.send(b"x", priority="WRONG"), return_exceptions=True)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from penstock.contract.limits import HISTORY_ROWS_MAX
+from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.message import Drafts
-from penstock.core.settling import Ending
 from penstock.store.history import BodyState, Coded, HistoryPage, NotWrittenYet, ShardNotFound
 from penstock.store.interface import QueueNotFound
 from tests.conformance.stores import Stage, drain, every_store, lease, send
@@ -17,7 +17,7 @@ from tests.conformance.stores import Stage, drain, every_store, lease, send
 
 class Row(NamedTuple):
     id: str
-    ending: Ending
+    ending: MessageOutcome
     tier: int
     sent_tier: int
     deliveries: int
@@ -33,7 +33,7 @@ def rows(page: HistoryPage) -> list[Row]:
         found.append(
             Row(
                 name,
-                Ending(page.ending[row]),
+                MessageOutcome(page.ending[row]),
                 page.tier[row],
                 page.sent_tier[row],
                 page.deliveries[row],
@@ -79,8 +79,8 @@ async def test_a_settled_message_is_a_row_of_its_queue(stage: Stage) -> None:
     found = await told(stage)
     assert sorted(found) == sorted(
         [
-            Row(ids[0], Ending.ACKED, 1, 1, 1, b"g", b"", None),
-            Row(ids[1], Ending.ACKED, 4, 4, 2, b"", b"boom", None),
+            Row(ids[0], MessageOutcome.ACKED, 1, 1, 1, b"g", b"", None),
+            Row(ids[1], MessageOutcome.ACKED, 4, 4, 2, b"", b"boom", None),
         ]
     )
     page = await stage.store.history("orders", most=10)

@@ -9,8 +9,9 @@ from penstock.contract.limits import (
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
 )
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Receipt, Tier
+from penstock.core.message import Drafts, Receipt
 from tests.conformance.stores import (
     DONE,
     STALE,

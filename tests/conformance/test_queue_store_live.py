@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from penstock.contract.limits import HISTORY_ROWS_MAX
-from penstock.contract.queue_settings import TIERS, History, QueueSettings
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.rows import STATES
 from penstock.store.interface import QueueNotFound

@@ -13,9 +13,10 @@ from penstock.contract.limits import (
     NAME_BYTES_MAX,
     SENDER_SENDS_MAX,
 )
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DAY_MS, DedupScope, QueueSettings
 from penstock.core.drafts import BadDraft, BodyTooLarge
-from penstock.core.message import Drafts, Sender, Tier
+from penstock.core.message import Drafts, Sender
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send, until
 

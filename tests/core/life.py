@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import Event, QueueCreated
-from penstock.core.message import Drafts, Sender, Tier
+from penstock.core.message import Drafts, Sender
 from penstock.core.queue import Queue
 from penstock.core.reading import contents, look
 

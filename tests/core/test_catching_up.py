@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import Event
-from penstock.core.message import Drafts, Tier
+from penstock.core.message import Drafts
 from penstock.core.queue import Queue
 from penstock.core.reading import counts
 from penstock.core.snapshot import freeze, thaw

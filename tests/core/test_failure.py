@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Origin, Tier
+from penstock.core.message import Origin
 from penstock.core.reading import dead_letters, find, identity, look
 from penstock.core.retry import backoff_ms
 from tests.core.life import START_MS, Life

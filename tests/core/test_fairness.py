@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.fairness import Shares
-from penstock.core.message import Tier
 from tests.core.life import Life
 
 DEFAULT = (16, 8, 4, 2, 1)

@@ -1,7 +1,7 @@
 """Groups: in order and one lease at a time on a FIFO queue, in turns on a standard one."""
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Tier
 from penstock.core.snapshot import freeze
 from tests.core.life import Life
 

@@ -1,9 +1,9 @@
 """A lease holds messages for a while: what a worker can do with them, and what happens when it does not."""
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import Opened
 from penstock.core.leases import bit_runs
-from penstock.core.message import Tier
 from penstock.core.queue import Queue
 from penstock.core.reading import counts, look
 from penstock.core.snapshot import freeze

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.listing import START, Listing, Place, list_live, next_numbers
 from penstock.core.reading import Seen, look
 from penstock.core.rows import STATES

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.contract.queue_settings import TIERS, QueueSettings
+from penstock.contract.messages import TIERS, Tier
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import Opened
 from penstock.core.living import live_runs
-from penstock.core.message import Drafts, Tier
+from penstock.core.message import Drafts
 from penstock.core.queue import Queue
 from penstock.core.reading import look
 from penstock.core.state import State

@@ -1,12 +1,12 @@
 """Moves to a queue of another shard: three events in two journals, and nothing lost or doubled on the way."""
 
+from penstock.contract.messages import MessageOutcome, Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.events import Moving
 from penstock.core.explain import Waits, explain
-from penstock.core.message import Tier
 from penstock.core.queue import Queue
 from penstock.core.reading import OnTheirWay, counts, dead_letters, moving
-from penstock.core.settling import Ending, settlements
+from penstock.core.settling import settlements
 from penstock.core.snapshot import freeze, thaw
 from tests.core.life import START_MS, Life
 
@@ -167,7 +167,7 @@ def test_a_dead_letter_that_waited_waits_again_whatever_rested_in_its_row_before
 
 
 def test_the_end_of_a_move_tells_what_became_of_its_messages() -> None:
-    for is_redrive, ending in ((False, Ending.BURIED), (True, Ending.REDRIVEN)):
+    for is_redrive, ending in ((False, MessageOutcome.BURIED), (True, MessageOutcome.REDRIVEN)):
         life, _ = spent()
         if is_redrive:
             dead = Life(number=FAR)

@@ -12,13 +12,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.events import Arrived, Event, Leased, Opened, QueueCreated, QueueDeleted, Redriven, Released
 from penstock.core.message import Drafts, Sender
 from penstock.core.queue import Queue
 from penstock.core.reading import contents, counts, look
 from penstock.core.retry import backoff_ms
-from penstock.core.settling import Ending, settlements
+from penstock.core.settling import settlements
 from penstock.core.snapshot import freeze, thaw
 from tests.core.naive import LEASED, LIVE, MOVING, RESTING, SPENT, WAITING, Message, Naive
 from tests.core.told import rows_of
@@ -314,7 +315,7 @@ class RandomLife(RuleBasedStateMachine):
             return
         told = settlements(self.dead.state, event)
         assert [one[3:6] for one in told] == [origin[:3] for origin in event.origins]
-        assert all(one.ending is Ending.REDRIVEN for one in told)
+        assert all(one.ending is MessageOutcome.REDRIVEN for one in told)
         self.dead.apply(event)
         self.come(event)
 

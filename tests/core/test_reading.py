@@ -7,10 +7,10 @@ import pkgutil
 import pytest
 
 import penstock.core
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.browsing import Sought, browse
 from penstock.core.explain import Waits, explain
-from penstock.core.message import Tier
 from penstock.core.reading import bounds, counts, holders, oldest_sent_at_ms
 from tests.core.life import START_MS, Life
 

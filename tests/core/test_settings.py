@@ -3,9 +3,10 @@
 import pytest
 
 from penstock.contract.limits import BODY_BYTES_MAX, LABELS_CHARACTERS_MAX, RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_UNKNOWN
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import BadSettings, DedupScope, History, QueueSettings
 from penstock.core.drafts import BadDraft
-from penstock.core.message import Drafts, Tier
+from penstock.core.message import Drafts
 from penstock.core.queue import Queue, QueueFull
 from tests.core.life import Life
 

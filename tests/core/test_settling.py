@@ -6,11 +6,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from penstock.contract.messages import MessageOutcome, Tier
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.events import Acked, Event, Expired, Leased, Purged, QueueDeleted
-from penstock.core.message import Drafts, Run, Tier
+from penstock.core.message import Drafts, Run
 from penstock.core.queue import Queue
-from penstock.core.settling import Ending, Settlement, settlements
+from penstock.core.settling import Settlement, settlements
 from tests.core.life import START_MS, Lease, Life
 
 
@@ -48,7 +49,7 @@ def test_a_thousand_messages_that_were_leased_and_acked_together_are_one_fact() 
             last_leased_ms=START_MS + 10,
             settled_at_ms=START_MS + 15,
             deliveries=1,
-            ending=Ending.ACKED,
+            ending=MessageOutcome.ACKED,
             error="",
         )
     ]
@@ -178,7 +179,7 @@ def test_a_message_keeps_its_identity_and_its_past_in_the_dead_letters() -> None
     buried = life.queue.bury(into=2, room=9, now_ms=life.now_ms)
     assert buried is not None
     (end,) = settlements(life.state, buried)
-    assert (end.queue, end.number, end.deliveries, end.ending, end.error) == (1, 2, 1, Ending.BURIED, "boom")
+    assert (end.queue, end.number, end.deliveries, end.ending, end.error) == (1, 2, 1, MessageOutcome.BURIED, "boom")
     assert settlements(dead.state, buried) == []
     dead.now_ms = life.now_ms
     dead.happen(buried)
@@ -187,7 +188,7 @@ def test_a_message_keeps_its_identity_and_its_past_in_the_dead_letters() -> None
     assert (again.queue, again.key) == (2, 0 << 3 | Tier.HIGH)
     assert (again.home, again.lane, again.number) == (1, Tier.HIGH, 2)
     assert (again.sent_at_ms, again.first_leased_ms) == (START_MS, START_MS + 60)
-    assert (again.deliveries, again.ending) == (2, Ending.ACKED)
+    assert (again.deliveries, again.ending) == (2, MessageOutcome.ACKED)
 
 
 def test_a_redrive_settles_a_message_in_the_dead_letters() -> None:
@@ -200,7 +201,7 @@ def test_a_redrive_settles_a_message_in_the_dead_letters() -> None:
     dead.happen(buried)
     redriven = dead.queue.redrive(into=1, most=1, now_ms=dead.now_ms)
     (end,) = told(dead, redriven)
-    assert (end.queue, end.home, end.ending, end.first_leased_ms) == (2, 1, Ending.REDRIVEN, 0)
+    assert (end.queue, end.home, end.ending, end.first_leased_ms) == (2, 1, MessageOutcome.REDRIVEN, 0)
     assert redriven is not None
     assert settlements(life.state, redriven) == []
 
@@ -211,8 +212,8 @@ def test_what_expires_was_never_leased_or_is_told_of_with_its_leases() -> None:
     life.leased(1, lease_ms=100)
     life.wait(1_000)
     back, fresh = told(life, life.queue.expire(now_ms=life.now_ms).event)
-    assert (back.count, back.deliveries, back.last_leased_ms, back.ending) == (1, 1, START_MS, Ending.EXPIRED)
-    assert (fresh.count, fresh.deliveries, fresh.last_leased_ms, fresh.ending) == (3, 0, 0, Ending.EXPIRED)
+    assert (back.count, back.deliveries, back.last_leased_ms, back.ending) == (1, 1, START_MS, MessageOutcome.EXPIRED)
+    assert (fresh.count, fresh.deliveries, fresh.last_leased_ms, fresh.ending) == (3, 0, 0, MessageOutcome.EXPIRED)
 
 
 def test_a_purge_and_a_deletion_tell_of_everything_leased_or_not() -> None:
@@ -222,8 +223,8 @@ def test_a_purge_and_a_deletion_tell_of_everything_leased_or_not() -> None:
     life.send(1, delay_ms=50)
     life.leased(2)
     for event, ending in (
-        (QueueDeleted(1, life.now_ms), Ending.DELETED),
-        (Purged(1, life.now_ms), Ending.PURGED),
+        (QueueDeleted(1, life.now_ms), MessageOutcome.DELETED),
+        (Purged(1, life.now_ms), MessageOutcome.PURGED),
     ):
         found = settlements(life.state, event)
         assert sum(one.count for one in found) == 8

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.explain import explain
-from penstock.core.message import Tier
 from penstock.core.queue import Queue
 from penstock.core.reading import noisy
 from penstock.core.snapshot import freeze, thaw

@@ -1,7 +1,7 @@
 """Urgency changes: messages age into more urgent tiers, and people escalate them."""
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import MINUTE_MS, QueueSettings
-from penstock.core.message import Tier
 from tests.core.life import Life
 
 QUICK = QueueSettings(aging_ms=(0, 0, 0, 100, 200), is_strict=True)

@@ -4,13 +4,14 @@ from array import array
 from collections.abc import Callable
 from textwrap import wrap
 
+from penstock.contract.messages import MessageOutcome, Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core import events
 from penstock.core.events import Event
 from penstock.core.group import GroupRecord
 from penstock.core.group_members import Member
-from penstock.core.message import Origin, Run, Sender, Tier
-from penstock.core.settling import Ending, Settlement
+from penstock.core.message import Origin, Run, Sender
+from penstock.core.settling import Settlement
 from penstock.frame import Blobs
 from penstock.log import marker, record
 from penstock.log.index import Index
@@ -127,9 +128,11 @@ def _memory() -> Memory:
 
 def history() -> dict[str, bytes]:
     sent = array("Q", [8]), array("q", [AT_MS])
-    alike = Settlement(1, 8 << 3 | 2, 3, 1, 2, 8, 2, b"", sent, AT_MS, AT_MS + 1, AT_MS + 2, 1, Ending.ACKED, "")
+    alike = Settlement(
+        1, 8 << 3 | 2, 3, 1, 2, 8, 2, b"", sent, AT_MS, AT_MS + 1, AT_MS + 2, 1, MessageOutcome.ACKED, ""
+    )
     moved = alike._replace(
-        queue=3, key=5 << 3, count=1, group=b"tenant", sent_at_ms=AT_MS, ending=Ending.BURIED, error="boom"
+        queue=3, key=5 << 3, count=1, group=b"tenant", sent_at_ms=AT_MS, ending=MessageOutcome.BURIED, error="boom"
     )
     names: dict[int, str] = {1: "orders", 3: "orders.dead"}
     kept = [BodyState.KEPT, BodyState.KEPT, BodyState.KEPT, BodyState.TOO_LARGE]
@@ -138,7 +141,7 @@ def history() -> dict[str, bytes]:
     bodies = history_frames.Bodies(array("B", kept), texts, more)
     facts = history_frames.encode([alike], names, covered=90, within=0)
     full = history_frames.encode([alike, moved], names, covered=91, within=4, bodies=bodies)
-    endings = [alike._replace(count=1, ending=ending) for ending in Ending]
+    endings = [alike._replace(count=1, ending=ending) for ending in MessageOutcome]
     ended = history_frames.encode(endings, names, covered=92, within=0)
     said = zip(("facts", "full", "every ending"), (facts, full, ended), strict=True)
     return {f"{name}, {part}": data for name, frame in said for part, data in zip(("key", "value"), frame, strict=True)}

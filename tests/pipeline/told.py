@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.core.settling import Ending, Settlement
+from penstock.contract.messages import PRIORITIES, MessageOutcome
+from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
@@ -18,7 +19,6 @@ from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.history import LOG_SETTINGS
 from penstock.store.embedded.history_frames import Bodies, encode
 from penstock.store.history import BodyState
-from penstock.wire.queues import PRIORITIES
 
 NAMES = {1: "orders", 2: "mail", 3: "orders.dead"}
 START_MS = 1_772_366_400_000
@@ -39,16 +39,26 @@ PLAIN = Settlement(
     last_leased_ms=START_MS + 10,
     settled_at_ms=START_MS + 100,
     deliveries=1,
-    ending=Ending.ACKED,
+    ending=MessageOutcome.ACKED,
     error="",
 )
 # A frame with everything in it: groups, errors, a message that was moved, one that was never leased.
 MIXED = (
     PLAIN,
-    PLAIN._replace(queue=2, home=2, key=4, count=1, number=0, lane=4, tier=3, group=b"anna", ending=Ending.EXPIRED),
+    PLAIN._replace(
+        queue=2, home=2, key=4, count=1, number=0, lane=4, tier=3, group=b"anna", ending=MessageOutcome.EXPIRED
+    ),
     PLAIN._replace(queue=2, home=2, key=12, count=2, number=1, lane=4, tier=4, group=b"\xff!", deliveries=2),
     PLAIN._replace(
-        queue=3, key=1, count=1, number=99, lane=0, tier=1, deliveries=9, ending=Ending.DELETED, error="no «stock»"
+        queue=3,
+        key=1,
+        count=1,
+        number=99,
+        lane=0,
+        tier=1,
+        deliveries=9,
+        ending=MessageOutcome.DELETED,
+        error="no «stock»",
     ),
     PLAIN._replace(key=80, count=1, number=10, lane=0, tier=0, first_leased_ms=0, last_leased_ms=0, deliveries=0),
 )

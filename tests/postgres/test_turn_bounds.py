@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import psycopg
 import pytest
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Receipt, Tier
+from penstock.core.message import Drafts, Receipt
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.statements import function

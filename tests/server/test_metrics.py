@@ -59,7 +59,7 @@ def test_a_server_counts_messages_requests_and_connections(tmp_path: Path) -> No
         found = samples_of(client.ask("GET", "/metrics").body)
     assert found["penstock_queue_messages", labels(queue="orders", state="ready", tier="high")] == 1
     assert found["penstock_queue_messages", labels(queue="orders", state="ready", tier="low")] == 1
-    assert found["penstock_queue_messages", labels(queue="orders", state="leased", tier="")] == 1
+    assert found["penstock_queue_messages", labels(queue="orders", state="in_flight", tier="")] == 1
     assert 0 <= found["penstock_queue_oldest_age_seconds", labels(queue="orders", tier="low")] < 60
     assert ("penstock_queue_oldest_age_seconds", labels(queue="orders", tier="normal")) not in found
     assert found["penstock_queue_sent_total", labels(queue="orders")] == 3

@@ -25,7 +25,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.core.message import Drafts, Receipt, Sender, Tier
+from penstock.contract.messages import Tier
+from penstock.core.message import Drafts, Receipt, Sender
 from penstock.store.interface import Delivery
 
 NEVER = 1 << 62

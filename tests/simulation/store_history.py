@@ -20,15 +20,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import History, QueueSettings
-from penstock.core.settling import Ending
 from penstock.store.embedded.history import frames
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.ids import message_id
 from tests.simulation.store_books import NEVER, Books, Message
 
 GRAVE = ".dead"
-FOR_GOOD = frozenset({Ending.ACKED, Ending.EXPIRED, Ending.PURGED, Ending.DELETED})
+FOR_GOOD = frozenset({MessageOutcome.ACKED, MessageOutcome.EXPIRED, MessageOutcome.PURGED, MessageOutcome.DELETED})
 
 
 class Row(NamedTuple):
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     queue: str
     queue_number: int
     home: int
-    ending: Ending
+    ending: MessageOutcome
     deliveries: int
     sent_at_ms: int
     settled_at_ms: int
@@ -62,7 +62,7 @@ async def read_rows(store: EmbeddedStore) -> list[Row]:
                         names[frame.queue[row]],
                         frame.queue[row],
                         frame.home[row],
-                        Ending(frame.ending[row]),
+                        MessageOutcome(frame.ending[row]),
                         frame.deliveries[row],
                         frame.sent_at_ms[row],
                         frame.settled_at_ms[row],
@@ -85,8 +85,8 @@ def _end(message: str, rows: list[Row]) -> Row:
     story = f"{message}: " + ", ".join(f"{row.ending.name} in {row.queue}" for row in rows)
     last = [row for row in rows if row.ending in FOR_GOOD]
     assert len(last) == 1, f"the history tells of {len(last)} ends: {story}"
-    buried = [row for row in rows if row.ending is Ending.BURIED]
-    redriven = [row for row in rows if row.ending is Ending.REDRIVEN]
+    buried = [row for row in rows if row.ending is MessageOutcome.BURIED]
+    redriven = [row for row in rows if row.ending is MessageOutcome.REDRIVEN]
     assert len(last) + len(buried) + len(redriven) == len(rows), f"an ending that nobody knows: {story}"
     assert all(row.queue_number == row.home for row in buried), f"buried from where it was not sent to: {story}"
     assert all(row.queue_number != row.home for row in redriven), f"redriven from where it was sent to: {story}"
@@ -124,12 +124,12 @@ def judge(books: Books, rows: list[Row], settings: Mapping[str, QueueSettings]) 
 
 def _judge_end(books: Books, row: Row, settings: Mapping[str, QueueSettings]) -> None:
     name, message = row.message, books.messages.get(row.message)
-    if row.ending is Ending.ACKED:
+    if row.ending is MessageOutcome.ACKED:
         assert message is not None, f"{name} was acked, and nobody had it"
         _judge_ack(message, row)
         return
     assert message is None or message.gone == NEVER, f"{name} was acked, and told as {row.ending.name}"
-    if row.ending is Ending.EXPIRED:
+    if row.ending is MessageOutcome.EXPIRED:
         keeps_ms = settings[row.queue].retention_ms
         assert 0 < keeps_ms <= row.settled_at_ms - row.sent_at_ms, f"{name} of {row.queue} was not too old"
     else:

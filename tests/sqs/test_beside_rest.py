@@ -66,7 +66,7 @@ def test_settings_that_both_have_are_the_same(sqs: Any, running: Running, queue:
     sqs.tag_queue(QueueUrl=queue, Tags={"team": "red"})
     sqs.set_queue_attributes(QueueUrl=queue, Attributes={"MessageRetentionPeriod": "60", "MaximumMessageSize": "1024"})
     view = rest(running, "GET", f"/{name_of(queue)}")
-    assert (view["retention_s"], view["message_bytes_max"], view["visibility_timeout"]) == (60, 1_024, 77)
+    assert (view["retention_s"], view["max_message_bytes"], view["visibility_timeout"]) == (60, 1_024, 77)
     assert "labels" not in view
     rest(running, "PATCH", f"/{name_of(queue)}", {"delay_s": 0})
     assert sqs.list_queue_tags(QueueUrl=queue)["Tags"] == {"team": "red"}

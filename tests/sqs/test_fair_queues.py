@@ -37,5 +37,5 @@ def test_thresholds_are_set_through_rest_and_metrics_tell_who_is_noisy(sqs: Any,
     with running.client() as client:
         told = client.ask("GET", "/metrics").body.decode()
     assert f'penstock_queue_noisy_groups{{queue="{name}"}} 1.0' in told
-    assert f'penstock_queue_noisy_messages{{queue="{name}",state="leased"}} 4.0' in told
+    assert f'penstock_queue_noisy_messages{{queue="{name}",state="in_flight"}} 4.0' in told
     assert f'penstock_queue_noisy_messages{{queue="{name}",state="ready"}} 5.0' in told

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from penstock.core.settling import Ending, Settlement
+from penstock.contract.messages import MessageOutcome
+from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
@@ -55,7 +56,7 @@ def settlement(
     group: bytes = b"",
     error: str = "",
     sent_at_ms: "int | tuple[array[int], array[int]]" = 1_000,
-    ending: Ending = Ending.ACKED,
+    ending: MessageOutcome = MessageOutcome.ACKED,
 ) -> Settlement:
     """Return messages that were settled where they were first sent."""
     return Settlement(
@@ -186,7 +187,7 @@ def settlements(draw: st.DrawFn) -> Settlement:
         draw(times),
         draw(times),
         draw(st.integers(0, 10_000)),
-        draw(st.sampled_from(Ending)),
+        draw(st.sampled_from(MessageOutcome)),
         draw(st.just("") | st.text(max_size=8)),
     )
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.contract.limits import BATCH_BYTES_MAX, HISTORY_PENDING_MAX, HISTORY_ROWS_MAX
-from penstock.core.settling import Ending, Settlement
+from penstock.contract.messages import MessageOutcome
+from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
@@ -37,11 +38,11 @@ async def _a_few_turns() -> None:
 
 async def test_a_settled_message_is_a_row_of_the_history(machine: Machine) -> None:
     books = await Books.open(machine.start())
-    await books.settle(settlement(3, group=b"a", error="late", ending=Ending.BURIED))
+    await books.settle(settlement(3, group=b"a", error="late", ending=MessageOutcome.BURIED))
     await books.history.flush()
     (row,) = await books.rows()
-    assert row == naive([settlement(3, group=b"a", error="late", ending=Ending.BURIED)])[0]
-    assert (row.queue, row.number, row.ending, row.error) == (name(1), 3, Ending.BURIED, "late")
+    assert row == naive([settlement(3, group=b"a", error="late", ending=MessageOutcome.BURIED)])[0]
+    assert (row.queue, row.number, row.ending, row.error) == (name(1), 3, MessageOutcome.BURIED, "late")
 
 
 async def test_a_frame_waits_for_enough_rows(machine: Machine) -> None:
@@ -396,7 +397,7 @@ async def test_a_purge_of_a_million_is_written_in_frames_of_a_bounded_size(tmp_p
         journal, log = await DiskLog.open(runtime, "journal"), await DiskLog.open(runtime, "history")
         history = await History.open(runtime, log, journal=journal, about=about)
         await append(journal, b"a purge")
-        history.follow(0, [settlement(0, 1_000_000, ending=Ending.PURGED)])
+        history.follow(0, [settlement(0, 1_000_000, ending=MessageOutcome.PURGED)])
         await history.run_once(AT_MS)
         numbers = 0
         async for offset, frame in frames(log, 0):

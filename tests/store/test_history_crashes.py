@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.settling import Ending, Settlement
+from penstock.contract.messages import MessageOutcome
+from penstock.core.settling import Settlement
 from penstock.runtime.interface import Runtime
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
@@ -29,10 +30,10 @@ async def purge(runtime: Runtime) -> None:
 def _purged() -> list[Settlement]:
     """Return runs of three lanes, not in the order in which they are written."""
     return [
-        settlement(5, 60, ending=Ending.PURGED),
-        settlement(0, 45, lane=1, ending=Ending.PURGED),
-        settlement(0, 20, queue=FULL, lane=0, ending=Ending.PURGED),
-        settlement(65, 10, ending=Ending.PURGED),
+        settlement(5, 60, ending=MessageOutcome.PURGED),
+        settlement(0, 45, lane=1, ending=MessageOutcome.PURGED),
+        settlement(0, 20, queue=FULL, lane=0, ending=MessageOutcome.PURGED),
+        settlement(65, 10, ending=MessageOutcome.PURGED),
     ]
 
 

@@ -5,7 +5,7 @@ import doctest
 import hypothesis.strategies as st
 from hypothesis import given
 
-from penstock.core.message import Tier
+from penstock.contract.messages import Tier
 from penstock.store import ids
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.living import live_runs
 from penstock.core.message import Sender
 from penstock.core.snapshot import freeze

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Run, Tier
+from penstock.core.message import Drafts, Run
 from penstock.log.settings import MAY_LOSE
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers

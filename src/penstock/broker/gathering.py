@@ -23,7 +23,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from penstock.contract.limits import GATHERED_BYTES_MAX, GATHERED_MESSAGES_MAX
-from penstock.core.message import Drafts, Tier
+from penstock.contract.messages import Tier
+from penstock.core.message import Drafts
 from penstock.frame import size_of
 from penstock.store.interface import QueueStore
 

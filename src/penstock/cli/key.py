@@ -39,7 +39,8 @@ Store = Annotated[
 ]
 Schema = Annotated[str | None, typer.Option("--postgres-schema", help="Its schema.", rich_help_panel="Settings")]
 Patterns = Annotated[
-    list[str] | None, typer.Option(help="The queues it holds for; * stands for any characters. Default: all.")
+    list[str] | None,
+    typer.Option("--queue", "-q", help="The queues it holds for; * stands for any characters. Default: all."),
 ]
 QueuesMax = Annotated[
     int | None, typer.Option(min=0, help="Create no queue or topic once so many are there that it may administer.")

@@ -15,7 +15,7 @@ from penstock.cli.lines import BadLine, Lines, batches
 from penstock.cli.output import counted, print_json, progress, remark, say
 from penstock.cli.queue import Name
 from penstock.client.errors import ConnectionFailed, PenstockError
-from penstock.wire.queues import PRIORITIES
+from penstock.contract.messages import PRIORITIES
 
 OfFile = "Many messages"
 # A file may fill a queue: then it goes on as fast as others empty it, if they do.

@@ -17,7 +17,8 @@ from penstock.cli.connection import Session, asks_server
 from penstock.cli.keyboard import Keyboard
 from penstock.cli.output import console, duration, print_json, table
 from penstock.client import ConnectionFailed, QueueNotFound, ServerBusy
-from penstock.wire.queues import PRIORITIES, QueueName
+from penstock.contract.messages import PRIORITIES
+from penstock.wire.queues import QueueName
 
 SHOWN_MAX = 30
 # Lines of the screen that are not rows of the table.

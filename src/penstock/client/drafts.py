@@ -16,10 +16,10 @@ import msgspec
 from msgspec import UNSET
 
 from penstock.client.errors import BadRequest, TooLarge, bad_field
+from penstock.contract.messages import PRIORITIES
 from penstock.frame import Buffer
 from penstock.wire.frames import Sender, SendFrame, encode_send
 from penstock.wire.messages import ATTRIBUTES_BYTES_MAX, ATTRIBUTES_MAX, JSON_CONTENT, Draft
-from penstock.wire.queues import PRIORITIES
 
 BODY_BYTES_MAX = 1_048_576
 NAME_BYTES_MAX = 128

@@ -23,9 +23,9 @@ import msgspec
 from penstock.client.caller import Connection
 from penstock.client.drafts import DELAY_S_MAX, LEASE_S_MAX, milliseconds
 from penstock.client.errors import StaleReceipt, bad_field
+from penstock.contract.messages import PRIORITIES
 from penstock.frame import Blobs, Buffer
 from penstock.wire.frames import Held, LeasedFrame
-from penstock.wire.queues import PRIORITIES
 
 AnyMessage = TypeVar("AnyMessage", bound="Delivered")
 

@@ -11,7 +11,7 @@ silently ignored is worse than an error.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from math import gcd, lcm
@@ -27,8 +27,7 @@ from penstock.contract.limits import (
     RETENTION_MS_MAX,
     WEIGHT_MAX,
 )
-
-TIERS = 5
+from penstock.contract.messages import TIERS
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -304,7 +303,7 @@ class QueueSettings:
     body_bytes_max: Annotated[
         int,
         Setting(
-            said="message_bytes_max",
+            said="max_message_bytes",
             least=1,
             most=BODY_BYTES_MAX,
             unit="bytes",
@@ -420,6 +419,8 @@ class Row:
             return type(default)(value)
         if setting.words:
             return bool(setting.words.index(value))
+        if value is None:
+            return default
         return _milliseconds(value) if setting.unit == "ms" else value
 
     def as_said(self, value: Any) -> Any:
@@ -470,7 +471,7 @@ def as_said(settings: QueueSettings) -> dict[str, Any]:
     return found
 
 
-def whole_weights(weights: "list[float]") -> tuple[int, ...]:
+def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
     """Return weights in the same ratios as whole numbers, as small as they can be.
 
     >>> whole_weights([8, 4, 2, 1, 0.5])

@@ -26,7 +26,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from penstock.contract.limits import LEASE_MESSAGES_MAX, PEEK_SCANNED_MAX
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.leases import bit_runs
 from penstock.core.reading import Seen, look_at_row, seen_in_run
 from penstock.core.rows import LEASED, MOVING, RESTING, SPENT, STATES, WAITING, key

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heapreplace, merge
 from itertools import chain, islice
 from typing import TypeAlias
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.grouping import UNGROUPED
 from penstock.core.lanes import Shelf
 from penstock.core.message import Run, run_of

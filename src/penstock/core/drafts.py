@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.contract.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.message import Drafts
 from penstock.frame import Blobs, Buffer
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.fairness import Shares
 from penstock.core.grouping import UNGROUPED
 from penstock.core.reading import Seen, look

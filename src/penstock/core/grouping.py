@@ -23,7 +23,8 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from penstock.contract.queue_settings import TIERS, QueueSettings
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.rows import LEASED, WAITING, Rows
 from penstock.core.tenants import Tenants
 

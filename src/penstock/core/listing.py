@@ -26,7 +26,7 @@ from heapq import merge
 from itertools import groupby
 from typing import NamedTuple
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.lanes import Lane
 from penstock.core.message import Run
 from penstock.core.rows import LEASED, WAITING

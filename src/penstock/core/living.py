@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import groupby
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.rows import FREE
 from penstock.core.state import State
 

@@ -7,22 +7,11 @@ travels is batch-shaped: columns with one row for each message.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, overload
 
 from penstock.contract.limits import LEASE_MESSAGES_MAX
 from penstock.frame import Buffer
-
-
-class Tier(IntEnum):
-    """How urgent a message is: five classes, 0 first."""
-
-    CRITICAL = 0
-    HIGH = 1
-    NORMAL = 2
-    LOW = 3
-    BACKGROUND = 4
 
 
 class Run(NamedTuple):

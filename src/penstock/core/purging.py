@@ -7,7 +7,7 @@ million rows as for one, and leaves the old ones to those who tell of them
 What is on its way to another queue stays: only whoever moves it knows where it is.
 """
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.grouping import Groups
 from penstock.core.leases import Leases
 from penstock.core.rows import LEASED, MOVING, Rows

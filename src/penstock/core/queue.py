@@ -43,7 +43,8 @@ from penstock.contract.limits import (
     RETRY_AFTER_MS_UNKNOWN,
     SWEEP_ROWS,
 )
-from penstock.contract.queue_settings import TIERS, BadSettings, QueueSettings
+from penstock.contract.messages import TIERS, Tier
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core import moving
 from penstock.core.changes import CHANGES
 from penstock.core.choosing import choose
@@ -70,7 +71,7 @@ from penstock.core.events import (
     Sent,
 )
 from penstock.core.holding import late
-from penstock.core.message import Drafts, Origin, Run, Sender, Tier, as_runs, keys_of
+from penstock.core.message import Drafts, Origin, Run, Sender, as_runs, keys_of
 from penstock.core.retry import backoff_ms
 from penstock.core.rows import FREE, LEASED, MOVING, RESTING, WAITING
 from penstock.core.state import State

@@ -7,7 +7,8 @@ step. Others are made one by one.
 from collections.abc import Sequence
 from itertools import repeat
 
-from penstock.contract.queue_settings import TIERS, DedupScope
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import DedupScope
 from penstock.core.events import Sent
 from penstock.core.message import keys_of
 from penstock.core.state import State

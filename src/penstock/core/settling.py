@@ -14,13 +14,13 @@ the queue away as they are, and what is told of them is made in turns, after the
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from enum import IntEnum
 from heapq import merge
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.contract.limits import TURN_ROWS
-from penstock.contract.queue_settings import TIERS, History
+from penstock.contract.messages import TIERS, MessageOutcome
+from penstock.contract.queue_settings import History
 from penstock.core.events import Acked, Buried, Event, Expired, Moved, Purged, QueueDeleted, Redriven
 from penstock.core.lanes import Lane, SentTimes, Stretch
 from penstock.core.leases import RunPart
@@ -29,17 +29,6 @@ from penstock.core.rows import MOVING
 from penstock.core.state import State
 
 T = TypeVar("T")
-
-
-class Ending(IntEnum):
-    """How a message's life in a queue ended. The numbers are written to disk."""
-
-    ACKED = 1
-    BURIED = 2
-    EXPIRED = 3
-    PURGED = 4
-    REDRIVEN = 5
-    DELETED = 6
 
 
 class Settlement(NamedTuple):
@@ -65,7 +54,7 @@ class Settlement(NamedTuple):
     settled_at_ms: int
     # With those before a move.
     deliveries: int
-    ending: Ending
+    ending: MessageOutcome
     error: str
 
 
@@ -84,26 +73,26 @@ def _of_ack(state: State, event: Acked) -> list[Settlement]:
     mask, at_ms = event.mask, event.at_ms
     leased_at_ms = leases.leased_at_ms[slot]
     if slot not in leases.parts and mask.bit_count() == leases.count[slot] and mask == leases.held[slot]:
-        return [_of_part(state, leases.run(slot), leased_at_ms, at_ms, Ending.ACKED)]
+        return [_of_part(state, leases.run(slot), leased_at_ms, at_ms, MessageOutcome.ACKED)]
     late = mask & leases.late.get(slot, 0)
     found: list[Settlement] = []
     for part in leases.members(slot, mask & ~late):
         if isinstance(part, int):
-            found.append(_of_row(state, part, at_ms, Ending.ACKED))
+            found.append(_of_row(state, part, at_ms, MessageOutcome.ACKED))
         else:
-            found.append(_of_part(state, part, leased_at_ms, at_ms, Ending.ACKED))
+            found.append(_of_part(state, part, leased_at_ms, at_ms, MessageOutcome.ACKED))
     for part in leases.members(slot, late):
         if isinstance(part, int):
-            found.append(_of_row(state, part, at_ms, Ending.ACKED))
+            found.append(_of_row(state, part, at_ms, MessageOutcome.ACKED))
         else:
-            found += _of_waiting(state, Run(*part[:3]), at_ms, Ending.ACKED)
+            found += _of_waiting(state, Run(*part[:3]), at_ms, MessageOutcome.ACKED)
     return found
 
 
 def _of_move(state: State, event: Buried | Redriven) -> list[Settlement]:
     if event.into == state.queue:
         return []
-    ending = Ending.BURIED if type(event) is Buried else Ending.REDRIVEN
+    ending = MessageOutcome.BURIED if type(event) is Buried else MessageOutcome.REDRIVEN
     return _of_runs(state, event.runs, event.at_ms, ending)
 
 
@@ -111,21 +100,23 @@ def _of_ended_move(state: State, event: Moved) -> list[Settlement]:
     move = state.moves.pending
     if move is None or not event.is_done:
         return []
-    return _of_runs(state, move.runs, event.at_ms, Ending.REDRIVEN if move.is_redrive else Ending.BURIED)
+    return _of_runs(
+        state, move.runs, event.at_ms, MessageOutcome.REDRIVEN if move.is_redrive else MessageOutcome.BURIED
+    )
 
 
 def _of_expiry(state: State, event: Expired) -> list[Settlement]:
-    return _of_runs(state, event.runs, event.at_ms, Ending.EXPIRED)
+    return _of_runs(state, event.runs, event.at_ms, MessageOutcome.EXPIRED)
 
 
 def _of_purge(state: State, event: Purged) -> "list[Settlement] | Everything":
-    everything = Everything(state, event.at_ms, Ending.PURGED)
+    everything = Everything(state, event.at_ms, MessageOutcome.PURGED)
     # Rows that are on their way stay, and the others are settled one by one where they are.
     return everything if state.moves.pending is None else list(everything)
 
 
 def _of_deletion(state: State, event: QueueDeleted) -> "Everything":
-    return Everything(state, event.at_ms, Ending.DELETED)
+    return Everything(state, event.at_ms, MessageOutcome.DELETED)
 
 
 _SETTLED: "dict[type[Event], Callable[[State, Any], list[Settlement] | Everything]]" = {
@@ -156,13 +147,13 @@ class Everything:
 
     __slots__ = ("queue", "count", "at_ms", "_state", "_ending")
 
-    def __init__(self, state: State, at_ms: int, ending: Ending) -> None:
+    def __init__(self, state: State, at_ms: int, ending: MessageOutcome) -> None:
         self.queue = state.queue
         self._state = _kept(state)
         self.at_ms = at_ms
         self._ending = ending
         # How many messages there are to tell of.
-        self.count = state.live - (state.moves.count if ending is Ending.PURGED else 0)
+        self.count = state.live - (state.moves.count if ending is MessageOutcome.PURGED else 0)
         if state.settings.history is History.OFF:
             self.count = 0
 
@@ -201,7 +192,7 @@ class Everything:
         crowded += [leases.held, leases.late, leases.parts, leases.first_leased_ms, leases.deadlines, leases.free]
         crowded += [*chain.from_iterable(wheel.crowded() for wheel in wheels), leases.index or {}]
         crowded += [*(shelf.runs for lane in state.lanes for shelf in lane.shelves), state.spent, dedup.live]
-        if self._ending is Ending.DELETED:
+        if self._ending is MessageOutcome.DELETED:
             crowded += [dedup.window, dedup.order, state.senders.known]
         for entries in crowded:
             while entries:
@@ -220,7 +211,7 @@ class Everything:
                     yield _part_of_stretch(state, lane, stretch, tier)
 
     def _rows(self) -> Iterator[list[list[int]]]:
-        rows, spares_moving = self._state.rows, self._ending is Ending.PURGED
+        rows, spares_moving = self._state.rows, self._ending is MessageOutcome.PURGED
         for some in _by(TURN_ROWS, iter(rows.index.items())):
             entries: list[list[int]] = [[] for _ in self._state.lanes]
             for key, slot in some:
@@ -262,11 +253,11 @@ def _kept(state: State) -> State:
     return kept
 
 
-def _of_runs(state: State, runs: tuple[Run, ...], at_ms: int, ending: Ending) -> list[Settlement]:
+def _of_runs(state: State, runs: tuple[Run, ...], at_ms: int, ending: MessageOutcome) -> list[Settlement]:
     return list(chain.from_iterable(_of_waiting(state, run, at_ms, ending) for run in runs))
 
 
-def _of_waiting(state: State, run: Run, at_ms: int, ending: Ending) -> Iterator[Settlement]:
+def _of_waiting(state: State, run: Run, at_ms: int, ending: MessageOutcome) -> Iterator[Settlement]:
     """Messages that are in no lease, wherever else they are."""
     lane, first, end = state.lanes[run.lane], run.first, run.first + run.length
     while first < end:
@@ -292,7 +283,7 @@ def _part_of_stretch(state: State, lane: Lane, stretch: Stretch, tier: int) -> t
     return (lane.tier, first, end - first, deliveries, first_leased_ms, served_tier), leased_at_ms
 
 
-def _of_part(state: State, part: RunPart, leased_at_ms: int, at_ms: int, ending: Ending) -> Settlement:
+def _of_part(state: State, part: RunPart, leased_at_ms: int, at_ms: int, ending: MessageOutcome) -> Settlement:
     lane, first, count, deliveries, first_leased_ms, tier = part
     queue = state.queue
     sent_at_ms = state.lanes[lane].sent_times(first, first + count)
@@ -315,7 +306,7 @@ def _of_part(state: State, part: RunPart, leased_at_ms: int, at_ms: int, ending:
     )
 
 
-def _of_row(state: State, slot: int, at_ms: int, ending: Ending) -> Settlement:
+def _of_row(state: State, slot: int, at_ms: int, ending: MessageOutcome) -> Settlement:
     rows, queue = state.rows, state.queue
     lane, number, deliveries = rows.lane[slot], rows.number[slot], rows.deliveries[slot]
     home, sent_at_ms, past = (queue, lane, number), rows.sent_at_ms[slot], 0

@@ -29,7 +29,8 @@ from functools import partial
 from itertools import islice
 
 from penstock.contract.limits import AUDIT_MAX, LEASE_MESSAGES_MAX
-from penstock.contract.queue_settings import TIERS, QueueSettings
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.dedup import Dedup
 from penstock.core.fairness import Shares
 from penstock.core.grouping import NOWHERE, Groups

@@ -27,7 +27,7 @@ from penstock import telemetry
 from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Role, key_id_of
 from penstock.broker.queues import Queues, Totals
 from penstock.contract.limits import PAGE_MAX
-from penstock.core.message import Tier
+from penstock.contract.messages import Tier
 from penstock.metrics.health import Health, refused
 from penstock.metrics.requests import BOUNDS_S, Requests
 from penstock.metrics.watchdog import BOUNDS_S as LAG_BOUNDS_S
@@ -194,7 +194,7 @@ class Prometheus:
         name, now_ms = description.queue, self._queues.now_ms()
         for tier, ready in zip(_TIERS, counts.ready, strict=True):
             families.add(telemetry.QUEUE_MESSAGES, (name, "ready", tier), ready)
-        families.add(telemetry.QUEUE_MESSAGES, (name, "leased", ""), counts.leased)
+        families.add(telemetry.QUEUE_MESSAGES, (name, "in_flight", ""), counts.leased)
         families.add(telemetry.QUEUE_MESSAGES, (name, "delayed", ""), counts.delayed)
         families.add(telemetry.QUEUE_MESSAGES, (name, "stuck", ""), counts.stuck)
         if counts.stuck_since_ms is not None:
@@ -207,7 +207,7 @@ class Prometheus:
                 families.add(telemetry.QUEUE_WORST_WAIT, (name, tier), bound.wait_ms / 1_000)
         families.add(telemetry.QUEUE_NOISY_GROUPS, (name,), counts.noisy_groups)
         families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "ready"), counts.noisy_ready)
-        families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "leased"), counts.noisy_leased)
+        families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "in_flight"), counts.noisy_leased)
         totals = self._queues.totals.get(name) or Totals()
         families.add(telemetry.QUEUE_SENT, (name,), totals.sent)
         families.add(telemetry.QUEUE_RECEIVED, (name,), totals.received)

@@ -4,11 +4,10 @@ The history does not say by which settings it came about. A queue that nobody de
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from math import gcd
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.contract.queue_settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings, from_said
 from penstock.pipeline.archive.layout import QUEUES
 from penstock.pipeline.archive.queues import Server
 from penstock.pipeline.job import JobFailed
@@ -36,26 +35,4 @@ def present_settings(spark: "SparkSession", place: Place) -> dict[str, QueueSett
 
 
 def settings_of(described: Mapping[str, Mapping[str, Any]]) -> dict[str, QueueSettings]:
-    return {name: _settings(queue["settings"]) for name, queue in described.items()}
-
-
-def _settings(said: Mapping[str, Any]) -> QueueSettings:
-    tiers, new = said.get("tiers", {}), QueueSettings()
-    aging_ms = [int(seconds * 1_000) for seconds in tiers["aging_s"]] if "aging_s" in tiers else new.aging_ms
-    return QueueSettings(
-        is_fifo=bool(said.get("fifo", False)),
-        is_strict=tiers.get("mode") == "strict",
-        weights=whole(tiers["weights"]) if "weights" in tiers else new.weights,
-        aging_ms=tuple(aging_ms),
-    )
-
-
-def whole(weights: Sequence[float]) -> tuple[int, ...]:
-    """The same ratios in whole numbers.
-
-    >>> whole([8, 4, 2, 1, 0.5])
-    (16, 8, 4, 2, 1)
-    """
-    thousandths = [round(weight * 1_000) for weight in weights]
-    common = gcd(*thousandths)
-    return tuple(each // common for each in thousandths)
+    return {name: QueueSettings(**from_said(queue["settings"])) for name, queue in described.items()}

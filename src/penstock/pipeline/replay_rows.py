@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.contract.names import DEAD
-from penstock.core.settling import Ending
 from penstock.pipeline.load.records import pairs_of, record_bytes
 from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OUTCOMES = tuple(ending.name.lower() for ending in Ending)
 REPLAYED_FROM = "replayed-from"
 # What of a record may be said with an expression over the columns of the history.
 RECORD_MAPPABLE = ("value", "key", "headers", "timestamp")

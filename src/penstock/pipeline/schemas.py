@@ -6,9 +6,6 @@ A row of the history is a message that left a queue. The words are those of REST
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# As in `wire.queues`, which executors do not have; a tier is the place in this list.
-PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
-
 
 class Column(NamedTuple):
     name: str

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
-from penstock.core.message import Tier
+from penstock.contract.messages import Tier
 from penstock.pipeline import skew_tables
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place, read_history

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from penstock.contract.queue_settings import QueueSettings
+from penstock.contract.queue_settings import BadSettings, QueueSettings, whole_weights
 from penstock.core.fairness import TIERS
 from penstock.pipeline.archive.layout import QUEUES
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.locations import Place
-from penstock.pipeline.queue_info import present_settings, whole
+from penstock.pipeline.queue_info import present_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,10 @@ def parse(text: str) -> tuple[int, ...]:
         weights = []
     if len(weights) != TIERS or not all(_LEAST <= weight < inf for weight in weights):
         raise JobFailed(f"{text!r} are no weights: they are {TIERS} numbers of {_LEAST} and more, as in 16,8,4,2,1")
-    return whole(weights)
+    try:
+        return whole_weights(weights)
+    except BadSettings as error:
+        raise JobFailed(str(error)) from None
 
 
 def sharing(spark: "SparkSession", place: Place, said: str) -> Mapping[str, Sharing]:

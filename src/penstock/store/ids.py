@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
+from penstock.contract.messages import TIERS
 from penstock.contract.names import ID_PREFIX
-from penstock.contract.queue_settings import TIERS
 
 _QUEUE = r"([1-9a-f][0-9a-f]{0,7})"
 _MESSAGE = re.compile(_QUEUE + r"-(0|[1-9a-f][0-9a-f]{0,15})")

@@ -5,10 +5,11 @@ JSON text and marked by the attribute `content_type`. A body that is not UTF-8 i
 `data_base64`. In MessagePack `data` is always bytes on the way out.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.contract.messages import MessageState
 from penstock.wire.names import Seconds
 
 MESSAGES_MAX = 1_000
@@ -45,13 +46,12 @@ Receipt = Annotated[
 ]
 MessageId = Annotated[str, Meta(max_length=64)]
 State = Annotated[
-    Literal["ready", "delayed", "in_flight", "stuck", "moving"],
+    MessageState,
     Meta(
         description="Where a message is: can be received, rests until its time, is received, has had all its "
         "deliveries and is stuck until the dead-letter queue has room, or is on its way to another queue."
     ),
 ]
-STATES: tuple[State, ...] = ("ready", "delayed", "in_flight", "stuck", "moving")
 Text = Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the body.")]
 
 

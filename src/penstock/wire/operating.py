@@ -8,8 +8,6 @@ from penstock.wire.messages import Group, MessageId, Priority, Seen, State, Text
 from penstock.wire.names import NameOrId
 
 IDS_MAX = 1_000
-# How a message ends, by the number that the history has for it; there is none for 0.
-OUTCOMES = ("", "acked", "buried", "expired", "purged", "redriven", "deleted")
 
 
 class Filter(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):

@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType
 
+from penstock.contract.limits import REDRIVES_KEPT_MAX
+
 PROBLEM_TYPE = "application/problem+json"
+
+
+_TASKS_KEPT = f"The last {REDRIVES_KEPT_MAX:,} are kept; without PostgreSQL, only until the server stops."
 
 
 class Problem(Struct, kw_only=True):
@@ -63,7 +68,7 @@ CODES: dict[str, Code] = {
         Code("partition_not_found", 404, "The topic has no such partition", False, "They are numbered from 0 on."),
         Code("group_not_found", 404, "There is no such group", False, "A group is made by its first member or commit."),
         Code("message_not_found", 404, "There is no such message", False, "It was settled, or is in another queue."),
-        Code("task_not_found", 404, "There is no such task", False, "Tasks are kept until the server stops."),
+        Code("task_not_found", 404, "There is no such task", False, _TASKS_KEPT),
         Code("shard_not_found", 404, "There is no such shard", False, "`GET /api/history/shards` lists them."),
         Code("method_not_allowed", 405, "This path has other methods", False, "The header `Allow` lists them."),
         Code("not_acceptable", 406, "No format that the client accepts", False, "Accept application/json."),

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
-from penstock.contract.queue_settings import PARTS, SAID, SAID_NAMES, SETTINGS, TIERS, Row
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import PARTS, SAID, SAID_NAMES, SETTINGS, Row
 from penstock.wire.names import Name
 
 # Of a weight: what is less is not told from 0 as a ratio.

@@ -12,9 +12,6 @@ from msgspec import Meta, Struct
 from penstock.wire.names import Name
 from penstock.wire.queue_settings import Settings, SettingsView
 
-# The priorities by name, the most urgent first: a tier is the place in this list.
-PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
-
 
 class CreateQueue(Settings, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """A queue to be made."""

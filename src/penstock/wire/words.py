@@ -3,9 +3,9 @@
 import re
 from typing import NamedTuple, get_args
 
+from penstock.contract.messages import STATES
 from penstock.contract.names import NAME_OR_ID_PATTERN, NAME_PATTERN, TOPIC_NAME_PATTERN
 from penstock.wire import queue_settings
-from penstock.wire.messages import STATES
 from penstock.wire.topics import Cleanup
 
 

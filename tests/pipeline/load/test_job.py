@@ -84,7 +84,7 @@ def test_a_row_that_cannot_be_sent_has_its_reason_beside_it(spark: SparkSession)
 
 
 def test_files_are_loaded_once_and_bad_rows_are_put_aside(spark: SparkSession, url: str, tmp_path: Path) -> None:
-    make_queue(url, "loaded", message_bytes_max=100)
+    make_queue(url, "loaded", max_message_bytes=100)
     lines = ['{"n": 1, "level": "high"}', '{"n": 2, "level": "odd"}', "{broken", "", '{"n": 3, "level": null}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "b.csv").write_text("level,n\nlow,4\nlow,5,6\n")

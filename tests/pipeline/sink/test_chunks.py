@@ -15,7 +15,7 @@ from penstock.pipeline.sink.attributes import NotAttributes, check_nested, json_
 from penstock.pipeline.sink.chunks import Chunk, chunks_of, windows_of
 from penstock.pipeline.sink.columns import BadRow, read_batch
 from penstock.pipeline.sink.options import MESSAGES_PER_SEND_MAX
-from penstock.wire import messages, queues
+from penstock.wire import messages
 from penstock.wire.frames import decode_send
 
 
@@ -209,4 +209,3 @@ def test_the_limits_of_a_write_are_those_of_the_server() -> None:
 
     assert MESSAGES_PER_SEND_MAX == messages.MESSAGES_MAX
     assert columns.ATTRIBUTES_BYTES_MAX == messages.ATTRIBUTES_BYTES_MAX
-    assert columns.PRIORITIES == queues.PRIORITIES

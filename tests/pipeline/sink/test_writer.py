@@ -170,7 +170,7 @@ write_partition(rows(), read_options(json.loads(sys.argv[1])), partition=0, batc
 
 
 def test_what_a_server_refuses_fails_with_its_words(url: str) -> None:
-    make_queue(url, "refused", message_bytes_max=3)
+    make_queue(url, "refused", max_message_bytes=3)
 
     with pytest.raises(WriteFailed, match=r"413 message_too_large.*field messages\[0\].data, limit 3"):
         task(url, "refused", 3)

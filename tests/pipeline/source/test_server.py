@@ -15,12 +15,11 @@ import pytest
 
 import penstock
 from penstock.client import SyncClient
+from penstock.contract.messages import OUTCOMES, PRIORITIES
 from penstock.pipeline import http as asking
 from penstock.pipeline.http import Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.source import history_arrow
 from penstock.settings import ServerSettings
-from penstock.wire.operating import OUTCOMES
-from penstock.wire.queues import PRIORITIES
 from tests.pipeline.reading import parts_of, read
 from tests.ports import HeldPort
 from tests.server.serving import server
@@ -177,7 +176,7 @@ def test_live_messages_of_all_queues_are_read_with_what_they_do_now(busy: Busy) 
 
 def test_the_words_of_the_pipeline_are_those_of_rest() -> None:
     assert history_arrow.PRIORITIES.to_pylist() == list(PRIORITIES)
-    assert history_arrow.OUTCOMES.to_pylist() == [None, *OUTCOMES[1:]]
+    assert history_arrow.OUTCOMES.to_pylist() == [None, *OUTCOMES]
 
 
 @contextmanager

@@ -15,16 +15,14 @@ from typing import Any
 import pyarrow  # type: ignore[import-untyped]
 from pyarrow import compute
 
+from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES, STATES
 from penstock.frame import Blobs
 from penstock.store.history import BodyState, Coded, HistoryPage
 from penstock.store.live import LivePage
-from penstock.wire.messages import STATES
-from penstock.wire.operating import OUTCOMES
-from penstock.wire.queues import PRIORITIES
 
 _TIME = pyarrow.timestamp("ms", tz="UTC")
 _PRIORITIES = pyarrow.array(list(PRIORITIES))
-_OUTCOMES = pyarrow.array(list(OUTCOMES))
+_OUTCOMES = pyarrow.array(list(NUMBERED_OUTCOMES))
 # The first of the places is that of nobody.
 _STATES = pyarrow.array(["", *STATES])
 

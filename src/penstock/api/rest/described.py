@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.wire.queues import PRIORITIES
+from penstock.contract.messages import PRIORITIES
 
 Schema = dict[str, Any]
 

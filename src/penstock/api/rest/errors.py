@@ -154,7 +154,7 @@ def _due_too_late(error: Exception) -> Problem:
 
 def _too_large(error: Exception) -> Problem:
     assert isinstance(error, BodyTooLarge)
-    detail = f"{error.size_bytes} bytes; message_bytes_max of the queue is {error.limit_bytes}"
+    detail = f"{error.size_bytes} bytes; max_message_bytes of the queue is {error.limit_bytes}"
     return problem("message_too_large", detail, field=f"messages[{error.row}].data", limit=error.limit_bytes)
 
 

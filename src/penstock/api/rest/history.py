@@ -18,12 +18,12 @@ from penstock.api.rest.leasing import show_attributes, show_body
 from penstock.api.rest.times import instant, maybe_instant, read_instant
 from penstock.broker.access import Role
 from penstock.contract.limits import HISTORY_ROWS_MAX
+from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES
 from penstock.store.history import BodyState, HistoryPage
 from penstock.store.ids import parse, queue_id
 from penstock.wire import operating as wire
 from penstock.wire.messages import LIST_MAX
-from penstock.wire.operating import OUTCOMES, HistoryRow, Offset, Shard
-from penstock.wire.queues import PRIORITIES
+from penstock.wire.operating import HistoryRow, Offset, Shard
 
 NEXT_OFFSET = b"penstock-next-offset"
 # Who asks for a message that is settled is told how, if it was lately and among not too many.
@@ -175,7 +175,7 @@ def _row(page: HistoryPage, row: int, message_id: str, form: Format) -> HistoryR
         last_received_at=maybe_instant(page.last_leased_ms[row]),
         settled_at=instant(page.settled_at_ms[row]),
         delivery_count=page.deliveries[row],
-        outcome=OUTCOMES[page.ending[row]],
+        outcome=NUMBERED_OUTCOMES[page.ending[row]],
     )
     if page.group is not None and len(page.group[row]):
         shown.group = bytes(page.group[row]).decode(errors="replace")
@@ -198,7 +198,7 @@ async def ending_of(call: Call, queue: str, message_id: str) -> str | None:
     found = None
     for row, number in enumerate(page.number):
         if number == sought.number and page.sent_tier[row] == sought.lane and page.home[row] == sought.queue:
-            found = f"it was {OUTCOMES[page.ending[row]]} at {instant(page.settled_at_ms[row])}"
+            found = f"it was {NUMBERED_OUTCOMES[page.ending[row]]} at {instant(page.settled_at_ms[row])}"
     return found
 
 

@@ -15,11 +15,11 @@ from penstock.api.rest.sending import check_frames_only, ids_frame
 from penstock.api.rest.settings import lease_ms
 from penstock.api.rest.times import instant
 from penstock.broker.access import Role
+from penstock.contract.messages import PRIORITIES
 from penstock.store.interface import Delivery, Past
 from penstock.wire import frames
 from penstock.wire.frames import FRAME_TYPE, LeasedFrame
 from penstock.wire.messages import Lease, Nothing, Received, ReceivedMany
-from penstock.wire.queues import PRIORITIES
 
 NEVER_CACHED = ((b"cache-control", b"no-store"),)
 

@@ -13,11 +13,11 @@ from penstock.api.rest.leasing import show_attributes, show_body
 from penstock.api.rest.times import instant
 from penstock.broker.access import Role
 from penstock.contract.limits import HISTORY_ROWS_MAX
+from penstock.contract.messages import PRIORITIES, STATES
 from penstock.store.ids import queue_id
 from penstock.store.live import LivePage
 from penstock.wire import messages as wire
-from penstock.wire.messages import LIST_MAX, STATES, LiveRange, LiveRow
-from penstock.wire.queues import PRIORITIES
+from penstock.wire.messages import LIST_MAX, LiveRange, LiveRow
 
 COLUMNS = (
     "queue",

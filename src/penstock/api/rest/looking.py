@@ -13,12 +13,12 @@ from penstock.api.rest.sending import read_priority
 from penstock.api.rest.times import instant, maybe_instant
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
+from penstock.contract.messages import PRIORITIES, STATES
 from penstock.store.interface import Escalation as StoredEscalation
 from penstock.store.interface import Explained, Message
 from penstock.wire import messages as wire
-from penstock.wire.messages import LIST_MAX, STATES, Group, Priority, Seen, SeenPage, State, Text
+from penstock.wire.messages import LIST_MAX, Group, Priority, Seen, SeenPage, State, Text
 from penstock.wire.operating import Escalation, Story
-from penstock.wire.queues import PRIORITIES
 
 # The states of REST, and what a store calls them.
 PLACES: dict[State, str] = dict(zip(STATES, ("waiting", "resting", "leased", "spent", "moving"), strict=True))

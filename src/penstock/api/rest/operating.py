@@ -17,6 +17,7 @@ from penstock.broker.dead_letters import check_goes_back
 from penstock.broker.redrives import Order, Task
 from penstock.broker.selecting import Selection, pages
 from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
+from penstock.contract.messages import PRIORITIES
 from penstock.store.interface import Message, Outcome, QueueNotFound
 from penstock.wire import operating as wire
 from penstock.wire.messages import LIST_MAX
@@ -30,7 +31,6 @@ from penstock.wire.operating import (
     Requeue,
     Requeued,
 )
-from penstock.wire.queues import PRIORITIES
 
 _read_escalate = Decoder(Escalate)
 _read_requeue = Decoder(Requeue)

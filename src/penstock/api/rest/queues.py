@@ -16,11 +16,12 @@ from penstock.broker.access import Role
 from penstock.broker.listing import visible_queues
 from penstock.broker.queues import Totals
 from penstock.contract.limits import PAGE_MAX
+from penstock.contract.messages import PRIORITIES
 from penstock.contract.queue_settings import QueueSettings
 from penstock.store.interface import Counts, Description, QueueExists
 from penstock.wire import queues as wire
 from penstock.wire.queue_settings import Settings
-from penstock.wire.queues import PRIORITIES, CreateQueue, QueueList, QueueName, QueueView, TierView
+from penstock.wire.queues import CreateQueue, QueueList, QueueName, QueueView, TierView
 
 _read_create = Decoder(CreateQueue)
 _read_change = Decoder(Settings)

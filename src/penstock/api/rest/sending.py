@@ -16,6 +16,7 @@ from penstock.api.rest.formats import Decoder, Format, sent_format
 from penstock.api.rest.times import milliseconds, read_instant
 from penstock.broker.access import Role
 from penstock.contract.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.contract.messages import PRIORITIES
 from penstock.core.drafts import BodyTooLarge
 from penstock.core.message import Drafts, Sender
 from penstock.core.queue import QueueFull
@@ -31,7 +32,6 @@ from penstock.wire.messages import (
     Draft,
     Sent,
 )
-from penstock.wire.queues import PRIORITIES
 
 TIERS_BY_NAME = {name: tier for tier, name in enumerate(PRIORITIES)} | {str(tier): tier for tier in range(5)}
 _NORMAL = 2
@@ -69,7 +69,7 @@ async def _send(call: Call, queue: str, drafts: Drafts, sender: Sender | None, *
     try:
         ids = await call.queues.send(queue, drafts, sender=sender)
     except BodyTooLarge as error:
-        detail = f"{error.size_bytes} bytes; message_bytes_max of the queue is {error.limit_bytes}"
+        detail = f"{error.size_bytes} bytes; max_message_bytes of the queue is {error.limit_bytes}"
         field = f"messages[{error.row}].data" if is_many else "data"
         raise Refused("message_too_large", detail, field=field, limit=error.limit_bytes) from None
     except QueueFull as error:

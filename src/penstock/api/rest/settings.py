@@ -50,8 +50,8 @@ def view_of(settings: QueueSettings, queue: str) -> dict[str, Any]:
     )
 
 
-def _grave(dead_letters: str | None, queue: str) -> str:
+def _grave(dead_letters: str, queue: str) -> str:
     """The default name is the same as none, so that a view can be sent back as it is."""
     if dead_letters == queue:
         raise bad_field("a queue cannot be its own dead-letter queue", "dead_letter_queue")
-    return "" if dead_letters is None or dead_letters == dead_letters_of(queue) else dead_letters
+    return "" if dead_letters == dead_letters_of(queue) else dead_letters

@@ -32,10 +32,10 @@ from penstock.api.sqs.shapes import (
     SendMessageRequest,
     SendMessageResult,
 )
+from penstock.contract.messages import PRIORITIES
 from penstock.contract.queue_settings import DedupScope
 from penstock.core.message import Drafts
 from penstock.store.interface import QueueNotFound
-from penstock.wire.queues import PRIORITIES
 
 DELAY_S_MAX = 900
 _DELAY_REASON = f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}."

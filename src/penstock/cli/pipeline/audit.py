@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Queues, Running, run_job
 
 
 def audit_command(
@@ -13,7 +13,7 @@ def audit_command(
     history: Annotated[
         str, typer.Option(help="An archive, or the data folder of a store, with what the server no longer keeps.")
     ] = "",
-    queue: Annotated[list[str] | None, typer.Option(help="Audit only this queue. May be repeated.")] = None,
+    queue: Queues = None,
     since: Annotated[
         str, typer.Option(help="Audit only what was sent after this time, as in 2026-03-01T00:00:00Z.")
     ] = "",

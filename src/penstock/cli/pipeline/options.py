@@ -37,6 +37,7 @@ Conf = Annotated[
     typer.Option("--conf", help="A setting of Spark, as name=value. May be repeated.", rich_help_panel="Spark"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as one line of JSON.")]
+Queues = Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")]
 Anew = Annotated[
     bool,
     typer.Option("--anew", help="Read the whole history, and not only what is new since the last run into --out."),

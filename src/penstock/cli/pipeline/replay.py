@@ -21,7 +21,7 @@ Map = Annotated[
     list[str] | None,
     typer.Option("--map", help="With --topic: key, value, headers or timestamp =EXPRESSION over the history."),
 ]
-Of = Annotated[list[str] | None, typer.Option("--queue", help="Only of this queue.", rich_help_panel=Which)]
+Of = Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only of this queue.", rich_help_panel=Which)]
 Since = Annotated[str, typer.Option(help="Settled from then on, RFC 3339.", rich_help_panel=Which)]
 Until = Annotated[str, typer.Option(help="Settled before, RFC 3339.", rich_help_panel=Which)]
 Ended = Annotated[list[str] | None, typer.Option(help="acked, buried, expired, purged, …", rich_help_panel=Which)]

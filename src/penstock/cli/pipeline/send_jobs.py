@@ -32,7 +32,7 @@ Option = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for Spark's r
 Rejects = Annotated[str, typer.Option(help="A folder for rows that cannot be sent; by default below --work.")]
 Job = Annotated[str, typer.Option(help="What this load is called; by default load- and the queue or topic.")]
 SERVER = "http://127.0.0.1:8080"
-Queue = Annotated[str, typer.Option(help="The queue they go to.")]
+Queue = Annotated[str, typer.Option("--queue", "-q", help="The queue they go to.")]
 Topic = Annotated[str, typer.Option(help="Or the topic they go to, as records.")]
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Anew, Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Anew, Conf, Json, KeyText, Master, Queues, Running, run_job
 
 
 def skew_command(
@@ -19,7 +19,7 @@ def skew_command(
     out: Annotated[
         str, typer.Option("--out", help="A folder for the tables as CSV and JSON; it is replaced as a whole.")
     ] = "",
-    queue: Annotated[list[str] | None, typer.Option("--queue", help="Only this queue. May be repeated.")] = None,
+    queue: Queues = None,
     since: Annotated[str, typer.Option(help="Only messages settled from this time on, as 2026-03-01T12:00:00Z.")] = "",
     until: Annotated[str, typer.Option(help="Only messages settled before this time.")] = "",
     attribute: Annotated[

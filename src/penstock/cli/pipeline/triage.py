@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Anew, Bar, Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Anew, Bar, Conf, Json, KeyText, Master, Queues, Running, run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,6 @@ Where = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", "-o", help="The folder of the results. Those of the last run in it are compared with.")
 ]
-Queues = Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")]
 Since = Annotated[str, typer.Option(help="Buried from then on: RFC 3339, as 2026-03-01T00:00:00Z.")]
 Until = Annotated[str, typer.Option(help="Buried before then.")]
 Deploys = Annotated[

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Bar, Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Bar, Conf, Json, KeyText, Master, Queues, Running, run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,6 @@ Workers = Annotated[
     typer.Option(help="Workers of every scenario that names none; 0: as many as ever handled messages at once.", min=0),
 ]
 Batch = Annotated[int, typer.Option(help="How many messages a worker takes at once.", min=1, max=10_000)]
-Queues = Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")]
 Since = Annotated[str, typer.Option(help="Settled from then on: RFC 3339, as 2026-03-01T00:00:00Z.")]
 Until = Annotated[str, typer.Option(help="Settled before then.")]
 Rows = Annotated[int, typer.Option(help="At most so many messages of each queue, the newest.", min=1)]

@@ -7,16 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+from penstock.contract.queue_settings import SAID_NAMES
 from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
 
 PAGE = 1_000
-# Of the description of a queue: what is in it now is no setting.
-_SETTINGS = (
-    *("queue_size", "visibility_timeout", "max_deliveries", "dead_letter_queue", "retention_s", "delay_s", "fifo"),
-    *("dedup", "dedup_window_s", "tiers", "retry", "tenants", "message_bytes_max", "history", "paused"),
-    "back_after_deliveries",
-)
 
 
 class Server:
@@ -42,7 +37,7 @@ class Server:
 
     def _queue(self, name: str) -> dict[str, Any]:
         said = self._ask(f"/api/queues/{quote(name, safe='')}")
-        return {"queue_id": said["queue_id"], "settings": {each: said[each] for each in _SETTINGS if each in said}}
+        return {"queue_id": said["queue_id"], "settings": {each: said[each] for each in SAID_NAMES if each in said}}
 
     def _ask(self, path: str, **query: object) -> Any:
         return self._told(lambda asking: asking.json(path, **query))

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.contract.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
-from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX, COLUMNS, PRIORITIES
+from penstock.contract.messages import PRIORITIES
+from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX, COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,8 +17,9 @@ from typing import Any
 import numpy
 import pandas  # type: ignore[import-untyped]
 
+from penstock.contract.messages import OUTCOMES
 from penstock.pipeline.signals.facts import Kind
-from penstock.pipeline.signals.stays import HANDLED, OUTCOMES
+from penstock.pipeline.signals.stays import HANDLED
 from penstock.pipeline.signals.windows import Windows
 
 # Events of each window.

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from penstock.contract.messages import OUTCOMES
 from penstock.pipeline.signals.spans import SHARES, class_of
-from penstock.pipeline.signals.stays import HANDLED, NO_TENANT, OUTCOMES
+from penstock.pipeline.signals.stays import HANDLED, NO_TENANT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
 MOVES = ("buried", "redriven")
-OUTCOMES = ("acked", "buried", "expired", "purged", "redriven", "deleted")
 # A stay that ended in the hands of a worker, well or badly: only these were handled.
 HANDLED = ("acked", "buried")
 

@@ -21,8 +21,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from penstock.contract.limits import BATCH_BYTES_MAX, BODY_BYTES_MAX, SENDER_SENDS_MAX
+from penstock.contract.messages import Tier
 from penstock.frame import Blobs
-from penstock.pipeline.sink.columns import NORMAL_TIER
 from penstock.wire.frames import Sender, SendFrame, encode_send, with_sender
 
 WINDOW_BYTES_MAX = BATCH_BYTES_MAX // 4
@@ -154,7 +154,7 @@ def _tiers(rows: pa.RecordBatch) -> bytes | None:
     if "priority" not in rows.schema.names:
         return None
     tiers = rows.column("priority").to_numpy(zero_copy_only=False)
-    return None if (tiers == NORMAL_TIER).all() else tiers.tobytes()
+    return None if (tiers == int(Tier.NORMAL)).all() else tiers.tobytes()
 
 
 def _numbers(rows: pa.RecordBatch, name: str, code: str) -> "array[int] | None":

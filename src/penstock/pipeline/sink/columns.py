@@ -23,14 +23,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from penstock.contract.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.contract.messages import PRIORITIES, Tier
 from penstock.pipeline.sink.attributes import NotAttributes, check_nested, is_nested, json_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 COLUMNS = ("data", "priority", "delay", "visible_at", "group", "attributes", "dedup_id", "max_deliveries", "queue")
-PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
-NORMAL_TIER = 2
 ATTRIBUTES_BYTES_MAX = 65_536
 _WORDS = pa.array([*PRIORITIES, "0", "1", "2", "3", "4"])
 
@@ -120,7 +119,7 @@ def _priority(column: pa.Array) -> pa.Array:
         tiers = _whole(column)
         wrong = pc.or_(pc.less(tiers, 0), pc.greater(tiers, len(PRIORITIES) - 1))
     _refuse(wrong, column, lambda value: f"is {value!r}; a priority is {', '.join(PRIORITIES)}, or 0 to 4")
-    return tiers.fill_null(NORMAL_TIER).cast(pa.uint8())
+    return tiers.fill_null(int(Tier.NORMAL)).cast(pa.uint8())
 
 
 def _delay(column: pa.Array) -> pa.Array:

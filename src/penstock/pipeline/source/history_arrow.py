@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 
-from penstock.core.settling import Ending
+from penstock.contract import messages
 from penstock.frame import Blobs
 from penstock.pipeline.schemas import Column
 from penstock.store.embedded.history_frames import HistoryFrame
@@ -38,11 +38,9 @@ KINDS = {
 }
 # How far up in an offset that of the frame stands; below is the row in it.
 ROW_BITS = 17
-# The words of REST, by tier and by the number of an ending. Its own tables are in `penstock.wire`, which executors
-# cannot import.
-PRIORITIES = pa.array(["CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND"])
-OUTCOMES = pa.array([None, *(ending.name.lower() for ending in Ending)], pa.string())
-assert list(Ending) == list(range(1, len(OUTCOMES)))
+# By tier, and by the number of an outcome.
+PRIORITIES = pa.array(messages.PRIORITIES)
+OUTCOMES = pa.array([None, *messages.OUTCOMES], pa.string())
 
 
 class Wanted(NamedTuple):

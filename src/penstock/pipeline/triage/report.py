@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from penstock.contract.messages import PRIORITIES
 from penstock.pipeline.job import counted
 from penstock.pipeline.reports.figures import count
 from penstock.pipeline.reports.html import Figure, Section, folded, grid, headline, listing, note, page, table
 from penstock.pipeline.reports.plots import Series, areas, cut
-from penstock.pipeline.schemas import PRIORITIES
 from penstock.pipeline.triage.causes import Cause, Remembered
 
 CAUSES_TOLD = 40

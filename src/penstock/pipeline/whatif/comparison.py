@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.contract.queue_settings import TIERS, QueueSettings
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.fairness import Shares
 from penstock.pipeline.whatif.scenarios import BASELINE, HAPPENED, Scenario
 from penstock.pipeline.whatif.simulation import Arrivals, simulate

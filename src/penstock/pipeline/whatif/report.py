@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from penstock.contract.messages import PRIORITIES
 from penstock.pipeline.reports.figures import share, span
 from penstock.pipeline.reports.html import Section, grid, note, page, table
 from penstock.pipeline.reports.plots import Bar, bars
-from penstock.pipeline.schemas import PRIORITIES
 from penstock.pipeline.whatif.scenarios import BASELINE, HAPPENED
 
 COLUMNS = ("priority", "scenario", "messages", "p50", "p90", "p99", "max", "mean", "within bound", "workers")

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.contract.queue_settings import TIERS, BadSettings, QueueSettings
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.pipeline.job import JobFailed
 
 BASELINE = "baseline"

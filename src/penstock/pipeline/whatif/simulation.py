@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from penstock.contract.limits import LEASE_MESSAGES_MAX, LEASE_MS_MAX
-from penstock.contract.queue_settings import TIERS, QueueSettings
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.queue import Queue
 

@@ -22,8 +22,9 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from penstock.contract.messages import Tier
 from penstock.core.events import Arrived, Buried, Copied, Redriven, Sent
-from penstock.core.message import Run, Tier
+from penstock.core.message import Run
 from penstock.frame import Blobs
 
 LANES = len(Tier)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.listing import START, Listing, Place, list_live, next_numbers
 from penstock.core.state import State
 from penstock.frame import Blobs

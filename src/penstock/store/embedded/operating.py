@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.contract.limits import REASON_CHARACTERS_MAX, TURN_MESSAGES
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core import reading
 from penstock.core.events import Redriven
 from penstock.core.queue import Queue

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX, TURN_MESSAGES
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core import reading
 from penstock.core.browsing import PLACES, Sought, browse, from_text, to_text
 from penstock.core.reading import Seen

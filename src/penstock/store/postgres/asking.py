@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.message import Receipt
 from penstock.store.ids import parse, queue_id
 from penstock.store.interface import Bound, Counts, Description, Message

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.store.interface import Counts, StoreUnreachable
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import Kept, KnownQueue

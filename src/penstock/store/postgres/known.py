@@ -21,8 +21,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.contract.limits import BODY_BYTES_MAX
+from penstock.contract.messages import TIERS
 from penstock.contract.names import dead_letters_of
-from penstock.contract.queue_settings import TIERS, History, QueueSettings
+from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.fairness import Shares
 from penstock.core.meter import Meter
 from penstock.core.retry import backoff_ms

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import psycopg
 
 from penstock.contract.limits import BODY_BYTES_MAX, LEASE_BYTES_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.store.ids import MessageIds, message_id, queue_id
 from penstock.store.interface import Delivery, Past
 from penstock.store.postgres.columns import blobs, numbers

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.frame import Blobs
 from penstock.store.live import LivePage, NumberRange
 from penstock.store.postgres.database import Database

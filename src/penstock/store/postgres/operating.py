@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.contract.limits import AUDIT_MAX, REASON_CHARACTERS_MAX
+from penstock.contract.messages import TIERS
 from penstock.contract.names import check_name, is_dead_letters
-from penstock.contract.queue_settings import TIERS, BadSettings, QueueSettings
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.runtime.interface import Dice
 from penstock.store.ids import message_id, parse_queue
 from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX
-from penstock.contract.queue_settings import TIERS
+from penstock.contract.messages import TIERS
 from penstock.core.browsing import PLACES, BadCursor
 from penstock.core.rows import RESTING, SPENT, WAITING
 from penstock.store.interface import Page

@@ -14,9 +14,10 @@ from penstock.contract.limits import (
     BATCH_BYTES_MAX,
     SENDER_SENDS_MAX,
 )
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope
 from penstock.core.drafts import BadDraft, check, check_bodies
-from penstock.core.message import Drafts, Sender, Tier
+from penstock.core.message import Drafts, Sender
 from penstock.core.queue import QueueFull
 from penstock.core.senders import SenderFenced, Senders, SendForgotten
 from penstock.frame import Buffer, size_of
