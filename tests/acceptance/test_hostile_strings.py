@@ -40,6 +40,8 @@ def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         port = int(served.url.rpartition(":")[2])
         for path, body in (
             ("/api/queues", {"queue_name": "orders"}),
+            # A redrive is looked for in a queue that is there.
+            ("/api/queues", {"queue_name": "orders.dead"}),
             ("/api/queues/orders/messages", {"data": "a"}),
             ("/api/topics", {"topic_name": "events"}),
         ):

@@ -62,7 +62,8 @@ class PostgresRedrives:
         return [_kept(row) for row in await self._ask("list_redrives", queue=queue)]
 
     async def find(self, queue: str, task_id: str) -> KeptRedrive | None:
-        rows = await self._ask("find_redrive", queue=queue, id=task_id)
+        # No text of a database has a NUL.
+        rows = [] if "\0" in task_id else await self._ask("find_redrive", queue=queue, id=task_id)
         return _kept(rows[0]) if rows else None
 
     async def _ask(self, name: str, **named: Any) -> list[Any]:
