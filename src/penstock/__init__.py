@@ -11,48 +11,264 @@ from penstock.version import __version__ as __version__
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from penstock.client import Batch as Batch
-    from penstock.client import Client as Client
-    from penstock.client import Draft as Draft
-    from penstock.client import Message as Message
-    from penstock.client import PenstockError as PenstockError
-    from penstock.client import QueueFull as QueueFull
-    from penstock.client import QueueNotFound as QueueNotFound
-    from penstock.client import StaleReceipt as StaleReceipt
-    from penstock.client import SyncClient as SyncClient
-    from penstock.client.worker import Reject as Reject
-    from penstock.client.worker import Retry as Retry
-    from penstock.client.worker import RetryIn as RetryIn
-    from penstock.client.worker import Worker as Worker
+    from penstock.client import (
+        BadRequest as BadRequest,
+    )
+    from penstock.client import (
+        Batch as Batch,
+    )
+    from penstock.client import (
+        Client as Client,
+    )
+    from penstock.client import (
+        ClientClosed as ClientClosed,
+    )
+    from penstock.client import (
+        ConnectionFailed as ConnectionFailed,
+    )
+    from penstock.client import (
+        Consumption as Consumption,
+    )
+    from penstock.client import (
+        Draft as Draft,
+    )
+    from penstock.client import (
+        Forbidden as Forbidden,
+    )
+    from penstock.client import (
+        GroupNotEmpty as GroupNotEmpty,
+    )
+    from penstock.client import (
+        GroupNotFound as GroupNotFound,
+    )
+    from penstock.client import (
+        KafkaMissing as KafkaMissing,
+    )
+    from penstock.client import (
+        Message as Message,
+    )
+    from penstock.client import (
+        MessageFilter as MessageFilter,
+    )
+    from penstock.client import (
+        MessageNotFound as MessageNotFound,
+    )
+    from penstock.client import (
+        NotFound as NotFound,
+    )
+    from penstock.client import (
+        NotOpened as NotOpened,
+    )
+    from penstock.client import (
+        NotTransactional as NotTransactional,
+    )
+    from penstock.client import (
+        PenstockError as PenstockError,
+    )
+    from penstock.client import (
+        Priority as Priority,
+    )
+    from penstock.client import (
+        Queue as Queue,
+    )
+    from penstock.client import (
+        QueueElsewhere as QueueElsewhere,
+    )
+    from penstock.client import (
+        QueueExists as QueueExists,
+    )
+    from penstock.client import (
+        QueueFull as QueueFull,
+    )
+    from penstock.client import (
+        QueueNotFound as QueueNotFound,
+    )
+    from penstock.client import (
+        QueueSettings as QueueSettings,
+    )
+    from penstock.client import (
+        Record as Record,
+    )
+    from penstock.client import (
+        RetrySettings as RetrySettings,
+    )
+    from penstock.client import (
+        ServerBusy as ServerBusy,
+    )
+    from penstock.client import (
+        ServerFailed as ServerFailed,
+    )
+    from penstock.client import (
+        StaleReceipt as StaleReceipt,
+    )
+    from penstock.client import (
+        State as State,
+    )
+    from penstock.client import (
+        SyncBatch as SyncBatch,
+    )
+    from penstock.client import (
+        SyncClient as SyncClient,
+    )
+    from penstock.client import (
+        SyncMessage as SyncMessage,
+    )
+    from penstock.client import (
+        SyncQueue as SyncQueue,
+    )
+    from penstock.client import (
+        SyncTopic as SyncTopic,
+    )
+    from penstock.client import (
+        TaskNotFound as TaskNotFound,
+    )
+    from penstock.client import (
+        TenantSettings as TenantSettings,
+    )
+    from penstock.client import (
+        TierSettings as TierSettings,
+    )
+    from penstock.client import (
+        TooLarge as TooLarge,
+    )
+    from penstock.client import (
+        Topic as Topic,
+    )
+    from penstock.client import (
+        TopicExists as TopicExists,
+    )
+    from penstock.client import (
+        TopicNotFound as TopicNotFound,
+    )
+    from penstock.client import (
+        TopicSettings as TopicSettings,
+    )
+    from penstock.client import (
+        Unauthorized as Unauthorized,
+    )
+    from penstock.client.worker import (
+        CallNext as CallNext,
+    )
+    from penstock.client.worker import (
+        ConsumerStats as ConsumerStats,
+    )
+    from penstock.client.worker import (
+        LoggingMiddleware as LoggingMiddleware,
+    )
+    from penstock.client.worker import (
+        MemorySeen as MemorySeen,
+    )
+    from penstock.client.worker import (
+        Middleware as Middleware,
+    )
+    from penstock.client.worker import (
+        Reject as Reject,
+    )
+    from penstock.client.worker import (
+        Retry as Retry,
+    )
+    from penstock.client.worker import (
+        RetryIn as RetryIn,
+    )
+    from penstock.client.worker import (
+        Seen as Seen,
+    )
+    from penstock.client.worker import (
+        SqliteSeen as SqliteSeen,
+    )
+    from penstock.client.worker import (
+        TimeLimitExceeded as TimeLimitExceeded,
+    )
+    from penstock.client.worker import (
+        Worker as Worker,
+    )
     from penstock.connect import connect as connect
 
-_CLIENT = "penstock.client"
-_WORKER = "penstock.client.worker"
-_HOMES = {
-    "connect": "penstock.connect",
-    "Worker": _WORKER,
-    "Reject": _WORKER,
-    "Retry": _WORKER,
-    "RetryIn": _WORKER,
-    "Batch": _CLIENT,
-    "Client": _CLIENT,
-    "Draft": _CLIENT,
-    "Message": _CLIENT,
-    "PenstockError": _CLIENT,
-    "QueueFull": _CLIENT,
-    "QueueNotFound": _CLIENT,
-    "StaleReceipt": _CLIENT,
-    "SyncClient": _CLIENT,
+_WORKER = {
+    "CallNext",
+    "ConsumerStats",
+    "LoggingMiddleware",
+    "MemorySeen",
+    "Middleware",
+    "Reject",
+    "Retry",
+    "RetryIn",
+    "Seen",
+    "SqliteSeen",
+    "TimeLimitExceeded",
+    "Worker",
 }
+
+__all__ = [
+    "BadRequest",
+    "Batch",
+    "CallNext",
+    "Client",
+    "ClientClosed",
+    "ConnectionFailed",
+    "ConsumerStats",
+    "Consumption",
+    "Draft",
+    "Forbidden",
+    "GroupNotEmpty",
+    "GroupNotFound",
+    "KafkaMissing",
+    "LoggingMiddleware",
+    "MemorySeen",
+    "Message",
+    "MessageFilter",
+    "MessageNotFound",
+    "Middleware",
+    "NotFound",
+    "NotOpened",
+    "NotTransactional",
+    "PenstockError",
+    "Priority",
+    "Queue",
+    "QueueElsewhere",
+    "QueueExists",
+    "QueueFull",
+    "QueueNotFound",
+    "QueueSettings",
+    "Record",
+    "Reject",
+    "Retry",
+    "RetryIn",
+    "RetrySettings",
+    "Seen",
+    "ServerBusy",
+    "ServerFailed",
+    "SqliteSeen",
+    "StaleReceipt",
+    "State",
+    "SyncBatch",
+    "SyncClient",
+    "SyncMessage",
+    "SyncQueue",
+    "SyncTopic",
+    "TaskNotFound",
+    "TenantSettings",
+    "TierSettings",
+    "TimeLimitExceeded",
+    "TooLarge",
+    "Topic",
+    "TopicExists",
+    "TopicNotFound",
+    "TopicSettings",
+    "Unauthorized",
+    "Worker",
+    "connect",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(_HOMES[name]), name)
+    home = "penstock.connect" if name == "connect" else "penstock.client"
+    found: object = getattr(import_module("penstock.client.worker" if name in _WORKER else home), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})

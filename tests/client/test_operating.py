@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 import penstock
 from penstock.client import BadRequest, MessageNotFound, Queue, QueueExists, QueueNotFound, TaskNotFound
-from penstock.wire.queue_settings import Tiers
 
 pytestmark = pytest.mark.real_time
 
@@ -41,7 +41,7 @@ async def test_a_queue_is_made_described_changed_and_deleted(url: str, name: str
     async with penstock.connect(url) as client:
         view = await client.create_queue(name, visibility_timeout=12, tiers={"mode": "strict"}, retry={"base_s": 2})
         assert (view.queue_name, view.visibility_timeout, view.tiers.mode) == (name, 12, "strict")
-        same = await client.create_queue(name, visibility_timeout=12, tiers=Tiers(mode="strict"), retry={"base_s": 2})
+        same = await client.create_queue(name, visibility_timeout=12, tiers={"mode": "strict"}, retry={"base_s": 2})
         assert same.queue_id == view.queue_id
         with pytest.raises(QueueExists):
             await client.create_queue(name, visibility_timeout=13)
@@ -69,7 +69,7 @@ async def test_a_queue_is_made_described_changed_and_deleted(url: str, name: str
     ],
 )
 async def test_a_setting_that_cannot_be_right_is_named_before_anything_is_sent(
-    settings: dict[str, object], field: str
+    settings: dict[str, Any], field: str
 ) -> None:
     async with penstock.connect("http://127.0.0.1:1") as client:
         with pytest.raises(BadRequest) as caught:

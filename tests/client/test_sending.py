@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,10 @@ from penstock.client.batching import MESSAGE_BYTES
 from penstock.client.queue import Queue
 
 pytestmark = pytest.mark.real_time
+
+# Type checkers know the names in upper case alone.
+HIGH: Any = "high"
+WRONG: Any = "WRONG"
 
 
 async def drain(queue: Queue, limit: int = 1000) -> list[bytes]:
@@ -56,7 +61,7 @@ async def test_everything_said_about_a_message_comes_back_with_it(url: str, name
         await client.create_queue(name)
         queue = client.queue(name)
         before = time.time()
-        sent = await queue.send(b"x", priority="high", group="größe", attributes={"n": 1, "ok": True}, dedup_id="d")
+        sent = await queue.send(b"x", priority=HIGH, group="größe", attributes={"n": 1, "ok": True}, dedup_id="d")
         assert await queue.send(b"x", dedup_id="d") == sent
         message = await queue.receive(visibility_timeout=60)
         assert message is not None
@@ -113,7 +118,7 @@ async def test_each_call_gets_its_own_error(url: str, name: str) -> None:
         await client.create_queue(name, max_message_bytes=100)
         queue = client.queue(name)
         sends = [queue.send(b"x" * (101 if number in {3, 50} else 10)) for number in range(60)]
-        results = await asyncio.gather(*sends, queue.send(b"x", priority="WRONG"), return_exceptions=True)
+        results = await asyncio.gather(*sends, queue.send(b"x", priority=WRONG), return_exceptions=True)
         wrong = [number for number, result in enumerate(results) if isinstance(result, Exception)]
         assert wrong == [3, 50, 60]
         assert isinstance(results[3], TooLarge)

@@ -17,6 +17,9 @@ from tests.docs.commands import commands
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
 from tests.docs.rest_reference import errors_page, rest_page
+from tests.docs.sdk_reference import OPENING as OPENING_OF_SDK
+from tests.docs.sdk_reference import sdk_lines
+from tests.docs.sdk_settings import SDK_SETTINGS, sdk_settings
 from tests.docs.settings_stub import settings_stub
 from tests.docs.spark_reference import OPENING, spark_lines
 from tests.docs.sqs_reference import sqs_page
@@ -165,6 +168,10 @@ def _choices(settings: list[Declared]) -> list[str]:
 
 PAGES: dict[Path, Callable[[], str]] = {
     STUB: stub,
+    SDK_SETTINGS: sdk_settings,
+    REFERENCE / "sdk.md": lambda: _page(
+        "The SDK", "src/penstock/client/__init__.py", OPENING_OF_SDK, list(sdk_lines())
+    ),
     REFERENCE / "notes.md": notes_page,
     REFERENCE / "metrics.md": lambda: _page(
         "Metrics", "src/penstock/telemetry.py", metrics.OPENING, metrics.metrics_lines()

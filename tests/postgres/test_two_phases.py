@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,7 +24,7 @@ def dsn() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _orders(dsn: str, **settings: bool) -> AsyncIterator[Queue]:
+async def _orders(dsn: str, **settings: Any) -> AsyncIterator[Queue]:
     async with penstock.connect(dsn) as client:
         await client.create_queue("orders", **settings)
         try:

@@ -125,7 +125,7 @@ def redrive(
     penstock dlq redrive orders --limit 10 --into orders-test
     """
     said = {"error": error, "text": text, "group": group, "priority": priority, "origin_queue": origin}
-    chosen: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    chosen: Any = {name: value for name, value in said.items() if value is not None}
     queue = dead_letters_of(session, name)
     task = queue.redrive(into=into, filter=chosen or None, limit=limit, rate_per_s=rate_per_s, dry_run=dry_run)
     if not detach:

@@ -2,7 +2,7 @@
 
 import getpass
 import socket
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 import typer
@@ -43,12 +43,12 @@ def escalate(
     penstock escalate orders --from-priority HIGH --priority LOW --lower --reason "it can wait"
     """
     said = {"text": text, "group": group, "priority": from_priority}
-    chosen: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    chosen: Any = {name: value for name, value in said.items() if value is not None}
     if bool(message_ids) == bool(chosen):
         raise typer.BadParameter("say ids, or what the messages have in common: --text, --group, --from-priority")
     done = session.client.queue(name).escalate(
         message_ids or chosen,
-        priority=priority,
+        priority=cast("Any", priority),
         actor=actor or f"{getpass.getuser()}@{socket.gethostname()}",
         reason=reason,
         until=until,

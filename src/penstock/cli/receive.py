@@ -129,7 +129,7 @@ def peek(
     show_seen(session, look_for(session.client.queue(name), limit, cursor, **which))
 
 
-def look_for(queue: SyncQueue, limit: int, cursor: str | None, **which: str | None) -> SeenPage:
+def look_for(queue: SyncQueue, limit: int, cursor: str | None, **which: Any) -> SeenPage:
     """Look at as many messages as were asked for.
 
     One answer may have fewer, even none, and more may follow: a server looks only at so many at once.

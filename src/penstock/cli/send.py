@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, cast
 
 import typer
 
@@ -91,7 +91,8 @@ def send(
         return
     message_id = session.client.queue(name).send(
         _body(data, is_json=session.is_json),
-        priority=priority,
+        # The server says what it may be.
+        priority=cast("Any", priority),
         delay_s=delay_s,
         scheduled_at=scheduled_at,
         dedup_id=dedup_id,

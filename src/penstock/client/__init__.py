@@ -1,14 +1,13 @@
 """The SDK: queues for programs, over HTTP or in the process itself.
 
-It imports nothing of the server, only what both say to each other (`penstock.wire`). `penstock.connect` makes clients.
+It imports nothing of the server, only what both sides share (`penstock.wire`, `penstock.contract`). `penstock.connect`
+makes clients.
 
-    queue ──► drafts ──► batching  ──► delivery ───┐
-      │                                            ├──► caller ──► transport: http, or the application in process
-      └─────► settling, leases, other calls ───────┘
+    queue ──► drafts ──► batching ──► delivery ───┐
+      │                                           ├──► caller ──► http, or the application in this process
+      └─────► settlements, leases, other requests ┘
 
-Topics are in `topics/`, and speak Kafka's protocol.
-
-The synchronous face is a thread that runs the asynchronous one.
+Topics are in `topics/`, and speak Kafka's protocol. `sync.py` makes the synchronous API from the asynchronous one.
 """
 
 from penstock.client.client import Client
@@ -39,9 +38,20 @@ from penstock.client.errors import (
 )
 from penstock.client.message import Batch, Message
 from penstock.client.queue import Queue
+from penstock.client.settings import (
+    MessageFilter,
+    Priority,
+    QueueSettings,
+    RetrySettings,
+    State,
+    TenantSettings,
+    TierSettings,
+    TopicSettings,
+)
 from penstock.client.sync import SyncBatch, SyncClient, SyncMessage, SyncQueue, SyncTopic
+from penstock.client.topics.kafka import KafkaMissing
 from penstock.client.topics.record import Record
-from penstock.client.topics.topic import Topic
+from penstock.client.topics.topic import Consumption, Topic
 from penstock.wire.messages import Draft
 
 __all__ = [
@@ -50,34 +60,44 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ConnectionFailed",
-    "NotOpened",
+    "Consumption",
     "Draft",
     "Forbidden",
     "GroupNotEmpty",
     "GroupNotFound",
+    "KafkaMissing",
     "Message",
+    "MessageFilter",
     "MessageNotFound",
     "NotFound",
+    "NotOpened",
     "NotTransactional",
     "PenstockError",
+    "Priority",
     "Queue",
     "QueueElsewhere",
     "QueueExists",
     "QueueFull",
     "QueueNotFound",
+    "QueueSettings",
     "Record",
+    "RetrySettings",
     "ServerBusy",
     "ServerFailed",
     "StaleReceipt",
+    "State",
     "SyncBatch",
     "SyncClient",
     "SyncMessage",
     "SyncQueue",
     "SyncTopic",
     "TaskNotFound",
+    "TenantSettings",
+    "TierSettings",
     "TooLarge",
     "Topic",
     "TopicExists",
     "TopicNotFound",
+    "TopicSettings",
     "Unauthorized",
 ]

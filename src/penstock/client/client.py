@@ -4,12 +4,13 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from penstock.client.caller import TIMEOUT_S, Caller, Connection, Transport
 from penstock.client.outbox import PENDING_BYTES_MAX, Outbox
 from penstock.client.queue import Queue
 from penstock.client.requests import PAGE_MAX, ask
+from penstock.client.settings import QueueSettings, TopicSettings
 from penstock.client.topics.kafka import Access, Link
 from penstock.client.topics.topic import Topic
 from penstock.wire import operations as api
@@ -58,8 +59,8 @@ class Client:
         """A handle of a queue; it need not exist yet."""
         return Queue(name, self._outbox)
 
-    async def create_queue(self, name: str, **settings: Any) -> QueueView:
-        """Make a queue; again with equal settings changes nothing. Settings are those of `wire.queues.Settings`."""
+    async def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> QueueView:
+        """Make a queue; again with equal settings changes nothing."""
         return await self._caller.perform(ask(api.CREATE_QUEUE, body={"queue_name": name, **settings}))
 
     async def queues(self, prefix: str = "") -> AsyncIterator[QueueName]:
@@ -82,8 +83,8 @@ class Client:
         """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""
         return Topic(name, self._caller, self._link, kafka=kafka)
 
-    async def create_topic(self, name: str, **settings: Any) -> TopicView:
-        """Make a topic; again with equal settings changes nothing. `wire.topics.TopicSettings` has the settings."""
+    async def create_topic(self, name: str, **settings: Unpack[TopicSettings]) -> TopicView:
+        """Make a topic; again with equal settings changes nothing."""
         return await self._caller.perform(ask(api.CREATE_TOPIC, body={"topic_name": name, **settings}))
 
     async def topics(self, prefix: str = "") -> AsyncIterator[TopicRow]:

@@ -127,7 +127,7 @@ class ClientClosed(PenstockError):
     """The client was closed before this was done."""
 
 
-_BY_CODE: dict[str, type[PenstockError]] = {
+CODES: dict[str, type[PenstockError]] = {
     "bad_request": BadRequest,
     "bad_field": BadRequest,
     "unauthorized": Unauthorized,
@@ -172,7 +172,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> PenstockEr
         # A proxy that has lost its server answers in its own words.
         failed = ServerBusy if status in _BUSY else ServerFailed
         return failed(f"an answer of status {status} that is no problem of a Penstock server", status=status)
-    kind = _BY_CODE.get(problem.code, ServerBusy if status in _BUSY else PenstockError)
+    kind = CODES.get(problem.code, ServerBusy if status in _BUSY else PenstockError)
     return kind(
         problem.detail,
         code=problem.code,

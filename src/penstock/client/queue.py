@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from penstock.client import requests
 from penstock.client.batching import MESSAGE_BYTES, SendBatcher, SettlementBatcher
@@ -27,10 +27,11 @@ from penstock.client.message import (
 from penstock.client.outbox import Outbox
 from penstock.client.requests import Instant, given, instant_text
 from penstock.contract.names import NAME_OR_ID_PATTERN
+from penstock.client.settings import MessageFilter, Priority, QueueSettings, State
 from penstock.wire import operations as api
 from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.messages import MESSAGES_MAX, WAIT_S_MAX, Acked, Explained, SeenPage
-from penstock.wire.operating import Escalated, Escalation, Filter, HistoryPage, RedriveTask, Requeued, Story
+from penstock.wire.operating import Escalated, Escalation, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 from penstock.wire.words import RULES
 
@@ -69,7 +70,7 @@ class Queue:
         self,
         data: object,
         *,
-        priority: str | int | None = None,
+        priority: Priority | None = None,
         delay_s: float | None = None,
         scheduled_at: str | float | datetime | None = None,
         dedup_id: str | None = None,
@@ -285,7 +286,7 @@ class Queue:
     async def describe(self) -> QueueView:
         return await self._perform(api.GET_QUEUE)
 
-    async def change(self, **settings: Any) -> QueueView:
+    async def change(self, **settings: Unpack[QueueSettings]) -> QueueView:
         """Change settings, by the names they have in `create_queue`; what is left out stays."""
         return await self._perform(api.CHANGE_QUEUE, body=settings)
 
@@ -310,8 +311,8 @@ class Queue:
         *,
         limit: int = 10,
         cursor: str | None = None,
-        state: str | None = None,
-        priority: str | int | None = None,
+        state: State | None = None,
+        priority: Priority | None = None,
         group: str | None = None,
         text: str | None = None,
     ) -> SeenPage:
@@ -333,16 +334,16 @@ class Queue:
 
     async def escalate(
         self,
-        which: Sequence[str] | Filter | dict[str, Any],
+        which: Sequence[str] | MessageFilter,
         *,
-        priority: str | int,
+        priority: Priority,
         actor: str,
         reason: str,
         until: Instant | None = None,
         lower: bool = False,
     ) -> Escalated:
         """Move messages to a more urgent priority, with ``lower`` to a less urgent one: by id, or by a filter."""
-        chosen = {"filter": which} if isinstance(which, Filter | dict) else {"message_ids": list(which)}
+        chosen: dict[str, Any] = {"filter": which} if isinstance(which, dict) else {"message_ids": list(which)}
         said = given(priority=priority, actor=actor, reason=reason, until=instant_text(until, field="until"))
         return await self._perform(api.ESCALATE_MESSAGES, body={**chosen, **said, "lower": lower})
 
@@ -358,7 +359,7 @@ class Queue:
         *,
         into: str | None = None,
         message_ids: Sequence[str] | None = None,
-        filter: Filter | dict[str, Any] | None = None,  # noqa: A002 - the word of the REST API.
+        filter: MessageFilter | None = None,  # noqa: A002 - the word of the REST API.
         limit: int | None = None,
         rate_per_s: float | None = None,
         dry_run: bool = False,

@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
 from penstock.client.caller import Connection
 from penstock.client.client import Client
 from penstock.client.message import Delivered, DeliveredBatch, Facts
 from penstock.client.queue import Attributes, What
 from penstock.client.requests import Instant
+from penstock.client.settings import MessageFilter, Priority, QueueSettings, State, TopicSettings
 from penstock.client.topics.record import Place, Record
 from penstock.wire.messages import Acked, Explained, SeenPage
 from penstock.wire.operating import (
     AuditEntry,
     Escalated,
     Escalation,
-    Filter,
     HistoryPage,
     HistoryShard,
     RedriveTask,
@@ -70,7 +70,7 @@ class SyncQueue:
         self,
         data: object,
         *,
-        priority: str | int | None = None,
+        priority: Priority | None = None,
         delay_s: float | None = None,
         scheduled_at: str | float | datetime | None = None,
         dedup_id: str | None = None,
@@ -123,7 +123,7 @@ class SyncQueue:
         """Hold messages for so many seconds from now on."""
 
     def describe(self) -> QueueView: ...
-    def change(self, **settings: Any) -> QueueView:
+    def change(self, **settings: Unpack[QueueSettings]) -> QueueView:
         """Change settings, by the names they have in `create_queue`; what is left out stays."""
 
     def pause(self) -> QueueView:
@@ -139,8 +139,8 @@ class SyncQueue:
         *,
         limit: int = 10,
         cursor: str | None = None,
-        state: str | None = None,
-        priority: str | int | None = None,
+        state: State | None = None,
+        priority: Priority | None = None,
         group: str | None = None,
         text: str | None = None,
     ) -> SeenPage:
@@ -157,9 +157,9 @@ class SyncQueue:
 
     def escalate(
         self,
-        which: Sequence[str] | Filter | dict[str, Any],
+        which: Sequence[str] | MessageFilter,
         *,
-        priority: str | int,
+        priority: Priority,
         actor: str,
         reason: str,
         until: Instant | None = None,
@@ -176,7 +176,7 @@ class SyncQueue:
         *,
         into: str | None = None,
         message_ids: Sequence[str] | None = None,
-        filter: Filter | dict[str, Any] | None = None,
+        filter: MessageFilter | None = None,
         limit: int | None = None,
         rate_per_s: float | None = None,
         dry_run: bool = False,
@@ -222,8 +222,8 @@ class SyncTopic:
         the start, or with what comes from now on. ``options`` are aiokafka's."""
 
     def describe(self) -> TopicView: ...
-    def change(self, **settings: Any) -> TopicView:
-        """Change settings; what is not named stays. Settings are those of `wire.topics.TopicSettings`."""
+    def change(self, **settings: Unpack[TopicSettings]) -> TopicView:
+        """Change settings; what is not named stays."""
 
     def delete(self) -> None:
         """Delete the topic with all its records."""
@@ -262,14 +262,14 @@ class SyncClient:
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def create_queue(self, name: str, **settings: Any) -> QueueView:
-        """Make a queue; again with equal settings changes nothing. Settings are those of `wire.queues.Settings`."""
+    def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> QueueView:
+        """Make a queue; again with equal settings changes nothing."""
 
     def queues(self, prefix: str = "") -> Iterator[QueueName]:
         """Every queue, sorted by name; asked for in pages."""
 
-    def create_topic(self, name: str, **settings: Any) -> TopicView:
-        """Make a topic; again with equal settings changes nothing. `wire.topics.TopicSettings` has the settings."""
+    def create_topic(self, name: str, **settings: Unpack[TopicSettings]) -> TopicView:
+        """Make a topic; again with equal settings changes nothing."""
 
     def topics(self, prefix: str = "") -> Iterator[TopicRow]:
         """Every topic, sorted by name; asked for in pages."""

@@ -13,11 +13,12 @@ import asyncio
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, Unpack
 
 from penstock.client.caller import Call
 from penstock.client.errors import Forbidden, NotFound, TopicExists, bad_field
 from penstock.client.requests import ask, given
+from penstock.client.settings import TopicSettings
 from penstock.client.topics.consumer import Loop, Patience
 from penstock.client.topics.kafka import KafkaMissing, Link, kafka_errors, library
 from penstock.client.topics.record import Headers, Place, Record, body_of, dead_letter_headers
@@ -88,8 +89,8 @@ class Topic:
     async def describe(self) -> TopicView:
         return await self._caller.perform(ask(api.GET_TOPIC, {"topic": self.name}))
 
-    async def change(self, **settings: Any) -> TopicView:
-        """Change settings; what is not named stays. Settings are those of `wire.topics.TopicSettings`."""
+    async def change(self, **settings: Unpack[TopicSettings]) -> TopicView:
+        """Change settings; what is not named stays."""
         return await self._caller.perform(ask(api.CHANGE_TOPIC, {"topic": self.name}, body=settings))
 
     async def delete(self) -> None:
