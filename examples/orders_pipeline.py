@@ -24,7 +24,7 @@ LATE_ORDER = {"number": 3, "item": "kettle", "count": 5}
 async def price(client: penstock.Client) -> None:
     """Take orders for ever, and hand each on with what it costs."""
     parcels = client.queue("pipeline-parcels")
-    async for message in client.queue("pipeline-orders").messages():
+    async for message in client.queue("pipeline-orders").consume():
         async with message:
             order: dict[str, Any] = message.json()
             order["euros"] = PRICES[order["item"]] * order["count"]
@@ -33,7 +33,7 @@ async def price(client: penstock.Client) -> None:
 
 async def ship(client: penstock.Client, count: int) -> None:
     """Ship so many parcels."""
-    async for message in client.queue("pipeline-parcels").messages():
+    async for message in client.queue("pipeline-parcels").consume():
         async with message:
             parcel = message.json()
             what = f"{parcel['count']} {parcel['item']}{'s' if parcel['count'] > 1 else ''}"

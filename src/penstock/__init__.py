@@ -30,6 +30,9 @@ if TYPE_CHECKING:
         Consumption as Consumption,
     )
     from penstock.client import (
+        DatabaseUnusable as DatabaseUnusable,
+    )
+    from penstock.client import (
         Draft as Draft,
     )
     from penstock.client import (
@@ -57,12 +60,6 @@ if TYPE_CHECKING:
         NotFound as NotFound,
     )
     from penstock.client import (
-        NotOpened as NotOpened,
-    )
-    from penstock.client import (
-        NotTransactional as NotTransactional,
-    )
-    from penstock.client import (
         PenstockError as PenstockError,
     )
     from penstock.client import (
@@ -70,9 +67,6 @@ if TYPE_CHECKING:
     )
     from penstock.client import (
         Queue as Queue,
-    )
-    from penstock.client import (
-        QueueElsewhere as QueueElsewhere,
     )
     from penstock.client import (
         QueueExists as QueueExists,
@@ -90,13 +84,16 @@ if TYPE_CHECKING:
         Record as Record,
     )
     from penstock.client import (
+        RedriveNotFound as RedriveNotFound,
+    )
+    from penstock.client import (
         RetrySettings as RetrySettings,
     )
     from penstock.client import (
         ServerBusy as ServerBusy,
     )
     from penstock.client import (
-        ServerFailed as ServerFailed,
+        ServerError as ServerError,
     )
     from penstock.client import (
         StaleReceipt as StaleReceipt,
@@ -120,9 +117,6 @@ if TYPE_CHECKING:
         SyncTopic as SyncTopic,
     )
     from penstock.client import (
-        TaskNotFound as TaskNotFound,
-    )
-    from penstock.client import (
         TenantSettings as TenantSettings,
     )
     from penstock.client import (
@@ -144,7 +138,13 @@ if TYPE_CHECKING:
         TopicSettings as TopicSettings,
     )
     from penstock.client import (
+        TransactionRequired as TransactionRequired,
+    )
+    from penstock.client import (
         Unauthorized as Unauthorized,
+    )
+    from penstock.client import (
+        WrongDatabase as WrongDatabase,
     )
     from penstock.client.worker import (
         CallNext as CallNext,
@@ -153,10 +153,13 @@ if TYPE_CHECKING:
         ConsumerStats as ConsumerStats,
     )
     from penstock.client.worker import (
+        IdempotencyStore as IdempotencyStore,
+    )
+    from penstock.client.worker import (
         LoggingMiddleware as LoggingMiddleware,
     )
     from penstock.client.worker import (
-        MemorySeen as MemorySeen,
+        MemoryIdempotencyStore as MemoryIdempotencyStore,
     )
     from penstock.client.worker import (
         Middleware as Middleware,
@@ -171,10 +174,7 @@ if TYPE_CHECKING:
         RetryIn as RetryIn,
     )
     from penstock.client.worker import (
-        Seen as Seen,
-    )
-    from penstock.client.worker import (
-        SqliteSeen as SqliteSeen,
+        SqliteIdempotencyStore as SqliteIdempotencyStore,
     )
     from penstock.client.worker import (
         TimeLimitExceeded as TimeLimitExceeded,
@@ -188,13 +188,13 @@ _WORKER = {
     "CallNext",
     "ConsumerStats",
     "LoggingMiddleware",
-    "MemorySeen",
+    "MemoryIdempotencyStore",
     "Middleware",
     "Reject",
     "Retry",
     "RetryIn",
-    "Seen",
-    "SqliteSeen",
+    "IdempotencyStore",
+    "SqliteIdempotencyStore",
     "TimeLimitExceeded",
     "Worker",
 }
@@ -214,18 +214,18 @@ __all__ = [
     "GroupNotFound",
     "KafkaMissing",
     "LoggingMiddleware",
-    "MemorySeen",
+    "MemoryIdempotencyStore",
     "Message",
     "MessageFilter",
     "MessageNotFound",
     "Middleware",
     "NotFound",
-    "NotOpened",
-    "NotTransactional",
+    "DatabaseUnusable",
+    "TransactionRequired",
     "PenstockError",
     "Priority",
     "Queue",
-    "QueueElsewhere",
+    "WrongDatabase",
     "QueueExists",
     "QueueFull",
     "QueueNotFound",
@@ -235,10 +235,10 @@ __all__ = [
     "Retry",
     "RetryIn",
     "RetrySettings",
-    "Seen",
+    "IdempotencyStore",
     "ServerBusy",
-    "ServerFailed",
-    "SqliteSeen",
+    "ServerError",
+    "SqliteIdempotencyStore",
     "StaleReceipt",
     "State",
     "SyncBatch",
@@ -246,7 +246,7 @@ __all__ = [
     "SyncMessage",
     "SyncQueue",
     "SyncTopic",
-    "TaskNotFound",
+    "RedriveNotFound",
     "TenantSettings",
     "TierSettings",
     "TimeLimitExceeded",

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 from penstock.client.caller import TIMEOUT_S, Answer, Headers, NotSent, Transport, Unanswered
 from penstock.client.client import Client
-from penstock.client.errors import ConnectionFailed, NotOpened, NotTransactional, QueueElsewhere, error_of
+from penstock.client.errors import ConnectionFailed, DatabaseUnusable, TransactionRequired, WrongDatabase, error_of
 from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.topics.kafka import Access
@@ -246,9 +246,9 @@ def _as_answered(answer_of: Callable[[Exception], tuple[int, bytes] | None]) -> 
     try:
         yield
     except borrowing.QueueElsewhere as error:
-        raise QueueElsewhere(str(error), code="queue_elsewhere") from error
+        raise WrongDatabase(str(error), code="queue_elsewhere") from error
     except within.NotInTransaction as error:
-        raise NotTransactional(str(error), code="not_transactional") from error
+        raise TransactionRequired(str(error), code="not_transactional") from error
     except Exception as error:
         found = answer_of(error)
         if found is None:
@@ -266,7 +266,7 @@ def _told(error: Exception) -> Exception:
 
     told: Exception
     if isinstance(error, StoreTurnsAway | StoreUnfit | StoreForbids | BadSetting):
-        told = NotOpened(str(error), code="not_opened")
+        told = DatabaseUnusable(str(error), code="not_opened")
     elif isinstance(error, StoreUnreachable):
         told = NotSent(str(error))
     else:

@@ -23,7 +23,7 @@ import asyncio, logging, os, sys
 from penstock.client.worker import Worker
 from penstock.client.worker.log_events import STOPPING
 
-worker = Worker(sys.argv[1], drain_s=float(sys.argv[3]))
+worker = Worker(sys.argv[1], shutdown_timeout_s=float(sys.argv[3]))
 
 def tell(*words):
     print(*words, flush=True)
@@ -51,10 +51,10 @@ tell("stopped")
 
 
 class WorkerProcess:
-    def __init__(self, url: str, *, concurrency: int = 5, drain_s: float = 600) -> None:
+    def __init__(self, url: str, *, concurrency: int = 5, shutdown_timeout_s: float = 600) -> None:
         path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, url, str(concurrency), str(drain_s)],
+            [sys.executable, "-c", WORKER, url, str(concurrency), str(shutdown_timeout_s)],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -108,7 +108,7 @@ async def is_held_on(queue: Queue, message_id: str, seen: dict[int, str]) -> boo
 
     A worker that cannot run for a whole timeout loses its message, and receives it again under another lease.
     """
-    now = await queue.look(message_id)
+    now = await queue.get_message(message_id)
     return now.state == "in_flight" and str(now.until) > seen.setdefault(now.delivery_count, str(now.until))
 
 
@@ -164,7 +164,7 @@ async def test_messages_of_a_killed_worker_come_back_after_the_visibility_timeou
             await eventually(partial(is_held_on, queue, message_id, {}))
             worker.process.kill()
             await worker.ended()
-            held = await queue.look(message_id)
+            held = await queue.get_message(message_id)
             message = await queue.receive(wait_s=60)
             assert message is not None
             assert message.delivery_count == held.delivery_count + 1

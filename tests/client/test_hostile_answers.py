@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client import Client, PenstockError, ServerFailed
+from penstock.client import Client, PenstockError, ServerError
 from penstock.client.caller import Answer
 from penstock.wire import frames
 from tests.client.scripted import Request, leased, scripted, settled
@@ -73,12 +73,12 @@ async def test_fewer_ids_than_messages_are_no_answer() -> None:
 
     async with scripted(one_id) as (client, _):
         results = await asyncio.gather(*(client.queue("q").send("x") for _ in range(3)), return_exceptions=True)
-        assert [type(result) for result in results] == [ServerFailed] * 3
-        with pytest.raises(ServerFailed, match="1 ids for 2"):
+        assert [type(result) for result in results] == [ServerError] * 3
+        with pytest.raises(ServerError, match="1 ids for 2"):
             await client.queue("q").send_many(["x", "y"])
 
 
 async def test_fewer_results_than_leases_are_no_answer() -> None:
     async with scripted(settled(1)) as (client, _):
-        with pytest.raises(ServerFailed, match="1 results for 2"):
+        with pytest.raises(ServerError, match="1 results for 2"):
             await client.queue("q").ack(["1-2-0", "2-2-0"])

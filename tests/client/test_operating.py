@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.client import BadRequest, MessageNotFound, Queue, QueueExists, QueueNotFound, TaskNotFound
+from penstock.client import BadRequest, MessageNotFound, Queue, QueueExists, QueueNotFound, RedriveNotFound
 
 pytestmark = pytest.mark.real_time
 
@@ -46,7 +46,7 @@ async def test_a_queue_is_made_described_changed_and_deleted(url: str, name: str
         with pytest.raises(QueueExists):
             await client.create_queue(name, visibility_timeout=13)
         queue = client.queue(name)
-        assert (await queue.change(max_deliveries=2, queue_size=7)).queue_size == 7
+        assert (await queue.update(max_deliveries=2, queue_size=7)).queue_size == 7
         assert (await queue.describe()).max_deliveries == 2
         await queue.send("x")
         assert (await queue.pause()).paused
@@ -97,10 +97,10 @@ async def test_messages_are_looked_at_and_explained_without_being_received(url: 
         assert [seen.data_base64 for seen in rest.messages][-1] == "/w=="
         assert [seen.message_id for seen in (await queue.peek(text="number 4")).messages] == [ids[4]]
         assert [seen.priority for seen in (await queue.peek(priority="LOW", group="g")).messages] == ["LOW"]
-        assert (await queue.look(ids[2])).data == "number 2"
+        assert (await queue.get_message(ids[2])).data == "number 2"
         assert (await queue.explain(ids[2])).ahead == 2
         with pytest.raises(MessageNotFound):
-            await queue.look("1-ffffff")
+            await queue.get_message("1-ffffff")
         assert (await queue.describe()).ready == 6
 
 
@@ -143,7 +143,7 @@ async def test_dead_letters_are_requeued_and_redriven(url: str, name: str) -> No
         assert sorted((await queue.receive(limit=10)).bodies) == [b"0", b"1", b"2"]
         slow = await dead.redrive(rate_per_s=0.01)
         assert (await dead.stop_redrive(slow.task_id)).task_id == slow.task_id
-        with pytest.raises(TaskNotFound):
+        with pytest.raises(RedriveNotFound):
             await dead.redrive_task("nothing")
 
 
@@ -177,10 +177,10 @@ async def test_a_received_message_is_deleted_by_its_id(url: str, name: str) -> N
         queue = client.queue(name)
         await queue.send_many([b"a", b"b"])
         first, second = await queue.receive(limit=2)
-        assert (await queue.delete_message(first.id, receipt=first.receipt)).deleted
-        assert (await queue.delete_message(second.id)).deleted
+        assert (await queue.ack_by_id(first.id, receipt=first.receipt)).deleted
+        assert (await queue.ack_by_id(second.id)).deleted
         with pytest.raises(MessageNotFound):
-            await queue.delete_message(first.id)
+            await queue.ack_by_id(first.id)
 
 
 async def test_a_server_that_is_ready_says_so(url: str) -> None:

@@ -142,7 +142,7 @@ async def test_a_loop_over_messages_sees_each_of_them_once(url: str, name: str, 
         queue = client.queue(name)
         await queue.send_many([b"%d" % number for number in range(60)])
         seen = []
-        async with aclosing(queue.messages(prefetch=prefetch)) as messages:
+        async with aclosing(queue.consume(prefetch=prefetch)) as messages:
             async for message in messages:
                 async with message:
                     seen.append(int(message.body))
@@ -159,7 +159,7 @@ async def test_a_loop_leaves_out_what_it_has_held_for_too_long(url: str, name: s
         await client.create_queue(name)
         queue = client.queue(name)
         await queue.send_many([b"%d" % number for number in range(3)])
-        async with aclosing(queue.messages(prefetch=3, visibility_timeout=1.5)) as messages:
+        async with aclosing(queue.consume(prefetch=3, visibility_timeout=1.5)) as messages:
             first = await anext(messages)
             await asyncio.sleep(1.6)
             second = await anext(messages)

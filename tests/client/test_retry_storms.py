@@ -8,7 +8,7 @@ import pytest
 from penstock.client.caller import NotSent
 from penstock.client.message import Message
 from penstock.client.worker import Worker
-from penstock.client.worker.consumer import Halt
+from penstock.client.worker.consumer import Shutdown
 from tests.client.scripted import ScriptedTransport, problem, raises, scripted
 
 CROWD = 100
@@ -27,11 +27,11 @@ TROUBLES = {
 async def test_a_hundred_workers_leave_a_server_in_trouble_alone(trouble: object, rate_max: float) -> None:
     async with AsyncExitStack() as stack:
         transports: list[ScriptedTransport] = []
-        halt = Halt(drain_s=0, is_until_idle=False)
+        halt = Shutdown(shutdown_timeout_s=0, is_until_idle=False)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         for _ in range(CROWD):
             client, transport = await stack.enter_async_context(scripted(trouble))  # type: ignore[arg-type]
-            worker = Worker(client, drain_s=0)
+            worker = Worker(client, shutdown_timeout_s=0)
             worker.handler("orders")(work)
             transports.append(transport)
             # Not `run`, which asks for signals: there are none in virtual time.

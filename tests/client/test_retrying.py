@@ -13,7 +13,7 @@ from penstock.client import (
     PenstockError,
     QueueFull,
     ServerBusy,
-    ServerFailed,
+    ServerError,
     StaleReceipt,
     Unauthorized,
 )
@@ -216,7 +216,7 @@ async def test_a_stale_answer_to_a_repeated_ack_is_done_if_the_lease_cannot_have
 async def test_a_clock_that_is_wrong_by_an_hour_hides_no_messages() -> None:
     async with scripted(leased(3, lasts_s=-3600), leased(3, lease=2, lasts_s=-3600), settles_all) as (client, _):
         seen = 0
-        async with aclosing(client.queue("q").messages(prefetch=3)) as messages:
+        async with aclosing(client.queue("q").consume(prefetch=3)) as messages:
             async for message in messages:
                 seen += 1
                 if seen == 3:
@@ -263,7 +263,7 @@ async def test_an_answer_that_is_not_from_our_server_is_named_so() -> None:
 
     async with scripted(page) as (client, _):
         for call in (client.queue("q").send(b"x"), client.queue("q").receive(), client.queue("q").describe()):
-            with pytest.raises(ServerFailed, match="Penstock"):
+            with pytest.raises(ServerError, match="Penstock"):
                 await call
     async with scripted(gateway, sent) as (client, transport):
         await client.queue("q").send(b"x")
@@ -272,7 +272,7 @@ async def test_an_answer_that_is_not_from_our_server_is_named_so() -> None:
 
 async def test_messages_in_an_answer_that_is_too_large_are_not_asked_for_again() -> None:
     async with scripted(raises(AnswerTooLarge("too much"))) as (client, transport):
-        with pytest.raises(ServerFailed, match="too much"):
+        with pytest.raises(ServerError, match="too much"):
             await client.queue("q").receive(limit=1000)
         # A second try would take what is left, and lose that too.
         assert len(transport.requests) == 1

@@ -48,7 +48,7 @@ def test_a_block_of_the_synchronous_face_releases_on_an_exception(url: str, name
         queue = client.queue(name)
         queue.send("x")
         seen = []
-        for message in queue.messages(prefetch=5):
+        for message in queue.consume(prefetch=5):
             seen.append(message.delivery_count)
             if len(seen) == 2:
                 assert message.last_error == "KeyError: 'a'"

@@ -41,7 +41,7 @@ async def test_a_topic_is_made_changed_described_and_deleted() -> None:
     async with client:
         await client.create_topic("events", partitions=4, cleanup="compact")
         topic = client.topic("events")
-        await topic.change(retention_s=None)
+        await topic.update(retention_s=None)
         assert (await topic.describe()).topic_name == "events"
         await topic.delete()
     assert [(each.method, each.path) for each in requests] == [

@@ -19,14 +19,14 @@ async def asynchronous(client: Client) -> None:
     await client.create_queue("orders", max_deliveries=3, tiers={"mode": "strict"})
     queue = client.queue("orders")
     await queue.send(b"x", priority="HIGH")
-    async for message in queue.messages():
+    async for message in queue.consume():
         found: Message = message
 
 def synchronous(client: SyncClient) -> None:
     client.create_queue("orders", max_deliveries=3, retry={"jitter": False})
     queue = client.queue("orders")
     queue.send(b"x", priority=1)
-    for message in queue.messages():
+    for message in queue.consume():
         found: SyncMessage = message
 
 async def wrong(client: Client, sync: SyncClient) -> None:
@@ -34,7 +34,7 @@ async def wrong(client: Client, sync: SyncClient) -> None:
     await client.queue("orders").send(b"x", priority="URGENT")
     sync.create_queue("orders", tiers={"mode": "loose"})
     sync.queue("orders").send(b"x", priority="URGENT")
-    sync.queue("orders").messages().ack()
+    sync.queue("orders").consume().ack()
 """
 _CONFIGURATION = """
 [mypy]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli import app
-from penstock.client import ConnectionFailed, Forbidden, NotOpened
+from penstock.client import ConnectionFailed, DatabaseUnusable, Forbidden
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.runtime.memory import memory_runtime
@@ -71,11 +71,11 @@ async def test_a_client_waits_for_a_database_that_is_being_started(tmp_path: Pat
 
 async def test_a_url_that_cannot_be_read_is_said_without_its_password() -> None:
     async with penstock.connect("postgresql://ada:secret@[::1/shop") as client:
-        with pytest.raises(NotOpened, match="cannot be read") as caught:
+        with pytest.raises(DatabaseUnusable, match="cannot be read") as caught:
             await client.queue("orders").send("a")
         assert "secret" not in str(caught.value)
     async with penstock.connect("postgresql:///shop?sslmod=require") as client:
-        with pytest.raises(NotOpened, match="sslmod"):
+        with pytest.raises(DatabaseUnusable, match="sslmod"):
             await client.queue("orders").receive()
 
 
@@ -83,7 +83,7 @@ async def test_a_client_that_is_not_let_in_is_told_at_once() -> None:
     there = shared_server()
     for dsn in (there.dsn_of("no_such_shop"), there.dsn_of("postgres", "no_such_user")):
         async with penstock.connect(dsn, timeout_s=3_600) as client:
-            with pytest.raises(NotOpened, match=r"no_such_(shop|user).* does not exist"):
+            with pytest.raises(DatabaseUnusable, match=r"no_such_(shop|user).* does not exist"):
                 await client.queue("orders").send("a")
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import penstock
 from penstock.client import Forbidden
-from penstock.client.idempotency import Standing
-from penstock.client.idempotency_postgres import PostgresSeen
+from penstock.client.idempotency import ClaimResult
+from penstock.client.idempotency_postgres import PostgresIdempotencyStore
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.message import Drafts
 from penstock.runtime.system import SystemClock
@@ -175,11 +175,11 @@ def test_who_may_only_look_changes_nothing(server: Server) -> None:
 
 @pytest.mark.real_time
 async def test_a_memory_that_was_made_needs_no_right_to_make_one(server: Server) -> None:
-    made = PostgresSeen(server.dsn_of("shop"))
-    assert await made.begin("a", 60) is Standing.BEGUN
+    made = PostgresIdempotencyStore(server.dsn_of("shop"))
+    assert await made.begin("a", 60) is ClaimResult.BEGUN
     await made.close()
     with psycopg.connect(server.dsn_of("shop"), autocommit=True) as connection:
         connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON penstock_seen TO penstock_program")
-    seen = PostgresSeen(of(server, "penstock_program"))
-    assert await seen.begin("a", 60) is Standing.TAKEN
+    seen = PostgresIdempotencyStore(of(server, "penstock_program"))
+    assert await seen.begin("a", 60) is ClaimResult.TAKEN
     await seen.close()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli import app
-from penstock.client.errors import PenstockError, QueueElsewhere
+from penstock.client.errors import PenstockError, WrongDatabase
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.metrics.health import Health
@@ -70,7 +70,7 @@ async def test_a_transaction_writes_to_the_database_of_its_queue_or_to_none() ->
             await client.create_queue(name)
         async with await psycopg.AsyncConnection.connect(a) as connection:
             await client.queue("orders.new").send(b"kept", connection=connection)
-            with pytest.raises(QueueElsewhere, match=r"'mail' is in database 2 \(\*\)"):
+            with pytest.raises(WrongDatabase, match=r"'mail' is in database 2 \(\*\)"):
                 await client.queue("mail").send(b"lost", connection=connection)
             # What was refused has harmed nothing.
             await client.queue("orders.new").send(b"kept, too", connection=connection)
@@ -78,7 +78,7 @@ async def test_a_transaction_writes_to_the_database_of_its_queue_or_to_none() ->
         assert [message.body for message in batch] == [b"kept", b"kept, too"]
         assert await client.queue("mail").receive() is None
         async with await psycopg.AsyncConnection.connect(b) as connection:
-            with pytest.raises(QueueElsewhere, match=r"'orders.new' is in database 1 \(orders\.\*\)"):
+            with pytest.raises(WrongDatabase, match=r"'orders.new' is in database 1 \(orders\.\*\)"):
                 await batch[0].ack(connection=connection)
         with pytest.raises(ValueError, match="queue is not given"):
             async with client.transaction():

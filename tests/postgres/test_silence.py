@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 from penstock.client import ConnectionFailed, idempotency_postgres
-from penstock.client.idempotency import Standing
+from penstock.client.idempotency import ClaimResult
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.runtime.memory import memory_runtime
@@ -244,8 +244,8 @@ async def test_what_was_done_is_remembered_though_its_database_was_silent(monkey
         seen._dsn = idempotency_postgres.bounded(url.replace(f"timeout={_PATIENCE_S}", f"timeout={connect_s}"))
 
     async with relayed(shared_server().new_database(), connect_s=_PATIENCE_S) as (relay, url):
-        seen = idempotency_postgres.PostgresSeen(url)
-        assert await seen.begin("a", 600) is Standing.BEGUN
+        seen = idempotency_postgres.PostgresIdempotencyStore(url)
+        assert await seen.begin("a", 600) is ClaimResult.BEGUN
         # Nobody has noticed that the connection is gone; whoever is asked then is there.
         relay.forget_all()
         answers_within(0.5, connect_s=_PATIENCE_S)
@@ -253,7 +253,7 @@ async def test_what_was_done_is_remembered_though_its_database_was_silent(monkey
             tasks.create_task(seen.finish("a"))
             await relay.was_asked.wait()
             answers_within(_PATIENCE_S, connect_s=_PATIENCE_S)
-        assert await seen.begin("a", 600) is Standing.DONE
+        assert await seen.begin("a", 600) is ClaimResult.DONE
         relay.fall_silent()
         answers_within(0.5, connect_s=_HASTE_S)
         began = time.monotonic()
@@ -262,7 +262,7 @@ async def test_what_was_done_is_remembered_though_its_database_was_silent(monkey
         assert time.monotonic() - began < 3 * _SECONDS_MAX, "each would take two seconds"
         relay.speak()
         answers_within(_PATIENCE_S, connect_s=_PATIENCE_S)
-        assert await seen.begin("b", 600) is Standing.BEGUN
+        assert await seen.begin("b", 600) is ClaimResult.BEGUN
         await seen.close()
 
 

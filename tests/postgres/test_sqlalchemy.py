@@ -10,7 +10,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 import penstock
-from penstock.client import NotTransactional, StaleReceipt
+from penstock.client import StaleReceipt, TransactionRequired
 from penstock.client.queue import Queue
 from tests.postgres.servers import shared_server
 
@@ -145,5 +145,5 @@ def test_a_synchronous_engine_sends_and_acks_in_its_transactions(
 async def test_an_engine_that_commits_by_itself_is_refused(dsn: str, url: str) -> None:
     async with _orders(dsn) as orders, _engine(url) as engine, engine.connect() as connection:
         alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
-        with pytest.raises(NotTransactional, match="autocommit"):
+        with pytest.raises(TransactionRequired, match="autocommit"):
             await orders.send(b"one", connection=alone)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import penstock
-from penstock.client import NotOpened
+from penstock.client import DatabaseUnusable
 from tests.certificates import make_certificate
 from tests.postgres.servers import NoPostgres, Server, unprivileged_user
 
@@ -82,6 +82,6 @@ def test_a_server_that_nobody_vouches_for_is_refused(secured: Secured, tmp_path:
     another, _ = make_certificate(tmp_path, names=f"IP:{secured.address}")
     with (
         penstock.connect(secured.url("sslmode=verify-full", f"sslrootcert={another}")) as client,
-        pytest.raises(NotOpened, match="certificate verify failed"),
+        pytest.raises(DatabaseUnusable, match="certificate verify failed"),
     ):
         client.create_queue("orders")

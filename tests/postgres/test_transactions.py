@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import penstock
-from penstock.client import Client, NotTransactional, QueueElsewhere, StaleReceipt
+from penstock.client import Client, StaleReceipt, TransactionRequired, WrongDatabase
 from penstock.client.queue import Queue
 from tests.postgres.servers import shared_server
 
@@ -171,10 +171,10 @@ def test_a_program_without_an_event_loop_has_transactions_too(dsn: str) -> None:
 async def test_a_transaction_takes_a_client_of_the_database(dsn: str) -> None:
     async with penstock.connect("memory:") as client:
         await client.create_queue("orders")
-        with psycopg.connect(dsn) as connection, pytest.raises(NotTransactional, match="postgresql://"):
+        with psycopg.connect(dsn) as connection, pytest.raises(TransactionRequired, match="postgresql://"):
             await client.queue("orders").send(b"a", connection=connection)
     async with _shop(dsn) as shop:
-        with psycopg.connect(dsn, autocommit=True) as connection, pytest.raises(NotTransactional):
+        with psycopg.connect(dsn, autocommit=True) as connection, pytest.raises(TransactionRequired):
             await shop.orders.send(b"a", connection=connection)
         with psycopg.connect(dsn) as connection, pytest.raises(penstock.QueueNotFound):
             await shop.client.queue("nowhere").send(b"a", connection=connection)
@@ -187,12 +187,12 @@ def test_a_connection_to_another_database_writes_nothing_there() -> None:
         client.create_queue("orders")
         other.create_queue("letters")
         for dsn in (there, empty):
-            with psycopg.connect(dsn) as connection, pytest.raises(QueueElsewhere, match="nothing was written"):
+            with psycopg.connect(dsn) as connection, pytest.raises(WrongDatabase, match="nothing was written"):
                 client.queue("orders").send("teapot", connection=connection)
         client.queue("orders").send("teapot")
         message = client.queue("orders").receive()
         assert message is not None
-        with psycopg.connect(there) as connection, pytest.raises(QueueElsewhere):
+        with psycopg.connect(there) as connection, pytest.raises(WrongDatabase):
             message.ack(connection=connection)
         assert other.queue("letters").describe().current_message_count == 0
         message.ack()

@@ -19,7 +19,7 @@ class Stage:
         self.client = client
         # What all of it goes by.
         self.clock = clock
-        self.worker = Worker(client, drain_s=10)
+        self.worker = Worker(client, shutdown_timeout_s=10)
         self.queue: Queue = client.queue("orders")
 
     def stats(self) -> ConsumerStats:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from penstock.client.message import UNKNOWN, Facts, Message
-from penstock.client.worker import MemorySeen, Worker
+from penstock.client.worker import MemoryIdempotencyStore, Worker
 from penstock.client.worker.leases import HeldLeases
 from penstock.wire.frames import Ids, LeasedFrame
 from tests.worker.stage import eventually, staged
@@ -78,14 +78,16 @@ async def test_work_whose_lease_was_lost_may_go_on_to_its_end() -> None:
         await stage.queue.send("order")
         ends: list[int] = []
 
-        @stage.worker.handler("orders", cancels_lost=False, seen=MemorySeen(clock=stage.clock))
+        @stage.worker.handler(
+            "orders", cancel_on_lost_lease=False, idempotency=MemoryIdempotencyStore(clock=stage.clock)
+        )
         async def work(message: Message) -> None:
             await stage.queue.release(message.receipt, delay_s=0)
             await asyncio.sleep(5)
             ends.append(message.delivery_count)
 
         async with stage.running():
-            await eventually(lambda: stage.stats().seen == 1)
+            await eventually(lambda: stage.stats().duplicate == 1)
         # The second delivery found that the first was at it, and later that it was done.
         assert ends == [1]
         assert (stage.stats().done, stage.stats().lost) == (0, 1)

@@ -39,7 +39,7 @@ async def test_what_was_not_begun_is_given_back_at_once() -> None:
                 stage.worker.stop()
 
         await stage.worker.run()
-        assert stage.stats().given_back == 6
+        assert stage.stats().returned == 6
         assert await stage.bodies() == [str(number) for number in range(4, 10)]
 
 
@@ -59,7 +59,7 @@ async def test_prefetched_messages_are_given_back_while_others_are_worked_on() -
         async with asyncio.timeout(60), stage.running():
             await has_many.wait()
         stats = stage.stats()
-        assert stats.given_back > 0
+        assert stats.returned > 0
         assert stats.done + await stage.count() == 2_000
         assert (await stage.queue.describe()).in_flight == 0
 
@@ -67,7 +67,7 @@ async def test_prefetched_messages_are_given_back_while_others_are_worked_on() -
 async def test_work_that_takes_longer_than_the_drain_is_cancelled_and_given_back() -> None:
     async with staged() as stage:
         await stage.queue.send("order")
-        worker = Worker(stage.client, drain_s=0.1)
+        worker = Worker(stage.client, shutdown_timeout_s=0.1)
         ends: list[str] = []
 
         @worker.handler("orders")
@@ -86,7 +86,7 @@ async def test_work_that_takes_longer_than_the_drain_is_cancelled_and_given_back
 async def test_a_second_wish_to_stop_does_not_wait_for_work() -> None:
     async with staged() as stage:
         await stage.queue.send("order")
-        worker = Worker(stage.client, drain_s=60)
+        worker = Worker(stage.client, shutdown_timeout_s=60)
 
         @worker.handler("orders")
         async def work(message: Message) -> None:
@@ -102,7 +102,7 @@ async def test_a_second_wish_to_stop_does_not_wait_for_work() -> None:
 async def test_a_thread_that_never_ends_does_not_keep_the_worker_from_stopping() -> None:
     async with staged() as stage:
         await stage.queue.send("order")
-        worker = Worker(stage.client, drain_s=0.1)
+        worker = Worker(stage.client, shutdown_timeout_s=0.1)
         go_on = threading.Event()
 
         @worker.handler("orders")

@@ -41,7 +41,7 @@ async def test_a_message_whose_work_fails_is_released_with_the_error() -> None:
             raise KeyError("no such customer")
 
         await stage.worker.run(until_idle=True)
-        seen = await stage.queue.look(message_id)
+        seen = await stage.queue.get_message(message_id)
         assert seen.state == "delayed"
         assert str(seen.last_error).startswith("KeyError: 'no such customer'\n")
         assert "in work: raise KeyError" in str(seen.last_error)
@@ -59,7 +59,7 @@ async def test_an_error_in_code_of_ours_is_told_with_the_frames_of_the_handler()
             await stage.client.queue("nowhere").send("x")
 
         await stage.worker.run(until_idle=True)
-        told = str((await stage.queue.look(message_id)).last_error)
+        told = str((await stage.queue.get_message(message_id)).last_error)
         assert "tests/worker/test_working.py" in told
         assert "src/penstock" not in told
         assert "penstock/client" not in told
@@ -171,7 +171,7 @@ async def test_an_error_in_a_thread_is_released_like_any_other() -> None:
             next(iter([]))
 
         await stage.worker.run(until_idle=True)
-        assert "StopIteration" in str((await stage.queue.look(message_id)).last_error)
+        assert "StopIteration" in str((await stage.queue.get_message(message_id)).last_error)
 
 
 async def test_work_that_takes_too_long_is_cancelled_and_tried_again() -> None:
@@ -187,7 +187,7 @@ async def test_work_that_takes_too_long_is_cancelled_and_tried_again() -> None:
                 ends.append("cancelled")
 
         await stage.worker.run(until_idle=True)
-        error = (await stage.queue.look(message_id)).last_error
+        error = (await stage.queue.get_message(message_id)).last_error
         assert ends == ["cancelled"]
         assert error == "TimeLimitExceeded: the work took longer than 0.05 s"
         assert stage.stats().timed_out == 1
@@ -266,7 +266,7 @@ async def test_when_one_of_a_fifo_group_fails_those_after_it_wait_for_it() -> No
 
         await stage.worker.run(until_idle=True)
         assert worked == ["0", "1", "2", "2", "2", "3", "4"]
-        assert stage.stats().given_back == 4
+        assert stage.stats().returned == 4
 
 
 async def test_groups_of_a_standard_queue_are_worked_on_at_once() -> None:

@@ -22,7 +22,7 @@ from penstock.cli.config import Config, Json, client_settings
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.output import print_json, remark
 from penstock.client import SyncClient
-from penstock.client.errors import ConnectionFailed, NotOpened, PenstockError, QueueFull, ServerBusy
+from penstock.client.errors import ConnectionFailed, DatabaseUnusable, PenstockError, QueueFull, ServerBusy
 from penstock.connect import connect
 from penstock.runtime.interface import FolderTaken
 from penstock.settings import ClientSettings, find_file, is_postgres, load, without_password
@@ -139,7 +139,7 @@ def ending_of(error: PenstockError) -> Ending:
     """Return the exit code for an error of the SDK."""
     if isinstance(error, ConnectionFailed):
         return Ending.UNREACHABLE
-    if isinstance(error, NotOpened):
+    if isinstance(error, DatabaseUnusable):
         return Ending.BAD_SETTINGS
     return _ENDINGS.get(error.status, Ending.MISTAKE)
 

@@ -105,7 +105,7 @@ def change(session: Session, name: Name, words: Words = None) -> None:
     said = settings_said(words or [])
     if not said:
         raise typer.BadParameter("say what to set, as in visibility_timeout=60")
-    _print_view(session, session.client.queue(name).change(**said))
+    _print_view(session, session.client.queue(name).update(**said))
 
 
 @app.command("pause")

@@ -92,7 +92,7 @@ def change(session: Session, name: Name, words: Words = None) -> None:
     said = settings_said(words or [])
     if not said:
         raise typer.BadParameter("say what to set, as in retention_s=3600")
-    _print_view(session, session.client.topic(name).change(**said))
+    _print_view(session, session.client.topic(name).update(**said))
 
 
 @app.command("delete")

@@ -31,10 +31,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 from penstock.client.errors import (
     ClientClosed,
     ConnectionFailed,
-    NotTransactional,
     PenstockError,
     ServerBusy,
-    ServerFailed,
+    ServerError,
+    TransactionRequired,
     error_of,
 )
 from penstock.frame import Buffer
@@ -169,7 +169,7 @@ class Caller:
             failed.is_sent = not isinstance(error, NotSent)
             raise failed from error
         except AnswerTooLarge as error:
-            raise ServerFailed(str(error)) from error
+            raise ServerError(str(error)) from error
         if answer.status >= 400 and answer.status != call.also_read:
             raise error_of(*answer)
         return call.read(answer)
@@ -196,11 +196,11 @@ class Caller:
             await self.sleep(wait_s)
 
     def transactional(self) -> TransactionalTransport:
-        """Return the transport if it takes part in transactions of the caller's; raises `NotTransactional`."""
+        """Return the transport if it takes part in transactions of the caller's; raises `TransactionRequired`."""
         transport = self._transport or self._open()
         if isinstance(transport, TransactionalTransport):
             return transport
-        raise NotTransactional(
+        raise TransactionRequired(
             "a transaction needs a client of the database itself: penstock.connect('postgresql://…')",
             code="bad_request",
         )

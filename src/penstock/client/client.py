@@ -157,7 +157,7 @@ class Client:
         finally:
             await self._caller.close()
 
-    def anew(self) -> "Client":
+    def copy(self) -> "Client":
         """A client of the same server that shares nothing with this one."""
         return Client(
             self._open_transport,

@@ -45,11 +45,11 @@ class TooLarge(PenstockError):
     """A message or a request is larger than the server, or the queue, takes."""
 
 
-class NotTransactional(PenstockError):
+class TransactionRequired(PenstockError):
     """There is no transaction of the caller's that this could be in: the client or the connection has none."""
 
 
-class QueueElsewhere(PenstockError):
+class WrongDatabase(PenstockError):
     """The queue is in another database than the connection is to; nothing was written."""
 
 
@@ -81,7 +81,7 @@ class MessageNotFound(NotFound):
     """There is no such message in the queue: it was settled, or is elsewhere."""
 
 
-class TaskNotFound(NotFound):
+class RedriveNotFound(NotFound):
     """There is no such redrive."""
 
 
@@ -109,7 +109,7 @@ class ServerBusy(PenstockError):
     """The server cannot do it now and may soon."""
 
 
-class ServerFailed(PenstockError):
+class ServerError(PenstockError):
     """The server made a mistake, or what answered is not our server."""
 
 
@@ -119,7 +119,7 @@ class ConnectionFailed(PenstockError):
     is_sent = True
 
 
-class NotOpened(PenstockError):
+class DatabaseUnusable(PenstockError):
     """The database of the queues cannot be used as it is; the message says why. To try again would not help."""
 
 
@@ -136,7 +136,7 @@ CODES: dict[str, type[PenstockError]] = {
     "not_found": NotFound,
     "queue_not_found": QueueNotFound,
     "message_not_found": MessageNotFound,
-    "task_not_found": TaskNotFound,
+    "task_not_found": RedriveNotFound,
     "no_topics": NotFound,
     "topic_not_found": TopicNotFound,
     "topic_exists": TopicExists,
@@ -153,7 +153,7 @@ CODES: dict[str, type[PenstockError]] = {
     "unreachable": ServerBusy,
     "stopping": ServerBusy,
     "storage_full": ServerBusy,
-    "internal": ServerFailed,
+    "internal": ServerError,
 }
 
 # Whatever else is said: nothing was done, and it may be done soon.
@@ -170,7 +170,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> PenstockEr
         problem = _problems.decode(body)
     except msgspec.MsgspecError:
         # A proxy that has lost its server answers in its own words.
-        failed = ServerBusy if status in _BUSY else ServerFailed
+        failed = ServerBusy if status in _BUSY else ServerError
         return failed(f"an answer of status {status} that is no problem of a Penstock server", status=status)
     kind = CODES.get(problem.code, ServerBusy if status in _BUSY else PenstockError)
     return kind(

@@ -29,16 +29,16 @@ _SWEEP_S = 60.0
 _BUSY_S = 30.0
 
 
-class Standing(Enum):
+class ClaimResult(Enum):
     BEGUN = "begun"
     DONE = "done"
     TAKEN = "taken"
 
 
-class Seen(Protocol):
+class IdempotencyStore(Protocol):
     """Remembers keys. Each object is one worker to it: what one has begun is taken for the others."""
 
-    async def begin(self, key: str, claim_s: float) -> Standing:
+    async def begin(self, key: str, claim_s: float) -> ClaimResult:
         """Claim a key for ``claim_s``, unless it is done or somebody else has claimed it."""
         ...
 
@@ -57,7 +57,7 @@ class Seen(Protocol):
     async def close(self) -> None: ...
 
 
-class MemorySeen:
+class MemoryIdempotencyStore:
     """In the memory of this process, for one worker or several that share it. The oldest of too many are forgotten."""
 
     def __init__(
@@ -73,15 +73,15 @@ class MemorySeen:
     def __len__(self) -> int:
         return len(self._done)
 
-    async def begin(self, key: str, claim_s: float) -> Standing:
+    async def begin(self, key: str, claim_s: float) -> ClaimResult:
         now_s = self._clock()
         self._expire(now_s)
         if key in self._done:
-            return Standing.DONE
+            return ClaimResult.DONE
         if self._claims.get(key, now_s) > now_s:
-            return Standing.TAKEN
+            return ClaimResult.TAKEN
         self._claims[key] = now_s + claim_s
-        return Standing.BEGUN
+        return ClaimResult.BEGUN
 
     async def extend(self, key: str, claim_s: float) -> None:
         if key in self._claims:
@@ -130,7 +130,7 @@ INSERT INTO seen (key, owner, until_s) VALUES (:key, NULL, :until_s)
 _FORGET = "DELETE FROM seen WHERE key = :key AND owner = :owner"
 
 
-class SqliteSeen:
+class SqliteIdempotencyStore:
     """In a file of SQLite, for all workers of one machine. What is done is on the disk before it counts as done.
 
     A thread of its own does the waiting. The file is made when it is first used.
@@ -146,7 +146,7 @@ class SqliteSeen:
         self._connection: sqlite3.Connection | None = None
         self._swept_s = float("-inf")
 
-    async def begin(self, key: str, claim_s: float) -> Standing:
+    async def begin(self, key: str, claim_s: float) -> ClaimResult:
         return await self._run(lambda: self._begin(key, claim_s))
 
     async def extend(self, key: str, claim_s: float) -> None:
@@ -170,19 +170,19 @@ class SqliteSeen:
     async def _run(self, work: Callable[[], T]) -> T:
         with self._lock:
             if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-seen")
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-idempotency")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _begin(self, key: str, claim_s: float) -> Standing:
+    def _begin(self, key: str, claim_s: float) -> ClaimResult:
         connection, now_s = self._open(), self._clock()
         if now_s - self._swept_s > _SWEEP_S:
             self._swept_s = now_s
             connection.execute("DELETE FROM seen WHERE until_s <= ?", (now_s,))
         values = {"key": key, "owner": self._owner, "until_s": now_s + claim_s, "now_s": now_s}
         if connection.execute(_BEGIN, values).rowcount:
-            return Standing.BEGUN
+            return ClaimResult.BEGUN
         row = connection.execute("SELECT owner FROM seen WHERE key = ?", (key,)).fetchone()
-        return Standing.DONE if row is not None and row[0] is None else Standing.TAKEN
+        return ClaimResult.DONE if row is not None and row[0] is None else ClaimResult.TAKEN
 
     def _write(self, statement: str, values: Mapping[str, object]) -> None:
         self._open().execute(statement, values)

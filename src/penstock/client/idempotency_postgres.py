@@ -23,7 +23,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.client.idempotency import EXPIRY_S, Standing
+from penstock.client.idempotency import EXPIRY_S, ClaimResult
 
 TABLE = "penstock_seen"
 _SWEEP_S = 60.0
@@ -78,7 +78,7 @@ _FORGET = "DELETE FROM {table} WHERE key = %(key)s AND owner = %(owner)s"
 _SWEEP = f"DELETE FROM {{table}} WHERE until_s <= {_NOW}"
 
 
-class PostgresSeen:
+class PostgresIdempotencyStore:
     """In a table of PostgreSQL. ``table`` may name a schema, as `shop.seen`; ``clock`` is for tests."""
 
     def __init__(
@@ -95,14 +95,14 @@ class PostgresSeen:
         self._failures = 0
         self._sweeps_at_s = 0.0
 
-    async def begin(self, key: str, claim_s: float) -> Standing:
+    async def begin(self, key: str, claim_s: float) -> ClaimResult:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._sweeps_at_s:
             self._sweeps_at_s = now_s + _SWEEP_S
             await self._run(_SWEEP)
         row = await self._run(_BEGIN, key=key, claim_s=claim_s)
         # Whoever had it gave it up between the two looks; so it is free for whoever comes next.
-        return Standing(row[0]) if row is not None else Standing.TAKEN
+        return ClaimResult(row[0]) if row is not None else ClaimResult.TAKEN
 
     async def extend(self, key: str, claim_s: float) -> None:
         await self._run(_EXTEND, key=key, claim_s=claim_s)

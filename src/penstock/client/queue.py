@@ -26,8 +26,8 @@ from penstock.client.message import (
 )
 from penstock.client.outbox import Outbox
 from penstock.client.requests import Instant, given, instant_text
-from penstock.contract.names import NAME_OR_ID_PATTERN
 from penstock.client.settings import MessageFilter, Priority, QueueSettings, State
+from penstock.contract.names import NAME_OR_ID_PATTERN
 from penstock.wire import operations as api
 from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.messages import MESSAGES_MAX, WAIT_S_MAX, Acked, Explained, SeenPage
@@ -174,7 +174,7 @@ class Queue:
             if ends_at_s - caller.now_s() <= 0.001:
                 return None
 
-    async def messages(
+    async def consume(
         self, *, prefetch: int = 16, wait_s: float = 20, visibility_timeout: float | None = None
     ) -> AsyncGenerator[Message, None]:
         """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end.
@@ -286,7 +286,7 @@ class Queue:
     async def describe(self) -> QueueView:
         return await self._perform(api.GET_QUEUE)
 
-    async def change(self, **settings: Unpack[QueueSettings]) -> QueueView:
+    async def update(self, **settings: Unpack[QueueSettings]) -> QueueView:
         """Change settings, by the names they have in `create_queue`; what is left out stays."""
         return await self._perform(api.CHANGE_QUEUE, body=settings)
 
@@ -320,7 +320,7 @@ class Queue:
         which = {"state": state, "priority": priority, "group": group, "text": text}
         return await self._perform(api.PEEK_MESSAGES, query={"limit": limit, "cursor": cursor, **which})
 
-    async def look(self, message_id: str) -> Story:
+    async def get_message(self, message_id: str) -> Story:
         """Look at one message and its story so far. Raises `MessageNotFound` if it is not there any more."""
         return await self._perform(api.GET_MESSAGE, message_id=message_id)
 
@@ -328,7 +328,7 @@ class Queue:
         """Say what a message waits for."""
         return await self._perform(api.EXPLAIN_MESSAGE, message_id=message_id)
 
-    async def delete_message(self, message_id: str, *, receipt: str | None = None) -> Acked:
+    async def ack_by_id(self, message_id: str, *, receipt: str | None = None) -> Acked:
         """Ack a message that somebody has received, by its id."""
         return await self._perform(api.ACK_MESSAGE, query={"receipt": receipt}, message_id=message_id)
 

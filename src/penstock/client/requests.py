@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.client.caller import Answer, Call, Headers
 from penstock.client.drafts import Drafts, instant_ms, is_number
-from penstock.client.errors import ServerFailed, bad_field
+from penstock.client.errors import ServerError, bad_field
 from penstock.frame import BadFrame
 from penstock.wire.frames import (
     FRAME_TYPE,
@@ -115,9 +115,9 @@ def instant_text(instant: Instant | None, *, field: str) -> str | None:
     return datetime.fromtimestamp(instant_ms(instant, field=field) / 1_000, UTC).isoformat(timespec="milliseconds")
 
 
-def not_ours(error: Exception | str) -> ServerFailed:
+def not_ours(error: Exception | str) -> ServerError:
     """The error for an answer that our server would not give."""
-    return ServerFailed(f"the answer cannot be read; is this a Penstock server of another version? {error}")
+    return ServerError(f"the answer cannot be read; is this a Penstock server of another version? {error}")
 
 
 def _reader(kind: type[T]) -> Callable[[Answer], T]:

@@ -261,7 +261,7 @@ class SyncClient:
     def _current(self) -> Client:
         if self._pid != os.getpid():
             self._runner.leave_behind()
-            self._pid, self._client, self._runner = os.getpid(), self._client.anew(), LoopThread()
+            self._pid, self._client, self._runner = os.getpid(), self._client.copy(), LoopThread()
         return self._client
 
     _asynchronous = _current

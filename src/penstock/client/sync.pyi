@@ -102,7 +102,7 @@ class SyncQueue:
     def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> Facts | None:
         """Receive messages as columns; what `receive` and the synchronous face are made of."""
 
-    def messages(
+    def consume(
         self, *, prefetch: int = 16, wait_s: float = 20, visibility_timeout: float | None = None
     ) -> Iterator[SyncMessage]:
         """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end.
@@ -123,7 +123,7 @@ class SyncQueue:
         """Hold messages for so many seconds from now on."""
 
     def describe(self) -> QueueView: ...
-    def change(self, **settings: Unpack[QueueSettings]) -> QueueView:
+    def update(self, **settings: Unpack[QueueSettings]) -> QueueView:
         """Change settings, by the names they have in `create_queue`; what is left out stays."""
 
     def pause(self) -> QueueView:
@@ -146,13 +146,13 @@ class SyncQueue:
     ) -> SeenPage:
         """Look at messages without receiving them."""
 
-    def look(self, message_id: str) -> Story:
+    def get_message(self, message_id: str) -> Story:
         """Look at one message and its story so far. Raises `MessageNotFound` if it is not there any more."""
 
     def explain(self, message_id: str) -> Explained:
         """Say what a message waits for."""
 
-    def delete_message(self, message_id: str, *, receipt: str | None = None) -> Acked:
+    def ack_by_id(self, message_id: str, *, receipt: str | None = None) -> Acked:
         """Ack a message that somebody has received, by its id."""
 
     def escalate(
@@ -222,7 +222,7 @@ class SyncTopic:
         the start, or with what comes from now on. ``options`` are aiokafka's."""
 
     def describe(self) -> TopicView: ...
-    def change(self, **settings: Unpack[TopicSettings]) -> TopicView:
+    def update(self, **settings: Unpack[TopicSettings]) -> TopicView:
         """Change settings; what is not named stays."""
 
     def delete(self) -> None:

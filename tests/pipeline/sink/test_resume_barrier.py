@@ -260,7 +260,7 @@ def test_a_driver_that_is_killed_while_it_sends_for_its_tasks_is_resumed(
         time.sleep(0.01)
 
     with connect(broker.url) as client:
-        client.queue(target.name).change(queue_size=1_000)
+        client.queue(target.name).update(queue_size=1_000)
     save(frame(spark, target.column, PARTITIONS), target, tmp_path)
 
     assert target.arrived() == everything()
@@ -287,7 +287,7 @@ def test_a_batch_of_a_stream_that_failed_half_way_is_completed_by_the_next_start
             run(0.1)
         assert set(target.arrived().values()) == {1}
     with connect(broker.url) as client:
-        client.queue(target.name).change(queue_size=1_000)
+        client.queue(target.name).update(queue_size=1_000)
     run(30)
 
     assert target.arrived() == everything(200)

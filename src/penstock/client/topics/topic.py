@@ -89,7 +89,7 @@ class Topic:
     async def describe(self) -> TopicView:
         return await self._caller.perform(ask(api.GET_TOPIC, {"topic": self.name}))
 
-    async def change(self, **settings: Unpack[TopicSettings]) -> TopicView:
+    async def update(self, **settings: Unpack[TopicSettings]) -> TopicView:
         """Change settings; what is not named stays."""
         return await self._caller.perform(ask(api.CHANGE_TOPIC, {"topic": self.name}, body=settings))
 

@@ -1,6 +1,6 @@
 """Workers: functions that are called with the messages of queues.
 
-    worker ──► consumer, one for each queue ──► attempt: middleware, time limit, thread, `seen`
+    worker ──► consumer, one for each queue ──► attempt: middleware, time limit, thread, `idempotency`
                   │        │
                   │        └──► held: leases, extended by themselves
                   └──► prefetch: how many to have in hand
@@ -8,7 +8,7 @@
 Start reading at `worker.py`, then `consumer.py`.
 """
 
-from penstock.client.idempotency import MemorySeen, Seen, SqliteSeen
+from penstock.client.idempotency import IdempotencyStore, MemoryIdempotencyStore, SqliteIdempotencyStore
 from penstock.client.worker.attempt import CallNext, LoggingMiddleware, Middleware
 from penstock.client.worker.retry import Reject, Retry, RetryIn, TimeLimitExceeded
 from penstock.client.worker.settings import ConsumerStats
@@ -18,13 +18,13 @@ __all__ = [
     "CallNext",
     "ConsumerStats",
     "LoggingMiddleware",
-    "MemorySeen",
+    "MemoryIdempotencyStore",
     "Middleware",
     "Reject",
     "Retry",
     "RetryIn",
-    "Seen",
-    "SqliteSeen",
+    "IdempotencyStore",
+    "SqliteIdempotencyStore",
     "TimeLimitExceeded",
     "Worker",
 ]

@@ -28,9 +28,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.client.caller import Connection
-from penstock.client.idempotency import Standing
+from penstock.client.idempotency import ClaimResult
 from penstock.client.message import Message, release_ms
-from penstock.client.worker.log_events import MESSAGE_WORKED, SEEN_FAILED, THREAD_ABANDONED, note
+from penstock.client.worker.log_events import IDEMPOTENCY_FAILED, MESSAGE_WORKED, THREAD_ABANDONED, note
 from penstock.client.worker.retry import Reject, TimeLimitExceeded, describe, judge
 from penstock.client.worker.settings import ConsumerSettings
 
@@ -149,8 +149,8 @@ class Outcome(Enum):
     FAILED = "failed"
     REJECTED = "rejected"
     TIMED_OUT = "timed_out"
-    SEEN = "seen"
-    GIVEN_BACK = "given_back"
+    DUPLICATE = "duplicate"
+    RETURNED = "returned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +175,11 @@ class Ending:
 DONE = Ending(Outcome.DONE, "ack")
 # Acked in the transaction of its work.
 COMMITTED = Ending(Outcome.DONE, "")
-SEEN = Ending(Outcome.SEEN, "ack")
+DUPLICATE = Ending(Outcome.DUPLICATE, "ack")
 # Nothing was done with it: anybody may have it at once, and the delivery does not count.
-GIVEN_BACK = Ending(Outcome.GIVEN_BACK, "return")
+RETURNED = Ending(Outcome.RETURNED, "return")
 # Its work was cancelled, and may have done something: the delivery counts.
-CANCELLED = Ending(Outcome.GIVEN_BACK, "release", 0, "the work was cancelled, because the worker stopped")
+CANCELLED = Ending(Outcome.RETURNED, "release", 0, "the work was cancelled, because the worker stopped")
 
 
 class Transaction(Protocol):
@@ -196,7 +196,7 @@ class Work:
     def __init__(self, message: Message, task: "asyncio.Task[Any] | None") -> None:
         self.message = message
         self._task = task
-        # What `seen` knows it by, once it is claimed there.
+        # What `idempotency` knows it by, once it is claimed there.
         self.key: str | None = None
 
     def cancel(self) -> None:
@@ -229,19 +229,19 @@ class Attempts:
 
     async def attempt(self, work: Work, claim_s: float) -> Ending:
         """Work on a message, if nobody has; what is begun is claimed for ``claim_s``, unless that is extended."""
-        if self._settings.seen is None:
+        if self._settings.idempotency is None:
             return await self._perform(work.message)
         try:
             key = self._settings.key_of(work.message)
-            standing = await self._settings.seen.begin(key, claim_s)
+            standing = await self._settings.idempotency.begin(key, claim_s)
         except Exception as error:
             # Without the memory nobody knows whether to do it; so not now.
             return self._failure(work.message, error)
-        if standing is Standing.DONE:
-            return SEEN
-        if standing is Standing.TAKEN:
+        if standing is ClaimResult.DONE:
+            return DUPLICATE
+        if standing is ClaimResult.TAKEN:
             # Whoever has it ends soon, or loses it.
-            return Ending(Outcome.GIVEN_BACK, "release", release_ms(claim_s), "another worker has it")
+            return Ending(Outcome.RETURNED, "release", release_ms(claim_s), "another worker has it")
         work.key = key
         is_good = False
         try:
@@ -256,15 +256,15 @@ class Attempts:
             self._threads.close()
 
     async def _remember(self, work: Work, *, is_good: bool) -> None:
-        seen, key = self._settings.seen, work.key
-        assert seen is not None
+        store, key = self._settings.idempotency, work.key
+        assert store is not None
         assert key is not None
         work.key = None
         try:
-            await (seen.finish(key) if is_good else seen.forget(key))
+            await (store.finish(key) if is_good else store.forget(key))
         except Exception as error:
             # The work is done all the same; should the message come again, so is its work.
-            note(SEEN_FAILED, logging.ERROR, queue=self._settings.queue, key=key, error=describe(error))
+            note(IDEMPOTENCY_FAILED, logging.ERROR, queue=self._settings.queue, key=key, error=describe(error))
 
     async def _perform(self, message: Message) -> Ending:
         limit_s = self._settings.time_limit_s

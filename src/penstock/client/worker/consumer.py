@@ -6,7 +6,7 @@
 
 Laws of the file
 ----------------
-1. A message is acked only after its work is done, and after `seen` knows so.
+1. A message is acked only after its work is done, and after `idempotency` knows so.
 2. Messages of one FIFO group that came together are worked on one after the other. When one fails, those after it are
    given back untouched.
 3. A message whose lease was lost is not settled: others may have it.
@@ -32,12 +32,12 @@ from penstock.client.caller import wait_s_of
 from penstock.client.errors import Forbidden, PenstockError, QueueNotFound
 from penstock.client.message import Facts, Message
 from penstock.client.queue import Queue
-from penstock.client.worker.attempt import CANCELLED, GIVEN_BACK, Attempts, Ending, Work
+from penstock.client.worker.attempt import CANCELLED, RETURNED, Attempts, Ending, Work
 from penstock.client.worker.leases import HeldLease, HeldLeases, Prefetch
 from penstock.client.worker.log_events import (
+    IDEMPOTENCY_FAILED,
     LEASE_LOST,
     QUEUE_NOT_FOUND,
-    SEEN_FAILED,
     SERVER_FOUND,
     SERVER_LOST,
     SETTLING_FAILED,
@@ -60,9 +60,9 @@ _TRIES_LATE = 10
 T = TypeVar("T")
 
 
-class Halt:
-    def __init__(self, *, drain_s: float, is_until_idle: bool = False) -> None:
-        self.drain_s = drain_s
+class Shutdown:
+    def __init__(self, *, shutdown_timeout_s: float, is_until_idle: bool = False) -> None:
+        self.shutdown_timeout_s = shutdown_timeout_s
         self.is_until_idle = is_until_idle
         self.begun = asyncio.Event()
         self.is_hurried = False
@@ -96,7 +96,7 @@ class Halt:
 
 
 class Consumer:
-    def __init__(self, queue: Queue, settings: ConsumerSettings, attempts: Attempts, halt: Halt) -> None:
+    def __init__(self, queue: Queue, settings: ConsumerSettings, attempts: Attempts, halt: Shutdown) -> None:
         self._queue = queue
         self._settings = settings
         self._attempts = attempts
@@ -310,7 +310,7 @@ class Consumer:
 
     def _give_back(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self._settle(message, GIVEN_BACK)
+            self._settle(message, RETURNED)
 
     def _settle(self, message: Message, ending: Ending) -> None:
         """Let an ending begin its way. A task that waits for it would cost more than all else that is done for it."""
@@ -382,21 +382,21 @@ class Consumer:
 
     async def _extend_claims(self) -> None:
         """All work that runs keeps its claim, also if its lease was lost: nobody is to begin it a second time."""
-        seen = self._settings.seen
-        if seen is None:
+        store = self._settings.idempotency
+        if store is None:
             return
         for key in [work.key for work in self._works if work.key is not None]:
             try:
-                await seen.extend(key, self._lease_s)
+                await store.extend(key, self._lease_s)
             except Exception as error:
-                note(SEEN_FAILED, logging.ERROR, queue=self._queue.name, key=key, error=describe(error))
+                note(IDEMPOTENCY_FAILED, logging.ERROR, queue=self._queue.name, key=key, error=describe(error))
 
     def _lose(self, message: Message) -> None:
         """Its lease has ended, and others may have it: it is not settled, and its work is cancelled if wanted."""
         self._stats.lost += 1
         self._held.drop(message)
         note(LEASE_LOST, logging.WARNING, queue=message.queue, id=message.id)
-        if self._settings.cancels_lost and self._settings.is_asynchronous:
+        if self._settings.cancel_on_lost_lease and self._settings.is_asynchronous:
             for work in self._works:
                 if work.message.facts is message.facts and work.message.row == message.row:
                     work.cancel()
@@ -420,7 +420,7 @@ class Consumer:
 
     async def _drain(self) -> None:
         """Wait for what runs, then cancel it; and wait until the server knows."""
-        ends_s = self._loop.time() + self._halt.drain_s
+        ends_s = self._loop.time() + self._halt.shutdown_timeout_s
         while self._works and not self._halt.is_hurried and (left_s := ends_s - self._loop.time()) > 0:
             await asyncio.wait(self._open, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         self._cancel_works()

@@ -17,7 +17,7 @@ SERVER_FOUND = "worker_server_found"
 LEASE_LOST = "worker_lease_lost"
 SETTLING_FAILED = "worker_settling_failed"
 THREAD_ABANDONED = "worker_thread_abandoned"
-SEEN_FAILED = "worker_seen_failed"
+IDEMPOTENCY_FAILED = "worker_idempotency_failed"
 MESSAGE_WORKED = "message_worked"
 
 

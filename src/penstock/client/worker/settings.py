@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.client.drafts import LEASE_S_MAX
-from penstock.client.idempotency import Seen
+from penstock.client.idempotency import IdempotencyStore
 from penstock.client.message import Message
 from penstock.client.worker.retry import Retry
 from penstock.wire.messages import WAIT_S_MAX
@@ -26,12 +26,12 @@ class ConsumerSettings:
     # None asks the queue.
     visibility_timeout: float | None = None
     retry: Retry = field(default_factory=Retry)
-    seen: Seen | None = None
-    seen_key: Callable[[Message], str] | None = None
+    idempotency: IdempotencyStore | None = None
+    idempotency_key: Callable[[Message], str] | None = None
     # Whether the work is done, and the message acked, in one transaction of the database that the queues are in.
     is_transactional: bool = False
     # Whether work whose lease was lost is cancelled; threads cannot be.
-    cancels_lost: bool = True
+    cancel_on_lost_lease: bool = True
     wait_s: float = WAIT_S_MAX
 
     def __post_init__(self) -> None:
@@ -48,8 +48,8 @@ class ConsumerSettings:
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
 
     def key_of(self, message: Message) -> str:
-        """What `seen` knows a message by."""
-        return f"{self.queue}/{message.id}" if self.seen_key is None else self.seen_key(message)
+        """What `idempotency` knows a message by."""
+        return f"{self.queue}/{message.id}" if self.idempotency_key is None else self.idempotency_key(message)
 
 
 @dataclass(slots=True)
@@ -62,9 +62,9 @@ class ConsumerStats:
     rejected: int = 0
     timed_out: int = 0
     # Acked without work, because it was done before.
-    seen: int = 0
+    duplicate: int = 0
     # Given back untouched: the worker stopped, or an earlier message of the group failed.
-    given_back: int = 0
+    returned: int = 0
     # Their lease ended before they were settled.
     lost: int = 0
     running: int = 0

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 from penstock.client.caller import Headers
 from penstock.client.client import Client
 from penstock.client.http import Address, HttpTransport
-from penstock.client.idempotency import Seen
+from penstock.client.idempotency import IdempotencyStore
 from penstock.client.message import Message
 from penstock.client.worker.attempt import Attempts, Middleware
-from penstock.client.worker.consumer import Consumer, Halt
+from penstock.client.worker.consumer import Consumer, Shutdown
 from penstock.client.worker.log_events import HURRIED, STARTED, STOPPED, STOPPING, note
 from penstock.client.worker.retry import Retry, Rule, as_retry
 from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
@@ -35,17 +35,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Worker:
     """Calls functions with the messages of queues. ``client`` may be the URL of a server, with its ``key``.
 
-    When it is to stop, work that runs has ``drain_s`` to end.
+    When it is to stop, work that runs has ``shutdown_timeout_s`` to end.
     """
 
-    def __init__(self, client: Client | str, *, key: str = "", drain_s: float = DRAIN_S) -> None:
+    def __init__(self, client: Client | str, *, key: str = "", shutdown_timeout_s: float = DRAIN_S) -> None:
         self._given = client
         self._key = key
-        self._drain_s = drain_s
+        self._drain_s = shutdown_timeout_s
         self._settings: dict[str, ConsumerSettings] = {}
         self._middleware: list[Middleware] = []
         self._consumers: dict[str, Consumer] = {}
-        self._halt: Halt | None = None
+        self._halt: Shutdown | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -61,9 +61,9 @@ class Worker:
         time_limit_s: float | None = None,
         visibility_timeout: float | None = None,
         retry: Retry | Mapping[type[BaseException], Rule] | None = None,
-        seen: Seen | None = None,
-        seen_key: Callable[[Message], str] | None = None,
-        cancels_lost: bool = True,
+        idempotency: IdempotencyStore | None = None,
+        idempotency_key: Callable[[Message], str] | None = None,
+        cancel_on_lost_lease: bool = True,
         transactional: bool = False,
     ) -> Callable[[F], F]:
         """Let a function work on the messages of a queue, ``concurrency`` at once; a plain function runs in threads.
@@ -85,9 +85,9 @@ class Worker:
                 time_limit_s=time_limit_s,
                 visibility_timeout=visibility_timeout,
                 retry=as_retry(retry),
-                seen=seen,
-                seen_key=seen_key,
-                cancels_lost=cancels_lost,
+                idempotency=idempotency,
+                idempotency_key=idempotency_key,
+                cancel_on_lost_lease=cancel_on_lost_lease,
                 is_transactional=transactional,
             )
             return function
@@ -108,7 +108,10 @@ class Worker:
             raise RuntimeError("the worker runs already")
         if not self._settings:
             raise RuntimeError("the worker has no handlers; say which function is for which queue with `handler`")
-        self._halt, self._loop = Halt(drain_s=self._drain_s, is_until_idle=until_idle), asyncio.get_running_loop()
+        self._halt, self._loop = (
+            Shutdown(shutdown_timeout_s=self._drain_s, is_until_idle=until_idle),
+            asyncio.get_running_loop(),
+        )
         client = self._given if isinstance(self._given, Client) else _client_of(self._given, self._key)
         try:
             with self._signals():
@@ -132,7 +135,7 @@ class Worker:
         """For each queue, what came of its messages in the run that goes on, or in the last one."""
         return {queue: consumer.stats() for queue, consumer in self._consumers.items()}
 
-    async def _consume(self, client: Client, halt: Halt) -> None:
+    async def _consume(self, client: Client, halt: Shutdown) -> None:
         attempts = {
             queue: Attempts(each, self._middleware, client.transaction) for queue, each in self._settings.items()
         }
@@ -147,8 +150,10 @@ class Worker:
         finally:
             for each in attempts.values():
                 each.close()
-            for seen in {id(each.seen): each.seen for each in self._settings.values() if each.seen}.values():
-                await seen.close()
+            for store in {
+                id(each.idempotency): each.idempotency for each in self._settings.values() if each.idempotency
+            }.values():
+                await store.close()
             note(STOPPED, queues=",".join(self._settings))
 
     async def _run_and_close(self) -> None:
@@ -158,7 +163,7 @@ class Worker:
             if isinstance(self._given, Client):
                 await self._given.close()
 
-    def _stop(self, halt: Halt) -> None:
+    def _stop(self, halt: Shutdown) -> None:
         note(HURRIED if halt.begun.is_set() else STOPPING)
         halt.stop()
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.idempotency import MemorySeen, Seen, SqliteSeen, Standing
-from penstock.client.idempotency_postgres import PostgresSeen
+from penstock.client.idempotency import ClaimResult, IdempotencyStore, MemoryIdempotencyStore, SqliteIdempotencyStore
+from penstock.client.idempotency_postgres import PostgresIdempotencyStore
 from penstock.client.message import Message
 from penstock.client.worker import Worker
 from tests.postgres.servers import shared_server
 from tests.worker.stage import staged
 
 pytestmark = pytest.mark.real_time
-BEGUN, DONE, TAKEN = Standing.BEGUN, Standing.DONE, Standing.TAKEN
+BEGUN, DONE, TAKEN = ClaimResult.BEGUN, ClaimResult.DONE, ClaimResult.TAKEN
 
 
 class Clock:
@@ -27,13 +27,13 @@ class Clock:
         return self.now_s
 
 
-Make = Callable[[Path, Clock], Seen]
+Make = Callable[[Path, Clock], IdempotencyStore]
 every_seen = pytest.mark.parametrize(
     "make",
     [
-        lambda folder, clock: MemorySeen(100, clock=clock),
-        lambda folder, clock: SqliteSeen(folder / "seen.db", 100, clock=clock),
-        lambda folder, clock: PostgresSeen(shared_server().new_database(), 100, clock=clock),
+        lambda folder, clock: MemoryIdempotencyStore(100, clock=clock),
+        lambda folder, clock: SqliteIdempotencyStore(folder / "seen.db", 100, clock=clock),
+        lambda folder, clock: PostgresIdempotencyStore(shared_server().new_database(), 100, clock=clock),
     ],
     ids=["memory", "sqlite", "postgres"],
 )
@@ -77,7 +77,7 @@ async def test_what_has_failed_may_be_begun_again_at_once(make: Make, tmp_path: 
 
 
 async def test_in_memory_the_oldest_of_too_many_are_forgotten() -> None:
-    seen = MemorySeen(100, most=3)
+    seen = MemoryIdempotencyStore(100, most=3)
     for key in "abcd":
         await seen.begin(key, 10)
         await seen.finish(key)
@@ -87,7 +87,10 @@ async def test_in_memory_the_oldest_of_too_many_are_forgotten() -> None:
 
 async def test_who_lost_a_claim_cannot_give_away_that_of_another(tmp_path: Path) -> None:
     clock = Clock()
-    slow, quick = SqliteSeen(tmp_path / "seen.db", clock=clock), SqliteSeen(tmp_path / "seen.db", clock=clock)
+    slow, quick = (
+        SqliteIdempotencyStore(tmp_path / "seen.db", clock=clock),
+        SqliteIdempotencyStore(tmp_path / "seen.db", clock=clock),
+    )
     await slow.begin("a", 10)
     clock.now_s += 10
     assert await quick.begin("a", 10) is BEGUN
@@ -101,23 +104,23 @@ async def test_who_lost_a_claim_cannot_give_away_that_of_another(tmp_path: Path)
 
 
 async def test_a_file_remembers_what_was_done_before_it_was_closed(tmp_path: Path) -> None:
-    first = SqliteSeen(tmp_path / "seen.db")
+    first = SqliteIdempotencyStore(tmp_path / "seen.db")
     await first.begin("a", 10)
     await first.finish("a")
     await first.close()
-    second = SqliteSeen(tmp_path / "seen.db")
+    second = SqliteIdempotencyStore(tmp_path / "seen.db")
     assert await second.begin("a", 10) is DONE
     await second.close()
 
 
 RACER = """
 import asyncio, sys
-from penstock.client.idempotency import SqliteSeen, Standing
+from penstock.client.idempotency import SqliteIdempotencyStore, ClaimResult
 
 async def race():
-    seen, won = SqliteSeen(sys.argv[1]), []
+    seen, won = SqliteIdempotencyStore(sys.argv[1]), []
     for number in range(300):
-        if await seen.begin(str(number), 60) is Standing.BEGUN:
+        if await seen.begin(str(number), 60) is ClaimResult.BEGUN:
             won.append(number)
             await seen.finish(str(number))
     await seen.close()
@@ -144,14 +147,14 @@ async def test_a_message_that_was_done_is_acked_without_work(make: Make, tmp_pat
         await seen.finish(f"orders/{message_id}")
         worked: list[str] = []
 
-        @stage.worker.handler("orders", seen=seen)
+        @stage.worker.handler("orders", idempotency=seen)
         async def work(message: Message) -> None:
             worked.append(message.id)
 
         other_id = await stage.queue.send("another order")
         await stage.worker.run(until_idle=True)
         assert worked == [other_id]
-        assert (stage.stats().seen, stage.stats().done, await stage.count()) == (1, 1, 0)
+        assert (stage.stats().duplicate, stage.stats().done, await stage.count()) == (1, 1, 0)
 
 
 async def test_messages_may_be_known_by_what_is_in_them() -> None:
@@ -160,7 +163,10 @@ async def test_messages_may_be_known_by_what_is_in_them() -> None:
         worked: list[int] = []
 
         @stage.worker.handler(
-            "orders", concurrency=1, seen=MemorySeen(), seen_key=lambda message: str(message.json()["order"])
+            "orders",
+            concurrency=1,
+            idempotency=MemoryIdempotencyStore(),
+            idempotency_key=lambda message: str(message.json()["order"]),
         )
         async def work(message: Message) -> None:
             worked.append(message.json()["order"])
@@ -174,7 +180,7 @@ async def test_work_that_failed_is_not_taken_for_done(tmp_path: Path) -> None:
         await stage.queue.send("order")
         deliveries: list[int] = []
 
-        @stage.worker.handler("orders", seen=SqliteSeen(tmp_path / "seen.db"), retry={ValueError: 0})
+        @stage.worker.handler("orders", idempotency=SqliteIdempotencyStore(tmp_path / "seen.db"), retry={ValueError: 0})
         async def work(message: Message) -> None:
             deliveries.append(message.delivery_count)
             if message.delivery_count == 1:
@@ -189,22 +195,24 @@ async def test_a_memory_that_cannot_be_asked_fails_the_message(tmp_path: Path) -
         message_id = await stage.queue.send("order")
         worked: list[str] = []
 
-        @stage.worker.handler("orders", seen=SqliteSeen(tmp_path / "no such folder" / "seen.db"), retry={Exception: 90})
+        @stage.worker.handler(
+            "orders", idempotency=SqliteIdempotencyStore(tmp_path / "no such folder" / "seen.db"), retry={Exception: 90}
+        )
         async def work(message: Message) -> None:
             worked.append(message.id)
 
         await stage.worker.run(until_idle=True)
         assert worked == []
-        assert "OperationalError" in str((await stage.queue.look(message_id)).last_error)
+        assert "OperationalError" in str((await stage.queue.get_message(message_id)).last_error)
 
 
 async def test_a_claim_lasts_as_long_as_the_work_does(tmp_path: Path) -> None:
     async with staged(visibility_timeout=3) as stage:
         message_id = await stage.queue.send("order")
-        seen = SqliteSeen(tmp_path / "seen.db", clock=stage.clock)
-        standings: list[Standing] = []
+        seen = SqliteIdempotencyStore(tmp_path / "seen.db", clock=stage.clock)
+        standings: list[ClaimResult] = []
 
-        @stage.worker.handler("orders", seen=seen)
+        @stage.worker.handler("orders", idempotency=seen)
         async def work(message: Message) -> None:
             for _ in range(5):
                 await asyncio.sleep(0.9)
@@ -216,5 +224,5 @@ async def test_a_claim_lasts_as_long_as_the_work_does(tmp_path: Path) -> None:
 
 def test_a_worker_is_not_needed_to_remember(tmp_path: Path) -> None:
     worker = Worker("http://127.0.0.1:1")
-    worker.handler("orders", seen=SqliteSeen(tmp_path / "seen.db"))(print)
+    worker.handler("orders", idempotency=SqliteIdempotencyStore(tmp_path / "seen.db"))(print)
     assert not (tmp_path / "seen.db").exists()
