@@ -9,8 +9,7 @@ import pytest
 
 import penstock
 from penstock.client import errors, settings
-from penstock.wire.messages import STATES
-from penstock.wire.queues import PRIORITIES
+from penstock.contract.messages import PRIORITIES, STATES
 
 _PROGRAM = """
 from penstock.client import Client, Message, SyncClient, SyncMessage

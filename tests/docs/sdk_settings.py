@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from penstock.wire.messages import STATES
+from penstock.contract.messages import PRIORITIES, STATES
 from penstock.wire.operating import Filter
 from penstock.wire.queue_settings import PART_TYPES, Settings
-from penstock.wire.queues import PRIORITIES
 from penstock.wire.topics import TopicSettings
 from tests.docs.pages import ROOT
 from tests.docs.sync_stub import formatted

@@ -83,7 +83,7 @@ class QueueSettings(TypedDict, total=False):
     retry: RetrySettings
     tenants: TenantSettings
     # The largest body. A send with a larger one is refused as a whole. Default 1048576.
-    message_bytes_max: int
+    max_message_bytes: int
     # What is kept of a message when it is settled: nothing, its times and outcome, or its body too. Default
     # `facts`.
     history: Literal["facts", "full", "off"]
