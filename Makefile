@@ -45,7 +45,8 @@ check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
 bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain disk loop, with SQLite and with Redis
 	$(BIN)/python -m bench
 
-growth: $(VENV)/dev.stamp ## Measure what operations on PostgreSQL cost as a queue grows, as ratios
+growth: $(VENV)/dev.stamp ## Measure what operations cost as a queue grows, as ratios, on both stores
+	$(BIN)/python -m bench.growth.embedded
 	$(BIN)/python -m bench.growth.postgres
 
 sim: $(VENV)/dev.stamp ## Simulate many seeds (SEEDS=200 FIRST=0); prints a failing one

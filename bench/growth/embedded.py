@@ -1,0 +1,186 @@
+"""``python -m bench.growth.embedded``: a server on the embedded store while one thing grows, as ms and ratios.
+
+Each line has a backlog at three sizes and one operation on all of it, at which a server would stall first. While the
+operation and what follows it go on, another thread asks for `/health/live`: the line says how long the operation took,
+and how long the answers to that took, at the 99.9th percentile and at most. The tests count lines of Python instead
+(`tests/store/test_steps.py`); this is for the eye.
+"""
+
+import argparse
+import http.client
+import json
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from bench.processes import penstock
+
+SIZES = (10_000, 100_000, 1_000_000)
+BATCH = 1_000
+HEALTH_EVERY_S = 0.005
+# What follows an operation goes on behind its answer: the history of a purge takes some five seconds for a million.
+AFTER_S = 3.0
+# What the server notes as a stall, with its culprit.
+STALL_MS = 20
+
+Fill = Callable[["Client", int], None]
+Operate = Callable[["Client"], None]
+
+
+class Client:
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        text = None if body is None else json.dumps(body)
+        self._connection.request(method, path, text, {"content-type": "application/json"} if text else {})
+        answer = self._connection.getresponse()
+        data = answer.read()
+        assert answer.status < 300, (answer.status, data[:300])
+        return json.loads(data) if data and answer.headers["content-type"] == "application/json" else data
+
+    def send(self, count: int, **also: Any) -> None:
+        drafts = [{"data": "x", **also} for _ in range(BATCH)]
+        for _ in range(count // BATCH):
+            self.ask("POST", "/api/queues/orders/messages", {"messages": drafts})
+
+    def counts(self) -> dict[str, Any]:
+        return dict(self.ask("GET", "/api/queues/orders"))
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    settings: dict[str, Any]
+    fill: Fill
+    operate: Operate
+
+
+@dataclass
+class Health:
+    """Asks whether the server lives, from a thread of its own, and remembers how long each answer took."""
+
+    port: int
+    answers_ms: list[float] = field(default_factory=list)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        client = Client(self.port)
+        while not self._stopped.wait(HEALTH_EVERY_S):
+            began = time.perf_counter()
+            client.ask("GET", "/health/live")
+            self.answers_ms.append((time.perf_counter() - began) * 1_000)
+
+    def at_most_ms(self, share: float) -> float:
+        return sorted(self.answers_ms)[min(len(self.answers_ms) - 1, int(len(self.answers_ms) * share))]
+
+
+def _grouped(client: Client, size: int) -> None:
+    for nth in range(size // BATCH):
+        drafts = [{"data": "x", "group": f"g{(nth * BATCH + row) % 1_000}"} for row in range(BATCH)]
+        client.ask("POST", "/api/queues/orders/messages", {"messages": drafts})
+
+
+def _delayed(client: Client, size: int) -> None:
+    # All at one instant, when there has been time to send them.
+    client.send(size, scheduled_at=time.time() + 5 + size / 8_000)
+
+
+def _leased(client: Client, size: int) -> None:
+    for _ in range(size // BATCH):
+        client.send(BATCH)
+        client.ask("POST", "/api/queues/orders/lease", {"limit": BATCH})
+
+
+def _purge(client: Client) -> None:
+    client.ask("POST", "/api/queues/orders/purge")
+
+
+def _wait_until_none_is(place: str) -> Operate:
+    def wait(client: Client) -> None:
+        while client.counts()[place]:
+            time.sleep(0.05)
+
+    return wait
+
+
+def _pages(client: Client) -> None:
+    after = ""
+    for _ in range(20):
+        page = client.ask("GET", f"/api/queues/orders/live?bodies=false&limit=1000&after={after}")
+        after = page["next"]
+        if not after:
+            return
+
+
+LINES = (
+    Line("purge of grouped messages", {}, _grouped, _purge),
+    Line("purge of messages in leases of 1,000", {"visibility_timeout": 43_200}, _leased, _purge),
+    Line("delays that end at one instant", {}, _delayed, _wait_until_none_is("delayed")),
+    Line("20 pages of what is live, grouped", {}, _grouped, _pages),
+)
+
+
+def measure(line: Line, size: int) -> tuple[float, Health, list[str]]:
+    folder = Path(tempfile.mkdtemp(prefix="growth-"))
+    (folder / "penstock.toml").write_text(f"stall_ms = {STALL_MS}\n")
+    try:
+        with penstock(folder, "--no-kafka") as server:
+            client = Client(server.port)
+            client.ask("POST", "/api/queues", {"queue_name": "orders", **line.settings})
+            line.fill(client, size)
+            with Health(server.port) as health:
+                (folder / "stderr").write_text("")
+                began = time.perf_counter()
+                line.operate(client)
+                took_ms = (time.perf_counter() - began) * 1_000
+                # To let go on what goes on behind the answer, and to have a percentile.
+                threading.Event().wait(AFTER_S)
+            stalls = [text for text in (folder / "stderr").read_text().splitlines() if "server.stalled" in text]
+            return took_ms, health, stalls
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="leave out sizes above this")
+    parser.add_argument("--only", default="", help="only lines with this in their names")
+    parser.add_argument("--culprits", action="store_true", help="print what the server notes of stalls")
+    args = parser.parse_args()
+    print("ms of the operation (and how many times that of the smallest size) · /health/live: p99.9, longest")
+    for line in LINES:
+        if args.only not in line.name:
+            continue
+        first_ms = 0.0
+        for size in (size for size in SIZES if size <= args.most):
+            took_ms, health, stalls = measure(line, size)
+            first_ms = first_ms or took_ms
+            longest_ms = health.at_most_ms(1.0)
+            print(
+                f"{line.name:40} {size:>10,} {took_ms:10.1f} {took_ms / first_ms:6.1f}×"
+                f"  · {health.at_most_ms(0.999):6.1f} {longest_ms:6.1f}",
+                flush=True,
+            )
+            if args.culprits:
+                print(*stalls, sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
