@@ -1,5 +1,6 @@
 """Why a message waits: the words are the core's (`core/explain.py`), the places are counted in the database."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.explain import Explanation, Waits, ahead_at_most, expected_leases
@@ -11,6 +12,8 @@ from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue
 
 _BUSY = {RESTING, SPENT}
+# `ahead.sql` counts so many groups.
+_GROUPS_MOST = 1_000
 
 
 class Looked(NamedTuple):
@@ -40,8 +43,16 @@ class Looked(NamedTuple):
     attributes: bytes | None
 
 
-async def explain(database: Database, known: KnownQueue, looked: Looked, message_id: str, now_ms: int) -> Explained:
-    seen = _seen(looked)
+class Asked(NamedTuple):
+    """Of which message, how many wait in each tier, and when."""
+
+    message_id: str
+    waiting: Sequence[int]
+    now_ms: int
+
+
+async def explain(database: Database, known: KnownQueue, looked: Looked, asked: Asked) -> Explained:
+    seen, message_id = _seen(looked), asked.message_id
     gained = seen.sent_tier - seen.tier
     if looked.place == LEASED:
         waits, until_ms = Waits.FOR_ITS_HOLDER, looked.until_ms
@@ -54,22 +65,22 @@ async def explain(database: Database, known: KnownQueue, looked: Looked, message
             message=seen, waits=Waits.FOR_ITS_TIME, tiers_gained=gained, until_ms=at_ms, start_estimate_ms=at_ms
         )
         return _explained(message_id, resting)
-    return await _waiting(database, known, looked, message_id, now_ms)
+    return await _waiting(database, known, looked, asked)
 
 
 def _explained(message_id: str, explanation: Explanation, bound: Bound | None = None) -> Explained:
     return Explained(message_id, explanation, bound)
 
 
-async def _waiting(database: Database, known: KnownQueue, looked: Looked, message_id: str, now_ms: int) -> Explained:
+async def _waiting(database: Database, known: KnownQueue, looked: Looked, asked: Asked) -> Explained:
+    message_id, waiting, now_ms = asked
     seen = _seen(looked)
     gained = seen.sent_tier - seen.tier
     is_ordered = known.settings.is_fifo and looked.group is not None
-    waiting: list[int] = []
     if is_ordered:
         waits, ahead = await _in_line(database, known, looked)
     else:
-        ahead, waiting = await _in_turn(database, known, looked, now_ms)
+        ahead = await _in_turn(database, known, looked, waiting[looked.tier], now_ms)
         waits = Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING
     if known.settings.is_paused:
         paused = Explanation(message=seen, waits=Waits.FOR_RESUME, tiers_gained=gained, ahead=ahead)
@@ -92,15 +103,19 @@ async def _waiting(database: Database, known: KnownQueue, looked: Looked, messag
     return _explained(message_id, explanation, bound)
 
 
-async def _in_turn(database: Database, known: KnownQueue, looked: Looked, now_ms: int) -> tuple[int, list[int]]:
-    """Return how many go before it at most, and how many wait in each tier."""
-    ((mine, turns, noisy_turns, is_noisy, quiet, waiting),) = await database.ask(
+async def _in_turn(database: Database, known: KnownQueue, looked: Looked, ready: int, now_ms: int) -> int:
+    """Return how many go before it at most, of those that wait in its tier."""
+    ((mine, turns, noisy_turns, is_noisy, noisy_waiting),) = await database.ask(
         "ahead", queue=known.number, tier=looked.tier, since=looked.since_ms, key=looked.key, grp=looked.group,
-        turn=looked.turn, now=now_ms, is_strict=known.settings.is_strict,
+        turn=looked.turn, now=now_ms,
     )  # fmt: skip
+    # What waits may have been counted a moment ago.
+    ready = max(ready, mine + 1)
     # All that is quiet goes before it if its group is noisy, and it takes turns with the other noisy groups.
-    turns, quiet = (noisy_turns, quiet) if is_noisy else (turns, 0)
-    return ahead_at_most(mine=mine, turns=turns, quiet=quiet, ready=waiting[looked.tier]), waiting
+    turns, quiet = (noisy_turns, ready - noisy_waiting) if is_noisy else (turns, 0)
+    if turns >= _GROUPS_MOST:
+        return ready - 1
+    return ahead_at_most(mine=mine, turns=turns, quiet=max(0, quiet), ready=ready)
 
 
 async def _in_line(database: Database, known: KnownQueue, looked: Looked) -> tuple[Waits, int]:

@@ -43,7 +43,7 @@ from penstock.store.postgres.audit_log import PostgresAuditLog
 from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.burying import Burying
 from penstock.store.postgres.database import Database, PostgresSettings
-from penstock.store.postgres.explaining import explain
+from penstock.store.postgres.explaining import Asked, explain
 from penstock.store.postgres.following import following_of
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.key_table import KeyTable
@@ -408,10 +408,12 @@ class PostgresStore:
         return await asking.look(self._database, known, message_id, self._names, self.now_ms())
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
-        known = await self._present(queue)
-        now_ms = self.now_ms()
+        counts = (await self._summary(queue))[1]
+        known, now_ms = await self._registry.get(queue), self.now_ms()
         looked = await asking.find(self._database, known, message_id, now_ms)
-        return None if looked is None else await explain(self._database, known, looked, message_id, now_ms)
+        if looked is None:
+            return None
+        return await explain(self._database, known, looked, Asked(message_id, counts.ready, now_ms))
 
     async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
         check_ids(ids)
