@@ -1,7 +1,7 @@
 """``python -m bench.growth.postgres``: the PostgreSQL store while one thing grows, as milliseconds and ratios.
 
-Each line has one backlog at three sizes and one operation that does not touch it. The tests count rows instead
-(`tests/postgres/test_flat.py`, `test_room.py`); this is for the eye.
+Each line has one backlog at three sizes, or at four with `--most 1000000`, and one operation that does not touch it. The
+tests count rows instead (`tests/postgres/test_flat.py`, `test_room.py`); this is for the eye.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import Server
 
-SIZES = (1_000, 10_000, 100_000)
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
 ROUNDS = 15
 BATCH = 1_000
 
@@ -60,9 +60,51 @@ async def _lease_one_by_one(store: PostgresStore, first: int) -> object:
     return None
 
 
+async def _lease_by_ten(store: PostgresStore, first: int) -> None:
+    await _send(store, first)
+    for _ in range(BATCH // 10):
+        await store.lease("orders", want=10, lease_ms=3_600_000)
+
+
+async def _make_queues(store: PostgresStore, first: int) -> None:
+    # One for each ten of the size.
+    for number in range(first * BATCH // 10, (first + 1) * BATCH // 10):
+        await store.create(f"queue-{number}", QueueSettings())
+
+
 async def _look_at_a_leased_one(store: PostgresStore, number: int) -> object:
     del number
     return await store.receipts("orders", ["1-5"])
+
+
+async def _look_at_a_waiting_one(store: PostgresStore, number: int) -> None:
+    del number
+    page = await store.peek("orders", most=1)
+    await store.look("orders", page.messages[0].id)
+    await store.explain("orders", page.messages[0].id)
+
+
+async def _describe_a_hundred(store: PostgresStore, number: int) -> None:
+    del number
+    await store.summaries([f"queue-{place}" for place in range(100)])
+
+
+async def _ten_live(store: PostgresStore, number: int) -> None:
+    del number
+    await store.live("orders", most=10)
+
+
+async def _search_dead_letters(store: PostgresStore, number: int) -> None:
+    """A thousand of them; the rest is asked for page by page."""
+    del number
+    await store.peek("orders.dead", most=10, text=b"nothing has this")
+
+
+async def _lower_a_threshold(store: PostgresStore, number: int) -> None:
+    """What follows is done by others: this and a look at the queue are what somebody waits for."""
+    aging_ms = (0, 0, 10 + number % 2, 0, 0)
+    await store.change("orders", QueueSettings(aging_ms=aging_ms))
+    await store.summaries(["orders"])
 
 
 LINES = (
@@ -86,6 +128,30 @@ LINES = (
         _bury,
         lambda s, _: s.redrive("orders.dead", most=100),
     ),
+    Line("describe a queue", QueueSettings(), _send, lambda s, _: s.summaries(["orders"])),
+    Line(
+        "describe a queue of groups",
+        QueueSettings(),
+        lambda s, n: _send(s, n, groups=True),
+        lambda s, _: s.summaries(["orders"]),
+    ),
+    Line("describe 100 queues of a tenth as many", QueueSettings(), _make_queues, _describe_a_hundred),
+    Line("get and explain a waiting message", QueueSettings(), _send, _look_at_a_waiting_one),
+    Line(
+        "get and explain a waiting message of a group",
+        QueueSettings(),
+        lambda s, n: _send(s, n, groups=True),
+        _look_at_a_waiting_one,
+    ),
+    Line("search 1,000 dead letters for a text", QueueSettings(deliveries_max=1), _bury, _search_dead_letters),
+    Line("lower an aging threshold", QueueSettings(aging_ms=(0, 0, 0, 0, 0)), _send, _lower_a_threshold),
+    Line(
+        "10 rows of /live beside leases of one",
+        QueueSettings(),
+        _lease_one_by_one,
+        _ten_live,
+    ),
+    Line("10 rows of /live beside leases of ten", QueueSettings(), _lease_by_ten, _ten_live),
     Line("find a leased message", QueueSettings(), _lease_one_by_one, _look_at_a_leased_one),
 )
 
@@ -93,7 +159,8 @@ LINES = (
 async def measure(line: Line, url: str, sizes: tuple[int, ...]) -> list[float]:
     found: list[float] = []
     settings = PostgresSettings(url=url)
-    async with await PostgresStore.open(settings, clock=SystemClock(), dice=SystemDice(), has_upkeep=False) as store:
+    # With upkeep, as a server has it: what is much is counted behind those who ask.
+    async with await PostgresStore.open(settings, clock=SystemClock(), dice=SystemDice()) as store:
         await store.create("orders", line.settings)
         batches = 0
         for size in sizes:
@@ -111,11 +178,13 @@ async def measure(line: Line, url: str, sizes: tuple[int, ...]) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--most", type=int, default=SIZES[-1], help="leave out sizes above this")
-    sizes = tuple(size for size in SIZES if size <= parser.parse_args().most)
+    parser.add_argument("--most", type=int, default=SIZES[2], help="leave out sizes above this")
+    parser.add_argument("--only", default="", help="lines with this in their name")
+    asked = parser.parse_args()
+    sizes = tuple(size for size in SIZES if size <= asked.most)
     print(f"{'median ms, and how many times that of the smallest size':58}", *(f"{size:>16,}" for size in sizes))
     with Server() as server:
-        for line in LINES:
+        for line in (line for line in LINES if asked.only in line.name):
             found = asyncio.run(measure(line, server.new_database(), sizes))
             print(f"{line.name:58}", *(f"{ms:9.1f} {ms / found[0]:5.1f}×" for ms in found))
 

@@ -198,19 +198,53 @@ async def test_a_description_costs_the_same_however_many_messages_there_are(
         assert costs[-1] <= costs[0] + 20, costs
 
 
+def statements(store: PostgresStore) -> list[str]:
+    """Note which statements a store makes from now on: the first line of each."""
+    asked: list[str] = []
+    read = store._database.read
+
+    async def noted(text: bytes, values: Arguments = ()) -> list[Any]:
+        asked.append(text.decode().partition("\n")[0])
+        return await read(text, values)
+
+    store._database.read = noted  # type: ignore[method-assign]
+    return asked
+
+
 async def test_any_number_of_queues_is_described_by_one_statement(server: Server) -> None:
     async with counted(server, QueueSettings()) as here:
         queues = [f"queue-{number}" for number in range(20)]
         for queue in queues:
             await here.store.create(queue, QueueSettings())
             await here.store.send(queue, drafts(0, 2))
-        asked: list[str] = []
-        ask = here.store._database.read
-
-        async def noted(text: bytes, values: Arguments = ()) -> list[Any]:
-            asked.append(text.decode().partition("\n")[0])
-            return await ask(text, values)
-
-        here.store._database.read = noted  # type: ignore[method-assign]
+        asked = statements(here.store)
         assert len([each for each in await here.store.summaries(queues) if each]) == 20
         assert len(asked) == 1
+
+
+async def test_a_step_of_a_redrive_costs_the_same_however_many_dead_letters_there_are(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if so few took long to count.
+    monkeypatch.setattr(operating, "COUNTED_EACH_TIME", 10)
+    async with counted(server, QueueSettings(deliveries_max=1)) as here:
+        costs = []
+        for _ in range(4):
+            await bury(here.store, 1_000)
+            # What is left is counted now and then, and not at the next step.
+            await here.store.redrive("orders.dead", most=1)
+            costs.append(await here.rows(lambda: here.store.redrive("orders.dead", most=10)))
+            delivery = await here.store.lease("orders", want=1_000)
+            assert delivery is not None
+            await here.store.ack("orders", delivery.receipts())
+        assert costs[-1] <= 2 * costs[0], costs
+
+
+async def test_a_search_for_a_text_reads_many_small_messages_at_once(server: Server) -> None:
+    async with counted(server, QueueSettings(deliveries_max=1)) as here:
+        await bury(here.store, 900)
+        await here.store.send("orders.dead", Drafts(bodies=[b"the needle"], groups=[b"last"]))
+        asked = statements(here.store)
+        page = await here.store.peek("orders.dead", most=10, text=b"needle")
+        assert [bytes(each.body) for each in page.messages] == [b"the needle"]
+        assert len(asked) < 20, asked

@@ -30,7 +30,8 @@ class Row(NamedTuple):
     home_sent_at_ms: int | None
     home_deliveries: int | None
     is_escalated: bool
-    body: bytes
+    # None if a text is sought that is not in it.
+    body: bytes | None
     attributes: bytes | None
 
 
@@ -42,7 +43,7 @@ def message(queue: int, row: Row, name_of: NameOf) -> Message:
         past = Past(name_of(row.home), queue_id(row.home), row.home_sent_at_ms, row.home_deliveries)
     return Message(
         id=id_of(queue, row),
-        body=memoryview(row.body),
+        body=memoryview(row.body or b""),
         attributes=memoryview(row.attributes or b""),
         place=STATES[row.place],
         tier=row.tier,

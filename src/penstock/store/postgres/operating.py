@@ -1,6 +1,6 @@
 """What operators decide: which queues there are, who goes first, what is tried again."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.contract.limits import AUDIT_MAX, REASON_CHARACTERS_MAX
@@ -138,7 +138,7 @@ class Redriving:
         plan = Plan()
         rooms = {} if wanted.into is None else {wanted.into: await self._room(wanted.into)}
         left = wanted.most
-        for key, home, home_key, name, number in await self._dead_letters(known, wanted):
+        async for key, home, home_key, name, number in self._dead_letters(known, wanted):
             if not left:
                 break
             target, found = wanted.into or name, message_id(home, home_key)
@@ -159,14 +159,27 @@ class Redriving:
                 plan.full[target] = None
         return plan
 
-    async def _dead_letters(self, known: KnownQueue, wanted: Wanted) -> list[tuple[int, int, int, str | None, int]]:
+    async def _dead_letters(
+        self, known: KnownQueue, wanted: Wanted
+    ) -> AsyncIterator[tuple[int, int, int, str | None, int]]:
         origin = None if wanted.origin is None else await self._number(wanted.origin)
-        pairs = None if wanted.ids is None else [pair for pair in identities(wanted.ids) if pair is not None]
-        homes, keys = (None, None) if pairs is None else ([home for home, _ in pairs], [key for _, key in pairs])
-        if homes is not None:
+        if wanted.ids is not None:
+            pairs = [pair for pair in identities(wanted.ids) if pair is not None]
+            homes, keys = [home for home, _ in pairs], [key for _, key in pairs]
             named = {"homes": SENT_AS["integer[]"](homes), "keys": SENT_AS["bigint[]"](keys)}
-            return await self._database.ask("dead_letters_named", queue=known.number, origin=origin, **named)
-        return await self._database.ask("dead_letters", queue=known.number, origin=origin, after=-1, most=_PLANNED_MOST)
+            for row in await self._database.ask("dead_letters_named", queue=known.number, origin=origin, **named):
+                yield row
+            return
+        # As many as are wanted, and more only behind those that stay.
+        after, most, seen = -1, wanted.most, 0
+        while seen < _PLANNED_MOST:
+            rows = await self._database.ask("dead_letters", queue=known.number, origin=origin, after=after, most=most)
+            for *row, after in rows:  # noqa: B007 - where the next page begins.
+                yield tuple(row)
+            if len(rows) < most:
+                return
+            seen += len(rows)
+            most = min(2 * most, _PLANNED_MOST)
 
     async def _number(self, queue: str) -> int:
         """Return the number of a queue, by its name or, because it may be deleted, by its id."""

@@ -10,7 +10,7 @@ hexadecimal; nobody else makes sense of them.
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX
@@ -24,9 +24,14 @@ from penstock.store.postgres.known import KnownQueue
 from penstock.store.postgres.messages import NameOf, Row, check_most, message
 
 _CURSOR = re.compile(r"(?:r(?:-[0-9a-f]{1,15}){2}|w(?:-[0-9a-f]{1,15}){3}|[ol](?:-[0-9a-f]{1,15}){2})")
-# Rows that are read in one go: some of them may be large.
+# Rows that are read in one go: some of them may be large. Where a text is sought more are, if they are known to be
+# small: bodies without it stay in the database.
 _READ_MOST = 64
+_SEARCHED_MOST = 1_000
+_SEARCHED_BYTES = 4 * 1024 * 1024
 _SECTIONS = "rwol"
+# Where a message is, the message (without a body if a text is sought that is not in it), and how large it is.
+Found = tuple[str, Row, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,20 @@ class Sought:
     text: bytes | None
     # Now: what somebody holds has aged since it was leased.
     now_ms: int
+
+
+class Reach:
+    """How many rows the next statement reads."""
+
+    __slots__ = ("most", "_is_search")
+
+    def __init__(self, sought: Sought) -> None:
+        self.most = _READ_MOST
+        self._is_search = sought.text is not None
+
+    def learn(self, sizes: Sequence[int]) -> None:
+        if self._is_search and sizes:
+            self.most = max(_READ_MOST, min(_SEARCHED_MOST, _SEARCHED_BYTES * len(sizes) // max(1, sum(sizes))))
 
 
 class Position:
@@ -64,14 +83,14 @@ async def peek(
     size_bytes = seen = 0
     seen_most = PAGE_MAX if sought.text else most
     last = ""
-    async for where, row in _walk(database, known, sought, Position(after)):
+    async for where, row, row_bytes in _walk(database, known, sought, Position(after)):
         # One more than fits: so this page has a next one.
         if len(page.messages) == most or seen == seen_most or size_bytes >= PEEK_BYTES_MAX:
             return Page(page.messages, last)
         seen += 1
         last = where
-        size_bytes += len(row.body) + len(row.attributes or b"")
-        if sought.text is None or sought.text in row.body:
+        size_bytes += row_bytes
+        if row.body is not None:
             page.messages.append(message(known.number, row, name_of))
     return page
 
@@ -84,9 +103,7 @@ def check(sought: Sought, most: int) -> None:
         raise ValueError(f"tier is {sought.tier}; it must be from 0 to {TIERS - 1}")
 
 
-async def _walk(
-    database: Database, known: KnownQueue, sought: Sought, after: Position
-) -> AsyncIterator[tuple[str, Row]]:
+async def _walk(database: Database, known: KnownQueue, sought: Sought, after: Position) -> AsyncIterator[Found]:
     queue = known.number
     tiers = [tier for tier in range(TIERS) if sought.tier in {None, tier}]
     begun = _SECTIONS.find(after.section) if after.section else -1
@@ -108,11 +125,9 @@ async def _walk(
             yield each
 
 
-async def _waiting(
-    database: Database, queue: int, sought: Sought, tier: int, after: Position
-) -> AsyncIterator[tuple[str, Row]]:
+async def _waiting(database: Database, queue: int, sought: Sought, tier: int, after: Position) -> AsyncIterator[Found]:
     if not sought.group and after.section != "w":
-        async for each in _ready(database, queue, tier, after.numbers[1] + 1 if after.section else 0):
+        async for each in _ready(database, queue, sought, tier, after.numbers[1] + 1 if after.section else 0):
             yield each
     since, ordinal = after.numbers[1:] if after.section == "w" else (-1, -1)
     which = {"queue": queue, "tier": tier}
@@ -120,14 +135,17 @@ async def _waiting(
         yield each
 
 
-async def _ready(database: Database, queue: int, tier: int, number: int) -> AsyncIterator[tuple[str, Row]]:
+async def _ready(database: Database, queue: int, sought: Sought, tier: int, number: int) -> AsyncIterator[Found]:
+    reach = Reach(sought)
     while True:
-        rows = await database.ask("peek_ready", queue, tier, number, _READ_MOST)
-        for key, sent_at_ms, body, attributes in rows:
+        most = reach.most
+        rows = await database.ask("peek_ready", queue=queue, tier=tier, number=number, most=most, text=sought.text)
+        for key, sent_at_ms, body, attributes, size in rows:
             plain = Row(key, WAITING, tier, sent_at_ms, 0, 0, *(None,) * 6, False, body, attributes)
-            yield _text("r", tier, key >> 3), plain
-        if len(rows) < _READ_MOST:
+            yield _text("r", tier, key >> 3), plain, size
+        if len(rows) < most:
             return
+        reach.learn([row[-1] for row in rows])
         number = (rows[-1][0] >> 3) + 1
 
 
@@ -138,28 +156,34 @@ async def _marked(
     sought: Sought,
     since_ms: int,
     ordinal: int,
-) -> AsyncIterator[tuple[str, Row]]:
-    name, section = asked
+) -> AsyncIterator[Found]:
+    (name, section), reach = asked, Reach(sought)
     while True:
-        rows = await database.ask(name, **which, group=sought.group, since=since_ms, ordinal=ordinal, most=_READ_MOST)
+        most = reach.most
+        rows = await database.ask(
+            name, **which, group=sought.group, text=sought.text, since=since_ms, ordinal=ordinal, most=most
+        )
         for row in rows:
-            since_ms, ordinal = row[-2:]
-            yield _text(section, since_ms, ordinal), Row(*row[:-2])
-        if len(rows) < _READ_MOST:
+            size, since_ms, ordinal = row[-3:]
+            yield _text(section, since_ms, ordinal), Row(*row[:-3]), size
+        if len(rows) < most:
             return
+        reach.learn([row[-3] for row in rows])
 
 
 async def _leased(
     database: Database, known: KnownQueue, sought: Sought, tiers: list[int], lease: int, place: int
-) -> AsyncIterator[tuple[str, Row]]:
-    wanted = SENT_AS["smallint[]"](tiers)
+) -> AsyncIterator[Found]:
+    wanted, reach = SENT_AS["smallint[]"](tiers), Reach(sought)
     while True:
+        most = reach.most
         rows = await database.ask(
             "peek_leased", queue=known.number, tiers=wanted, group=sought.group, lease=lease, row=place,
-            most=_READ_MOST, now=sought.now_ms, aging_ms=known.aging_column,
+            most=most, now=sought.now_ms, aging_ms=known.aging_column, text=sought.text,
         )  # fmt: skip
         for row in rows:
-            lease, place = row[-2:]
-            yield _text("l", lease, place), Row(*row[:-2])
-        if len(rows) < _READ_MOST:
+            size, lease, place = row[-3:]
+            yield _text("l", lease, place), Row(*row[:-3]), size
+        if len(rows) < most:
             return
+        reach.learn([row[-3] for row in rows])
