@@ -12,7 +12,7 @@ STARTS = {
     "try:\n    main()\nexcept SystemExit:\n    pass",
     "snapshot child": "import penstock.runtime.child, penstock.store.embedded.building",
     "Spark executor": "import penstock.pipeline.source.reader, penstock.pipeline.source.streaming\n"
-    "import penstock.pipeline.sink.writer, penstock.pipeline.sink.streaming",
+    "import penstock.pipeline.sink.writer, penstock.pipeline.sink.writer",
 }
 # Of others, what costs time or may not be installed.
 _OTHERS = {

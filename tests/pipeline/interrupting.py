@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline.sink.options import WriteOptions, read_options
 from penstock.pipeline.sink.partition import WriteFailed, Written, write_partition
-from penstock.pipeline.sink.topic_plan import plan_write
+from penstock.pipeline.sink.topic_chunks import plan_write
 from penstock.pipeline.sink.writer import commit_write
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create

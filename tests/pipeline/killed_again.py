@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.pipeline.sink.options import WriteOptions, read_options
 from penstock.pipeline.sink.partition import write_partition
-from penstock.pipeline.sink.topic_plan import plan_write
+from penstock.pipeline.sink.topic_chunks import plan_write
 from penstock.pipeline.sink.writer import commit_write
 from tests.pipeline.interrupting import PARTITION_ROWS, PARTITIONS, batches, texts
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.sink.attributes import NotAttributes, check_nested, json_of
 from penstock.pipeline.sink.chunks import Chunk, chunks_of, windows_of
-from penstock.pipeline.sink.columns import BadRow, read_batch
+from penstock.pipeline.sink.columns import BadRow, NotAttributes, check_nested, json_of, read_batch
 from penstock.pipeline.sink.options import MESSAGES_PER_SEND_MAX
 from penstock.wire import messages
 from penstock.wire.frames import decode_send

@@ -28,19 +28,19 @@ from pyspark.sql.types import (
 from penstock.pipeline.sink.chunks import Chunk
 from penstock.pipeline.sink.columns import COLUMNS, BadColumns, check_columns
 from penstock.pipeline.sink.folders import Folder, LocalFolder, RemoteFolder, open_folder
-from penstock.pipeline.sink.held_rows import LOOK_BYTES, HeldRows
 from penstock.pipeline.sink.manifest import (
     REMEMBERED_MS,
     InputChanged,
     Manifest,
     ManifestDamaged,
     ManifestElsewhere,
+    NotYet,
     Recorder,
     SendInDoubt,
     job_place,
 )
 from penstock.pipeline.sink.options import OPTIONS, BadOption, read_options
-from penstock.pipeline.sink.resume_barrier import NotYet
+from penstock.pipeline.sink.partition import LOOK_BYTES, HeldRows
 from penstock.pipeline.sink.send import Answered, SendFailed
 from penstock.pipeline.sink.topic_columns import COLUMNS as TOPIC_COLUMNS
 from penstock.pipeline.sink.topic_columns import check_columns as check_topic_columns

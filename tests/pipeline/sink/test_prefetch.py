@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.pipeline.sink.prefetch import Ahead
+from penstock.pipeline.sink.partition import Ahead
 from penstock.pipeline.sink.send import Answered
 from tests.pipeline.answering import FULL, TAKEN, answering, waiting
 

@@ -17,7 +17,7 @@ from penstock.core.partitioning import partition_of
 from penstock.pipeline.sink.options import BadOption, read_options
 from penstock.pipeline.sink.partition import WriteFailed, Written, write_partition
 from penstock.pipeline.sink.send import Answered, SendFailed
-from penstock.pipeline.sink.topic_plan import REMEMBERED_MS, TopicChanged, TopicPlan, plan_write
+from penstock.pipeline.sink.topic_chunks import REMEMBERED_MS, TopicChanged, TopicPlan, plan_write
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create
 from tests.pipeline.answering import HANGS_UP, answering, waiting

@@ -19,8 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.pipeline.sink.options import BadOption, read_options
 from penstock.pipeline.sink.partition import WriteFailed, Written, write_partition
-from penstock.pipeline.sink.streaming import MessageStreamWriter
-from penstock.pipeline.sink.writer import MessageWriter, check_name_of_batch
+from penstock.pipeline.sink.writer import MessageStreamWriter, MessageWriter, check_name_of_batch
 from tests.pipeline.sending import bodies, held, make_queue, running, take_all
 
 

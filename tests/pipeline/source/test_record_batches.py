@@ -15,12 +15,9 @@ from penstock.broker.records import PlainRecord, records_of
 from penstock.core.partitioning import murmur2, partition_of
 from penstock.log.record import CRC_FROM, header
 from penstock.pipeline.sink.columns import BadColumns, BadRow
-from penstock.pipeline.sink.topic_batches import CODECS, varints
-from penstock.pipeline.sink.topic_checksum import crc32c_of_columns
-from penstock.pipeline.sink.topic_chunks import Sequences, TopicChunk, topic_chunks_of
-from penstock.pipeline.sink.topic_columns import Bounds, check_columns, read_rows
-from penstock.pipeline.sink.topic_keys import murmur2_of
-from penstock.pipeline.sink.topic_plan import Producer
+from penstock.pipeline.sink.topic_batches import CODECS, crc32c_of_columns, varints
+from penstock.pipeline.sink.topic_chunks import Producer, Sequences, TopicChunk, topic_chunks_of
+from penstock.pipeline.sink.topic_columns import Bounds, check_columns, murmur2_of, read_rows
 from penstock.streams.batches import check_batch
 from penstock.streams.settings import TopicSettings
 

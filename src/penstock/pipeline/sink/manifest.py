@@ -32,16 +32,69 @@ Laws of the file
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from penstock.contract.limits import SENDER_MS
 from penstock.pipeline.sink.folders import Folder
-from penstock.pipeline.sink.resume_barrier import RESUMING, Resumption
 from penstock.pipeline.sink.send import Answered
+
+RESUMING = "resuming"
+_SEEN = "seen-"
+
+
+class NotYet(Exception):
+    """A partition on record was not seen yet, so nothing may be sent."""
+
+
+@dataclass
+class Resumption:
+    """What a task knows of the others. A run that resumes nothing is clear from the start."""
+
+    folder: Folder
+    # Of this run.
+    place: str
+    partition: int
+    # Whether an earlier run has left something of this partition.
+    is_on_record: bool
+    # Which partitions earlier runs have left something of.
+    list_on_record: Callable[[], set[int]]
+    # Whether all of them were seen: they stay so.
+    is_clear: bool = False
+    _is_noted: bool = field(default=False, init=False)
+
+    def note_seen(self) -> None:
+        """Say that this partition has shown all that is on record of it."""
+        if self.is_on_record and not self._is_noted:
+            self.folder.put(f"{self.place}/{_SEEN}{self.partition:05}", "")
+            self._is_noted = True
+
+    def look(self) -> bool:
+        """Whether all partitions on record were seen by now."""
+        if not self.is_clear:
+            self.is_clear = not self._on_record or self._on_record <= self._seen()
+        return self.is_clear
+
+    def check(self) -> None:
+        """Raise `NotYet` unless all partitions on record were seen."""
+        if not self.look():
+            raise NotYet
+
+    def rows_name(self, attempt: str) -> str:
+        return f"{self.place}/rows-{self.partition:05}-{attempt}.arrow"
+
+    @cached_property
+    def _on_record(self) -> set[int]:
+        return self.list_on_record()
+
+    def _seen(self) -> set[int]:
+        names = [name.rpartition("/")[2] for name in self.folder.names(self.place)]
+        return {int(name.removeprefix(_SEEN)) for name in names if name.startswith(_SEEN)}
+
 
 VERSION = 1
 DONE = "done.json"

@@ -1,6 +1,18 @@
-"""What a task does with its partition: rows to chunks, and each chunk sent unless it was.
+"""What a task does with its partition: rows become chunks, and each chunk is sent unless it was sent before.
 
-A failed task tells in its error what it had sent by then.
+A task has one request under way at most, so chunks arrive in their order and the manifest has one of them in doubt at
+most. The task does not wait idly: it fetches, cuts and encodes the next rows between a request and its answer.
+
+Rows that may not be sent yet are kept as Arrow in the folder of the manifest:
+
+    first pass    rows are kept as they pass, while they are compared with what is on record
+    not yet       the rest is kept too, with a look now and then whether that is still needed
+    second pass   all of them once more: in the same task, or on the driver when all tasks have ended
+
+A second pass is the same work with the same rows, so it needs no rules of its own. What is kept is for this run alone:
+the next run has its rows from where this one had them.
+
+The error of a failed task says what the task had sent by then.
 """
 
 import time
@@ -8,6 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -15,15 +28,125 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.pipeline.sink.chunks import Chunk, chunks_of
 from penstock.pipeline.sink.columns import read_batch
-from penstock.pipeline.sink.folders import open_folder
-from penstock.pipeline.sink.held_rows import HeldRows, held_rows
-from penstock.pipeline.sink.manifest import OF_A_QUEUE, Manifest, Memory, Recorder, Sendable
+from penstock.pipeline.sink.folders import Folder, open_folder
+from penstock.pipeline.sink.manifest import OF_A_QUEUE, Manifest, Memory, NotYet, Recorder, Resumption, Sendable
 from penstock.pipeline.sink.options import WriteOptions
-from penstock.pipeline.sink.prefetch import Ahead
-from penstock.pipeline.sink.resume_barrier import NotYet
 from penstock.pipeline.sink.send import UNKNOWN, Answered, Meanwhile, SendFailed, Sending
-from penstock.pipeline.sink.topic_plan import TopicPlan
-from penstock.pipeline.sink.topic_route import TopicRoute
+from penstock.pipeline.sink.topic_chunks import TopicPlan, TopicRoute
+
+Item = TypeVar("Item")
+
+
+class Ahead(Generic[Item]):
+    """What an iterator gives, of which one item may be made before it is asked for.
+
+    >>> items = Ahead(iter("ab"))
+    >>> items.make()
+    >>> list(items)
+    ['a', 'b']
+    """
+
+    def __init__(self, items: Iterator[Item]) -> None:
+        self._items = items
+        # One at most.
+        self._made: list[Item] = []
+        self._failure: Exception | None = None
+
+    def make(self) -> None:
+        """Make the next item, unless it is there. What goes wrong is raised when that item is asked for."""
+        if self._made or self._failure is not None:
+            return
+        try:
+            self._made.append(next(self._items))
+        except StopIteration:
+            pass
+        except Exception as failure:
+            self._failure = failure
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        self.make()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if not self._made:
+            raise StopIteration
+        return self._made.pop()
+
+
+# A look costs a listing: little beside so much.
+LOOK_BYTES = 32 * 1024 * 1024
+
+
+class HeldRows:
+    """The rows of a partition, each of which is kept as long as it may be needed again."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], folder: Folder, name: str, resumption: Resumption) -> None:
+        self._batches = iter(batches)
+        self._folder = folder
+        self._name = name
+        self._resumption = resumption
+        self._file: pa.NativeFile | None = None
+        self._writer: pa.RecordBatchFileWriter | None = None
+
+    @property
+    def name(self) -> str:
+        """Where the rows are; empty if there are none."""
+        return "" if self._file is None else self._name
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = next(self._batches)
+        if self._writer is None and self._resumption.look():
+            return batch
+        if not self._resumption.is_clear:
+            self._keep(batch)
+        return batch
+
+    def keep_rest(self) -> bool:
+        """Keep what is left. Returns False as soon as that is not needed any more."""
+        since_look = 0
+        for batch in self:
+            since_look += batch.nbytes
+            if since_look >= LOOK_BYTES:
+                since_look = 0
+                if self._resumption.look():
+                    return False
+        return not self._resumption.look()
+
+    def again(self) -> Iterator[pa.RecordBatch]:
+        """All rows from the first one on: those that were kept, and those that are still to come."""
+        self.close()
+        return chain(held_rows(self._folder, self.name), self._batches)
+
+    def close(self) -> None:
+        if self._writer is not None and self._file is not None:
+            self._writer.close()
+            self._file.close()
+            self._writer = None
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._file = self._folder.open_output(self._name)
+            self._writer = pa.ipc.new_file(self._file, batch.schema)
+        self._writer.write_batch(batch)
+
+
+def held_rows(folder: Folder, name: str) -> Iterator[pa.RecordBatch]:
+    """Return what was kept under a name of `HeldRows`; raises `FileNotFoundError` if it is not there."""
+    return _read_held(folder.open_input(name)) if name else iter(())
+
+
+def _read_held(file: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    with file:
+        # It has its end on record: one that is cut short is no file.
+        reader = pa.ipc.open_file(file)
+        for place in range(reader.num_record_batches):
+            yield reader.get_batch(place)
 
 
 class WriteFailed(Exception):

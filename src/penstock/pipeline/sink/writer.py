@@ -1,7 +1,9 @@
-"""`df.write.format("penstock")`: what Spark calls, on the driver and in its tasks.
+"""`df.write.format("penstock")` and `writeStream`: what Spark calls, on the driver and in its tasks.
 
-A writer is made on the driver, sent to each task (`write`), and told there how it went
-(`commit`, `abort`).
+A writer is made on the driver, sent to each task (`write`), and told there how it went (`commit`, `abort`).
+
+A stream writes as a write does, batch by batch. Spark gives a batch the same number when it repeats it after a restart,
+so job, batch and partition name the same rows if the source repeats itself, as every source with offsets does.
 """
 
 import logging
@@ -12,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.pipeline.sink.columns import check_columns
 from penstock.pipeline.sink.folders import open_folder
 from penstock.pipeline.sink.manifest import Manifest, Part
 from penstock.pipeline.sink.options import BadOption, WriteOptions, read_options
 from penstock.pipeline.sink.partition import Written, finish_partition, write_partition
+from penstock.pipeline.sink.topic_chunks import TopicPlan, plan_write
 from penstock.pipeline.sink.topic_columns import check_columns as check_topic_columns
-from penstock.pipeline.sink.topic_plan import TopicPlan, plan_write
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -146,3 +148,30 @@ def _of_parts(options: WriteOptions, parts: Mapping[int, Part]) -> str:
         f"Job {options.job!r} has sent {sent:,} messages so far, and of {unsure:,} it is not known; both are on record "
         f"in {options.manifest}. Run it again to send the rest"
     )
+
+
+class MessageStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: Mapping[str, str], schema: "StructType", *, is_overwrite: bool) -> None:
+        if is_overwrite:
+            raise BadOption("output mode complete: a queue is not replaced by every batch. Use output mode append")
+        self._options = read_options(options)
+        self._plan = plan_of(self._options, schema, is_stream=True)
+        self._run = uuid.uuid4().hex[:12]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        batch = batch_of_stream()
+        assert batch is not None, "Spark did not say which batch it is"
+        return write_partition(
+            iterator,
+            self._options,
+            partition=this_partition(),
+            batch=int(batch),
+            run=self._run,
+            plan=self._plan,
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name.
+        commit_write(self._options, messages, batch=batchId, run=self._run, plan=self._plan)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name.
+        abort_write(self._options, messages, batch=batchId, run=self._run)

@@ -47,6 +47,6 @@ class PenstockSource(DataSource):
         return MessageWriter(self.options, schema, is_overwrite=overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name.
-        from penstock.pipeline.sink.streaming import MessageStreamWriter  # noqa: PLC0415
+        from penstock.pipeline.sink.writer import MessageStreamWriter  # noqa: PLC0415
 
         return MessageStreamWriter(self.options, schema, is_overwrite=overwrite)
