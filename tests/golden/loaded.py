@@ -11,7 +11,7 @@ STARTS = {
     "penstock --help": "import sys\nfrom penstock.cli import main\nsys.argv = ['penstock', '--help']\n"
     "try:\n    main()\nexcept SystemExit:\n    pass",
     "snapshot child": "import penstock.runtime.child, penstock.store.embedded.building",
-    "Spark executor": "import penstock.pipeline.source.reader, penstock.pipeline.source.streaming\n"
+    "Spark executor": "import penstock.pipeline.source.reader, penstock.pipeline.source.reader\n"
     "import penstock.pipeline.sink.writer, penstock.pipeline.sink.writer",
 }
 # Of others, what costs time or may not be installed.

@@ -10,8 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.pipeline.source.options import read_options
-from penstock.pipeline.source.reader import HistoryReader
-from penstock.pipeline.source.streaming import HistoryStreamReader
+from penstock.pipeline.source.reader import HistoryReader, HistoryStreamReader
 
 HEADERS = types.ArrayType(
     types.StructType([types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())])

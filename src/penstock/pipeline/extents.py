@@ -151,8 +151,8 @@ def _histories(place: Place) -> "Iterator[tuple[Histories, int | None]]":
     from penstock.log.recovery import LogCorrupted  # noqa: PLC0415
     from penstock.pipeline.http import ServerRefused, ServerUnreachable  # noqa: PLC0415
     from penstock.pipeline.source.folder import NoHistory  # noqa: PLC0415
-    from penstock.pipeline.source.opening import open_histories  # noqa: PLC0415
     from penstock.pipeline.source.options import BadOption, read_options  # noqa: PLC0415
+    from penstock.pipeline.source.reader import open_histories  # noqa: PLC0415
 
     try:
         options = read_options(source_options(place))

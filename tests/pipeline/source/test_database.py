@@ -17,7 +17,7 @@ from penstock.pipeline.database_addresses import DatabaseRefused
 from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.source import database
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore
-from penstock.pipeline.source.streaming import HistoryStreamReader
+from penstock.pipeline.source.reader import HistoryStreamReader
 from penstock.settings import ServerSettings
 from tests.pipeline.reading import parts_of, read, read_between, stream_of
 from tests.pipeline.source.test_server import TOLD_S_MAX, live, told

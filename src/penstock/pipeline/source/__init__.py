@@ -37,7 +37,7 @@ class PenstockSource(DataSource):
         return HistoryReader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's name.
-        from penstock.pipeline.source.streaming import HistoryStreamReader  # noqa: PLC0415
+        from penstock.pipeline.source.reader import HistoryStreamReader  # noqa: PLC0415
 
         return HistoryStreamReader(self.options, schema)
 

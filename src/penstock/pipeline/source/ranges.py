@@ -119,3 +119,38 @@ def dropped(shard: int, start: int, first_kept: int, *, noun: str = SHARD) -> Hi
         "To go on with what is kept, say failOnDataLoss=false; to lose nothing, read sooner or let the server keep "
         "it for longer"
     )
+
+
+# Partitions share a task as long as it has this part of the rows that a task may have: work is still spread.
+SMALL = 16
+
+
+def chosen_of(found: dict[int, Range], topic: str, partitions: tuple[int, ...]) -> dict[int, Range]:
+    """Return the partitions that were named, or all."""
+    missing = [partition for partition in partitions if partition not in found]
+    if missing:
+        raise BadOption(f"partitions names {missing[0]}; {topic} has: {', '.join(map(str, found))}")
+    return {partition: found[partition] for partition in partitions or found}
+
+
+def joined(parts: list[Slice], count: int) -> list[InputPartition]:
+    """Give small neighbours to one task: a topic of a thousand partitions is not a thousand tasks of a few records.
+
+    Nothing but the parts says which, so that a batch of a stream that is repeated has the same tasks.
+    """
+    groups: list[list[Slice]] = []
+    room = 0
+    for part in parts:
+        size = part.rows.end - part.rows.start
+        if not groups or size > room:
+            groups.append([])
+            room = count // SMALL
+        groups[-1].append(part)
+        room -= size
+    return [group[0] if len(group) == 1 else Slices(group) for group in groups]
+
+
+def cut(rows: Range, count: int, *, goes_on: bool) -> list[Slice]:
+    """Cut a range into parts of so many offsets: one that begins within a batch passes over what is before."""
+    starts = range(rows.start, rows.end, count)
+    return [Slice(Range(rows.shard, start, min(start + count, rows.end)), goes_on=goes_on) for start in starts]

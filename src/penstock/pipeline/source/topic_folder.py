@@ -17,9 +17,8 @@ from typing import Any
 from penstock.contract.limits import MIB
 from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.options import PARTITION, BadOption
-from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, dropped
+from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, chosen_of, cut, dropped
 from penstock.pipeline.source.record_batches import Batch, batch_of, read_batches
-from penstock.pipeline.source.topics import chosen_of, cut
 
 try:
     from penstock.pipeline.source import log_files
