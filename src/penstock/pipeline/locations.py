@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MESSAGES = "messages"
 MANIFEST = "manifest"
 DEAD_LETTERS = "dead_letters"
+# And the settings of each queue, as last seen.
+QUEUES = "queues.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

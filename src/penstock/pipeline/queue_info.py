@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.contract.queue_settings import QueueSettings, from_said
-from penstock.pipeline.archive.layout import QUEUES
+from penstock.contract.queue_settings import QueueSettings
 from penstock.pipeline.archive.queues import Server
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import Place, is_archive
+from penstock.pipeline.locations import QUEUES, Place, is_archive
 from penstock.pipeline.storage import has_path
 
 if TYPE_CHECKING:

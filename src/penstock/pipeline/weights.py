@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from penstock.contract.queue_settings import BadSettings, QueueSettings, whole_weights
 from penstock.core.fairness import TIERS
-from penstock.pipeline.archive.layout import QUEUES
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import Place
-from penstock.pipeline.queue_info import present_settings
+from penstock.pipeline.locations import QUEUES, Place
+from penstock.pipeline.queue_info import present_settings, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from penstock.pipeline.archive.commit import AnotherArchiver, Reach, Staged, commit, entry_of, recover
-from penstock.pipeline.archive.layout import LOCK, staging_path
 from penstock.pipeline.archive.lock import STALE_MS, ArchiveTaken, Lock
-from penstock.pipeline.archive.manifest import BrokenArchive, Entry, newest_entries
+from penstock.pipeline.archive.manifest import LOCK, BrokenArchive, Entry, newest_entries, staging_path
 from penstock.pipeline.storage import LocalFiles
 
 BATCHES = 3

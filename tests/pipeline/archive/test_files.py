@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.archive.commit import Reach, commit, entry_of, recover
-from penstock.pipeline.archive.layout import staging_path
-from penstock.pipeline.archive.manifest import BrokenArchive, newest_entries
-from penstock.pipeline.archive.staging import stage
+from penstock.pipeline.archive.manifest import BrokenArchive, newest_entries, staging_path
+from penstock.pipeline.archive.stream import stage
 from penstock.pipeline.locations import Place, is_archive, read_history
 from penstock.pipeline.storage import Files, HadoopFiles, LocalFiles, files_of
 from tests.pipeline.rows import at, history

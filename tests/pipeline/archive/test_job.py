@@ -16,8 +16,7 @@ from penstock.pipeline.archive.commit import Reach, Staged, entry_of, recover
 from penstock.pipeline.archive.job import ArchiveOptions, run
 from penstock.pipeline.archive.lock import ArchiveTaken, Lock
 from penstock.pipeline.archive.manifest import Entry, create_entry, newest_entries, text_of
-from penstock.pipeline.archive.resume_position import AnotherHistory, RowsAreGone, beginning
-from penstock.pipeline.archive.stream import now_ms
+from penstock.pipeline.archive.stream import AnotherHistory, RowsAreGone, beginning, now_ms
 from penstock.pipeline.job import JobFailed, Outcome, Silent
 from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.source.history_arrow import ROW_BITS

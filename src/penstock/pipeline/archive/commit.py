@@ -31,14 +31,16 @@ Nothing here knows Spark: staged files are names.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.pipeline.archive.layout import CHECKPOINT, STAGING, message_path
 from penstock.pipeline.archive.manifest import (
+    CHECKPOINT,
+    STAGING,
     BrokenArchive,
     Entry,
     Named,
     Offsets,
     check_follows,
     create_entry,
+    message_path,
     newest_entries,
 )
 from penstock.pipeline.job import JobFailed

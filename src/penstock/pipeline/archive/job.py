@@ -1,32 +1,43 @@
-"""The archive job: settled messages become Parquet files, each row exactly once; then the server may let go of them.
+"""The archive job: settled messages become Parquet files, each row exactly once. Then the server may drop them.
 
-Reads where the manifest ends, commits batch by batch, and ends: at what was there when
-it began, or, following, when it is told to. What may be cut off where, and why nothing is lost or
-doubled by it, is in `archives.committing`. A server is told to drop only
-what a finished batch has (`trim`), and never by a run that takes some queues only.
+The job reads where the manifest ends, commits batch by batch, and ends: at what was there when it began, or,
+following, when it is told to stop. `archive.commit` says where it may be cut off, and why nothing is lost or doubled
+by it. A server is told to drop only what a finished batch has (`trim`), and never by a run that takes some queues
+only.
+
+The dead letters that are in queues now are one file, replaced as a whole, bodies included. Readers see the old file
+or the new one, never both and never a part. One task writes it: dead letters are few, or something is wrong that no
+archive can repair.
 """
 
 import json
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from penstock.pipeline.archive.commit import recover
-from penstock.pipeline.archive.dead_letters import dead_letter_queues, snapshot
-from penstock.pipeline.archive.layout import CHECKPOINT, QUEUES, queue_of
 from penstock.pipeline.archive.lock import Lock
-from penstock.pipeline.archive.manifest import Entry, Named, Offsets, ms_of, newest_entries, text_of
+from penstock.pipeline.archive.manifest import (
+    CHECKPOINT,
+    STAGING,
+    Entry,
+    Named,
+    Offsets,
+    ms_of,
+    newest_entries,
+    queue_of,
+    text_of,
+)
 from penstock.pipeline.archive.queues import Server
-from penstock.pipeline.archive.resume_position import AnotherHistory, Beginning, beginning
-from penstock.pipeline.archive.stream import Committed, Stream, now_ms, reach_from
+from penstock.pipeline.archive.stream import AnotherHistory, Beginning, Committed, Stream, beginning, now_ms, reach_from
 from penstock.pipeline.database_addresses import DatabaseRefused, without_password
 from penstock.pipeline.failures import reason_of
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
-from penstock.pipeline.locations import Place, is_archive, source_options
+from penstock.pipeline.locations import DEAD_LETTERS, QUEUES, Place, is_archive, read_live, source_options
 from penstock.pipeline.schemas import HISTORY
 from penstock.pipeline.storage import Files, files_of
 
@@ -34,6 +45,33 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.pipeline.source.ranges import Histories, Range
+
+DEAD_LETTERS_FILE = f"{DEAD_LETTERS}/{DEAD_LETTERS}.parquet"
+
+
+def dead_letter_queues(queues: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the names of queues that dead letters go to, of those that there are."""
+    named = {each["settings"].get("dead_letter_queue") for each in queues.values()}
+    return sorted(name for name in queues if name.endswith(".dead") or name in named)
+
+
+def snapshot(spark: "SparkSession", files: Files, place: Place, *, names: list[str], run: str) -> int:
+    """Write what is in these queues now in the place of what was written last; return how many messages it is."""
+    if not names:
+        files.remove(DEAD_LETTERS)
+        return 0
+    staging = f"{STAGING}/{DEAD_LETTERS}-{run}"
+    rows = read_live(spark, replace(place, queues=names)).coalesce(1).sortWithinPartitions("queue", "key")
+    rows.write.option("compression", "zstd").mode("overwrite").parquet(files.where(staging))
+    (written,) = (name for name in files.names(staging) if name.endswith(".parquet") and not name.startswith("."))
+    source = f"{staging}/{written}"
+    files.sync([source])
+    count = spark.read.parquet(files.where(source)).count()
+    files.put(source=source, target=DEAD_LETTERS_FILE)
+    files.sync([DEAD_LETTERS_FILE])
+    files.remove(staging)
+    return count
+
 
 ROWS_PER_BATCH = 2_000_000
 EVERY_S = 60.0

@@ -13,7 +13,7 @@ import socket
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from penstock.pipeline.archive.layout import LOCK
+from penstock.pipeline.archive.manifest import LOCK
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.storage import Files
 

@@ -1,11 +1,22 @@
-"""The manifest: one entry for each committed batch, each beginning where the one before it ended.
+"""The manifest of an archive: one entry for each committed batch, each beginning where the one before it ended.
 
-An entry exists or it does not: it is created whole, never changed, and its number is
-taken once. So the entries, in order, are the one history of an archive, whoever wrote
-them, and the end of the last one is where the next batch begins. Nothing else says so.
+    messages/queue=<name>/day=<YYYY-MM-DD>/<batch>-<number>.parquet    rows: committed ones, nothing else
+    manifest/<batch>.json                                              one for each committed batch
+    queues.json                                                        the settings of each queue, as last seen
+    dead_letters/dead_letters.parquet                                  the dead letters, as last seen
+    staging/<batch>-<run>/                                             a batch on its way
+    checkpoint/<run>/                                                  Spark's notes of a run; of no use after it
+    lock.json                                                          the archiver that is at work
 
-An entry without rows may still say something: that what was written before it without
-being named does not count any more (see `committing`).
+Paths are relative to the root of the archive. A batch has twenty digits, so that names sort as numbers do. The name
+of a queue has no character that a folder would have to escape.
+
+An entry exists or it does not: it is created whole, never changed, and its number is taken once. So the entries, in
+order, are the one history of an archive, and the end of the last one is where the next batch begins. Nothing else
+says so.
+
+An entry without rows is a fence: what was written before it without being named does not count any more (see
+`commit`).
 """
 
 import json
@@ -13,10 +24,53 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from penstock.pipeline.archive.layout import batch_of, entry_path
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import MANIFEST
+from penstock.pipeline.locations import MANIFEST, MESSAGES
 from penstock.pipeline.storage import Files
+
+STAGING = "staging"
+CHECKPOINT = "checkpoint"
+LOCK = "lock.json"
+
+_DIGITS = 20
+
+
+def entry_path(batch: int) -> str:
+    return f"{MANIFEST}/{batch:0{_DIGITS}}.json"
+
+
+def batch_of(name: str) -> int | None:
+    """Return the batch of an entry of the manifest; none for other files, such as one that is being written.
+
+    >>> batch_of("00000000000000000012.json"), batch_of(".00000000000000000012.json.tmp")
+    (12, None)
+    """
+    digits, _, ending = name.partition(".")
+    return int(digits) if ending == "json" and len(digits) == _DIGITS and digits.isdecimal() else None
+
+
+def staging_path(batch: int, run: str) -> str:
+    return f"{STAGING}/{batch:0{_DIGITS}}-{run}"
+
+
+def message_path(staged: str, *, batch: int, number: int) -> str:
+    """Return where a staged file of a batch comes to stand: in the same folders, under a name of its own.
+
+    >>> message_path("queue=orders/day=2026-03-01/part-00000.c000.zstd.parquet", batch=7, number=2)
+    'messages/queue=orders/day=2026-03-01/00000000000000000007-00002.parquet'
+    """
+    folders = staged.rpartition("/")[0]
+    return f"{MESSAGES}/{folders}/{batch:0{_DIGITS}}-{number:05}.parquet"
+
+
+def queue_of(path: str) -> str:
+    """Return the queue whose rows are in a file.
+
+    >>> queue_of("messages/queue=orders.dead/day=2026-03-01/00000000000000000007-00002.parquet")
+    'orders.dead'
+    """
+    return next(part.removeprefix("queue=") for part in path.split("/") if part.startswith("queue="))
+
 
 VERSION = 1
 # A start reads so many entries, the newest; each was checked against the one before it when it was written.

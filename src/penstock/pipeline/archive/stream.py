@@ -1,9 +1,12 @@
 """Batches of a history, one after the other, into an archive: Spark's micro-batches, our manifest.
 
-Spark's checkpoint is not what makes it exactly once. It lives as long as a run, and tells
-how far the batch goes that Spark hands over; where the run began, and what is
-committed, is in the manifest alone. So a checkpoint that is lost, cut off or copied is
-of no consequence.
+A run begins where the manifest ends, if the source still has what comes next. Spark's checkpoint is not what makes it
+exactly once. It lives as long as a run, and tells how far the batch goes that Spark hands over. Where the run began,
+and what is committed, is in the manifest alone. So a checkpoint that is lost, cut off or copied is of no consequence.
+
+A batch is written as Parquet files that do not count yet, and what they hold is read back: files that Spark cannot
+read again are never committed. A file has the rows of one queue and one day, sorted by tier and time, so a reader
+that wants one tier, or an hour of it, reads the row groups that have it.
 
 A run is stopped between batches: what is being committed is brought to its end first.
 """
@@ -11,23 +14,164 @@ A run is stopped between batches: what is being committed is brought to its end 
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.pipeline.archive.commit import Reach, commit, entry_of
-from penstock.pipeline.archive.layout import CHECKPOINT, staging_path
-from penstock.pipeline.archive.manifest import Entry, Offsets, text_of
-from penstock.pipeline.archive.resume_position import Beginning
-from penstock.pipeline.archive.staging import stage
+from penstock.pipeline.archive.commit import Reach, Staged, commit, entry_of
+from penstock.pipeline.archive.manifest import CHECKPOINT, BrokenArchive, Entry, Offsets, staging_path, text_of
 from penstock.pipeline.failures import reason_of
 from penstock.pipeline.job import JobFailed
+from penstock.pipeline.locations import with_id
+from penstock.pipeline.schemas import HISTORY, ddl
 from penstock.pipeline.storage import Files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+class Kept(Protocol):
+    """What a source keeps of one shard: rows from an offset on, and below another."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+class Histories(Protocol):
+    def has_reached(self, shard: int, offset: int) -> bool:
+        """Whether there has been such an offset."""
+        ...
+
+
+class RowsAreGone(JobFailed):
+    """The source has dropped rows that the archive does not have."""
+
+
+class AnotherHistory(JobFailed):
+    """The source is not the one that the archive was made from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    # By shard.
+    offsets: dict[str, int]
+    # Whether rows before it are lost to the archive.
+    has_gap: bool
+    # Whether the source has anything to read from there on.
+    has_rows: bool
+
+
+def beginning(last: Entry | None, kept: Mapping[int, Kept], histories: Histories, *, may_have_gaps: bool) -> Beginning:
+    """Return where to begin: for each shard where the last batch ended, or with the first row that is kept."""
+    ended = {} if last is None else last.offsets_to
+    for known in ended:
+        if int(known) not in kept:
+            raise AnotherHistory(f"the archive has rows of shard {known}, and the source has no such shard")
+    offsets: dict[str, int] = {}
+    has_gap = False
+    for shard, there in kept.items():
+        start = ended.get(str(shard), there.start)
+        if start < there.start:
+            if not may_have_gaps:
+                raise RowsAreGone(_gone(shard, start, there.start))
+            start, has_gap = there.start, True
+        if start > there.end and not histories.has_reached(shard, start):
+            raise AnotherHistory(
+                f"the archive ends at offset {start} of shard {shard}, and the history of the source at {there.end}: "
+                "it is another one, or it was put back to an older copy. Begin another archive"
+            )
+        offsets[str(shard)] = start
+    return Beginning(offsets, has_gap, any(offsets[str(shard)] < there.end for shard, there in kept.items()))
+
+
+def _gone(shard: int, start: int, first_kept: int) -> str:
+    return (
+        f"the archive ends at offset {start} of shard {shard}, and the source keeps its history from {first_kept} on: "
+        "the rows between are gone before they were archived. To go on without them say --allow-gaps; "
+        "so that it does not happen again, archive more often or let the server keep its history for longer"
+    )
+
+
+# The folders a file is in, from the outside in.
+FOLDERS = ("queue", "day")
+_SORTED = ("queue", "day", "tier", "settled_at", "shard", "offset")
+
+
+def as_archived(history: "DataFrame") -> "DataFrame":
+    """Rows of a history with `id` and `day`, those of one queue and day together and in the order of a file.
+
+    The day is that of `settled_at`, in UTC as the session is. Spark is asked to balance the
+    parts: many small days share one, and a day that is too large for one has several.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    day = f.date_format("settled_at", "yyyy-MM-dd").alias("day")
+    rows = with_id(history).select(*(column.name for column in HISTORY), "id", day)
+    return rows.hint("rebalance", *(f.col(name) for name in FOLDERS)).sortWithinPartitions(*_SORTED)
+
+
+def contents(archived: "DataFrame") -> "DataFrame":
+    """One row for each file and shard: how many rows it has, their times and their offsets."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    file = (f.col("_metadata.file_path").alias("path"), f.col("_metadata.file_size").alias("bytes"))
+    return (
+        archived.select(*file, "shard", "settled_at", "offset")
+        .groupBy("path", "bytes", "shard")
+        .agg(
+            f.count("*").alias("rows"),
+            # As numbers: a timestamp would be collected in the time zone of whoever collects it.
+            f.unix_millis(f.min("settled_at")).alias("settled_from_ms"),
+            f.unix_millis(f.max("settled_at")).alias("settled_to_ms"),
+            f.min("offset").alias("first_offset"),
+            f.max("offset").alias("last_offset"),
+        )
+    )
+
+
+FILE_ROWS_MAX = 2_000_000
+SCHEMA = f"{ddl(HISTORY)}, `id` STRING, `day` STRING"
+
+
+def stage(history: "DataFrame", where: str, *, offsets_from: Offsets, offsets_to: Offsets) -> list[Staged]:
+    """Write rows below ``where`` and return the files; a row outside of the offsets is an error."""
+    rows = as_archived(history)
+    written = rows.write.option("compression", "zstd").option("maxRecordsPerFile", FILE_ROWS_MAX)
+    written.mode("overwrite").partitionBy(*FOLDERS).parquet(where)
+    back = history.sparkSession.read.schema(SCHEMA).parquet(where)
+    found = contents(back).collect()
+    for row in found:
+        _check(row, offsets_from, offsets_to)
+    return [
+        _staged(path, [row for row in found if row["path"] == path]) for path in sorted({row["path"] for row in found})
+    ]
+
+
+def _check(row: "Row", offsets_from: Offsets, offsets_to: Offsets) -> None:
+    shard = str(row["shard"])
+    first, last = row["first_offset"], row["last_offset"]
+    if not offsets_from.get(shard, 0) <= first <= last < offsets_to.get(shard, 0):
+        raise BrokenArchive(
+            f"shard {shard} gave rows at offsets {first} to {last}, but was asked for those from "
+            f"{offsets_from.get(shard)} on and before {offsets_to.get(shard)}; nothing of this batch is archived"
+        )
+
+
+def _staged(path: str, rows: Sequence["Row"]) -> Staged:
+    return Staged(
+        # Its own name and those of its folders.
+        path="/".join(path.rsplit("/", len(FOLDERS) + 1)[1:]),
+        bytes=rows[0]["bytes"],
+        rows=sum(row["rows"] for row in rows),
+        settled_from=text_of(min(row["settled_from_ms"] for row in rows)),
+        settled_to=text_of(max(row["settled_to_ms"] for row in rows)),
+    )
+
 
 # How soon a stop is noticed.
 LOOK_S = 0.5

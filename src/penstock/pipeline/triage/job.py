@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.pipeline.archive.dead_letters import dead_letter_queues
+from penstock.pipeline.archive.job import dead_letter_queues
 from penstock.pipeline.archive.queues import Server
 from penstock.pipeline.job import Outcome, Progress, Table, counted
 from penstock.pipeline.locations import DEAD_LETTERS, Place, is_archive, read_history, read_live
