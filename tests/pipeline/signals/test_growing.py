@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from penstock.pipeline import states
 from penstock.pipeline.job import Outcome, Silent
 from penstock.pipeline.locations import Place
+from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.fairness_bounds import bucket_ms_of
 from penstock.pipeline.signals.job import SignalsOptions, run
-from penstock.pipeline.signals.windows import Windows
 from tests.pipeline import signals_by_hand as by_hand
 from tests.pipeline.growing import blinded, contents, files_of, grow
 from tests.pipeline.rows import at

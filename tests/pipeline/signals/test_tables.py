@@ -7,16 +7,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.signals.bounds import breaches, is_asked, starved, totals
-from penstock.pipeline.signals.counts import oldest, together
-from penstock.pipeline.signals.facts import By, facts, pairs
-from penstock.pipeline.signals.facts import figures as added_up
-from penstock.pipeline.signals.figures import Figures, figures_of
+from penstock.pipeline.signals.counts import By, Windows, class_of, facts, oldest, pairs, together
+from penstock.pipeline.signals.counts import figures as added_up
+from penstock.pipeline.signals.fairness_bounds import breaches, is_asked, starved, totals
 from penstock.pipeline.signals.lines import before
-from penstock.pipeline.signals.spans import class_of
 from penstock.pipeline.signals.stays import tenant_counts, tenant_of, top_tenants, with_rank
-from penstock.pipeline.signals.tables import as_arrow
-from penstock.pipeline.signals.windows import Windows
+from penstock.pipeline.signals.tables import Figures, as_arrow, figures_of
 from tests.pipeline import signals_by_hand as by_hand
 from tests.pipeline.rows import at, history, steps
 

@@ -1,35 +1,147 @@
-"""The tables `bounds` and `breaches`: who was served later than the weights promise.
+"""The tables `bounds` and `breaches`: the messages that were received later than the weights promise.
 
-Whether a message was depends on others: on those that were in line before it, and they may be settled much later. So a
-new row can change what was told of the past, but only from the moment on at which it came (`Given.touched`):
+The promise (`core/fairness.py`): a message without a group that finds p messages of its tier waiting is among the
+next (p + 1) · W / w + 5 that are leased. From the history:
+
+    p        of its tier: came before it, less those first received, or gone unreceived, before it came; and of those
+             received while it waited, each with a group, since groups take turns, and each time one was received again
+    leases   of the queue: first received after it came and before it was received itself
+
+Both are told from running sums. A queue's time is cut into buckets. What lies before a bucket is one number, so a
+bucket is looked at by itself (`lines`) and no queue has to be sorted as a whole.
+
+Within one millisecond the order is not known, and the doubt is for the queue: what was received in the millisecond in
+which a message came or was received is not held against it.
+
+The history does not tell that a message rested (a delay, a schedule, a backoff), that a queue was paused, that others
+aged or were escalated into its tier, nor the receipts between the first and the last. The first three can make a
+breach of what is none. The last one can hide some.
+
+Whether a message was late depends on those that were in line before it, and they may be settled much later. So a new
+row can change what was told of the past, but only from the moment on at which it came (`SignalsInput.touched`):
 
     whole from        judged from                                    now
         │                 │                                           │
     ────┴─────────────────┴───────────────────────────────────────────▶  the time of a queue
     totals of the state   │  rows, read again if they are not new
-    breaches of the state ┘  judged anew
+    breaches of the state ┘  judged again
 
 Messages that left the line before the second moment are judged already. Those that left it later have come since the
-first one; who was in line then is known from sums. Both moments are different for each queue, and a queue of which
-nothing is new is not looked at.
+first one, and sums say which messages were in line then. Both moments are different for each queue. A queue without
+new rows is not looked at.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas  # type: ignore[import-untyped]
 import pyarrow  # type: ignore[import-untyped]
 from pyspark.sql import functions as f
 
-from penstock.pipeline.signals import bounds
+from penstock.core.fairness import TIERS
+from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.inputs import SEEN, Given, Keep, read_again
-from penstock.pipeline.signals.lines import before
-from penstock.pipeline.signals.windows import Windows
+from penstock.pipeline.signals.lines import OUTPUT, before, served
+from penstock.pipeline.signals.stays import is_asked, left_ms
 from penstock.pipeline.weights import Sharing
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from penstock.pipeline.signals.lines import Before
+
+
+def totals(steps: "DataFrame", bucket_ms: int, *more: str, cuts: "DataFrame | None" = None) -> "DataFrame":
+    """How many joined the line, less those that left it, and how many were leased, by queue, tier and bucket.
+
+    `since_ms` is when the first of those came that left. With ``cuts`` (see `breaches`) only what happened from a cut
+    on is told; of stays that moved, everything.
+    """
+    is_left = f.col("event") == 1
+    is_leased = is_left & f.col("received_ms").isNotNull()
+    at_ms = f.when(is_left, left_ms()).otherwise(f.col("came_ms"))
+    events = steps.where(f.col("came_ms").isNotNull()).withColumn("event", f.explode(f.array(f.lit(0), f.lit(1))))
+    if cuts is not None:
+        events = events.join(f.broadcast(cuts), "queue").where(f.col("moves") | (at_ms >= f.col("whole_from_ms")))
+    return events.groupBy("queue", "tier", _bucket(at_ms, bucket_ms).alias("bucket"), *more).agg(
+        f.sum(f.when(is_left, -1).otherwise(1)).alias("line"),
+        f.sum(f.when(is_leased, _turns()).otherwise(0)).alias("turn"),
+        f.count_if(is_leased).alias("lease"),
+        f.min(f.when(is_left, f.col("came_ms"))).alias("since_ms"),
+    )
+
+
+def breaches(steps: "DataFrame", known: "Before", *, cuts: "DataFrame | None" = None) -> "DataFrame":
+    """The messages that were served later than promised, with what they met and what the bound was.
+
+    ``known`` is made of `totals`, and of the weights of the queues that promise anything. ``cuts`` has, by queue,
+    `judged_from_ms`: only messages that left the line from then on are judged; and `whole_from_ms`, where a bucket
+    begins: all stays are there that came or left from then on. The judged ones have come since.
+    """
+    weights = f.create_map(*chain.from_iterable(_weights(known))) if known.queues else f.lit(None)
+    bound = (
+        f.ceil(
+            (f.col("ahead") + 1)
+            * f.aggregate("weights", f.lit(0), lambda total, weight: total + weight)
+            / f.get("weights", f.col("tier"))
+        )
+        + TIERS
+    )
+    return (
+        _in_buckets(steps.where(f.col("queue").isin(list(known.queues))), known.bucket_ms, cuts)
+        .mapInArrow(served(known), OUTPUT)
+        # Of a message that is told in parts, its own lease is one of those it is served within.
+        .groupBy("queue", "queue_id", "key", "tier", "came_ms", "received_ms")
+        .agg(
+            (f.max("ahead") + f.sum("turns")).alias("ahead"),
+            f.greatest(f.sum("passed"), f.lit(0)).alias("passed"),
+        )
+        .withColumn("leases", f.col("passed") + 1)
+        .withColumn("weights", weights[f.col("queue")])
+        .withColumn("bound", bound)
+        .where(f.col("leases") > f.col("bound"))
+        .select("queue", "queue_id", "key", "tier", "came_ms", "received_ms", "ahead", "leases", "bound")
+    )
+
+
+def _in_buckets(steps: "DataFrame", bucket_ms: int, cuts: "DataFrame | None") -> "DataFrame":
+    """Each message in the bucket it came in and in the one it left in, and all of a bucket in one place."""
+    buckets = f.array_distinct(f.array(_bucket(f.col("came_ms"), bucket_ms), _bucket(left_ms(), bucket_ms)))
+    placed = steps.where(f.col("came_ms").isNotNull()).select(
+        *("queue", "queue_id", "key", "tier", "came_ms"),
+        left_ms().alias("left_ms"),
+        _turns().alias("turns"),
+        f.col("received_ms").isNotNull().alias("is_received"),
+        is_asked().alias("is_asked"),
+        f.explode(buckets).alias("bucket"),
+    )
+    if cuts is not None:
+        placed = (
+            placed.join(f.broadcast(cuts), "queue")
+            .where(f.col("bucket") * bucket_ms >= f.col("whole_from_ms"))
+            .withColumn("is_asked", f.col("is_asked") & (f.col("left_ms") >= f.col("judged_from_ms")))
+            .drop("whole_from_ms", "judged_from_ms")
+        )
+    return placed.repartition("queue", "bucket")
+
+
+def _turns() -> "Column":
+    """How many leases of its tier a message may take that those waiting before another do not explain."""
+    return f.coalesce("retries", f.lit(0)).cast("bigint") + f.col("is_grouped").cast("bigint")
+
+
+def _bucket(at_ms: "Column", bucket_ms: int) -> "Column":
+    return f.floor(at_ms / bucket_ms)
+
+
+def _weights(known: "Before") -> "Iterator[tuple[Column, Column]]":
+    for queue, weights in zip(known.queues, known.weights.tolist(), strict=True):
+        yield f.lit(queue), f.array(*map(f.lit, weights))
+
 
 WORST = 20
 TOTALS, LATE = "totals", "late"
@@ -134,7 +246,7 @@ class _Totals(NamedTuple):
 
 
 def _totals(given: Given, windows: Windows) -> _Totals:
-    new = bounds.totals(given.steps, windows.size_ms, "moves").toArrow().to_pandas()
+    new = totals(given.steps, windows.size_ms, "moves").toArrow().to_pandas()
     state = given.start.known
     known = state.tables[TOTALS].to_pandas() if state else new[:0].drop(columns="moves")
     every = pandas.concat([known, new.drop(columns="moves")])
@@ -178,10 +290,10 @@ def _late(spark: "SparkSession", given: Given, again: "DataFrame | None", line: 
     cuts = spark.createDataFrame([(queue, *cut) for queue, cut in line.cuts.items()], _CUTS)
     steps = given.steps if again is None else given.steps.unionByName(again)
     steps = steps.where(f.col("queue").isin(list(line.cuts)))
-    new = bounds.totals(steps, line.bucket_ms, cuts=cuts).toArrow().to_pandas()[_SUMS]
+    new = totals(steps, line.bucket_ms, cuts=cuts).toArrow().to_pandas()[_SUMS]
     summed = _from_cuts(pandas.concat([new, _until_cuts(known, line)]), line)
     lines = before(summed, {queue: line.weights[queue] for queue in line.cuts}, line.bucket_ms)
-    found = _named(bounds.breaches(steps, lines, cuts=cuts), given)
+    found = _named(breaches(steps, lines, cuts=cuts), given)
     stays = f.col("judged_from_ms").isNull() | (f.col("received_ms") < f.col("judged_from_ms"))
     return found.union(was.join(f.broadcast(cuts), "queue", "left").where(stays).select(*found.columns))
 

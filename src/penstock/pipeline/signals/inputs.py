@@ -21,7 +21,7 @@ from penstock.pipeline.extents import part_of
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.schemas import columns_of, ddl
-from penstock.pipeline.signals import bounds, stays
+from penstock.pipeline.signals import stays
 from penstock.pipeline.states import Start
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ def _chosen(given: "DataFrame", place: Place) -> "DataFrame":
 
 def _seen(given: "DataFrame") -> list[Seen]:
     """How many stays each queue and tier has, how many of them have a tenant and a bound, and from when to when."""
-    latest = f.greatest("came_ms", bounds.left_ms())
+    latest = f.greatest("came_ms", stays.left_ms())
     figures = (
         f.count("*").alias("rows"),
         f.count("tenant").alias("tenants"),
-        f.count_if(bounds.is_asked()).alias("checked"),
+        f.count_if(stays.is_asked()).alias("checked"),
         *(f.min(f"{name}_ms").alias(name) for name in _LEAST),
         f.max("settled_ms").alias("last_ms"),
         # Clocks of two machines may differ: by how much something happened after the end of its stay.
@@ -138,7 +138,7 @@ def _seen(given: "DataFrame") -> list[Seen]:
 
 
 def _touched_ms() -> Any:
-    return f.min(f.when(f.col("came_ms").isNotNull(), f.least("came_ms", bounds.left_ms()))).alias("touched_ms")
+    return f.min(f.when(f.col("came_ms").isNotNull(), f.least("came_ms", stays.left_ms()))).alias("touched_ms")
 
 
 def _earliest(rows: Sequence[Seen]) -> dict[str, int]:

@@ -5,35 +5,65 @@
         disk)          └─▶ breaches ─────────┘  oldest
     state ─────────────────┘  by Spark          on the driver  ─▶ state
 
-Rows never leave the executors: what the driver collects has one row for each window and kind of event. All the rest is
-done with that, since to compile a query of Spark takes longer than to do it (decision 25). The results
-take the place of those before as a whole, and say nothing of when they were made: the same history
-gives the same files.
+Rows never leave the executors: what the driver collects has one row for each window and kind of event. All the rest
+is done with that, since to compile a query of Spark takes longer than to do it (decision 25). The results take the
+place of those before as a whole, and say nothing of when they were made: the same history gives the same files.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow  # type: ignore[import-untyped]
+import pyarrow.compute  # type: ignore[import-untyped]
+import pyarrow.parquet  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place
+from penstock.pipeline.reports.csv_files import write_table
 from penstock.pipeline.reports.figures import share, span
 from penstock.pipeline.reports.folder import results, settle_folder
+from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.fairness_bounds import LATE, TOTALS, Promises, promises
-from penstock.pipeline.signals.files import write
-from penstock.pipeline.signals.golden_signals import golden
 from penstock.pipeline.signals.inputs import MOVED, SEEN, Given, Unfit, instant_ms, read_given
-from penstock.pipeline.signals.windows import Windows
+from penstock.pipeline.signals.report import QUEUES_MAX, signals_page
+from penstock.pipeline.signals.tables import golden
 from penstock.pipeline.states import Start, State, begin, leave
 from penstock.pipeline.states import kept as kept_of
 from penstock.pipeline.weights import Sharing, parse, sharing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# One row of figures for the head of the page, and no table of its own.
+_RANGE = "range"
+_BY_QUEUE = ("queue_windows", "tier_windows", "tenant_windows")
+
+
+def write_files(folder: Path, tables: "Mapping[str, pyarrow.Table]", about: Mapping[str, Any]) -> None:
+    for name, table in tables.items():
+        if name != _RANGE:
+            pyarrow.parquet.write_table(table, folder / f"{name}.parquet", compression="zstd")
+            write_table(folder / f"{name}.csv", table)
+    (folder / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+    (folder / "report.html").write_text(signals_page(_shown(tables), about))
+
+
+def _shown(tables: "Mapping[str, pyarrow.Table]") -> dict[str, list[dict[str, Any]]]:
+    """What the page shows: of windows only those of the busiest queues, for a page of a thousand is read by nobody."""
+    busiest = tables["queues"].sort_by([("settled", "descending"), ("queue", "ascending")]).column("queue")
+    chosen = busiest.slice(0, QUEUES_MAX).combine_chunks()
+    shown = {}
+    for name, table in tables.items():
+        rows = table.filter(pyarrow.compute.is_in(table.column("queue"), chosen)) if name in _BY_QUEUE else table
+        shown[name] = rows.to_pylist()
+    return shown
+
 
 SIZES_MS = {"1s": 1_000, "10s": 10_000, "1m": 60_000, "5m": 300_000, "1h": 3_600_000, "1d": 86_400_000}
 # As many as are chosen by default, and as many as anybody may ask for.
@@ -104,7 +134,7 @@ def _run(spark: "SparkSession", options: SignalsOptions, progress: Progress, sta
     progress.step("Writing")
     about = _about(options, windows, given.rows)
     with results(options.out) as folder:
-        write(folder, found, about)
+        write_files(folder, found, about)
         if state is not None:
             leave(folder, options.place, options.resting, state)
     again = f" {late.rows_again:,} of those were read again." if late.rows_again else ""

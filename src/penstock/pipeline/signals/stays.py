@@ -142,3 +142,13 @@ def _life() -> "WindowSpec":
     return Window.partitionBy("first_queue", "sent_tier", "number").orderBy(
         f.desc(_is_home()), "settled_at", f.desc(_has_moved()), "queue_id"
     )
+
+
+def is_asked() -> "Column":
+    """Whether a stay is one that the bound is for."""
+    return ~f.col("is_grouped") & f.col("came_ms").isNotNull() & f.col("received_ms").isNotNull()
+
+
+def left_ms() -> "Column":
+    """When it left the line, received or not."""
+    return f.coalesce("received_ms", "settled_ms")
