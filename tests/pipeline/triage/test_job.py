@@ -15,11 +15,19 @@ from pyspark.sql import Row, SparkSession
 
 from penstock.pipeline.job import JobFailed, Outcome, Silent
 from penstock.pipeline.locations import MESSAGES, Place
-from penstock.pipeline.triage.deploys import Mark, began_with, read_marks
+from penstock.pipeline.triage.causes import (
+    BUCKETS,
+    Mark,
+    began_with,
+    burials_over_time,
+    causes_of,
+    judged_burials,
+    read_marks,
+    signatures_of,
+)
+from penstock.pipeline.triage.causes import burials_in as buried_of
 from penstock.pipeline.triage.job import TriageOptions, run
 from penstock.pipeline.triage.signatures import with_signature
-from penstock.pipeline.triage.tables import BUCKETS, buckets, causes, judged, signatures
-from penstock.pipeline.triage.tables import buried as buried_of
 from tests.pipeline.rows import at, history
 
 BODY = b'{"id": 1}'
@@ -43,8 +51,8 @@ def by_signature(rows: Sequence[Row]) -> dict[str, Row]:
 
 
 def test_burials_of_one_signature_are_one_cause_with_all_that_is_known(spark: SparkSession) -> None:
-    burials = judged(buried_of(history(spark, [*ACKED, *REFUSED, *NO_CUSTOMER])), None).cache()
-    found = causes(burials, since=at(20)).collect()
+    burials = judged_burials(buried_of(history(spark, [*ACKED, *REFUSED, *NO_CUSTOMER])), None).cache()
+    found = causes_of(burials, since=at(20)).collect()
     told = by_signature(found)
 
     assert [row.signature for row in found] == ["<host> refused order <n>", "no such customer <n> | {id: number}"]
@@ -58,9 +66,9 @@ def test_burials_of_one_signature_are_one_cause_with_all_that_is_known(spark: Sp
     customer = told["no such customer <n> | {id: number}"]
     assert (customer.first_seen, customer.sample_body, customer.still_dead) == (customer.last_seen, '{"id": 1}', 0)
 
-    parts = buckets(burials, first=at(0), last=at(48)).collect()
+    parts = burials_over_time(burials, first=at(0), last=at(48)).collect()
     assert sorted(row.bucket for row in parts if row.cause_id == refused.cause_id) == [5, 10, 15]
-    assert max(row.bucket for row in buckets(burials, first=at(0), last=at(40)).collect()) == BUCKETS - 1
+    assert max(row.bucket for row in burials_over_time(burials, first=at(0), last=at(40)).collect()) == BUCKETS - 1
     burials.unpersist()
 
 
@@ -70,9 +78,9 @@ def test_a_body_that_only_the_dead_letters_have_shapes_the_cause_but_not_what_re
     rows = history(spark, [buried(1, "bad order 1"), buried(2, "bad order 2")])
     letters = rows.select("id").limit(1).collect()[0].id
     dead = spark.createDataFrame([(letters, bytearray(BODY)), ("ff-ff", bytearray(b"other"))], "id STRING, data BINARY")
-    burials = judged(buried_of(rows), dead).cache()
-    found = by_signature(causes(burials).collect())
-    listed = signatures(burials).collect()
+    burials = judged_burials(buried_of(rows), dead).cache()
+    found = by_signature(causes_of(burials).collect())
+    listed = signatures_of(burials).collect()
     replayed = {row.signature_id for row in with_signature(rows).collect()}
     burials.unpersist()
 

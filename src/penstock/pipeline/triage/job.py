@@ -8,11 +8,21 @@ the archive's own copy of them, or from the server. All it leaves is its folder,
 
 The state keeps the burials and not the causes: which of them are still dead letters is asked anew by each run, and
 their bodies make a cause another one.
+
+    causes.parquet, causes.csv   one row for each cause
+    signatures.json              every signature found: what `replay --signature` takes
+    signatures/<id>.json         the same for one cause, to replay just that
+    memory.json                  what the next run compares with
+    report.html                  for people
+
+    {"version": 1, "signatures": [{"id": …, "signature": …, "cause": …, "count": …, "queues": […],
+                                   "first_seen": …, "last_seen": …}, …]}
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,17 +31,79 @@ from penstock.pipeline.archive.job import dead_letter_queues
 from penstock.pipeline.archive.queues import Server
 from penstock.pipeline.job import Outcome, Progress, Table, counted
 from penstock.pipeline.locations import DEAD_LETTERS, Place, is_archive, read_history, read_live
+from penstock.pipeline.reports.csv_files import write_rows
 from penstock.pipeline.reports.folder import results, settle_folder
 from penstock.pipeline.reports.plots import cut
 from penstock.pipeline.states import Start, State, begin, leave
 from penstock.pipeline.storage import has_path
-from penstock.pipeline.triage.causes import Cause, Memory, Remembered, Setting, cause_of, gone, recall, remember
-from penstock.pipeline.triage.deploys import read_marks
+from penstock.pipeline.triage.causes import (
+    Cause,
+    Memory,
+    Remembered,
+    Setting,
+    cause_of,
+    gone,
+    read_marks,
+    recall,
+    remember,
+)
 from penstock.pipeline.triage.report import report, stamp
-from penstock.pipeline.triage.results import write_causes, write_signatures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+SIGNATURES = "signatures.json"
+_VERSION = 1
+
+
+def write_causes(folder: Path, causes: Sequence[Cause]) -> None:
+    import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - it comes with Spark.
+    import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415
+
+    stamp = pa.timestamp("us", tz="UTC")
+    tenant = pa.struct([("tenant", pa.string()), ("burials", pa.int64())])
+    kinds = {
+        **dict.fromkeys(("cause_id", "signature", "sample_error", "sample_body", "trend", "deploy"), pa.string()),
+        **dict.fromkeys(("burials", "since_last", "messages", "tenants", "deliveries", "still_dead"), pa.int64()),
+        **dict.fromkeys(("first_seen", "last_seen"), stamp),
+        **dict.fromkeys(("queues", "sample_ids"), pa.list_(pa.string())),
+        **dict.fromkeys(("tiers", "buckets"), pa.list_(pa.int64())),
+        "top_tenants": pa.list_(tenant),
+        "is_new": pa.bool_(),
+    }
+    schema = pa.schema([(name, kinds[name]) for name in Cause.__dataclass_fields__])
+    rows = [
+        {**asdict(cause), "top_tenants": [{"tenant": name, "burials": count} for name, count in cause.top_tenants]}
+        for cause in causes
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / "causes.parquet", compression="zstd")
+    write_rows(folder / "causes.csv", Cause.__dataclass_fields__, map(asdict, causes))
+
+
+def write_signatures(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the rows of `transforms.triage.signatures`, all together and for each cause."""
+    told = defaultdict(list)
+    for row in rows:
+        told[row["cause_id"]].append(
+            {
+                "id": row["replay_id"],
+                "signature": row["replay_signature"],
+                "cause": row["cause_id"],
+                "count": row["burials"],
+                "queues": row["queues"],
+                "first_seen": row["first_seen"].isoformat(),
+                "last_seen": row["last_seen"].isoformat(),
+            }
+        )
+    _write_entries(folder / SIGNATURES, [entry for entries in told.values() for entry in entries])
+    (folder / "signatures").mkdir()
+    for cause, entries in told.items():
+        _write_entries(folder / "signatures" / f"{cause}.json", entries)
+
+
+def _write_entries(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    path.write_text(json.dumps({"version": _VERSION, "signatures": entries}, indent=1) + "\n", encoding="utf-8")
+
 
 # More causes than anybody reads: then the signatures do not do their work, and the rest is counted only.
 CAUSES_MAX = 10_000
@@ -85,7 +157,7 @@ class Found(NamedTuple):
 
 
 def run(spark: "SparkSession", options: TriageOptions, progress: Progress) -> Outcome:
-    from penstock.pipeline.triage import tables  # noqa: PLC0415 - it needs Spark.
+    from penstock.pipeline.triage import causes as tables  # noqa: PLC0415 - it needs Spark.
 
     settle_folder(options.out)
     marks = read_marks(options.deploys) if options.deploys else []
@@ -97,14 +169,14 @@ def run(spark: "SparkSession", options: TriageOptions, progress: Progress) -> Ou
     known = _together(start, fresh)
     progress.rows(fresh.settled)
     progress.step(f"Finding the causes of {counted(known.buried, 'burial')}")
-    new = tables.buried(read_history(spark, options.place, part=start.part)).persist()
+    new = tables.burials_in(read_history(spark, options.place, part=start.part)).persist()
     burials = start.table(spark, _BURIALS, tables.BURIED).union(new)
-    judged = tables.judged(burials, _dead_letters(spark, options), by_shape=options.by_shape).persist()
+    judged = tables.judged_burials(burials, _dead_letters(spark, options), by_shape=options.by_shape).persist()
     try:
         since = last.known_to if last else None
-        rows = [row.asDict(recursive=True) for row in tables.causes(judged, since=since).limit(CAUSES_MAX).collect()]
-        parts = tables.buckets(judged, first=known.first, last=known.last).collect()
-        signatures = [row.asDict() for row in tables.signatures(judged).limit(10 * CAUSES_MAX).collect()]
+        rows = [row.asDict(recursive=True) for row in tables.causes_of(judged, since=since).limit(CAUSES_MAX).collect()]
+        parts = tables.burials_over_time(judged, first=known.first, last=known.last).collect()
+        signatures = [row.asDict() for row in tables.signatures_of(judged).limit(10 * CAUSES_MAX).collect()]
         state = _state(start, known, new)
     finally:
         judged.unpersist()
