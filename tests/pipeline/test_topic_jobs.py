@@ -15,8 +15,7 @@ from penstock.pipeline import replay
 from penstock.pipeline.job import Silent
 from penstock.pipeline.load import job as load
 from penstock.pipeline.load.job import LoadOptions
-from penstock.pipeline.load.records import RecordBounds, checked_records
-from penstock.pipeline.load.rows import CORRUPT, FILE, ROW, mapped
+from penstock.pipeline.load.rows import CORRUPT, FILE, ROW, RecordBounds, checked_records, mapped
 from penstock.pipeline.locations import Place
 from penstock.pipeline.replay import ReplayOptions
 from penstock.pipeline.replay_rows import Choice, once_each, records, refused_by_topic

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.contract.names import DEAD
-from penstock.pipeline.load.records import pairs_of, record_bytes
+from penstock.core.settling import Ending
+from penstock.pipeline.load.rows import pairs_of, record_bytes
 from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -20,10 +20,8 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.pipeline.job import JobFailed, Silent
 from penstock.pipeline.locations import MESSAGES, Place
 from penstock.pipeline.queue_info import settings_of
-from penstock.pipeline.whatif.arrivals import arrivals
-from penstock.pipeline.whatif.job import WhatIfOptions, run
-from penstock.pipeline.whatif.scenarios import Scenario, of_weights, read_scenario
-from penstock.pipeline.whatif.simulation import Arrivals, simulate
+from penstock.pipeline.whatif.job import WhatIfOptions, arrivals_of, run
+from penstock.pipeline.whatif.simulation import Arrivals, Scenario, of_weights, read_scenario, simulate
 from tests.pipeline.rows import at, history
 
 NO_AGING = (0, 0, 0, 0, 0)
@@ -203,7 +201,7 @@ def test_a_message_arrives_when_it_was_sent_or_when_it_left_another_queue(spark:
             {"number": 3, "first_queue": 77, "settled_at": at(80)},
         ],
     )
-    found = {(row.queue, row.settled_ms): row for row in arrivals(rows).collect()}
+    found = {(row.queue, row.settled_ms): row for row in arrivals_of(rows).collect()}
     noon_ms = round(at(0).timestamp() * 1_000)
 
     def told(queue: str, seconds: int) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.pipeline.job import Outcome
-    from penstock.pipeline.whatif.scenarios import Scenario
+    from penstock.pipeline.whatif.simulation import Scenario
 
 ROWS = 1_000_000
 
@@ -92,7 +92,7 @@ def whatif(
 def _scenarios(weights: list[str], scenarios: list[str]) -> "list[Scenario]":
     """Read them before Spark starts: a slip of the hand is told at once."""
     from penstock.pipeline.job import JobFailed
-    from penstock.pipeline.whatif.scenarios import of_weights, read_scenario
+    from penstock.pipeline.whatif.simulation import of_weights, read_scenario
 
     try:
         return [*map(of_weights, weights), *map(read_scenario, scenarios)]

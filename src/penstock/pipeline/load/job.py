@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.pipeline.failures import first_line
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.load.files import File, find_files, read_files, union
-from penstock.pipeline.load.records import RecordBounds, checked_records
-from penstock.pipeline.load.rows import MAPPABLE, Bounds, checked, mapped
+from penstock.pipeline.load.rows import MAPPABLE, Bounds, RecordBounds, checked, checked_records, mapped
 from penstock.pipeline.reports.excerpt import excerpt
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
 from penstock.pipeline.staging import Generation, Staging, Target, open_staging

@@ -1,8 +1,8 @@
-"""What would have been: a queue's own arrivals and handling times, served by the core's scheduler under other settings.
+"""What would have been: a queue's own arrivals and handling times, served by the core under other settings.
 
-    scenarios.py    what is changed, as it is typed and as it travels to executors
     simulation.py   one queue, one scenario: the core in virtual time, with workers that take and hand back
-    comparing.py    waits of what happened and of what would have, by tier
+    comparison.py   waits of what happened and of what would have, by tier
+    job.py          the job: arrivals from a history, and the report
 
-Executors run these: they import the core, numpy and pyarrow, and nothing of a server.
+Executors run the first two: they import the core, numpy and pyarrow, and nothing of a server.
 """

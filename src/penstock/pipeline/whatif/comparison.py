@@ -26,8 +26,7 @@ import numpy.typing as npt
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.fairness import Shares
-from penstock.pipeline.whatif.scenarios import BASELINE, HAPPENED, Scenario
-from penstock.pipeline.whatif.simulation import Arrivals, simulate
+from penstock.pipeline.whatif.simulation import BASELINE, HAPPENED, Arrivals, Scenario, simulate
 
 if TYPE_CHECKING:
     from pyarrow import Table  # type: ignore[import-untyped]

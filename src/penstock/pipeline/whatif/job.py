@@ -2,25 +2,145 @@
 
 For each queue it tells the waits by tier as they happened, as the simulation has them under the present settings (the
 baseline), and under each scenario. It changes nothing and keeps nothing but its folder, if it is given one.
+
+From a history the simulation needs when each message came, what it cost, and how often:
+
+    arrived    a message came to its queue when it was sent, or when it left the queue it was moved from
+    handling   from its last receipt to its end; each of its attempts is taken to have cost as much
+    attempts   how often it was received in this queue
+    rest       between two attempts: the time between its receipts, less handling, less what it waited at first
+
+A message that was moved here from a queue that is not in the history is left out: its arrival is not known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from penstock.contract.limits import LEASE_MS_MAX
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place, read_history, with_id
 from penstock.pipeline.queue_info import present_settings
 from penstock.pipeline.reports.csv_files import write_rows
-from penstock.pipeline.reports.figures import span
+from penstock.pipeline.reports.figures import share, span
 from penstock.pipeline.reports.folder import results, settle_folder
-from penstock.pipeline.whatif.report import COLUMNS, in_order, report, told
-from penstock.pipeline.whatif.scenarios import BASELINE, HAPPENED, Scenario
+from penstock.pipeline.reports.html import Section, grid, note, page, table
+from penstock.pipeline.reports.plots import Bar, bars
+from penstock.pipeline.schemas import PRIORITIES
+from penstock.pipeline.whatif.comparison import INPUT, OUTPUT, Plan, compare
+from penstock.pipeline.whatif.simulation import BASELINE, HAPPENED, Scenario
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyarrow import Table  # type: ignore[import-untyped]
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# A lease cannot be longer.
+HANDLING_MS_MAX = LEASE_MS_MAX - 1
+_LANE_BITS = 7
+_WANTED = [part.split()[0] for part in INPUT.split(", ") if not part.startswith("scenario ")]
+
+
+# What `arrivals` needs of a history, beside `id`: no bodies.
+HISTORY_COLUMNS = (
+    *("queue", "queue_id", "first_queue", "sent_tier", "number", "key", "group", "shard", "offset", "delivery_count"),
+    *("sent_at", "first_received_at", "last_received_at", "settled_at"),
+)
+
+
+def arrivals_of(history: "DataFrame") -> "DataFrame":
+    """Return the messages of each queue with the columns of `comparing.INPUT`; `arrived_ms` is null if nobody knows."""
+    moves = Window.partitionBy("id").orderBy("settled_at", "shard", "offset")
+    is_home = f.col("first_queue") == f.col("queue_id")
+    came_at = f.coalesce(f.lag("settled_at").over(moves), f.when(is_home, f.col("sent_at")))
+    before = f.coalesce(f.lag("delivery_count").over(moves), f.lit(0))
+    known = history.withColumns(
+        {"arrived_ms": _ms(came_at), "attempts": f.greatest(f.col("delivery_count") - before, f.lit(1)).cast("int")}
+    ).withColumns(
+        {
+            "lane": f.col("key").bitwiseAND(_LANE_BITS).cast("tinyint"),
+            "received_ms": _ms(f.col("first_received_at")),
+            "last_ms": _ms(f.col("last_received_at")),
+            "settled_ms": _ms(f.col("settled_at")),
+            "tenant": f.col("group"),
+        }
+    )
+    handling = f.col("settled_ms") - f.col("last_ms")
+    known = known.withColumn(
+        "handling_ms", f.when(handling.isNotNull(), f.least(f.greatest(handling, f.lit(0)), f.lit(HANDLING_MS_MAX)))
+    )
+    gap = (f.col("last_ms") - f.col("received_ms")) / (f.col("attempts") - 1)
+    rest = gap - f.col("handling_ms") - (f.col("received_ms") - f.col("arrived_ms"))
+    rest = f.when(f.col("attempts") > 1, f.greatest(f.coalesce(rest, f.lit(0)), f.lit(0))).otherwise(f.lit(0))
+    return known.withColumn("rest_ms", rest.cast("bigint")).select(*_WANTED)
+
+
+def newest(rows: "DataFrame", count: int) -> "DataFrame":
+    """Keep so many messages of each queue, those that came last."""
+    last = Window.partitionBy("queue").orderBy(f.desc("arrived_ms"), f.desc("key"))
+    return rows.withColumn("_row", f.row_number().over(last)).where(f.col("_row") <= count).drop("_row")
+
+
+def simulated(rows: "DataFrame", plan: Plan) -> "DataFrame":
+    """Return the waits of each queue, scenario and tier; queues and scenarios run beside each other."""
+
+    def one(table: "Table") -> "Table":
+        return compare(table, plan)
+
+    names = f.array(*[f.lit(name) for name in plan.scenarios])
+    each = rows.withColumn("scenario", f.explode(names))
+    return each.groupBy("queue", "scenario").applyInArrow(one, schema=OUTPUT)
+
+
+def _ms(at: "Column") -> "Column":
+    return f.unix_millis(at)
+
+
+TABLE_COLUMNS = ("priority", "scenario", "messages", "p50", "p90", "p99", "max", "mean", "within bound", "workers")
+
+Row = Mapping[str, Any]
+
+
+def in_order(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
+    """By queue and tier; in a tier what happened, then the baseline, then the scenarios as they were named."""
+    places = {name: place for place, name in enumerate((HAPPENED, BASELINE, *names))}
+    return sorted(rows, key=lambda row: (row["queue"], row["tier"], places.get(row["scenario"], len(places))))
+
+
+def told(row: Row) -> tuple[str | int | None, ...]:
+    """A row as people read it."""
+    spans = (span(row[f"wait_ms_{name}"]) for name in ("p50", "p90", "p99", "max", "mean"))
+    workers = None if row["scenario"] == HAPPENED else row["workers"]
+    return (PRIORITIES[row["tier"]], row["scenario"], row["messages"], *spans, share(row["bound_share"]), workers)
+
+
+def report(rows: Sequence[Row], *, remarks: Sequence[str], foot: str) -> str:
+    """Return the page, as HTML; rows are `in_order`."""
+    sections = [
+        Section(queue, [grid(_plots(each)), table(TABLE_COLUMNS, [told(row) for row in each])])
+        for queue, each in ((queue, list(part)) for queue, part in groupby(rows, key=lambda row: row["queue"]))
+    ]
+    lead = (
+        "How long messages waited, beside how long they would have. The baseline is the simulation of things as they "
+        "are: by as much as it differs from what happened, the scenarios may be wrong too."
+    )
+    said = [Section("To know", [note(remark) for remark in remarks])] if remarks else []
+    return page("What if", lead=lead, sections=[*sections, *said], foot=foot)
+
+
+def _plots(rows: Sequence[Row]) -> list[str]:
+    found = []
+    for name in ("p50", "p99"):
+        for tier, part in groupby(rows, key=lambda row: row["tier"]):
+            each = [Bar(row["scenario"], row[f"wait_ms_{name}"], colour=row["scenario"] != HAPPENED) for row in part]
+            found.append(bars(f"{PRIORITIES[tier]}: wait, {name}", each, form=span))
+    return found
+
 
 ROWS = 1_000_000
 # Mean waits of the baseline and of what happened that are further apart are told.
@@ -52,15 +172,14 @@ class Count:
 
 
 def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Outcome:
-    from penstock.pipeline.whatif import arrivals as transforms  # noqa: PLC0415 - it needs Spark.
     from penstock.pipeline.whatif.comparison import Plan  # noqa: PLC0415 - so does it numpy.
 
     scenarios = _named(options.scenarios)
     if options.out:
         settle_folder(options.out)
     progress.step("Reading the history")
-    history = with_id(read_history(spark, options.place, transforms.COLUMNS))
-    arrivals = transforms.arrivals(history).persist()
+    history = with_id(read_history(spark, options.place, HISTORY_COLUMNS))
+    arrivals = arrivals_of(history).persist()
     try:
         counts = _counts(arrivals)
         wanted = sorted(queue for queue, count in counts.items() if count.received)
@@ -68,7 +187,7 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
             raise JobFailed(f"{options.place.shown} has no message that was received: there is nothing to simulate")
         rows = arrivals.where("arrived_ms IS NOT NULL").where(arrivals["queue"].isin(wanted))
         if any(counts[queue].rows > options.rows for queue in wanted):
-            rows = transforms.newest(rows, options.rows)
+            rows = newest(rows, options.rows)
         plan = Plan(
             scenarios=scenarios,
             present=present_settings(spark, options.place),
@@ -76,7 +195,7 @@ def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Ou
             batch=options.batch,
         )
         progress.step(f"Simulating {counted(len(wanted), 'queue')} under {counted(len(scenarios), 'setting')}")
-        found = [row.asDict() for row in transforms.simulated(rows, plan).collect()]
+        found = [row.asDict() for row in simulated(rows, plan).collect()]
     finally:
         arrivals.unpersist()
     found = [dict(row) for row in in_order(found, [scenario.name for scenario in options.scenarios])]
@@ -157,7 +276,8 @@ def _outcome(options: WhatIfOptions, rows: Sequence[Mapping[str, Any]], remarks:
     taken_s = sum(row["simulated_s"] for row in runs.values())
     queues = list(dict.fromkeys(row["queue"] for row in rows))
     tables = [
-        Table(f"Waits in {queue}", COLUMNS, [told(row) for row in rows if row["queue"] == queue]) for queue in queues
+        Table(f"Waits in {queue}", TABLE_COLUMNS, [told(row) for row in rows if row["queue"] == queue])
+        for queue in queues
     ]
     rate = simulated / max(taken_s, 1e-9)
     sentence = f"Simulated {counted(simulated, 'message')} in {counted(len(runs), 'run')}, {rate:,.0f}/s on each core."
