@@ -15,8 +15,8 @@ from penstock.pipeline import replay_rows
 from penstock.pipeline.failures import first_line
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place, read_history
-from penstock.pipeline.replay_rows import RECORD_MAPPABLE, Choice
-from penstock.pipeline.reports.excerpt import excerpt
+from penstock.pipeline.replay_rows import OUTCOMES, RECORD_MAPPABLE, Choice
+from penstock.pipeline.reports.html import excerpt
 from penstock.pipeline.staging import Staging, Target, open_staging
 from penstock.pipeline.targets import TopicFacts, ask_queue, ask_topic, check_target
 

@@ -24,9 +24,8 @@ from penstock.contract.messages import Tier
 from penstock.pipeline import skew_tables
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place, read_history
-from penstock.pipeline.reports.csv_files import write_rows
-from penstock.pipeline.reports.figures import share, short
-from penstock.pipeline.reports.folder import results, settle_folder
+from penstock.pipeline.reports.folder import results, settle_folder, write_rows
+from penstock.pipeline.reports.html import share, short
 from penstock.pipeline.schemas import columns_of, ddl
 from penstock.pipeline.signals.stays import COLUMNS, is_moved, steps_of_moved, steps_of_plain, tenant_of
 from penstock.pipeline.states import Start, State, begin, kept, leave

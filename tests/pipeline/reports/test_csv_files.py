@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow  # type: ignore[import-untyped]
 import pytest
 
-from penstock.pipeline.reports.csv_files import write_rows, write_table
+from penstock.pipeline.reports.folder import write_rows, write_table
 
 FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", "\n=1"]
 SOURCES = Path(__file__).parents[3] / "src" / "penstock" / "pipeline"

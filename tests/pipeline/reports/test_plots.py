@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.reports.figures import span
 from penstock.pipeline.reports.folder import results
-from penstock.pipeline.reports.html import Figure, Section, folded, grid, headline, listing, note, page, table
+from penstock.pipeline.reports.html import Figure, Section, folded, grid, headline, listing, note, page, span, table
 from penstock.pipeline.reports.plots import Bar, Series, areas, bars, lines, scale_for
 from tests.pipeline.rows import NOON
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place
-from penstock.pipeline.reports.csv_files import write_table
-from penstock.pipeline.reports.folder import results, settle_folder
+from penstock.pipeline.reports.folder import results, settle_folder, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

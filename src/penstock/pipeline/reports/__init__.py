@@ -1,15 +1,14 @@
 """Reports for people: one HTML file that needs nothing else, neither a network nor a script.
 
-    figures.py   numbers, shares and spans of time as a person reads them
+    html.py      the page: headline numbers, grids of plots, tables; and figures as a person reads them
     plots.py     plots as inline SVG: lines, stacked areas, bars
-    page.py      the page around them: headline numbers, grids of plots, tables
-    folder.py    a folder of results that is there as a whole or not at all
+    folder.py    a folder of results that is there as a whole or not at all, and its CSV files
 
 ```
-from penstock.pipeline.reports import page, plots
+from penstock.pipeline.reports import html, plots
 
 plot = plots.lines("Depth", times, [plots.Series("live", depths)], unit="")
-text = page.page("Golden signals", lead="…", sections=[page.Section("orders", [page.grid([plot])])])
+text = html.page("Golden signals", lead="…", sections=[html.Section("orders", [html.grid([plot])])])
 ```
 
 Everything given is text of strangers: it is escaped where it is put in, once.

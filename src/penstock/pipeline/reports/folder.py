@@ -1,22 +1,83 @@
-"""A folder of results that is there as a whole or not at all.
+"""A folder of results that is there as a whole or not at all, and its CSV files.
 
     .<out>.partial-<pid>    being written; removed when writing fails, and by the next run if this one was killed
     .<out>.before           the results of the run before, while the new ones take their place
     <out>                   the results
 
-A folder cannot be exchanged for another in one step. Between the two renames there is no `<out>`;
-whoever is killed there leaves `.<out>.before`, and the next run puts it back before it begins. Both
-names are hidden ones: `<out>.before` is what somebody calls a copy that is to be kept.
-A folder that this project has not written is never replaced: the results carry a mark.
+A folder cannot be exchanged for another in one step. Between the two renames there is no `<out>`. A run that is
+killed there leaves `.<out>.before`, and the next run puts it back before it begins. Both names are hidden, because a
+user may call a copy of his own `<out>.before`. A folder that this project has not written is never replaced: the
+results carry a mark.
+
+In a CSV file no text is a formula. A queue, a tenant or an error may be called anything. A spreadsheet takes a cell
+that begins with one of a few characters for a formula, and does what it says. With an apostrophe before it the cell
+is text. Every CSV file of the pipeline is written here.
 """
 
+import csv
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.job import JobFailed
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def write_rows(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows by the names of their columns."""
+    names = list(columns)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(map(cell, names))
+        lines.writerows([cell(row[name]) for name in names] for row in rows)
+
+
+def write_table(path: Path, table: "pyarrow.Table") -> None:
+    """Write a table of Arrow."""
+    import pyarrow.csv  # type: ignore[import-untyped] # noqa: PLC0415 - it comes with Spark.
+
+    plain = pyarrow.table(
+        [_plain(column) for column in table.columns], names=[cell(name) for name in table.column_names]
+    )
+    pyarrow.csv.write_csv(plain, path)
+
+
+def cell(value: Any) -> Any:
+    """Return what stands in a cell: a list as words, and a text that would be a formula marked as text.
+
+    >>> [cell(value) for value in ("=cmd|' /C calc'!A0", "orders", ["-1", ("@a", 2)], -1, None)]
+    ["'=cmd|' /C calc'!A0", 'orders', "'-1 @a:2", -1, None]
+    """
+    if isinstance(value, list | tuple):
+        value = " ".join(":".join(map(str, part)) if isinstance(part, tuple) else str(part) for part in value)
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _plain(column: "pyarrow.ChunkedArray") -> Any:
+    import pyarrow  # noqa: PLC0415
+    import pyarrow.compute  # type: ignore[import-untyped] # noqa: PLC0415
+
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)):
+        return column
+    compute = pyarrow.compute
+    is_formula = compute.match_substring_regex(column, f"^[{''.join(map(_escaped, _FORMULA))}]")
+    return compute.if_else(is_formula, compute.binary_join_element_wise("'", column, ""), column)
+
+
+def _escaped(character: str) -> str:
+    return f"\\x{ord(character):02x}"
+
 
 MARK = ".penstock-results"
 

@@ -1,16 +1,92 @@
 """A report as one HTML file: it asks for nothing else, runs no script, and follows the reader's light or dark.
 
-A page is made of sections, a section of parts, a part is a string of markup made by a function of
-this file or of `plots.py`. Plain text goes through `note` or a cell and is escaped there. The page
-is well-formed XML too, so that a test can read it, and its policy forbids it to load anything.
+A page is made of sections, a section of parts, and a part is a string of markup made by a function of this file or of
+`plots.py`. Plain text goes through `note` or a cell and is escaped there. The page is well-formed XML too, so that a
+test can read it, and its policy forbids it to load anything.
+
+Numbers are shown as a person reads them: three digits, a unit, and nothing more exact than it is useful.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.pipeline.reports.plots import clean
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_SIZES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SPANS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+
+
+def short(value: float | None) -> str:
+    """Return a number in a few characters.
+
+    >>> [short(value) for value in (None, 0, 7, 0.1234, 12.34, 999, 1_234, 45_600_000)]
+    ['–', '0', '7', '0.123', '12.3', '999', '1.23k', '45.6M']
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    for size, unit in _SIZES:
+        if abs(value) >= size * 0.9995:
+            return _digits(value / size) + unit
+    return _digits(value)
+
+
+def span(milliseconds: float | None) -> str:
+    """Return a span of time.
+
+    >>> [span(value) for value in (None, 0, 3.21, 950, 1_500, 90_000, 7_200_000, 200_000_000)]
+    ['–', '0 ms', '3.21 ms', '950 ms', '1.5 s', '1.5 min', '2 h', '2.31 d']
+    """
+    if milliseconds is None or not math.isfinite(milliseconds):
+        return "–"
+    if abs(milliseconds) < 999.5:
+        return f"{_digits(milliseconds)} ms"
+    seconds = milliseconds / 1_000
+    for size, unit in _SPANS:
+        if abs(seconds) >= size:
+            return f"{_digits(seconds / size)} {unit}"
+    return f"{_digits(seconds)} s"
+
+
+def share(value: float | None) -> str:
+    """Return a part of one as percent.
+
+    >>> [share(value) for value in (None, 0, 0.00012, 0.031, 0.5, 1)]
+    ['–', '0 %', '0.012 %', '3.1 %', '50 %', '100 %']
+    """
+    return "–" if value is None or not math.isfinite(value) else f"{_digits(value * 100)} %"
+
+
+def count(value: float | None) -> str:
+    """Return a whole number with all its digits.
+
+    >>> count(1234567)
+    '1,234,567'
+    """
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _digits(value: float) -> str:
+    """Three digits that count, without zeros at the end."""
+    if value == 0:
+        return "0"
+    places = max(0, 2 - math.floor(math.log10(abs(value)) + 1e-9))
+    text = f"{value:.{min(places, 6)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def excerpt(body: "Column", characters: int) -> "Column":
+    """The beginning of a body as text, or of what is no text as hexadecimal digits; null if there is none."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    text = f.try_validate_utf8(body.cast("string"))
+    digits = f.concat(f.lit("0x"), f.lower(f.hex(f.substring(body, 1, characters // 8))))
+    shown = f.coalesce(f.substring(text, 1, characters), digits)
+    return f.when(body.isNotNull(), shown)
+
 
 Cell = str | int | float | None
 
@@ -164,3 +240,8 @@ _STYLE = (
     "details{margin:8px 0 16px}summary{cursor:pointer;color:var(--c0)}"
     "footer{margin-top:48px;color:var(--faint);font-size:13px}"
 )
+
+
+def clean(text: str) -> str:
+    """Return text of strangers as it may stand in a page: escaped, and without what no page may contain."""
+    return escape("".join(letter if letter.isprintable() else "�" for letter in text))

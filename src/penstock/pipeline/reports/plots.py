@@ -17,9 +17,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from html import escape
 
-from penstock.pipeline.reports.figures import short, span
+from penstock.pipeline.reports.html import clean, short, span
 
 WIDTH, HEIGHT = 420, 190
 COLOURS = 8
@@ -152,11 +151,6 @@ def _log_scale(values: Sequence[float], marks: Sequence[float]) -> Scale:
     last = max(last, first + 1)
     every = math.ceil((last - first) / 4)
     return Scale(marks[first], marks[last], marks[first : last + 1 : every], is_log=True)
-
-
-def clean(text: str) -> str:
-    """Return text of strangers as it may stand in a page: escaped, and without what no page may contain."""
-    return escape("".join(letter if letter.isprintable() else "�" for letter in text))
 
 
 def cut(text: str, length: int) -> str:

@@ -25,9 +25,8 @@ from pyspark import StorageLevel
 
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place
-from penstock.pipeline.reports.csv_files import write_table
-from penstock.pipeline.reports.figures import share, span
-from penstock.pipeline.reports.folder import results, settle_folder
+from penstock.pipeline.reports.folder import results, settle_folder, write_table
+from penstock.pipeline.reports.html import share, span
 from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.fairness_bounds import LATE, TOTALS, Promises, promises
 from penstock.pipeline.signals.inputs import MOVED, SEEN, Given, Unfit, instant_ms, read_given

@@ -4,9 +4,22 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock.contract.messages import Tier
-from penstock.pipeline.reports.figures import count, share, short, span
-from penstock.pipeline.reports.html import Cell, Figure, Section, folded, grid, headline, note, page, table
+from penstock.core.message import Tier
+from penstock.pipeline.reports.html import (
+    Cell,
+    Figure,
+    Section,
+    count,
+    folded,
+    grid,
+    headline,
+    note,
+    page,
+    share,
+    short,
+    span,
+    table,
+)
 from penstock.pipeline.reports.plots import Bar, Series, areas, bars, lines
 
 # The busiest queues have plots; all are in the table.

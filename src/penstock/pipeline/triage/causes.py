@@ -37,7 +37,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.reports.excerpt import excerpt
+from penstock.pipeline.reports.html import excerpt
 from penstock.pipeline.triage.signatures import (
     ERROR_SIGNATURE,
     body_shape,

@@ -5,8 +5,7 @@ from datetime import datetime
 
 from penstock.contract.messages import PRIORITIES
 from penstock.pipeline.job import counted
-from penstock.pipeline.reports.figures import count
-from penstock.pipeline.reports.html import Figure, Section, folded, grid, headline, listing, note, page, table
+from penstock.pipeline.reports.html import Figure, Section, count, folded, grid, headline, listing, note, page, table
 from penstock.pipeline.reports.plots import Series, areas, cut
 from penstock.pipeline.triage.causes import Cause, Remembered
 

@@ -25,10 +25,8 @@ from penstock.contract.limits import LEASE_MS_MAX
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place, read_history, with_id
 from penstock.pipeline.queue_info import present_settings
-from penstock.pipeline.reports.csv_files import write_rows
-from penstock.pipeline.reports.figures import share, span
-from penstock.pipeline.reports.folder import results, settle_folder
-from penstock.pipeline.reports.html import Section, grid, note, page, table
+from penstock.pipeline.reports.folder import results, settle_folder, write_rows
+from penstock.pipeline.reports.html import Section, grid, note, page, share, span, table
 from penstock.pipeline.reports.plots import Bar, bars
 from penstock.pipeline.schemas import PRIORITIES
 from penstock.pipeline.whatif.comparison import INPUT, OUTPUT, Plan, compare
