@@ -11,7 +11,7 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pytest
 
 import penstock
-from penstock.pipeline.package import write_package
+from penstock.pipeline.spark import write_package
 from tests.docs.serving import server
 from tests.pipeline import clusters
 from tests.pipeline.cluster_job import COPIES

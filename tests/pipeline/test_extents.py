@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.log.disk_log import DiskLog
-from penstock.pipeline.extents import Extent, growth
+from penstock.pipeline.incremental import Extent, growth
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.locations import Place, read_history
 from penstock.runtime.system import halt, system_runtime

@@ -16,12 +16,10 @@ from penstock.pipeline.archive.job import ArchiveOptions
 from penstock.pipeline.archive.job import run as archive
 from penstock.pipeline.audit.job import AuditOptions
 from penstock.pipeline.audit.job import run as audit
-from penstock.pipeline.failures import explained, first_line
-from penstock.pipeline.job import JobFailed, Silent
+from penstock.pipeline.job import JobFailed, Silent, explained, first_line
 from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.reports.folder import settle_folder
-from penstock.pipeline.staging import Target
-from penstock.pipeline.targets import ask_queue
+from penstock.pipeline.staging import Target, ask_queue
 from tests.ports import HeldPort
 
 

@@ -8,10 +8,10 @@ import pyarrow  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline import states
+from penstock.pipeline import incremental
+from penstock.pipeline.incremental import State, begin, leave
 from penstock.pipeline.locations import Place
 from penstock.pipeline.reports.folder import results
-from penstock.pipeline.states import State, begin, leave
 from tests.pipeline.told import run, write_frames
 
 OPTIONS = {"job": "counting", "by": "hand"}
@@ -71,7 +71,7 @@ def test_a_state_of_another_place_or_version_is_not_used(
     moved = Place(where=str(tmp_path / "moved"))
     assert begin(spark, moved, str(out), OPTIONS, is_anew=False).reason == "place is not what it was then"
     (tmp_path / "moved").rename(tmp_path / "data")
-    monkeypatch.setattr(states, "__version__", "99.0")
+    monkeypatch.setattr(incremental, "__version__", "99.0")
     assert begin(spark, place, str(out), OPTIONS, is_anew=False).reason == "version is not what it was then"
 
 

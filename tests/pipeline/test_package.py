@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from penstock.cli import app
-from penstock.pipeline.package import write_package
+from penstock.pipeline.spark import write_package
 
 
 def test_a_package_has_the_source_and_the_same_bytes_each_time(tmp_path: Path) -> None:

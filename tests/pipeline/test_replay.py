@@ -13,8 +13,17 @@ from pyspark.sql import functions as f
 from penstock.pipeline import replay
 from penstock.pipeline.job import JobFailed, Silent
 from penstock.pipeline.locations import MANIFEST, MESSAGES, Place
-from penstock.pipeline.replay import ReplayOptions, read_signatures
-from penstock.pipeline.replay_rows import Choice, chosen, messages, once_each, too_large, with_signatures, without_sent
+from penstock.pipeline.replay import (
+    Choice,
+    ReplayOptions,
+    chosen,
+    messages,
+    once_each,
+    read_signatures,
+    too_large,
+    with_signatures,
+    without_sent,
+)
 from penstock.pipeline.staging import Target
 from tests.pipeline.rows import at, history
 from tests.pipeline.sending import held, make_queue, running, take_all

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline import states
+from penstock.pipeline import incremental
 from penstock.pipeline.job import JobFailed, Outcome, Silent
 from penstock.pipeline.locations import Place
 from penstock.pipeline.skew import SkewOptions, run
@@ -76,7 +76,7 @@ def test_a_skew_that_has_too_much_to_keep_keeps_nothing_and_says_so(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = grow(spark, tmp_path / "archive", STEPS[0])
-    monkeypatch.setattr(states, "ROWS_MAX", 1)
+    monkeypatch.setattr(incremental, "ROWS_MAX", 1)
     outcome = skew(spark, where, tmp_path / "out")
 
     assert "more to remember than 1 rows" in outcome.sentence

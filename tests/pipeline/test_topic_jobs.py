@@ -17,8 +17,7 @@ from penstock.pipeline.load import job as load
 from penstock.pipeline.load.job import LoadOptions
 from penstock.pipeline.load.rows import CORRUPT, FILE, ROW, RecordBounds, checked_records, mapped
 from penstock.pipeline.locations import Place
-from penstock.pipeline.replay import ReplayOptions
-from penstock.pipeline.replay_rows import Choice, once_each, records, refused_by_topic
+from penstock.pipeline.replay import Choice, ReplayOptions, once_each, records, refused_by_topic
 from penstock.pipeline.staging import Target
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create

@@ -6,16 +6,19 @@
     folder with manifest an archive that the archive job has written
 
 `read_history` adds `id`, the text that REST, the SDK and the CLI name a message by.
+
+An address of PostgreSQL may have a password and the name of a schema in it. It is shown and written down without the
+password.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.database_addresses import is_database, without_password
 from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.schemas import HISTORY, ddl
@@ -23,6 +26,53 @@ from penstock.pipeline.storage import has_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+
+SCHEMA = "penstock"
+_SCHEMA_IS = "schema="
+
+
+class DatabaseRefused(Exception):
+    """A database has not answered, or not with what was asked for; the message has its words."""
+
+
+def is_database(where: str) -> bool:
+    return where.startswith(("postgresql://", "postgres://"))
+
+
+def schema_in(where: str) -> tuple[str, str]:
+    """Take the schema out of an address: it is for us, and PostgreSQL refuses a parameter that it does not know.
+
+    >>> schema_in("postgresql://penstock@db/shop?schema=queues&sslmode=require")
+    ('postgresql://penstock@db/shop?sslmode=require', 'queues')
+    >>> schema_in("postgresql://penstock@db/shop")
+    ('postgresql://penstock@db/shop', '')
+    """
+    plain, _, query = where.partition("?")
+    said = query.split("&") if query else []
+    schemas = [each.removeprefix(_SCHEMA_IS) for each in said if each.startswith(_SCHEMA_IS)]
+    rest = "&".join(each for each in said if not each.startswith(_SCHEMA_IS))
+    return (f"{plain}?{rest}" if rest else plain), (schemas[-1] if schemas else "")
+
+
+def without_password(where: str) -> str:
+    """Return an address as it may be shown and written down.
+
+    >>> without_password("postgresql://penstock:secret@db/shop?password=secret&sslmode=require")
+    'postgresql://penstock:…@db/shop?password=…&sslmode=require'
+    """
+    shown = re.sub(r"^(\w+://[^:/@]*):[^/]*@", r"\1:…@", where)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1…", shown)
+
+
+def passwords_in(where: str) -> list[str]:
+    """Return what must not be in a message, the longest first.
+
+    >>> passwords_in("postgresql://penstock:secret@db/shop?password=sesame")
+    ['secret', 'sesame']
+    """
+    found = re.findall(r"^\w+://[^:/@]*:([^/]*)@|[?&](?:ssl)?password=([^&]*)", where)
+    return sorted({one or other for one, other in found if one or other}, key=lambda each: (-len(each), each))
+
 
 # Of an archive: the rows, what says which files of them count, and the dead letters of the last run.
 MESSAGES = "messages"

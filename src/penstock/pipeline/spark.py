@@ -3,6 +3,9 @@
 What is set here is what the jobs rely on: times are in UTC, also in the Parquet files they
 write, and a partition folder called `queue=7` holds a text. Whatever Spark was told otherwise (`spark-submit --conf`)
 stays as it was told.
+
+Executors of a cluster are shipped a zip of what they import (`spark-submit --py-files`). It has the same bytes for
+the same source, so a cluster that keeps files by their hash keeps it once.
 """
 
 import atexit
@@ -10,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,10 +22,46 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.contract.limits import MIB
 from penstock.pipeline.java import NoJava, check_java
-from penstock.pipeline.package import write_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PACKAGES = ("penstock", "pyspark_penstock")
+# The first instant that a zip can have.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_READABLE = 0o644 << 16
+
+DRIVER = '''\
+"""Runs `penstock pipeline` where spark-submit starts it."""
+
+from penstock.pipeline.__main__ import main
+
+main()
+'''
+
+
+def sources() -> Iterator[tuple[str, bytes]]:
+    """Yield each Python file of the packages by its name in the zip, in order."""
+    above = Path(penstock.__file__).parent.parent
+    for package in PACKAGES:
+        for path in sorted((above / package).rglob("*.py")):
+            yield path.relative_to(above).as_posix(), path.read_bytes()
+
+
+def write_package(target: Path) -> int:
+    """Write the zip; return how many files are in it."""
+    count = 0
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in sources():
+            about = zipfile.ZipInfo(name, _EPOCH)
+            about.compress_type = zipfile.ZIP_DEFLATED
+            about.external_attr = _READABLE
+            # Whoever makes it, on whatever system.
+            about.create_system = 3
+            package.writestr(about, content)
+            count += 1
+    return count
+
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",

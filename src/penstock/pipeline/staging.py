@@ -27,14 +27,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from penstock.pipeline.failures import first_line
-from penstock.pipeline.job import JobFailed, Progress, counted
+from penstock.contract.limits import DURATION_MS_MAX
+from penstock.contract.names import BadName, check_name
+from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
+from penstock.pipeline.job import JobFailed, Progress, counted, first_line
 from penstock.pipeline.sink.columns import COLUMNS
 from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import Manifest
-from penstock.pipeline.sink.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MAX
+from penstock.pipeline.sink.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MAX, BadOption, check_server
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
 
 if TYPE_CHECKING:
@@ -299,3 +301,64 @@ def sentence_of(error: Exception) -> str:
 
 def _sendable(staged: "DataFrame") -> "DataFrame":
     return staged.where(f"{REASON} IS NULL") if REASON in staged.columns else staged
+
+
+TOPIC = "topic:"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    name: str
+    body_bytes_max: int
+    delay_s_max: float
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    name: str
+    partitions: int
+    batch_bytes_max: int
+    is_compacted: bool
+
+
+def check_target(queue: str) -> None:
+    if queue.startswith(TOPIC):
+        raise JobFailed(f"{queue} is a topic, not a queue: name it with --topic {queue.removeprefix(TOPIC)}")
+    try:
+        check_name(queue)
+    except BadName as error:
+        raise JobFailed(str(error)) from None
+
+
+def ask_queue(target: Target, queue: str) -> QueueFacts:
+    check_target(queue)
+    found = _ask(target, f"/api/queues/{queue}")
+    retention_s = float(str(found.get("retention_s") or 0))
+    delay_s_max = DURATION_MS_MAX / 1_000
+    return QueueFacts(
+        queue,
+        int(str(found["message_bytes_max"])),
+        min(delay_s_max, retention_s) if retention_s else delay_s_max,
+    )
+
+
+def ask_topic(target: Target, topic: str) -> TopicFacts:
+    found = _ask(target, f"/api/topics/{quote(topic, safe='')}")
+    return TopicFacts(
+        topic,
+        int(str(found["partition_count"])),
+        int(str(found["max_message_bytes"])),
+        is_compacted="compact" in str(found["cleanup"]),
+    )
+
+
+def _ask(target: Target, path: str) -> dict[str, object]:
+    try:
+        check_server(target.url, target.key)
+        with Asking(target.url, target.key, tries_max=TRIES_BY_HAND) as asking:
+            found: dict[str, object] = asking.json(path)
+    except (BadOption, ServerRefused) as error:
+        raise JobFailed(str(error)) from None
+    except ServerUnreachable as error:
+        raise JobFailed(f"{error}. If it is another server, name it with --url or in PENSTOCK_URL") from None
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline import states
+from penstock.pipeline import incremental
 from penstock.pipeline.job import Outcome, Silent
 from penstock.pipeline.locations import Place
 from penstock.pipeline.signals.counts import Windows
@@ -179,7 +179,7 @@ def test_signals_that_have_too_much_to_keep_keep_nothing_and_say_so(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = grow(spark, tmp_path / "archive", day(0, 9))
-    monkeypatch.setattr(states, "ROWS_MAX", 5)
+    monkeypatch.setattr(incremental, "ROWS_MAX", 5)
     outcome = signals(spark, where, tmp_path / "out")
 
     assert "The next run computes anew" in outcome.sentence

@@ -10,12 +10,12 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.pipeline.incremental import begin
 from penstock.pipeline.job import JobFailed, Silent
 from penstock.pipeline.locations import Place
+from penstock.pipeline.queue_info import parse
 from penstock.pipeline.signals.inputs import read_given
 from penstock.pipeline.signals.job import SignalsOptions, choose_windows, run
-from penstock.pipeline.states import begin
-from penstock.pipeline.weights import parse
 from tests.pipeline.archived import archive
 from tests.pipeline.rows import NOON, at, history
 

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import penstock
-from penstock.pipeline.database_addresses import DatabaseRefused
-from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.locations import DatabaseRefused, Place, read_history
 from penstock.pipeline.source import database
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore
 from penstock.pipeline.source.reader import HistoryStreamReader

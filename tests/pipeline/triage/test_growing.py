@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline import states
+from penstock.pipeline import incremental
 from penstock.pipeline.job import Outcome, Silent
 from penstock.pipeline.locations import DEAD_LETTERS, Place
 from penstock.pipeline.triage.job import TriageOptions, run
@@ -78,7 +78,7 @@ def test_a_triage_of_too_many_burials_keeps_none_and_says_so(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = grow(spark, tmp_path / "archive", STEPS[0])
-    monkeypatch.setattr(states, "ROWS_MAX", 3)
+    monkeypatch.setattr(incremental, "ROWS_MAX", 3)
     first = triage(spark, where, tmp_path / "out")
     second = triage(spark, where, tmp_path / "out")
 

@@ -16,9 +16,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from penstock.cli.exits import Ending, refuse
 from penstock.cli.output import console, counted, errors, plain, print_json, remark, say, table
 from penstock.cli.pipeline.java_words import JavaWords, hush_spark
-from penstock.pipeline.failures import explained
 from penstock.pipeline.http import ServerUnreachable
-from penstock.pipeline.job import JobFailed, Outcome, Table
+from penstock.pipeline.job import JobFailed, Outcome, Table, explained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

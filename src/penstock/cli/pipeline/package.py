@@ -28,7 +28,7 @@ def package(
     penstock pipeline package penstock.zip --driver run_penstock.py
     spark-submit --py-files penstock.zip run_penstock.py archive http://queue:8080 s3a://bucket/archive
     """
-    from penstock.pipeline.package import DRIVER, write_package
+    from penstock.pipeline.spark import DRIVER, write_package
 
     try:
         count = write_package(target)

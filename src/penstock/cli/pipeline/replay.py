@@ -69,7 +69,7 @@ def replay(
     penstock pipeline replay ./archive --job to-events --queue orders --topic events --map timestamp=sent_at
     """
     from penstock.pipeline import replay as job_module
-    from penstock.pipeline.replay_rows import Choice
+    from penstock.pipeline.replay import Choice
 
     texts = {"work": work, "job": job, "signatures": signature, "ids": ids, "into": into, "topic": topic}
     options = job_module.ReplayOptions(

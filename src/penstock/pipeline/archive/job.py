@@ -32,12 +32,19 @@ from penstock.pipeline.archive.manifest import (
     queue_of,
     text_of,
 )
-from penstock.pipeline.archive.queues import Server
 from penstock.pipeline.archive.stream import AnotherHistory, Beginning, Committed, Stream, beginning, now_ms, reach_from
-from penstock.pipeline.database_addresses import DatabaseRefused, without_password
-from penstock.pipeline.failures import reason_of
-from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
-from penstock.pipeline.locations import DEAD_LETTERS, QUEUES, Place, is_archive, read_live, source_options
+from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, reason_of
+from penstock.pipeline.locations import (
+    DEAD_LETTERS,
+    QUEUES,
+    DatabaseRefused,
+    Place,
+    is_archive,
+    read_live,
+    source_options,
+    without_password,
+)
+from penstock.pipeline.queue_info import Server
 from penstock.pipeline.schemas import HISTORY
 from penstock.pipeline.storage import Files, files_of
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.pipeline.archive.commit import Reach, Staged, commit, entry_of
 from penstock.pipeline.archive.manifest import CHECKPOINT, BrokenArchive, Entry, Offsets, staging_path, text_of
-from penstock.pipeline.failures import reason_of
-from penstock.pipeline.job import JobFailed
+from penstock.pipeline.job import JobFailed, reason_of
 from penstock.pipeline.locations import with_id
 from penstock.pipeline.schemas import HISTORY, ddl
 from penstock.pipeline.storage import Files

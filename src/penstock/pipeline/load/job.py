@@ -13,14 +13,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.failures import first_line
-from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
+from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, first_line
 from penstock.pipeline.load.files import File, find_files, read_files, union
 from penstock.pipeline.load.rows import MAPPABLE, Bounds, RecordBounds, checked, checked_records, mapped
 from penstock.pipeline.reports.html import excerpt
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
-from penstock.pipeline.staging import Generation, Staging, Target, open_staging
-from penstock.pipeline.targets import QueueFacts, TopicFacts, ask_queue, ask_topic
+from penstock.pipeline.staging import (
+    Generation,
+    QueueFacts,
+    Staging,
+    Target,
+    TopicFacts,
+    ask_queue,
+    ask_topic,
+    open_staging,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -41,11 +41,11 @@ import pyarrow  # type: ignore[import-untyped]
 from pyspark.sql import functions as f
 
 from penstock.core.fairness import TIERS
+from penstock.pipeline.queue_info import Sharing
 from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.inputs import SEEN, Given, Keep, read_again
 from penstock.pipeline.signals.lines import OUTPUT, before, served
 from penstock.pipeline.signals.stays import is_asked, left_ms
-from penstock.pipeline.weights import Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

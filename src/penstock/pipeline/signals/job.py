@@ -23,8 +23,11 @@ import pyarrow.compute  # type: ignore[import-untyped]
 import pyarrow.parquet  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 
+from penstock.pipeline.incremental import Start, State, begin, leave
+from penstock.pipeline.incremental import kept as kept_of
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place
+from penstock.pipeline.queue_info import Sharing, parse, sharing
 from penstock.pipeline.reports.folder import results, settle_folder, write_table
 from penstock.pipeline.reports.html import share, span
 from penstock.pipeline.signals.counts import Windows
@@ -32,9 +35,6 @@ from penstock.pipeline.signals.fairness_bounds import LATE, TOTALS, Promises, pr
 from penstock.pipeline.signals.inputs import MOVED, SEEN, Given, Unfit, instant_ms, read_given
 from penstock.pipeline.signals.report import QUEUES_MAX, signals_page
 from penstock.pipeline.signals.tables import golden
-from penstock.pipeline.states import Start, State, begin, leave
-from penstock.pipeline.states import kept as kept_of
-from penstock.pipeline.weights import Sharing, parse, sharing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

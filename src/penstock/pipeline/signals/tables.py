@@ -20,12 +20,12 @@ import pandas  # type: ignore[import-untyped]
 import pyarrow  # type: ignore[import-untyped]
 import pyarrow.compute  # type: ignore[import-untyped]
 
+from penstock.pipeline.incremental import kept
 from penstock.pipeline.signals import counts, stays
 from penstock.pipeline.signals import counts as counting
 from penstock.pipeline.signals import counts as facts
 from penstock.pipeline.signals.counts import COUNTED, MEASURES, SPANS, By, Level, Windows, span_names
 from penstock.pipeline.signals.inputs import Given, Keep, Unfit
-from penstock.pipeline.states import kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.contract.names import BadName, check_name
-from penstock.pipeline.database_addresses import without_password
-from penstock.pipeline.server_addresses import is_key, is_server
+from penstock.pipeline.http import is_key, is_server
+from penstock.pipeline.locations import without_password
 
 MESSAGES_PER_SEND_MAX = 1_000
 # A topic takes whole batches, and these are bounded by their bytes before.

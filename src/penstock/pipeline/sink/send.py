@@ -27,7 +27,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from penstock.frame import BadFrame
-from penstock.pipeline.server_addresses import lasting_problem
+from penstock.pipeline.http import lasting_problem
 from penstock.wire.frames import FRAME_TYPE, decode_sent
 
 _log = logging.getLogger("penstock.pipeline")

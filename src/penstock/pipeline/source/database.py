@@ -43,7 +43,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 
 from penstock.contract.limits import MIB
-from penstock.pipeline.database_addresses import DatabaseRefused, passwords_in, without_password
+from penstock.pipeline.locations import DatabaseRefused, passwords_in, without_password
 from penstock.pipeline.schemas import Column
 from penstock.pipeline.source.history_arrow import (
     KINDS,

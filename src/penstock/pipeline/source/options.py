@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from penstock.contract.names import BadName, check_name
 from penstock.core.schema_names import BadSchema, check_schema
-from penstock.pipeline.database_addresses import SCHEMA, is_database, schema_in, without_password
+from penstock.pipeline.http import is_key, is_server
+from penstock.pipeline.locations import SCHEMA, is_database, schema_in, without_password
 from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column
-from penstock.pipeline.server_addresses import is_key, is_server
 
 T = TypeVar("T")
 

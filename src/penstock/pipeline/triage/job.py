@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.pipeline.archive.job import dead_letter_queues
-from penstock.pipeline.archive.queues import Server
+from penstock.pipeline.incremental import Start, State, begin, leave
 from penstock.pipeline.job import Outcome, Progress, Table, counted
 from penstock.pipeline.locations import DEAD_LETTERS, Place, is_archive, read_history, read_live
+from penstock.pipeline.queue_info import Server
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.plots import cut
-from penstock.pipeline.states import Start, State, begin, leave
 from penstock.pipeline.storage import has_path
 from penstock.pipeline.triage.causes import (
     Cause,

@@ -1,0 +1,349 @@
+"""What a run leaves for the next one among its results: how far it has read, and what it has added up until there.
+
+    <out>/state/about.json         what it rests on, and how much there is
+    <out>/state/<name>.parquet     what was added up
+
+The next run reads what is new, adds it, and has the results of a run over everything. It may do so only if all that
+the state rests on is still the same: the job and its options, the place and what was read of it, this version of
+Penstock, and the bytes of the state. If not, it computes everything again and says why.
+
+How far a run has read is told by the place:
+
+    archive                     its files: each by name, size and time of change, as `load` knows those that it has read
+    server, folder, database    offsets by shard, and a digest of the last rows before them
+
+A run goes on from where the last one ended if all that was read then is still there, and still what it was. So a
+history that was trimmed, put back to an older copy or begun again is noticed, and so are files that are gone from an
+archive. Rows that come while a job reads are those of the next run.
+
+A state takes the place of the one before together with the results (`reports.folder`), so that the two always fit.
+The driver reads and writes it, as it does the results: what has more rows than `ROWS_MAX` is not kept.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS
+from penstock.pipeline.job import JobFailed, counted
+from penstock.pipeline.load.files import listed
+from penstock.pipeline.locations import (
+    MESSAGES,
+    DatabaseRefused,
+    Part,
+    Place,
+    check_folder,
+    check_place,
+    is_archive,
+    is_database,
+    source_options,
+)
+from penstock.pipeline.reports.folder import MARK
+from penstock.pipeline.schemas import HISTORY
+from penstock.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.source.ranges import Histories, Range
+
+# By which a row is known again.
+_TELLING = ("queue_id", "key", "settled_at", "offset")
+
+
+class Stretch(NamedTuple):
+    """Of one shard: from which offset on and up to which, and what the last rows of it are."""
+
+    start: int
+    end: int
+    last: str
+
+
+class Read(NamedTuple):
+    """A file that was read."""
+
+    size: int
+    changed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    # Of an archive, by path below its messages; else of each shard. One of the two is empty.
+    files: Mapping[str, Read] = field(default_factory=dict)
+    shards: Mapping[str, Stretch] = field(default_factory=dict)
+
+
+class Growth(NamedTuple):
+    """What a place has now."""
+
+    extent: Extent
+    # What is to be read: what is new, or all.
+    part: Part
+    # Why it cannot be gone on from what was known; empty if it can, or nothing was.
+    reason: str = ""
+
+
+def growth(spark: "SparkSession", place: Place, known: Extent | None) -> Growth:
+    """Return what a place has, and what of it is new since ``known``."""
+    check_place(place)
+    if is_archive(spark, place.where):
+        return _of_files(spark, f"{place.where}/{MESSAGES}", known)
+    check_folder(place)
+    with _histories(place) as (histories, from_ms):
+        return _of_shards(histories, from_ms, known)
+
+
+def part_of(extent: Extent, place: Place) -> Part:
+    """Return what was read of a place, to be read again."""
+    return Part(
+        files=[f"{place.where}/{MESSAGES}/{name}" for name in extent.files],
+        offsets_to={shard: each.end for shard, each in extent.shards.items()},
+    )
+
+
+def _of_files(spark: "SparkSession", where: str, known: Extent | None) -> Growth:
+    found = {file.path.rpartition(f"/{MESSAGES}/")[2]: file for file in listed(spark, where)}
+    extent = Extent(files={name: Read(file.size, file.changed_at_ms) for name, file in sorted(found.items())})
+    read = {} if known is None else known.files
+    reason = ""
+    if lost := next((name for name in read if extent.files.get(name) != read[name]), None):
+        word = "has been changed" if lost in extent.files else "is gone"
+        reason, read = f"{lost}, which was read then, {word}", {}
+    return Growth(extent, Part(files=[file.path for name, file in sorted(found.items()) if name not in read]), reason)
+
+
+def _of_shards(histories: "Histories", from_ms: int | None, known: Extent | None) -> Growth:
+    kept = histories.kept()
+    read = {} if known is None else known.shards
+    reason = next(filter(None, (_lost(histories, int(shard), kept, each) for shard, each in read.items())), "")
+    if reason:
+        read = {}
+    stretches = {}
+    for shard, there in kept.items():
+        if before := read.get(str(shard)):
+            start = before.start
+        else:
+            start = there.start if from_ms is None else max(there.start, histories.offset_since(there, from_ms))
+        stretches[str(shard)] = Stretch(start, there.end, _digest_before(histories, there, there.end))
+    part = Part(
+        offsets_from={shard: each.end for shard, each in read.items()},
+        offsets_to={shard: each.end for shard, each in stretches.items()},
+    )
+    return Growth(Extent(shards=stretches), part, reason)
+
+
+def _lost(histories: "Histories", shard: int, kept: "Mapping[int, Range]", read: Stretch) -> str:
+    """Say why a shard is no longer what was read of it; nothing if it is."""
+    there = kept.get(shard)
+    if there is None:
+        return f"shard {shard}, which was read then, is not there"
+    if there.start > read.start:
+        return f"the history of shard {shard} was read from offset {read.start} on, and is kept from {there.start} on"
+    if there.end < read.end or _digest_before(histories, there, read.end) != read.last:
+        return f"the history of shard {shard} is another one than was read then"
+    return ""
+
+
+def _digest_before(histories: "Histories", kept: "Range", end: int) -> str:
+    """Return a digest of the rows of the last frame, or transaction, before an offset; empty if there are none."""
+    from penstock.pipeline.source.history_arrow import Wanted  # noqa: PLC0415
+    from penstock.pipeline.source.ranges import Range, Slice  # noqa: PLC0415
+
+    wanted = Wanted(tuple(column for column in HISTORY if column.name in _TELLING), frozenset(), None, None)
+    for bits in (ROW_BITS, DATABASE_ROW_BITS):
+        rows = Range(kept.shard, max(end - (1 << bits), kept.start), end)
+        batches = histories.read(Slice(rows, goes_on=True), wanted) if rows.start < end else ()
+        told = sorted(row for batch in batches for row in zip(*_columns(batch), strict=True))
+        if told:
+            return hashlib.sha256(repr(told).encode()).hexdigest()
+    return ""
+
+
+def _columns(batch: Any) -> Iterator[list[int]]:
+    for name in _TELLING:
+        column = batch.column(name)
+        yield (column.cast("int64") if name == "settled_at" else column).to_pylist()
+
+
+@contextmanager
+def _histories(place: Place) -> "Iterator[tuple[Histories, int | None]]":
+    """Lend the histories of a place; what is wrong with them is said in a sentence."""
+    from penstock.log.recovery import LogCorrupted  # noqa: PLC0415
+    from penstock.pipeline.http import ServerRefused, ServerUnreachable  # noqa: PLC0415
+    from penstock.pipeline.source.folder import NoHistory  # noqa: PLC0415
+    from penstock.pipeline.source.options import BadOption, read_options  # noqa: PLC0415
+    from penstock.pipeline.source.reader import open_histories  # noqa: PLC0415
+
+    try:
+        options = read_options(source_options(place))
+        with open_histories(options) as histories:
+            yield histories, options.from_ms
+    except (
+        BadOption, DatabaseRefused, NoHistory, LogCorrupted, ServerRefused, ServerUnreachable, OSError,
+    ) as error:  # fmt: skip
+        raise JobFailed(f"{place.shown} cannot be read: {error}") from error
+
+
+STATE = "state"
+ROWS_MAX = 1_000_000
+_VERSION = 1
+_ABOUT = "about.json"
+_ASKED = "that was asked for"
+_NOT_THERE = "the last run left no whole state"
+_DAMAGED = "the state that the last run left is damaged"
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    extent: Extent
+    # How many rows of the history it is made of.
+    rows: int
+    # Small things, as JSON has them.
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    # As Arrow has them.
+    tables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where a run begins."""
+
+    # None if everything is computed anew.
+    known: State | None
+    extent: Extent
+    part: Part
+    # Why it is computed anew; empty at the first run.
+    reason: str
+
+    @property
+    def rows_known(self) -> int:
+        return self.known.rows if self.known else 0
+
+    def table(self, spark: "SparkSession", name: str, schema: str) -> "DataFrame":
+        """Return what is known of a table, as a frame; without rows if nothing is."""
+        if self.known is None or not self.known.tables[name].num_rows:
+            return spark.createDataFrame([], schema)
+        return spark.createDataFrame(self.known.tables[name], schema)
+
+    def grown(self, name: str, more: "DataFrame") -> Any:
+        """Return what is known of a table with the rows of a frame, as Arrow has them; None if that is too much."""
+        import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - it comes with Spark.
+
+        found = kept(more)
+        if found is None or self.known is None:
+            return found
+        whole = pa.concat_tables([self.known.tables[name].cast(found.schema), found])
+        return whole if len(whole) <= ROWS_MAX else None
+
+    def told(self, rows_new: int, *, is_kept: bool = True, more: str = "") -> str:
+        """Say how much was read, and why if that is more than what is new; ``more`` is said of what was known."""
+        known = f", and {self.rows_known:,} were known" if self.known else ""
+        anew = f" All was computed anew: {self.reason}." if self.reason else ""
+        left = "" if is_kept else f" The next run computes anew: there is more to remember than {ROWS_MAX:,} rows."
+        return f"{counted(rows_new, 'row was read', 'rows were read')}{known}.{more}{anew}{left}"
+
+    def counts(self, rows_new: int) -> dict[str, int]:
+        """The same for programs."""
+        return {"rows_new": rows_new, "rows_known": self.rows_known}
+
+
+def begin(spark: "SparkSession", place: Place, out: str, options: Options, *, is_anew: bool) -> Start:
+    """Look at what the last run left and at what the place has now; without ``out``, nothing was left."""
+    rests_on = _rests_on(place, options)
+    known, reason = (None, _ASKED) if is_anew else _recalled(Path(out), rests_on) if out else (None, "")
+    found = growth(spark, place, known.extent if known else None)
+    if found.reason:
+        known, reason = None, found.reason
+    return Start(known=known, extent=found.extent, part=found.part, reason=reason)
+
+
+def leave(folder: Path, place: Place, options: Options, state: State) -> None:
+    """Write a state into a folder of results."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415 - it comes with Spark.
+
+    (folder / STATE).mkdir()
+    digests = {}
+    for name, table in state.tables.items():
+        path = folder / STATE / f"{name}.parquet"
+        # In one order: the same state is the same file.
+        ordered = table.sort_by([(column, "ascending") for column in table.column_names])
+        pq.write_table(ordered, path, compression="zstd")
+        digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    said = {
+        "rests_on": _rests_on(place, options),
+        "extent": asdict(state.extent),
+        "rows": state.rows,
+        "figures": dict(state.figures),
+        "tables": digests,
+    }
+    text = json.dumps({**said, "digest": _digest(said)}, indent=1)
+    (folder / STATE / _ABOUT).write_text(text + "\n", encoding="utf-8")
+
+
+def kept(frame: "DataFrame") -> Any:
+    """Return the rows of a frame, as Arrow has them; None if they are too many to keep."""
+    found = frame.limit(ROWS_MAX + 1).toArrow()
+    return found if len(found) <= ROWS_MAX else None
+
+
+def _recalled(out: Path, rests_on: Options) -> tuple[State | None, str]:
+    try:
+        said = json.loads((out / STATE / _ABOUT).read_text(encoding="utf-8"))
+        digest = said.pop("digest")
+        if digest != _digest(said):
+            return None, _DAMAGED
+        if different := _difference(said["rests_on"], rests_on):
+            return None, different
+        tables = {name: _table(out / STATE / f"{name}.parquet", expected) for name, expected in said["tables"].items()}
+    except FileNotFoundError:
+        # Nothing has to be said of a first run.
+        return None, _NOT_THERE if (out / MARK).exists() else ""
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return None, _DAMAGED
+    extent = Extent(
+        files={name: Read(*each) for name, each in said["extent"]["files"].items()},
+        shards={name: Stretch(*each) for name, each in said["extent"]["shards"].items()},
+    )
+    return State(extent=extent, rows=said["rows"], figures=said["figures"], tables=tables), ""
+
+
+def _table(path: Path, expected: str) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise ValueError(f"{path} is not what was written")
+    return pq.read_table(pa.BufferReader(content))
+
+
+def _rests_on(place: Place, options: Options) -> dict[str, Any]:
+    is_address = place.is_server or is_database(place.where) or "://" in place.where
+    said = {
+        "version": [_VERSION, __version__],
+        "place": place.shown.rstrip("/") if is_address else str(Path(place.where).absolute()),
+        "queues": sorted(place.queues),
+        "since": place.since,
+        "until": place.until,
+        **options,
+    }
+    # As it comes back.
+    made: dict[str, Any] = json.loads(json.dumps(said))
+    return made
+
+
+def _difference(before: Options, now: Options) -> str:
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            return f"{name} is not what it was then"
+    return ""
+
+
+def _digest(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
