@@ -19,16 +19,14 @@ _READING = {"contract", "core", "frame", "runtime", "store", "telemetry", "versi
 # By task: what it imports of the pipeline, and what that may bring: packages of ours, those of others, and how many
 # modules of the pipeline.
 _TASKS: dict[str, tuple[set[str], set[str], int]] = {
-    "source.reader source.streaming source.server": (_READING, set(), 16),
-    "source.reader source.streaming source.live": (_READING, set(), 16),
-    "source.reader source.streaming source.topics": (_READING, set(), 14),
-    "source.reader source.streaming source.folder": (_READING | {"log"}, {"crc32c"}, 16),
-    "source.reader source.streaming source.topic_folder": (_READING | {"log", "streams"}, {"crc32c"}, 16),
-    "source.reader source.streaming source.database": (_READING, {"adbc_driver_manager"}, 17),
-    "sink.writer sink.streaming": ({"contract", "core", "frame", "version", "wire"}, set(), 26),
+    "source.reader source.server": (_READING, set(), 14),
+    "source.reader source.folder": (_READING | {"log"}, {"crc32c"}, 14),
+    "source.reader source.topic_folder": (_READING | {"log", "streams"}, {"crc32c"}, 14),
+    "source.reader source.database": (_READING, {"adbc_driver_manager"}, 14),
+    "sink.writer": ({"contract", "core", "frame", "version", "wire"}, set(), 18),
     "signals.lines": ({"contract", "core", "version"}, set(), 3),
-    "audit.look": ({"contract", "version"}, set(), 5),
-    "whatif.comparison": ({"contract", "core", "frame", "version"}, set(), 6),
+    "audit.look": ({"contract", "version"}, set(), 4),
+    "whatif.comparison": ({"contract", "core", "frame", "version"}, set(), 5),
 }
 # A worker has these before it imports anything of ours; each task is tried in a process of its own.
 _PROGRAM = """

@@ -9,10 +9,10 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline.signals.counts import By, Windows, class_of, facts, oldest, pairs, together
 from penstock.pipeline.signals.counts import figures as added_up
-from penstock.pipeline.signals.fairness_bounds import breaches, is_asked, starved, totals
+from penstock.pipeline.signals.fairness_bounds import breaches, totals
 from penstock.pipeline.signals.lines import before
-from penstock.pipeline.signals.stays import tenant_counts, tenant_of, top_tenants, with_rank
-from penstock.pipeline.signals.tables import Figures, as_arrow, figures_of
+from penstock.pipeline.signals.stays import is_asked, tenant_counts, tenant_of, top_tenants, with_rank
+from penstock.pipeline.signals.tables import Figures, as_arrow, figures_of, starved
 from tests.pipeline import signals_by_hand as by_hand
 from tests.pipeline.rows import at, history, steps
 

@@ -21,9 +21,8 @@ from penstock.log.record import HEADER_BYTES
 from penstock.pipeline.schemas import TOPIC
 from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.options import BadOption
-from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice, Slices
+from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice, Slices, joined
 from penstock.pipeline.source.record_batches import BadRecords, batch_of, read_batches
-from penstock.pipeline.source.server import joined
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import admin, consumer, create, producer
 from tests.pipeline.reading import parts_of, read, read_between, stream_of

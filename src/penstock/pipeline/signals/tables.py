@@ -259,15 +259,15 @@ def _made(figures: Figures, ages: Any, windows: Windows, top: Any, tenants: int)
     tiers = figures.levels(By.TIER)
     queues = counting.together(tiers)
     oldest = ages.groupby(["queue", "window"], as_index=False)["oldest_ms"].min()
-    starved = starved(tiers, queues)
-    starved["window_start"] = starved["window"] * windows.size_ms * 1_000
+    starvation = starved(tiers, queues)
+    starvation["window_start"] = starvation["window"] * windows.size_ms * 1_000
     found = {
         "range": figures.of_all(),
         "queues": figures.of_queues(queues),
         "queue_windows": figures.of_queue_windows(queues.merge(oldest, on=["queue", "window"], how="left")),
         "tiers": figures.of_parts(By.TIER, tiers),
         "tier_windows": figures.of_part_windows(By.TIER, tiers.merge(ages, on=["queue", "tier", "window"], how="left")),
-        "starvation": starved[["queue", "tier", "window_start", "waiting", "others_received"]],
+        "starvation": starvation[["queue", "tier", "window_start", "waiting", "others_received"]],
     }
     if top is not None:
         levels = figures.levels(By.TENANT)

@@ -36,15 +36,22 @@ from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.plots import cut
 from penstock.pipeline.storage import has_path
 from penstock.pipeline.triage.causes import (
+    BUCKETS,
+    BURIED,
     Cause,
     Memory,
     Remembered,
     Setting,
+    burials_in,
+    burials_over_time,
     cause_of,
+    causes_of,
     gone,
+    judged_burials,
     read_marks,
     recall,
     remember,
+    signatures_of,
 )
 from penstock.pipeline.triage.report import report, stamp
 
@@ -156,8 +163,6 @@ class Found(NamedTuple):
 
 
 def run(spark: "SparkSession", options: TriageOptions, progress: Progress) -> Outcome:
-    from penstock.pipeline.triage import causes as tables  # noqa: PLC0415 - it needs Spark.
-
     settle_folder(options.out)
     marks = read_marks(options.deploys) if options.deploys else []
     last = recall(Path(options.out), by_shape=options.by_shape)
@@ -168,20 +173,20 @@ def run(spark: "SparkSession", options: TriageOptions, progress: Progress) -> Ou
     known = _together(start, fresh)
     progress.rows(fresh.settled)
     progress.step(f"Finding the causes of {counted(known.buried, 'burial')}")
-    new = tables.burials_in(read_history(spark, options.place, part=start.part)).persist()
-    burials = start.table(spark, _BURIALS, tables.BURIED).union(new)
-    judged = tables.judged_burials(burials, _dead_letters(spark, options), by_shape=options.by_shape).persist()
+    new = burials_in(read_history(spark, options.place, part=start.part)).persist()
+    burials = start.table(spark, _BURIALS, BURIED).union(new)
+    judged = judged_burials(burials, _dead_letters(spark, options), by_shape=options.by_shape).persist()
     try:
         since = last.known_to if last else None
-        rows = [row.asDict(recursive=True) for row in tables.causes_of(judged, since=since).limit(CAUSES_MAX).collect()]
-        parts = tables.burials_over_time(judged, first=known.first, last=known.last).collect()
-        signatures = [row.asDict() for row in tables.signatures_of(judged).limit(10 * CAUSES_MAX).collect()]
+        rows = [row.asDict(recursive=True) for row in causes_of(judged, since=since).limit(CAUSES_MAX).collect()]
+        parts = burials_over_time(judged, first=known.first, last=known.last).collect()
+        signatures = [row.asDict() for row in signatures_of(judged).limit(10 * CAUSES_MAX).collect()]
         state = _state(start, known, new)
     finally:
         judged.unpersist()
         new.unpersist()
     setting = Setting(known_from=known.first, last=last, marks=marks, within=options.deploy_window)
-    buckets = _filled(parts, tables.BUCKETS)
+    buckets = _filled(parts, BUCKETS)
     causes = [cause_of(_in_utc(row), buckets[row["cause_id"]], setting) for row in rows]
     progress.step("Writing the report")
     found = Found(known, causes, [_in_utc(row) for row in signatures], last, state)

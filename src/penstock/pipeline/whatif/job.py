@@ -35,7 +35,7 @@ from penstock.pipeline.whatif.simulation import BASELINE, HAPPENED, Scenario
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyarrow import Table  # type: ignore[import-untyped]
+    import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # A lease cannot be longer.
@@ -87,7 +87,7 @@ def newest(rows: "DataFrame", count: int) -> "DataFrame":
 def simulated(rows: "DataFrame", plan: Plan) -> "DataFrame":
     """Return the waits of each queue, scenario and tier; queues and scenarios run beside each other."""
 
-    def one(table: "Table") -> "Table":
+    def one(table: "pyarrow.Table") -> "pyarrow.Table":
         return compare(table, plan)
 
     names = f.array(*[f.lit(name) for name in plan.scenarios])
