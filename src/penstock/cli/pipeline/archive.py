@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.exits import refuse
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, ending_of, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, ending_of, need_spark, run_job
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -74,6 +74,7 @@ def archive(
     penstock pipeline archive ./penstock-data ./archive --queue orders
     penstock pipeline archive http://queue:8080 s3a://bucket/archive --master spark://host:7077
     """
+    need_spark()
     from penstock.pipeline.archive import job
     from penstock.pipeline.locations import Place
 

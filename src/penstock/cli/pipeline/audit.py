@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Queues, Running, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, need_spark, run_job
 
 
 def audit_command(
@@ -39,6 +39,7 @@ def audit_command(
     penstock pipeline audit http://127.0.0.1:8080 --history ./archive --out ./audit
     penstock pipeline audit http://127.0.0.1:8080 --queue orders --sent ids.parquet --complete
     """
+    need_spark()
     from penstock.pipeline.audit import job as audit
     from penstock.pipeline.locations import Place
 

@@ -5,6 +5,7 @@ def audit(...own options..., spark: SparkOptions) ...
     run_job("audit", lambda session, progress: jobs.audit.run(session, options, progress), ...)
 """
 
+import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,12 @@ class Bar:
         if count and self._bar.disable and time.monotonic() - self._told_s >= TOLD_EVERY_S:
             self._told_s = time.monotonic()
             remark(f"  {said}")
+
+
+def need_spark() -> None:
+    """End with a sentence where Spark is not installed: a job imports it, and would end with a traceback."""
+    if importlib.util.find_spec("pyspark") is None:
+        refuse("Spark is not installed. Install it with: pip install 'penstock[spark]'", Ending.UNREACHABLE)
 
 
 def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, need_spark, run_job
 from penstock.cli.pipeline.send_jobs import DryRun, MaxWait, Rate, Url, Work, pairs_of, target_of
 from penstock.pipeline.locations import Place
 
@@ -68,6 +68,7 @@ def replay(
     penstock pipeline replay ./archive --job again --where "error LIKE '%timeout%'" --into retries
     penstock pipeline replay ./archive --job to-events --queue orders --topic events --map timestamp=sent_at
     """
+    need_spark()
     from penstock.pipeline import replay as job_module
     from penstock.pipeline.replay import Choice
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Anew, Conf, Json, KeyText, Master, Queues, Running, run_job
+from penstock.cli.pipeline.options import Anew, Conf, Json, KeyText, Master, Running, need_spark, run_job
 
 Where = Annotated[
     str,
@@ -50,6 +50,7 @@ def signals_command(
     penstock pipeline signals ./archive --out ./report --queue orders --since 2026-03-01T00:00:00Z
     penstock pipeline signals ./penstock-data --out ./report --window 1m --tenant attribute:customer
     """
+    need_spark()
     from penstock.pipeline.locations import Place
     from penstock.pipeline.signals.job import SignalsOptions, run
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, need_spark, run_job
 
 if TYPE_CHECKING:
     from penstock.pipeline.staging import Target
@@ -68,6 +68,7 @@ def load(
     penstock pipeline load 'in/*.csv' --queue orders --map data=body --id order_id --dry-run
     penstock pipeline load events.jsonl --topic events --map key=customer --map "headers=map('source', 'shop')"
     """
+    need_spark()
     from penstock.pipeline.load import job as job_module
 
     options = job_module.LoadOptions(

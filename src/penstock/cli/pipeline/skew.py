@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Anew, Conf, Json, KeyText, Master, Queues, Running, run_job
+from penstock.cli.pipeline.options import Anew, Conf, Json, KeyText, Master, Running, need_spark, run_job
 
 
 def skew_command(
@@ -46,6 +46,7 @@ def skew_command(
     penstock pipeline skew ./archive
     penstock pipeline skew ./archive --queue orders --attribute customer --out ./skew
     """
+    need_spark()
     from penstock.pipeline.locations import Place
     from penstock.pipeline.skew import SkewOptions, run
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Anew, Bar, Conf, Json, KeyText, Master, Queues, Running, run_job
+from penstock.cli.pipeline.options import Anew, Bar, Conf, Json, KeyText, Master, Running, need_spark, run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +80,7 @@ def triage(
     penstock pipeline triage ./archive --out ./triage --deploys deploys.csv --deploy-window 60
     penstock pipeline triage http://127.0.0.1:8080 --out ./triage --queue orders --since 2026-03-01T00:00:00Z
     """
+    need_spark()
     from penstock.pipeline.locations import Place
     from penstock.pipeline.triage import job
 

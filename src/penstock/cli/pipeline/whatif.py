@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Bar, Conf, Json, KeyText, Master, Queues, Running, run_job
+from penstock.cli.pipeline.options import Bar, Conf, Json, KeyText, Master, Running, need_spark, run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +71,7 @@ def whatif(
     penstock pipeline whatif ./archive --scenario night:mode=strict,workers=4 --queue orders
     penstock pipeline whatif ./archive --scenario 'calm:weights=4,2,2,1,1,aging=0,0,0,10m,20m' --out ./whatif
     """
+    need_spark()
     from penstock.pipeline.locations import Place
     from penstock.pipeline.whatif import job
 
