@@ -130,7 +130,8 @@ def test_a_replay_sends_what_it_chose_once_however_often_it_runs(spark: SparkSes
     retried = {"outcome": "acked", "error": "timeout 7", "data": b"retried"}
     rows += [retried, failed, {"data": b"elsewhere", "queue": "other", "queue_id": 3} | failed]
     signatures = tmp_path / "signatures.json"
-    signatures.write_text('{"version": 1, "signatures": [{"id": "x", "signature": "timeout"}]}')
+    told = ("timeout <n>", "timeout <n> | JSON number", "timeout <n> | binary, below 1 KiB")
+    signatures.write_text(json.dumps({"version": 1, "signatures": [{"id": "x", "signature": each} for each in told]}))
     given = ReplayOptions(
         place=Place(where=archive(history(spark, rows), tmp_path / "archive"), queues=["orders"]),
         target=Target(url=url, wait_s_max=5),
@@ -139,19 +140,19 @@ def test_a_replay_sends_what_it_chose_once_however_often_it_runs(spark: SparkSes
         signatures=str(signatures),
     )
 
-    dry = replay.run(spark, replace(given, is_dry_run=True), Silent(), signing=_signed)
+    dry = replay.run(spark, replace(given, is_dry_run=True), Silent())
     assert (dry.figures["would_send"], dry.figures["unsendable"], held(url, "orders")) == (3, 1, 0)
     assert [list(row) for row in dry.tables[0].rows] == [["orders", "buried", 3]]
     assert [list(row) for row in dry.tables[1].rows] == [["orders", "buried", "body not kept", 1]]
     assert [row[2] for row in dry.tables[2].rows] == ["0", "1", "0xff"]
 
-    first = replay.run(spark, given, Silent(), signing=_signed)
-    second = replay.run(spark, given, Silent(), signing=_signed)
+    first = replay.run(spark, given, Silent())
+    second = replay.run(spark, given, Silent())
 
     assert (first.figures["sent"], second.figures["sent"]) == (3, 0)
     found = take_all(url, "orders")
-    told = [(each.body, each.group, each.priority, each.attributes["replayed-from"]) for each in found]
-    assert sorted(told) == [(body, "g", "HIGH", f"1-{number * 8 + 1:x}") for number, body in enumerate(bodies)]
+    sent = [(each.body, each.group, each.priority, each.attributes["replayed-from"]) for each in found]
+    assert sorted(sent) == [(body, "g", "HIGH", f"1-{number * 8 + 1:x}") for number, body in enumerate(bodies)]
 
 
 def test_a_replay_that_cannot_work_says_why(spark: SparkSession, tmp_path: Path) -> None:

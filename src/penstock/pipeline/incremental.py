@@ -26,9 +26,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.log.recovery import LogCorrupted
 from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS
+from penstock.pipeline.http import ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, counted
 from penstock.pipeline.load.files import listed
 from penstock.pipeline.locations import (
@@ -44,12 +50,12 @@ from penstock.pipeline.locations import (
 )
 from penstock.pipeline.reports.folder import MARK
 from penstock.pipeline.schemas import HISTORY
+from penstock.pipeline.source.folder import NoHistory
+from penstock.pipeline.source.history_arrow import Wanted
+from penstock.pipeline.source.options import BadOption, read_options
+from penstock.pipeline.source.ranges import Histories, Range, Slice
+from penstock.pipeline.source.reader import open_histories
 from penstock.version import __version__
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from penstock.pipeline.source.ranges import Histories, Range
 
 # By which a row is known again.
 _TELLING = ("queue_id", "key", "settled_at", "offset")
@@ -87,7 +93,7 @@ class Growth(NamedTuple):
     reason: str = ""
 
 
-def growth(spark: "SparkSession", place: Place, known: Extent | None) -> Growth:
+def growth(spark: SparkSession, place: Place, known: Extent | None) -> Growth:
     """Return what a place has, and what of it is new since ``known``."""
     check_place(place)
     if is_archive(spark, place.where):
@@ -105,7 +111,7 @@ def part_of(extent: Extent, place: Place) -> Part:
     )
 
 
-def _of_files(spark: "SparkSession", where: str, known: Extent | None) -> Growth:
+def _of_files(spark: SparkSession, where: str, known: Extent | None) -> Growth:
     found = {file.path.rpartition(f"/{MESSAGES}/")[2]: file for file in listed(spark, where)}
     extent = Extent(files={name: Read(file.size, file.changed_at_ms) for name, file in sorted(found.items())})
     read = {} if known is None else known.files
@@ -116,7 +122,7 @@ def _of_files(spark: "SparkSession", where: str, known: Extent | None) -> Growth
     return Growth(extent, Part(files=[file.path for name, file in sorted(found.items()) if name not in read]), reason)
 
 
-def _of_shards(histories: "Histories", from_ms: int | None, known: Extent | None) -> Growth:
+def _of_shards(histories: Histories, from_ms: int | None, known: Extent | None) -> Growth:
     kept = histories.kept()
     read = {} if known is None else known.shards
     reason = next(filter(None, (_lost(histories, int(shard), kept, each) for shard, each in read.items())), "")
@@ -136,7 +142,7 @@ def _of_shards(histories: "Histories", from_ms: int | None, known: Extent | None
     return Growth(Extent(shards=stretches), part, reason)
 
 
-def _lost(histories: "Histories", shard: int, kept: "Mapping[int, Range]", read: Stretch) -> str:
+def _lost(histories: Histories, shard: int, kept: Mapping[int, Range], read: Stretch) -> str:
     """Say why a shard is no longer what was read of it; nothing if it is."""
     there = kept.get(shard)
     if there is None:
@@ -148,11 +154,8 @@ def _lost(histories: "Histories", shard: int, kept: "Mapping[int, Range]", read:
     return ""
 
 
-def _digest_before(histories: "Histories", kept: "Range", end: int) -> str:
+def _digest_before(histories: Histories, kept: Range, end: int) -> str:
     """Return a digest of the rows of the last frame, or transaction, before an offset; empty if there are none."""
-    from penstock.pipeline.source.history_arrow import Wanted  # noqa: PLC0415
-    from penstock.pipeline.source.ranges import Range, Slice  # noqa: PLC0415
-
     wanted = Wanted(tuple(column for column in HISTORY if column.name in _TELLING), frozenset(), None, None)
     for bits in (ROW_BITS, DATABASE_ROW_BITS):
         rows = Range(kept.shard, max(end - (1 << bits), kept.start), end)
@@ -170,14 +173,8 @@ def _columns(batch: Any) -> Iterator[list[int]]:
 
 
 @contextmanager
-def _histories(place: Place) -> "Iterator[tuple[Histories, int | None]]":
+def _histories(place: Place) -> Iterator[tuple[Histories, int | None]]:
     """Lend the histories of a place; what is wrong with them is said in a sentence."""
-    from penstock.log.recovery import LogCorrupted  # noqa: PLC0415
-    from penstock.pipeline.http import ServerRefused, ServerUnreachable  # noqa: PLC0415
-    from penstock.pipeline.source.folder import NoHistory  # noqa: PLC0415
-    from penstock.pipeline.source.options import BadOption, read_options  # noqa: PLC0415
-    from penstock.pipeline.source.reader import open_histories  # noqa: PLC0415
-
     try:
         options = read_options(source_options(place))
         with open_histories(options) as histories:
@@ -225,16 +222,14 @@ class Start:
     def rows_known(self) -> int:
         return self.known.rows if self.known else 0
 
-    def table(self, spark: "SparkSession", name: str, schema: str) -> "DataFrame":
+    def table(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
         """Return what is known of a table, as a frame; without rows if nothing is."""
         if self.known is None or not self.known.tables[name].num_rows:
             return spark.createDataFrame([], schema)
         return spark.createDataFrame(self.known.tables[name], schema)
 
-    def grown(self, name: str, more: "DataFrame") -> Any:
+    def grown(self, name: str, more: DataFrame) -> Any:
         """Return what is known of a table with the rows of a frame, as Arrow has them; None if that is too much."""
-        import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - it comes with Spark.
-
         found = kept(more)
         if found is None or self.known is None:
             return found
@@ -253,7 +248,7 @@ class Start:
         return {"rows_new": rows_new, "rows_known": self.rows_known}
 
 
-def begin(spark: "SparkSession", place: Place, out: str, options: Options, *, is_anew: bool) -> Start:
+def begin(spark: SparkSession, place: Place, out: str, options: Options, *, is_anew: bool) -> Start:
     """Look at what the last run left and at what the place has now; without ``out``, nothing was left."""
     rests_on = _rests_on(place, options)
     known, reason = (None, _ASKED) if is_anew else _recalled(Path(out), rests_on) if out else (None, "")
@@ -265,8 +260,6 @@ def begin(spark: "SparkSession", place: Place, out: str, options: Options, *, is
 
 def leave(folder: Path, place: Place, options: Options, state: State) -> None:
     """Write a state into a folder of results."""
-    import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415 - it comes with Spark.
-
     (folder / STATE).mkdir()
     digests = {}
     for name, table in state.tables.items():
@@ -286,7 +279,7 @@ def leave(folder: Path, place: Place, options: Options, state: State) -> None:
     (folder / STATE / _ABOUT).write_text(text + "\n", encoding="utf-8")
 
 
-def kept(frame: "DataFrame") -> Any:
+def kept(frame: DataFrame) -> Any:
     """Return the rows of a frame, as Arrow has them; None if they are too many to keep."""
     found = frame.limit(ROWS_MAX + 1).toArrow()
     return found if len(found) <= ROWS_MAX else None
@@ -314,9 +307,6 @@ def _recalled(out: Path, rests_on: Options) -> tuple[State | None, str]:
 
 
 def _table(path: Path, expected: str) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != expected:
         raise ValueError(f"{path} is not what was written")

@@ -9,9 +9,13 @@ from the last row that has its body.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
 
 from penstock.contract.names import DEAD
 from penstock.core.settling import Ending
@@ -21,9 +25,7 @@ from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.reports.html import excerpt
 from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX
 from penstock.pipeline.staging import Staging, Target, TopicFacts, ask_queue, ask_topic, check_target, open_staging
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+from penstock.pipeline.triage.signatures import with_signature
 
 OUTCOMES = tuple(ending.name.lower() for ending in Ending)
 REPLAYED_FROM = "replayed-from"
@@ -44,9 +46,7 @@ class Choice:
     where: str = ""
 
 
-def chosen(history: "DataFrame", choice: Choice) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def chosen(history: DataFrame, choice: Choice) -> DataFrame:
     rows = history
     if choice.outcomes:
         rows = rows.where(f.col("outcome").isin(list(choice.outcomes)))
@@ -55,16 +55,16 @@ def chosen(history: "DataFrame", choice: Choice) -> "DataFrame":
     return rows.where(choice.where) if choice.where else rows
 
 
-def with_signatures(rows: "DataFrame", wanted: "DataFrame") -> "DataFrame":
+def with_signatures(rows: DataFrame, wanted: DataFrame) -> DataFrame:
     """Keep rows whose `signature` is one of those wanted."""
     return rows.join(wanted.select("signature").distinct(), "signature", "left_semi")
 
 
-def with_ids(rows: "DataFrame", wanted: "DataFrame") -> "DataFrame":
+def with_ids(rows: DataFrame, wanted: DataFrame) -> DataFrame:
     return rows.join(wanted.select("id").distinct(), "id", "left_semi")
 
 
-def without_sent(rows: "DataFrame", sent: "DataFrame") -> "DataFrame":
+def without_sent(rows: DataFrame, sent: DataFrame) -> DataFrame:
     """Leave out what was sent, and what became of it: a worker that acks it makes a settled message of it, too."""
     ids = sent.select("id").distinct()
     origins = ids.withColumnRenamed("id", "_origin")
@@ -72,24 +72,19 @@ def without_sent(rows: "DataFrame", sent: "DataFrame") -> "DataFrame":
     return fresh.join(origins, "_origin", "left_anti").drop("_origin")
 
 
-def once_each(rows: "DataFrame") -> "DataFrame":
+def once_each(rows: DataFrame) -> DataFrame:
     """One row for each id: one with a body if there is any, and of these the last."""
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     best = Window.partitionBy("id").orderBy(
         f.col("data").isNull(), f.col("settled_at").desc(), f.col("queue_id").desc(), f.col("key").desc()
     )
     return rows.withColumn("_best", f.row_number().over(best)).where("_best = 1").drop("_best")
 
 
-def messages(rows: "DataFrame", *, into: str = "") -> "DataFrame":
+def messages(rows: DataFrame, *, into: str = "") -> DataFrame:
     """Return what would be sent, in the order it was first sent in, with `id`, `outcome`, `from_queue` and a `reason`.
 
     The reason is null for what can be sent. Dead letters go to the queue they were buried from.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     home = f.regexp_replace("queue", rf"{DEAD.replace('.', '[.]')}$", "")
     attributes = _marked()
     reason = f.coalesce(
@@ -116,10 +111,8 @@ def messages(rows: "DataFrame", *, into: str = "") -> "DataFrame":
     )
 
 
-def records(rows: "DataFrame", mapping: Mapping[str, str], *, topic: str) -> "DataFrame":
+def records(rows: DataFrame, mapping: Mapping[str, str], *, topic: str) -> DataFrame:
     """Return what would be sent to a topic, as `messages` does. The key is the group, headers are the attributes."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     own = f.expr(mapping["headers"]).cast("map<string,string>") if "headers" in mapping else _attributes()
     texts = f.map_filter(own, lambda name, value: (name != REPLAYED_FROM) & value.isNotNull())
     mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), f.col("id").cast("binary").alias("value")))
@@ -147,10 +140,8 @@ def records(rows: "DataFrame", mapping: Mapping[str, str], *, topic: str) -> "Da
     return ordered.drop("sent_at", "first_queue", "number", "sent_tier")
 
 
-def refused_by_topic(rows: "DataFrame", *, batch_bytes_max: int, is_compacted: bool) -> "DataFrame":
+def refused_by_topic(rows: DataFrame, *, batch_bytes_max: int, is_compacted: bool) -> DataFrame:
     """Give a reason to records that their topic does not take."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     found = f.coalesce(
         f.col("reason"),
         f.when(f.col("key").isNull() & f.lit(is_compacted), f.lit("no key, and the topic is compacted")),
@@ -159,10 +150,8 @@ def refused_by_topic(rows: "DataFrame", *, batch_bytes_max: int, is_compacted: b
     return rows.withColumn("reason", found)
 
 
-def too_large(rows: "DataFrame", limits: Mapping[str, int]) -> "DataFrame":
+def too_large(rows: DataFrame, limits: Mapping[str, int]) -> DataFrame:
     """Give a reason to messages that their queue does not take; queues without a limit take none."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     most = f.coalesce(*(f.when(f.col("queue") == name, f.lit(limit)) for name, limit in limits.items()), f.lit(-1))
     found = f.coalesce(
         f.col("reason"),
@@ -172,31 +161,23 @@ def too_large(rows: "DataFrame", limits: Mapping[str, int]) -> "DataFrame":
     return rows.withColumn("reason", found)
 
 
-def _marked() -> "Column":
+def _marked() -> Column:
     """The attributes, and where the message comes from; if it was replayed before, from here now."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     mark = f.concat(f.lit(f'"{REPLAYED_FROM}":"'), f.col("id"), f.lit('"}'))
     earlier = f.regexp_replace(f.coalesce("attributes", f.lit("")), _EARLIER, "")
     inner = f.regexp_replace(earlier, r"^\s*\{,?|\}\s*$", "")
     return f.concat(f.lit("{"), f.when(f.trim(inner) == "", f.lit("")).otherwise(f.concat(inner, f.lit(","))), mark)
 
 
-def _attribute(name: str) -> "Column":
+def _attribute(name: str) -> Column:
     """The text of an attribute; the name is one key, whatever dots and quotes it has."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     return _attributes()[f.lit(name)]
 
 
-def _attributes() -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _attributes() -> Column:
     return f.from_json("attributes", "map<string,string>")
 
 
-# Adds a column `signature` to rows of the history.
-Signing = Callable[["DataFrame"], "DataFrame"]
 _SAMPLE_ROWS = 5
 _SAMPLE_CHARACTERS = 60
 
@@ -226,9 +207,7 @@ class _Counts:
     resumed: int = 0
 
 
-def run(
-    spark: "SparkSession", options: ReplayOptions, progress: Progress, *, signing: Signing | None = None
-) -> Outcome:
+def run(spark: SparkSession, options: ReplayOptions, progress: Progress) -> Outcome:
     facts = _check(options)
     with open_staging(spark, options.work, options.job) as staging:
         counts = _Counts()
@@ -237,16 +216,14 @@ def run(
                 if not generation.is_done:
                     counts.resumed += staging.send(generation, options.target, progress)
         progress.step("Choosing messages")
-        rows = _chosen(spark, options, staging, signing).cache()
+        rows = _chosen(spark, options, staging).cache()
         try:
             return _replay(staging, _judged(rows, options, facts), options, progress, counts)
         finally:
             rows.unpersist()
 
 
-def _replay(
-    staging: Staging, rows: "DataFrame", options: ReplayOptions, progress: Progress, counts: _Counts
-) -> Outcome:
+def _replay(staging: Staging, rows: DataFrame, options: ReplayOptions, progress: Progress, counts: _Counts) -> Outcome:
     """Count, and unless it is a dry run: fix and send."""
     found = _counted(rows)
     if options.is_dry_run:
@@ -259,9 +236,7 @@ def _replay(
     return _summary(found, counts)
 
 
-def _chosen(spark: "SparkSession", options: ReplayOptions, staging: Staging, signing: Signing | None) -> "DataFrame":
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
+def _chosen(spark: SparkSession, options: ReplayOptions, staging: Staging) -> DataFrame:
     rows = read_history(spark, options.place)
     if options.ids:
         rows = with_ids(rows, _ids(spark, options.ids))
@@ -271,7 +246,7 @@ def _chosen(spark: "SparkSession", options: ReplayOptions, staging: Staging, sig
         raise JobFailed(f"--where cannot be understood: {first_line(str(error))}") from error
     if options.signatures:
         wanted = spark.createDataFrame([(each,) for each in read_signatures(options.signatures)], "signature STRING")
-        rows = with_signatures((signing or _signing())(rows), wanted)
+        rows = with_signatures(with_signature(rows), wanted)
     sent = staging.kept()
     if sent is not None:
         rows = without_sent(rows, sent)
@@ -292,9 +267,7 @@ def _choice(options: ReplayOptions) -> Choice:
     return options.choice
 
 
-def _ids(spark: "SparkSession", path: str) -> "DataFrame":
-    from pyspark.errors import AnalysisException  # noqa: PLC0415
-
+def _ids(spark: SparkSession, path: str) -> DataFrame:
     try:
         return spark.read.text(path).selectExpr("trim(value) AS id")
     except AnalysisException as error:
@@ -320,7 +293,7 @@ def _check(options: ReplayOptions) -> TopicFacts | None:
     return None
 
 
-def _judged(rows: "DataFrame", options: ReplayOptions, topic: TopicFacts | None) -> "DataFrame":
+def _judged(rows: DataFrame, options: ReplayOptions, topic: TopicFacts | None) -> DataFrame:
     """Give a reason to what its queue, or the topic, does not take."""
     if topic is None:
         return too_large(rows, _limits(rows, options))
@@ -330,8 +303,7 @@ def _judged(rows: "DataFrame", options: ReplayOptions, topic: TopicFacts | None)
 def read_signatures(path: str) -> Sequence[str]:
     """Return the signatures in a file of triage."""
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a path is a text here, as everywhere in a job.
-            found = [str(each["signature"]) for each in json.load(file)["signatures"]]
+        found = [str(each["signature"]) for each in json.loads(Path(path).read_text(encoding="utf-8"))["signatures"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise JobFailed(
             f"{path} is not a file of signatures as `penstock pipeline triage` writes it: {error}"
@@ -341,17 +313,7 @@ def read_signatures(path: str) -> Sequence[str]:
     return found
 
 
-def _signing() -> Signing:
-    from importlib import import_module  # noqa: PLC0415
-
-    try:
-        found: Signing = import_module("penstock.pipeline.triage.signatures").with_signature
-    except ImportError:
-        raise JobFailed("this build has no signatures: choose by --where or --ids") from None
-    return found
-
-
-def _limits(rows: "DataFrame", options: ReplayOptions) -> dict[str, int]:
+def _limits(rows: DataFrame, options: ReplayOptions) -> dict[str, int]:
     """What each queue takes that something goes to; one that is gone is left out."""
     if options.into:
         return {options.into: ask_queue(options.target, options.into).body_bytes_max}
@@ -365,7 +327,7 @@ def _limits(rows: "DataFrame", options: ReplayOptions) -> dict[str, int]:
     return limits
 
 
-def _counted(rows: "DataFrame") -> list[tuple[str, str, int, str | None]]:
+def _counted(rows: DataFrame) -> list[tuple[str, str, int, str | None]]:
     found = rows.groupBy("from_queue", "outcome", "reason").count().orderBy("from_queue", "outcome", "reason").collect()
     return [(row["from_queue"], row["outcome"], int(row["count"]), row["reason"]) for row in found]
 
@@ -384,9 +346,7 @@ def _figures(found: Sequence[tuple[str, str, int, str | None]]) -> tuple[int, in
     return good, sum(count for _, _, count, reason in found) - good
 
 
-def _foretell(rows: "DataFrame", found: Sequence[tuple[str, str, int, str | None]], *, body: str) -> Outcome:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _foretell(rows: DataFrame, found: Sequence[tuple[str, str, int, str | None]], *, body: str) -> Outcome:
     text = excerpt(f.col(body), _SAMPLE_CHARACTERS)
     sample = rows.where("reason IS NULL").select("id", "queue", text.alias("data")).limit(_SAMPLE_ROWS).collect()
     good, bad = _figures(found)

@@ -25,10 +25,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from penstock.core.message import Tier
@@ -40,9 +40,6 @@ from penstock.pipeline.reports.html import share, short
 from penstock.pipeline.schemas import columns_of, ddl
 from penstock.pipeline.signals.stays import COLUMNS, HANDLED, is_moved, steps_of_moved, steps_of_plain, tenant_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
 # Compared with each other, not within a queue.
 ACROSS = ("queue", "shard")
 _KEYS = ("dimension", "queue")
@@ -51,7 +48,7 @@ _SUMS = ("messages", "handling_ms", "retries", "buried", "wait_ms", "waits")
 COSTS = ", ".join(("dimension STRING, queue STRING, value STRING", *(f"{name} BIGINT" for name in _SUMS)))
 
 
-def costs_of(steps: "DataFrame", dimensions: "Mapping[str, Column]") -> "DataFrame":
+def costs_of(steps: DataFrame, dimensions: Mapping[str, Column]) -> DataFrame:
     """What each value costs: messages, the time they were handled, retries, dead letters, waits."""
     values = f.array(
         *[
@@ -87,18 +84,18 @@ def costs_of(steps: "DataFrame", dimensions: "Mapping[str, Column]") -> "DataFra
     )
 
 
-def added_costs(costs: "DataFrame") -> "DataFrame":
+def added_costs(costs: DataFrame) -> DataFrame:
     """What values cost that are told of several times, each in one row."""
     return costs.groupBy(*_KEYS, "value").agg(*[f.sum(name).alias(name) for name in _SUMS])
 
 
-def with_means(costs: "DataFrame") -> "DataFrame":
+def with_means(costs: DataFrame) -> DataFrame:
     """Add how long a message of each value waited, in the mean; null if nobody knows of any."""
     mean = f.when(f.col("waits") > 0, f.col("wait_ms") / f.col("waits"))
     return costs.withColumn("wait_ms_mean", mean).drop("wait_ms", "waits")
 
 
-def concentration_of(costs: "DataFrame") -> "DataFrame":
+def concentration_of(costs: DataFrame) -> DataFrame:
     """For each dimension of each queue: how many values, how much the first have, and how uneven it is."""
     by_size = Window.partitionBy(*_KEYS).orderBy(f.desc("messages"), "value")
     top = (
@@ -131,10 +128,10 @@ def concentration_of(costs: "DataFrame") -> "DataFrame":
     )
 
 
-def heaviest_of(costs: "DataFrame", concentration: "DataFrame", count: int) -> "DataFrame":
+def heaviest_of(costs: DataFrame, concentration: DataFrame, count: int) -> DataFrame:
     """The values that have the greatest part of messages, of handling time or of retries, ranked from 1 on."""
 
-    def part(name: str) -> "Column":
+    def part(name: str) -> Column:
         return f.when(f.col(f"all_{name}") > 0, f.col(name) / f.col(f"all_{name}")).otherwise(0.0)
 
     totals = concentration.select(
@@ -162,7 +159,7 @@ def heaviest_of(costs: "DataFrame", concentration: "DataFrame", count: int) -> "
     )
 
 
-def _gini(costs: "DataFrame") -> "DataFrame":
+def _gini(costs: DataFrame) -> DataFrame:
     """From how many values have each number of messages: the poorer come first, and have the lower ranks."""
     poorer = Window.partitionBy(*_KEYS).orderBy("messages").rowsBetween(Window.unboundedPreceding, -1)
     sizes = costs.groupBy(*_KEYS, "messages").agg(f.count("*").alias("many"))
@@ -180,7 +177,7 @@ def _gini(costs: "DataFrame") -> "DataFrame":
     return summed.select(*_KEYS, gini.alias("gini"))
 
 
-def _same(left: "DataFrame", right: "DataFrame") -> "DataFrame":
+def _same(left: DataFrame, right: DataFrame) -> DataFrame:
     """Join on the dimension and the queue, which may be null on both sides."""
     other = right.withColumnsRenamed({key: f"other_{key}" for key in _KEYS})
     is_same = (f.col("dimension") == f.col("other_dimension")) & f.col("queue").eqNullSafe(f.col("other_queue"))
@@ -220,7 +217,7 @@ class SkewOptions:
         return (*COLUMNS, "shard", *(["attributes"] if self.attributes else []))
 
     @property
-    def more(self) -> "list[Column]":
+    def more(self) -> list[Column]:
         """What is told of a stay beside what all jobs know."""
         named = [tenant_of(f"attribute:{name}").alias(f"attribute:{name}") for name in self.attributes]
         return [f.col("shard"), f.col("sent_tier"), *named]
@@ -229,7 +226,7 @@ class SkewOptions:
 Row = dict[str, Any]
 
 
-def run(spark: "SparkSession", options: SkewOptions, progress: Progress) -> Outcome:
+def run(spark: SparkSession, options: SkewOptions, progress: Progress) -> Outcome:
     _check(options)
     if options.out:
         settle_folder(options.out)
@@ -237,7 +234,7 @@ def run(spark: "SparkSession", options: SkewOptions, progress: Progress) -> Outc
     start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
     with ExitStack() as persisted:
 
-        def keep(frame: "DataFrame") -> "DataFrame":
+        def keep(frame: DataFrame) -> DataFrame:
             persisted.callback(frame.persist(StorageLevel.DISK_ONLY).unpersist)
             return frame
 
@@ -265,20 +262,20 @@ def run(spark: "SparkSession", options: SkewOptions, progress: Progress) -> Outc
     return _outcome(options, count, found, concentration, start, told)
 
 
-def _plain(spark: "SparkSession", options: SkewOptions, start: Start, rows: "DataFrame") -> "DataFrame":
+def _plain(spark: SparkSession, options: SkewOptions, start: Start, rows: DataFrame) -> DataFrame:
     """What the messages cost that never moved: those that are known, and those that are new."""
     new = _chosen(steps_of_plain(rows, tenant_of("group"), *options.more), options)
     return added_costs(start.table(spark, _COSTS, COSTS).union(costs_of(new, _dimensions(options))))
 
 
-def _moved(spark: "SparkSession", options: SkewOptions, start: Start, new: "DataFrame") -> "DataFrame":
+def _moved(spark: SparkSession, options: SkewOptions, start: Start, new: DataFrame) -> DataFrame:
     """What those cost that moved: the row before one may have come after it, so it is worked out from all of them."""
     every = start.table(spark, _MOVED, ddl(columns_of(options.columns))).union(new)
     told = steps_of_moved(every, tenant_of("group"), *options.more)
     return costs_of(_chosen(told, options), _dimensions(options))
 
 
-def _state(start: Start, count: int, plain: "DataFrame", moved: "DataFrame") -> State | None:
+def _state(start: Start, count: int, plain: DataFrame, moved: DataFrame) -> State | None:
     """What the next run goes on from; None if that is too much."""
     tables = {_COSTS: kept(plain), _MOVED: start.grown(_MOVED, moved)}
     if any(table is None for table in tables.values()):
@@ -385,12 +382,12 @@ def _check(options: SkewOptions) -> None:
             raise JobFailed(f"--attribute is {name!r}; it is a name without quotes")
 
 
-def _chosen(given: "DataFrame", options: SkewOptions) -> "DataFrame":
+def _chosen(given: DataFrame, options: SkewOptions) -> DataFrame:
     # As in signals: a message comes from other queues, so all are read.
     return given.where(f.col("queue").isin(list(options.place.queues))) if options.place.queues else given
 
 
-def _dimensions(options: SkewOptions) -> "dict[str, Column]":
+def _dimensions(options: SkewOptions) -> dict[str, Column]:
     # The tier it was sent at: aging, escalations and the head of a FIFO group make a message more urgent by itself.
     columns = {"group": f.col("tenant"), "tier": f.col("sent_tier"), "queue": f.col("queue"), "shard": f.col("shard")}
     return columns | {f"attribute:{name}": f.col(f"`attribute:{name}`") for name in options.attributes}

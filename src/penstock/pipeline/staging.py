@@ -26,8 +26,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import quote, urlsplit
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from penstock.contract.limits import DURATION_MS_MAX
 from penstock.contract.names import BadName, check_name
@@ -38,9 +42,6 @@ from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import Manifest
 from penstock.pipeline.sink.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MAX, BadOption, check_server
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 VERSION = 1
 REASON = "reason"
@@ -80,7 +81,7 @@ class Generation:
 class Staging:
     """The generations of one job; to be had from `open_staging`."""
 
-    def __init__(self, spark: "SparkSession", where: str, job: str) -> None:
+    def __init__(self, spark: SparkSession, where: str, job: str) -> None:
         self._spark = spark
         self._where = where
         self.job = job
@@ -100,7 +101,7 @@ class Staging:
 
     def stage(
         self,
-        rows: "DataFrame",
+        rows: DataFrame,
         *,
         note: Mapping[str, Any],
         rate: float | None,
@@ -134,10 +135,10 @@ class Staging:
         assert found is not None
         return found
 
-    def rows(self, generation: Generation) -> "DataFrame":
+    def rows(self, generation: Generation) -> DataFrame:
         return self._spark.read.parquet(self.path(generation.name, "rows"))
 
-    def kept(self) -> "DataFrame | None":
+    def kept(self) -> DataFrame | None:
         """What all generations have kept; None if there is none."""
         paths = [self.path(each.name, "kept") for each in self.generations()]
         return self._spark.read.parquet(*paths) if paths else None
@@ -154,8 +155,6 @@ class Staging:
         return generation.rows
 
     def _write(self, generation: Generation, target: Target) -> None:
-        from pyspark.errors import PySparkException  # noqa: PLC0415 - a command line without Spark reads this file too.
-
         partitions = generation.partitions
         # The plan says which partition a row is in, and AQE leaves a number of partitions alone that was asked for.
         rows = _sendable(self.rows(generation)).repartitionById(partitions, "partition")
@@ -229,7 +228,7 @@ class Staging:
 
 
 @contextmanager
-def open_staging(spark: "SparkSession", work: str, job: str) -> Iterator[Staging]:
+def open_staging(spark: SparkSession, work: str, job: str) -> Iterator[Staging]:
     """Give the generations of a job to one run at a time. Runs on several machines have to see to it themselves."""
     if not _JOB.fullmatch(job):
         raise JobFailed(f"the job is called {job!r}; a name has 1 to 100 of A-Z a-z 0-9 _ - and dots, and no dot first")
@@ -257,7 +256,7 @@ def _unlocked() -> Iterator[None]:
     yield
 
 
-def _ordered(rows: "DataFrame", topic: str) -> "DataFrame":
+def _ordered(rows: DataFrame, topic: str) -> DataFrame:
     """The columns of a write, in their order."""
     if not topic:
         return rows.sortWithinPartitions("queue", "position").select(
@@ -267,11 +266,9 @@ def _ordered(rows: "DataFrame", topic: str) -> "DataFrame":
     return own.select(*(name for name in RECORD_COLUMNS if name in own.columns))
 
 
-def placed(rows: "DataFrame", partitions: int, *, together: Sequence[str] = ("queue", "group")) -> "DataFrame":
+def placed(rows: DataFrame, partitions: int, *, together: Sequence[str] = ("queue", "group")) -> DataFrame:
     """Give each row a partition and a place in it: rows of one group, or key, stay together, the others go in even
     blocks."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     position = f.col("position")
     block = f.shiftrightunsigned(position, 33) + f.floor(position % (1 << 33) / _BLOCK_ROWS)
     last = together[-1]
@@ -299,7 +296,7 @@ def sentence_of(error: Exception) -> str:
     return f"{found[1].rstrip('.')}." if found else f"Spark failed: {first_line(str(error))}."
 
 
-def _sendable(staged: "DataFrame") -> "DataFrame":
+def _sendable(staged: DataFrame) -> DataFrame:
     return staged.where(f"{REASON} IS NULL") if REASON in staged.columns else staged
 
 

@@ -16,9 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from penstock.log.recovery import LogCorrupted
 from penstock.pipeline.archive.commit import recover
 from penstock.pipeline.archive.lock import Lock
 from penstock.pipeline.archive.manifest import (
@@ -33,6 +37,8 @@ from penstock.pipeline.archive.manifest import (
     text_of,
 )
 from penstock.pipeline.archive.stream import AnotherHistory, Beginning, Committed, Stream, beginning, now_ms, reach_from
+from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS
+from penstock.pipeline.http import ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, reason_of
 from penstock.pipeline.locations import (
     DEAD_LETTERS,
@@ -46,12 +52,12 @@ from penstock.pipeline.locations import (
 )
 from penstock.pipeline.queue_info import Server
 from penstock.pipeline.schemas import HISTORY
+from penstock.pipeline.source.folder import NoHistory
+from penstock.pipeline.source.history_arrow import Wanted
+from penstock.pipeline.source.options import BadOption, read_options
+from penstock.pipeline.source.ranges import Histories, Range, Slice
+from penstock.pipeline.source.reader import open_histories
 from penstock.pipeline.storage import Files, files_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from penstock.pipeline.source.ranges import Histories, Range
 
 DEAD_LETTERS_FILE = f"{DEAD_LETTERS}/{DEAD_LETTERS}.parquet"
 
@@ -62,7 +68,7 @@ def dead_letter_queues(queues: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(name for name in queues if name.endswith(".dead") or name in named)
 
 
-def snapshot(spark: "SparkSession", files: Files, place: Place, *, names: list[str], run: str) -> int:
+def snapshot(spark: SparkSession, files: Files, place: Place, *, names: list[str], run: str) -> int:
     """Write what is in these queues now in the place of what was written last; return how many messages it is."""
     if not names:
         files.remove(DEAD_LETTERS)
@@ -100,7 +106,7 @@ class ArchiveOptions:
 
 
 def run(
-    spark: "SparkSession", options: ArchiveOptions, progress: Progress, stopping: threading.Event | None = None
+    spark: SparkSession, options: ArchiveOptions, progress: Progress, stopping: threading.Event | None = None
 ) -> Outcome:
     """Archive what is there, or go on until ``stopping`` is set."""
     check(spark, options)
@@ -113,7 +119,7 @@ def run(
         lock.release()
 
 
-def check(spark: "SparkSession", options: ArchiveOptions) -> None:
+def check(spark: SparkSession, options: ArchiveOptions) -> None:
     """Refuse what would lose something, before anything is done."""
     source = options.source
     if urlsplit(options.root).scheme in {"http", "https"}:
@@ -139,7 +145,7 @@ def _begin_folder(files: Files, root: str) -> None:
 
 class _Run:
     def __init__(
-        self, spark: "SparkSession", options: ArchiveOptions, progress: Progress, files: Files, lock: Lock
+        self, spark: SparkSession, options: ArchiveOptions, progress: Progress, files: Files, lock: Lock
     ) -> None:
         self._spark = spark
         self._options = options
@@ -188,12 +194,6 @@ class _Run:
 
     def _beginning(self, last: Entry | None) -> Beginning:
         """Return where to begin; what is wrong with the server or the folder is said here, not by a stream."""
-        from penstock.log.recovery import LogCorrupted  # noqa: PLC0415
-        from penstock.pipeline.http import ServerRefused, ServerUnreachable  # noqa: PLC0415
-        from penstock.pipeline.source.folder import NoHistory  # noqa: PLC0415
-        from penstock.pipeline.source.options import BadOption, read_options  # noqa: PLC0415
-        from penstock.pipeline.source.reader import open_histories  # noqa: PLC0415
-
         try:
             with open_histories(read_options(source_options(self._options.source))) as histories:
                 start = beginning(last, histories.kept(), histories, may_have_gaps=self._options.may_have_gaps)
@@ -205,7 +205,7 @@ class _Run:
         ) as error:  # fmt: skip
             raise JobFailed(f"{self._options.source.shown} cannot be read: {error}") from error
 
-    def _check_goes_on(self, last: Entry, histories: "Histories") -> None:
+    def _check_goes_on(self, last: Entry, histories: Histories) -> None:
         """Refuse a source that was begun anew, or put back, and has come as far as the archive since.
 
         What it has right before the end of the archive is in the archive. So if any of that was settled later than
@@ -257,8 +257,6 @@ class _Run:
         self._files.replace(QUEUES, json.dumps(known, indent=1, sort_keys=True).encode() + b"\n")
 
     def _look_at_the_dead(self) -> None:
-        from pyspark.errors import PySparkException  # noqa: PLC0415
-
         if self._server is None:
             return
         self._progress.step("Looking at the dead letters")
@@ -273,12 +271,8 @@ class _Run:
         self._remember_queues()
 
 
-def newest_before(histories: "Histories", end: int, kept: "Range", queues: frozenset[str]) -> int | None:
+def newest_before(histories: Histories, end: int, kept: Range, queues: frozenset[str]) -> int | None:
     """Return when the newest row of the last frame, or transaction, before an offset was settled; None if gone."""
-    from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS  # noqa: PLC0415
-    from penstock.pipeline.source.history_arrow import Wanted  # noqa: PLC0415
-    from penstock.pipeline.source.ranges import Range, Slice  # noqa: PLC0415
-
     wanted = Wanted(tuple(column for column in HISTORY if column.name == "settled_at"), queues, None, None)
     for bits in (ROW_BITS, DATABASE_ROW_BITS):
         rows = Range(kept.shard, max(end - (1 << bits), kept.start), end)

@@ -16,7 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.pipeline.archive.commit import Reach, Staged, commit, entry_of
 from penstock.pipeline.archive.manifest import CHECKPOINT, BrokenArchive, Entry, Offsets, staging_path, text_of
@@ -24,11 +30,6 @@ from penstock.pipeline.job import JobFailed, reason_of
 from penstock.pipeline.locations import with_id
 from penstock.pipeline.schemas import HISTORY, ddl
 from penstock.pipeline.storage import Files
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 class Kept(Protocol):
@@ -101,23 +102,19 @@ FOLDERS = ("queue", "day")
 _SORTED = ("queue", "day", "tier", "settled_at", "shard", "offset")
 
 
-def as_archived(history: "DataFrame") -> "DataFrame":
+def as_archived(history: DataFrame) -> DataFrame:
     """Rows of a history with `id` and `day`, those of one queue and day together and in the order of a file.
 
     The day is that of `settled_at`, in UTC as the session is. Spark is asked to balance the
     parts: many small days share one, and a day that is too large for one has several.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     day = f.date_format("settled_at", "yyyy-MM-dd").alias("day")
     rows = with_id(history).select(*(column.name for column in HISTORY), "id", day)
     return rows.hint("rebalance", *(f.col(name) for name in FOLDERS)).sortWithinPartitions(*_SORTED)
 
 
-def contents(archived: "DataFrame") -> "DataFrame":
+def contents(archived: DataFrame) -> DataFrame:
     """One row for each file and shard: how many rows it has, their times and their offsets."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     file = (f.col("_metadata.file_path").alias("path"), f.col("_metadata.file_size").alias("bytes"))
     return (
         archived.select(*file, "shard", "settled_at", "offset")
@@ -137,7 +134,7 @@ FILE_ROWS_MAX = 2_000_000
 SCHEMA = f"{ddl(HISTORY)}, `id` STRING, `day` STRING"
 
 
-def stage(history: "DataFrame", where: str, *, offsets_from: Offsets, offsets_to: Offsets) -> list[Staged]:
+def stage(history: DataFrame, where: str, *, offsets_from: Offsets, offsets_to: Offsets) -> list[Staged]:
     """Write rows below ``where`` and return the files; a row outside of the offsets is an error."""
     rows = as_archived(history)
     written = rows.write.option("compression", "zstd").option("maxRecordsPerFile", FILE_ROWS_MAX)
@@ -151,7 +148,7 @@ def stage(history: "DataFrame", where: str, *, offsets_from: Offsets, offsets_to
     ]
 
 
-def _check(row: "Row", offsets_from: Offsets, offsets_to: Offsets) -> None:
+def _check(row: Row, offsets_from: Offsets, offsets_to: Offsets) -> None:
     shard = str(row["shard"])
     first, last = row["first_offset"], row["last_offset"]
     if not offsets_from.get(shard, 0) <= first <= last < offsets_to.get(shard, 0):
@@ -161,7 +158,7 @@ def _check(row: "Row", offsets_from: Offsets, offsets_to: Offsets) -> None:
         )
 
 
-def _staged(path: str, rows: Sequence["Row"]) -> Staged:
+def _staged(path: str, rows: Sequence[Row]) -> Staged:
     return Staged(
         # Its own name and those of its folders.
         path="/".join(path.rsplit("/", len(FOLDERS) + 1)[1:]),
@@ -212,7 +209,7 @@ class Stream:
         self._stopping = stopping
         self._failure: BaseException | None = None
 
-    def follow(self, rows: "DataFrame", *, every_s: float | None, meanwhile: Callable[[], None]) -> None:
+    def follow(self, rows: DataFrame, *, every_s: float | None, meanwhile: Callable[[], None]) -> None:
         """Commit batches until there are no more, or it is told to stop; with ``every_s`` there may always be more."""
         writer = rows.writeStream.foreachBatch(self._commit)
         writer = writer.option("checkpointLocation", self._files.where(f"{CHECKPOINT}/{self._run}"))
@@ -229,9 +226,7 @@ class Stream:
         if self._failure is not None:
             raise self._failure
 
-    def _wait(self, query: "StreamingQuery", meanwhile: Callable[[], None]) -> None:
-        from pyspark.errors import PySparkException, StreamingQueryException  # noqa: PLC0415
-
+    def _wait(self, query: StreamingQuery, meanwhile: Callable[[], None]) -> None:
         try:
             while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type] # parts of a second are taken too.
                 meanwhile()
@@ -243,14 +238,14 @@ class Stream:
                 raise JobFailed(f"the history cannot be archived: {reason_of(str(failure))}") from failure
             raise failure from error
 
-    def _stop(self, query: "StreamingQuery") -> None:
+    def _stop(self, query: StreamingQuery) -> None:
         self._stopping.set()
         # A batch that has begun is brought to its end; Spark would cut it off.
         with self._is_committing:
             pass
         query.stop()
 
-    def _commit(self, rows: "DataFrame", spark_batch: int) -> None:
+    def _commit(self, rows: DataFrame, spark_batch: int) -> None:
         with self._is_committing:
             if self._stopping.is_set():
                 # To Spark the batch is done. Its checkpoint ends with this run; the next one begins where we ended.
@@ -262,7 +257,7 @@ class Stream:
                 self._failure = error
                 raise
 
-    def _commit_one(self, rows: "DataFrame", offsets_to: Offsets) -> None:
+    def _commit_one(self, rows: DataFrame, offsets_to: Offsets) -> None:
         last = self._committed.last
         number = 0 if last is None else last.batch + 1
         reach = replace(self._reach, offsets_to=offsets_to)
@@ -282,7 +277,7 @@ class Stream:
         return {str(shard): int(offset) for shard, offset in found.items()}
 
 
-def _started(writer: "DataStreamWriter") -> "StreamingQuery":
+def _started(writer: DataStreamWriter) -> StreamingQuery:
     """Start a query; again, if Spark had no patience with its planner: nothing has been read then."""
     for _ in range(STARTS_MAX - 1):
         query = writer.start()

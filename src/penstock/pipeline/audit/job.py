@@ -6,14 +6,14 @@ books      every number is live, or settled once (`transforms/books.py`)
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pyarrow.parquet  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.pipeline.audit import inputs, ledger
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place
 from penstock.pipeline.reports.folder import results, settle_folder, write_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SHOWN = 20
 
@@ -32,10 +32,8 @@ class AuditOptions:
     out: str = ""
 
 
-def run(spark: "SparkSession", options: AuditOptions, progress: Progress) -> Outcome:
+def run(spark: SparkSession, options: AuditOptions, progress: Progress) -> Outcome:
     # Spark may not be installed where options are only read.
-    from penstock.pipeline.audit import inputs, ledger  # noqa: PLC0415
-
     if options.is_complete and not options.sent:
         raise JobFailed("complete is said of a list of ids; give it with --sent")
     # A list that cannot be read, and a folder that is no place for results, are told before the work, not after it.
@@ -76,7 +74,7 @@ def run(spark: "SparkSession", options: AuditOptions, progress: Progress) -> Out
     return outcome
 
 
-def _outcome(summary: "DataFrame", wrong: "DataFrame", out: str) -> Outcome:
+def _outcome(summary: DataFrame, wrong: DataFrame, out: str) -> Outcome:
     rows = [row.asDict() for row in summary.collect()]
     columns = summary.columns
     figures = {name: sum(row[name] for row in rows) for name in columns[2:]}
@@ -110,9 +108,7 @@ def _sentence(figures: dict[str, int], bad: int) -> str:
     return f"The books do not balance: {wrong}. {said}{unknown}."
 
 
-def _write(summary: "DataFrame", wrong: "DataFrame", out: str) -> list[str]:
-    import pyarrow.parquet  # type: ignore[import-untyped] # noqa: PLC0415
-
+def _write(summary: DataFrame, wrong: DataFrame, out: str) -> list[str]:
     faults = wrong.orderBy("fault", "queue", "key").toArrow()
     with results(out) as folder:
         write_table(folder / "queues.csv", summary.toArrow())

@@ -20,13 +20,8 @@ history begins: numbers rise with the time of sending, so all that follow are to
 Nothing here reads a clock, a server or a file.
 """
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 FAULTS = ("lost", "doubled", "phantom")
 # Gaps are looked for in so many numbers at a time: one task need not sort a whole lane.
@@ -42,7 +37,7 @@ _FAULT = ("queue_id", "key", "id", "fault", "why")
 _ANSWERED = "its producer was answered, and it is neither live nor settled"
 
 
-def stays(live: "DataFrame", settled: "DataFrame") -> "DataFrame":
+def stays(live: DataFrame, settled: DataFrame) -> DataFrame:
     """Return a row for each place in a queue that a message was in: when it was seen, and how often settled.
 
     Everything else is made of these, so whoever makes much of them keeps them.
@@ -82,7 +77,7 @@ def stays(live: "DataFrame", settled: "DataFrame") -> "DataFrame":
     )
 
 
-def with_start(lanes: "DataFrame", found: "DataFrame") -> "DataFrame":
+def with_start(lanes: DataFrame, found: DataFrame) -> DataFrame:
     """Add `start`: the first number of a lane that is audited.
 
     `since` of a lane is when its history begins; null if it has everything, and after
@@ -99,7 +94,7 @@ def with_start(lanes: "DataFrame", found: "DataFrame") -> "DataFrame":
     return lanes.join(known, ["queue_id", "lane"], "left").select(*lanes.columns, start.cast("bigint").alias("start"))
 
 
-def gaps(lanes: "DataFrame", found: "DataFrame") -> "DataFrame":
+def gaps(lanes: DataFrame, found: DataFrame) -> DataFrame:
     """Return the stretches of given numbers that nothing is known of: `first` to `last`, below `start` or not."""
     cut = f.sequence(f.lit(0).cast("bigint"), f.floor((f.col("end") - 1) / BUCKET))
     low, high = f.col("bucket") * BUCKET, f.least((f.col("bucket") + 1) * BUCKET, f.col("end"))
@@ -127,11 +122,11 @@ def gaps(lanes: "DataFrame", found: "DataFrame") -> "DataFrame":
     )
 
 
-def _edge(after: "Column", place: "Column") -> "Column":
+def _edge(after: Column, place: Column) -> Column:
     return f.struct(after.alias("after"), place.alias("place"))
 
 
-def faults(lanes: "DataFrame", found: "DataFrame", missing: "DataFrame", *, is_silent: bool = False) -> "DataFrame":
+def faults(lanes: DataFrame, found: DataFrame, missing: DataFrame, *, is_silent: bool = False) -> DataFrame:
     """Return every fault: queue, key and id of a message, what is wrong with it, and why that is said.
 
     ``lanes`` have a `start`, ``missing`` are their gaps. Where ``is_silent``, some queue keeps no history: who left
@@ -146,7 +141,7 @@ def faults(lanes: "DataFrame", found: "DataFrame", missing: "DataFrame", *, is_s
     return _named(lanes, wrong)
 
 
-def _lost(missing: "DataFrame") -> "DataFrame":
+def _lost(missing: DataFrame) -> DataFrame:
     numbers = f.explode(f.sequence(f.greatest("first", "start"), f.col("last"))).alias("number")
     rows = missing.where(f.col("last") >= f.col("start")).select("queue_id", "lane", numbers)
     rows = rows.withColumn("key", f.col("number") * 8 + f.col("lane"))
@@ -155,7 +150,7 @@ def _lost(missing: "DataFrame") -> "DataFrame":
     return _fault(named, f.lit("lost"), f.lit("its number was given, and it is neither live nor settled"))
 
 
-def _misplaced(lanes: "DataFrame", found: "DataFrame") -> "DataFrame":
+def _misplaced(lanes: DataFrame, found: DataFrame) -> DataFrame:
     """What is wrong with a message in one place: settled twice, back from the dead, or of a number never given."""
     given = lanes.select(f.col("queue_id").alias("first_queue"), f.col("lane").alias("sent_tier"), "end", "seen_at")
     is_twice = f.col("settles") > 1
@@ -175,11 +170,11 @@ def _misplaced(lanes: "DataFrame", found: "DataFrame") -> "DataFrame":
     return each.select(*_PLACE, "id", "judged.fault", "judged.why").dropDuplicates([*_PLACE, "id", "fault"])
 
 
-def _said(fault: str, why: "Column") -> "Column":
+def _said(fault: str, why: Column) -> Column:
     return f.struct(f.lit(fault).alias("fault"), why.alias("why"))
 
 
-def _strays(lanes: "DataFrame", found: "DataFrame") -> "DataFrame":
+def _strays(lanes: DataFrame, found: DataFrame) -> DataFrame:
     """Messages that left for another queue and came to none, or came to one without having left."""
     looked = lanes.agg(
         f.min("seen_at").alias("looked_at"),
@@ -210,9 +205,7 @@ def _strays(lanes: "DataFrame", found: "DataFrame") -> "DataFrame":
     return _fault(rows, fault, f.when(is_gone, f.lit(gone)).otherwise(f.lit(new)))
 
 
-def unknown_to_producers(
-    lanes: "DataFrame", found: "DataFrame", sent: "DataFrame", *, is_complete: bool
-) -> "DataFrame":
+def unknown_to_producers(lanes: DataFrame, found: DataFrame, sent: DataFrame, *, is_complete: bool) -> DataFrame:
     """Return the faults that a producer's own list of ids shows: `sent` has one column, `id`.
 
     An id that the producer was answered, of an audited queue, which is neither live nor
@@ -239,11 +232,11 @@ def unknown_to_producers(
     return _named(lanes, _fault(wrong, fault, why.otherwise(f.lit("its producer knows nothing of it"))))
 
 
-def summary(lanes: "DataFrame", found: "DataFrame", missing: "DataFrame", wrong: "DataFrame") -> "DataFrame":
+def summary(lanes: DataFrame, found: DataFrame, missing: DataFrame, wrong: DataFrame) -> DataFrame:
     """Return a row for each queue: how many numbers are audited, live, settled, unknown and unused, and wrong."""
     numbers = ("audited", "live", "settled", "unknown", "unused", *FAULTS)
 
-    def tally(rows: "DataFrame", **counts: "Column") -> "DataFrame":
+    def tally(rows: DataFrame, **counts: Column) -> DataFrame:
         return rows.select("queue_id", *(counts.get(name, f.lit(0)).cast("bigint").alias(name) for name in numbers))
 
     is_live = f.col("live_at").isNotNull()
@@ -276,18 +269,18 @@ def summary(lanes: "DataFrame", found: "DataFrame", missing: "DataFrame", wrong:
     )
 
 
-def _named(lanes: "DataFrame", wrong: "DataFrame") -> "DataFrame":
+def _named(lanes: DataFrame, wrong: DataFrame) -> DataFrame:
     """Add the names of queues, and keep to those that are audited."""
     return wrong.join(f.broadcast(lanes.select("queue_id", "queue").distinct()), "queue_id")
 
 
-def _identity() -> "Column":
+def _identity() -> Column:
     return _id("first_queue", f.col("number") * 8 + f.col("sent_tier"))
 
 
-def _id(queue: str, key: "Column") -> "Column":
+def _id(queue: str, key: Column) -> Column:
     return f.concat_ws("-", f.lower(f.hex(f.col(queue))), f.lower(f.hex(key.cast("bigint"))))
 
 
-def _fault(rows: "DataFrame", fault: "Column", why: "Column") -> "DataFrame":
+def _fault(rows: DataFrame, fault: Column, why: Column) -> DataFrame:
     return rows.withColumn("fault", fault).withColumn("why", why).select(*_FAULT)

@@ -7,14 +7,14 @@ file. Lines that cannot be read come out as rows with `_corrupt_record`.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.load.rows import CORRUPT, FILE, ROW
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 PARQUET, CSV, JSON = "parquet", "csv", "json"
 FORMATS = (PARQUET, CSV, JSON)
@@ -32,7 +32,7 @@ class File:
         return asdict(self)
 
 
-def find_files(spark: "SparkSession", paths: Sequence[str]) -> list[File]:
+def find_files(spark: SparkSession, paths: Sequence[str]) -> list[File]:
     """Return the files that are meant, by path: names, patterns, and all that is in folders."""
     found: dict[str, File] = {}
     for path in paths:
@@ -43,7 +43,7 @@ def find_files(spark: "SparkSession", paths: Sequence[str]) -> list[File]:
     return [found[path] for path in sorted(found)]
 
 
-def listed(spark: "SparkSession", path: str) -> list[File]:
+def listed(spark: SparkSession, path: str) -> list[File]:
     """Return the files of one name, pattern or folder; those of a hidden one do not count."""
     jvm = spark._jvm
     assert jvm is not None, "the jobs run in a classic session"
@@ -78,9 +78,7 @@ def format_of(path: str, said: str) -> str:
     return found
 
 
-def read_files(
-    spark: "SparkSession", files: Sequence[File], *, form: str, options: Mapping[str, str]
-) -> "list[DataFrame]":
+def read_files(spark: SparkSession, files: Sequence[File], *, form: str, options: Mapping[str, str]) -> list[DataFrame]:
     """Return the columns of the files, `_row`, `_file` and `_corrupt_record`; a frame for each format and header."""
     by_format: dict[str, list[str]] = {}
     for file in files:
@@ -96,22 +94,17 @@ def read_files(
     return frames
 
 
-def union(frames: "Sequence[DataFrame]") -> "DataFrame":
+def union(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
 
 
-def _parquet(spark: "SparkSession", paths: Sequence[str], options: Mapping[str, str]) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _parquet(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
     rows = spark.read.options(**{"mergeSchema": "true", **options}).parquet(*paths)
     return _with_row(rows, f.lit(None).cast("string"))
 
 
-def _json(spark: "SparkSession", paths: Sequence[str], options: Mapping[str, str]) -> "DataFrame":
+def _json(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
     """Lines are kept as they are: what is read from them again and written again is another text."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-    from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415
-
     lines = spark.read.text(list(paths)).where(f.trim("value") != "")
     inferred = spark.read.options(**options).option("columnNameOfCorruptRecord", CORRUPT).json(list(paths)).schema
     fields = [field for field in inferred.fields if field.name != CORRUPT]
@@ -123,16 +116,14 @@ def _json(spark: "SparkSession", paths: Sequence[str], options: Mapping[str, str
     )
 
 
-def _is_alone(options: Mapping[str, str]) -> "Column":
+def _is_alone(options: Mapping[str, str]) -> Column:
     """Whether a row is one JSON value and nothing else: Spark takes the first, and says nothing of what follows."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     # The end of a line ends a comment, too, where options allow them.
     listed = f.concat(f.lit('{"_": ['), ROW, f.lit("\n]}"))
     return f.coalesce(f.size(f.from_json(listed, "`_` array<string>", dict(options))["_"]) == 1, f.lit(False))
 
 
-def _by_header(spark: "SparkSession", paths: Sequence[str], options: Mapping[str, str]) -> list[list[str]]:
+def _by_header(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> list[list[str]]:
     """Files with other headers are read apart: Spark would take the first header for all of them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
@@ -143,24 +134,17 @@ def _by_header(spark: "SparkSession", paths: Sequence[str], options: Mapping[str
     return list(groups.values())
 
 
-def _csv(spark: "SparkSession", paths: Sequence[str], options: Mapping[str, str]) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-    from pyspark.sql.types import StringType, StructField  # noqa: PLC0415
-
+def _csv(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
     reader = spark.read.options(**{"header": "true", "columnNameOfCorruptRecord": CORRUPT, **options})
     header: StructType = reader.csv(paths[0]).schema
     schema = type(header)([*header.fields, StructField(CORRUPT, StringType())])
     return _with_row(reader.schema(schema).csv(list(paths)), f.col(CORRUPT))
 
 
-def _with_row(rows: "DataFrame", corrupt: "Column") -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _with_row(rows: DataFrame, corrupt: Column) -> DataFrame:
     own = [f.col(f"`{name}`") for name in rows.columns if name != CORRUPT]
     return rows.select(*own, f.to_json(f.struct(*own)).alias(ROW), _file().alias(FILE), corrupt.alias(CORRUPT))
 
 
-def _file() -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _file() -> Column:
     return f.col("_metadata.file_path")

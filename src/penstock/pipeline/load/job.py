@@ -11,7 +11,10 @@ and a run that was killed is completed first. See `staging` for how.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, first_line
 from penstock.pipeline.load.files import File, find_files, read_files, union
@@ -28,9 +31,6 @@ from penstock.pipeline.staging import (
     ask_topic,
     open_staging,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _SAMPLE_ROWS = 5
 _SAMPLE_CHARACTERS = 60
@@ -71,7 +71,7 @@ class _Counts:
         return sum(self.rejected.values())
 
 
-def run(spark: "SparkSession", options: LoadOptions, progress: Progress) -> Outcome:
+def run(spark: SparkSession, options: LoadOptions, progress: Progress) -> Outcome:
     _check(options)
     facts = ask_topic(options.target, options.topic) if options.topic else ask_queue(options.target, options.queue)
     progress.step("Looking for files")
@@ -107,8 +107,6 @@ def _finish(staging: Staging, options: LoadOptions, progress: Progress, counts: 
 def _complete(
     staging: Staging, generation: Generation, options: LoadOptions, progress: Progress, counts: _Counts
 ) -> int:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     rejected = staging.rows(generation).where(f.col("reason").isNotNull()).select("reason", "file", "row")
     by_reason = {str(row["reason"]): int(row["count"]) for row in rejected.groupBy("reason").count().collect()}
     if by_reason:
@@ -123,10 +121,8 @@ def _complete(
 
 
 def _judged(
-    spark: "SparkSession", options: LoadOptions, facts: QueueFacts | TopicFacts, files: Sequence[File]
-) -> "DataFrame":
-    from pyspark.errors import AnalysisException  # noqa: PLC0415
-
+    spark: SparkSession, options: LoadOptions, facts: QueueFacts | TopicFacts, files: Sequence[File]
+) -> DataFrame:
     try:
         frames = read_files(spark, files, form=options.form, options=options.reader_options)
         return union([_judge(frame, options, facts) for frame in frames])
@@ -135,7 +131,7 @@ def _judged(
         raise JobFailed(f"the files do not fit the mapping: {first_line(str(error))}{hint}") from error
 
 
-def _judge(frame: "DataFrame", options: LoadOptions, facts: QueueFacts | TopicFacts) -> "DataFrame":
+def _judge(frame: DataFrame, options: LoadOptions, facts: QueueFacts | TopicFacts) -> DataFrame:
     if isinstance(facts, TopicFacts):
         limits = RecordBounds(
             now=options.now,
@@ -170,9 +166,7 @@ def _identity(note: Mapping[str, object]) -> tuple[object, ...]:
     return note["path"], note["size"], note["changed_at_ms"]
 
 
-def _foretell(rows: "DataFrame", files: Sequence[File], skipped: int, *, body: str) -> Outcome:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _foretell(rows: DataFrame, files: Sequence[File], skipped: int, *, body: str) -> Outcome:
     found = {row["reason"]: int(row["count"]) for row in rows.groupBy("reason").count().collect()}
     good = found.pop(None, 0)
     text = excerpt(f.col(body), _SAMPLE_CHARACTERS)

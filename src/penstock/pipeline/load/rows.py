@@ -7,16 +7,15 @@ so that they can be counted; the row itself is beside them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from penstock.contract.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
 from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX, COLUMNS, PRIORITIES
 from penstock.pipeline.sink.topic_batches import RECORD_BYTES_MORE
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
 from penstock.pipeline.staging import TO_PARTITION
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # Beside the columns of the file: the row as text, where it is from, and the text of a row that could not be read.
 ROW, FILE, CORRUPT = "_row", "_file", "_corrupt_record"
@@ -36,15 +35,13 @@ class Bounds:
 
 
 def mapped(
-    rows: "DataFrame", mapping: Mapping[str, str], *, names: Sequence[str] = MAPPABLE, body: str = "data"
-) -> "DataFrame":
+    rows: DataFrame, mapping: Mapping[str, str], *, names: Sequence[str] = MAPPABLE, body: str = "data"
+) -> DataFrame:
     """Return the columns of a write, by expressions over the columns of the file, and `_row`, `_file`, what is corrupt.
 
     A column that is called as one of a write is that one, unless the mapping says otherwise; without any
     for the ``body``, the whole row as JSON is.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     own = [name for name in rows.columns if name not in (ROW, FILE, CORRUPT)]
     said = {name: f.expr(mapping[name]) for name in names if name in mapping}
     same = {name: f.col(f"`{name}`") for name in names if name in own and name not in said}
@@ -53,28 +50,24 @@ def mapped(
     return rows.select(*columns, ROW, FILE, CORRUPT)
 
 
-def checked(rows: "DataFrame", bounds: Bounds, *, queue: str) -> "DataFrame":
+def checked(rows: DataFrame, bounds: Bounds, *, queue: str) -> DataFrame:
     """Return rows of `mapped` with the types of a write and a `reason`, null for those that can be sent."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     names = [name for name in MAPPABLE if name in rows.columns]
     judged = judge(rows, names, _read_message, _wrongs_of_messages(set(names), bounds))
     return judged.select(f.lit(queue).alias("queue"), "*")
 
 
 def judge(
-    rows: "DataFrame",
-    names: "Sequence[str]",
-    read: "Callable[[str, str], Column]",
-    wrongs: "Sequence[Column]",
-) -> "DataFrame":
+    rows: DataFrame,
+    names: Sequence[str],
+    read: Callable[[str, str], Column],
+    wrongs: Sequence[Column],
+) -> DataFrame:
     """Return what ``read`` makes of each column, by its name and kind, or else the first of the ``wrongs`` as reason.
 
     These see the columns as they were read, and in `_has_…` whether anything was said. A row with a reason has its
     file and its text, and nothing else.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     kinds = {field.name: field.dataType.typeName() for field in rows.schema.fields}
     read_rows = rows.select(
         *(f.col(name).isNotNull().alias(f"_has_{name}") for name in names),
@@ -94,28 +87,22 @@ def judge(
     )
 
 
-def read_bytes(name: str, kind: str) -> "Column":
+def read_bytes(name: str, kind: str) -> Column:
     """Bytes and texts as they are, and what has parts as JSON."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     value = f.col(name)
     if kind in ("struct", "array", "map"):
         return f.to_json(value).cast("binary")
     return value if kind == "binary" else value.cast("string").cast("binary")
 
 
-def read_time(name: str, kind: str) -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def read_time(name: str, kind: str) -> Column:
     value = f.col(name)
     is_time = kind in ("timestamp", "timestamp_ntz", "date")
     return value.cast("timestamp") if is_time else value.cast("string").try_cast("timestamp")
 
 
-def _read_message(name: str, kind: str) -> "Column":
+def _read_message(name: str, kind: str) -> Column:
     """A column as a write has it; null for what cannot be read as that."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     value = f.col(name)
     text = value.cast("string")
     if name == "data":
@@ -130,14 +117,12 @@ def _read_message(name: str, kind: str) -> "Column":
     return text.try_cast({"delay": "double", "max_deliveries": "int"}.get(name, "string"))
 
 
-def _wrongs_of_messages(names: set[str], bounds: Bounds) -> "list[Column]":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    def beyond(name: str, least: float, most: float) -> "Column":
+def _wrongs_of_messages(names: set[str], bounds: Bounds) -> list[Column]:
+    def beyond(name: str, least: float, most: float) -> Column:
         """Said, and unreadable or out of bounds; NaN is greater than all numbers to Spark."""
         return f.col(f"_has_{name}") & ~f.coalesce(f.col(name).between(least, most), f.lit(False))
 
-    def too_long(name: str, most: int) -> "Column":
+    def too_long(name: str, most: int) -> Column:
         return f.octet_length(name) > most
 
     latest = bounds.now + timedelta(seconds=bounds.delay_s_max)
@@ -158,10 +143,8 @@ def _wrongs_of_messages(names: set[str], bounds: Bounds) -> "list[Column]":
     return [f.when(is_wrong, f.lit(reason)) for needed, is_wrong, reason in rules if names.issuperset(needed)]
 
 
-def _are_attributes() -> "Column":
+def _are_attributes() -> Column:
     """Null is none; otherwise an object of texts, numbers and booleans, as the server takes it."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     text = f.col("attributes")
     values = f.try_variant_get(f.try_parse_json(text), "$", "map<string,variant>")
     are_simple = f.forall(f.map_values(values), lambda value: f.schema_of_variant(value).rlike(_SIMPLE))
@@ -184,17 +167,15 @@ class RecordBounds:
     is_compacted: bool = False
 
 
-def checked_records(rows: "DataFrame", bounds: RecordBounds) -> "DataFrame":
+def checked_records(rows: DataFrame, bounds: RecordBounds) -> DataFrame:
     """Return rows of `loading.mapped` with the types of a write to a topic and a `reason`, null for the good ones."""
     names = [name for name in RECORD_COLUMNS if name in rows.columns]
     judged = judge(rows, names, _read_record, _wrongs_of_records(set(names), bounds))
     return judged.withColumnRenamed("partition", TO_PARTITION)
 
 
-def record_bytes(names: set[str]) -> "Column":
+def record_bytes(names: set[str]) -> Column:
     """What a record takes of a batch, about and not less."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     sizes = [f.coalesce(f.octet_length(name), f.lit(0)) for name in ("key", "value") if name in names]
     if "headers" in names:
         each = f.aggregate("headers", f.lit(0), lambda sum_, header: sum_ + _header_bytes(header))
@@ -205,27 +186,21 @@ def record_bytes(names: set[str]) -> "Column":
     return total
 
 
-def _header_bytes(header: "Column") -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _header_bytes(header: Column) -> Column:
     parts = (f.coalesce(f.octet_length(header[name]), f.lit(0)) for name in ("key", "value"))
     return sum(parts, f.lit(_HEADER_BYTES_MORE))
 
 
-def pairs_of(texts: "Column") -> "Column":
+def pairs_of(texts: Column) -> Column:
     """Return headers from a map of texts."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     return f.transform(
         f.map_entries(texts),
         lambda entry: f.struct(entry["key"].alias("key"), entry["value"].cast("binary").alias("value")),
     )
 
 
-def _read_record(name: str, kind: str) -> "Column":
+def _read_record(name: str, kind: str) -> Column:
     """A column as a write has it; null for what cannot be read as that."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     value = f.col(name)
     if name in ("value", "key"):
         return read_bytes(name, kind)
@@ -236,9 +211,7 @@ def _read_record(name: str, kind: str) -> "Column":
     return value.cast("string").try_cast("int")
 
 
-def _headers(value: "Column", kind: str) -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _headers(value: Column, kind: str) -> Column:
     if kind == "array":
         return f.transform(
             value,
@@ -248,9 +221,7 @@ def _headers(value: "Column", kind: str) -> "Column":
     return pairs_of(f.from_json(text, "map<string,string>"))
 
 
-def _wrongs_of_records(names: set[str], bounds: RecordBounds) -> "list[Column]":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _wrongs_of_records(names: set[str], bounds: RecordBounds) -> list[Column]:
     time, partition = f.col("timestamp"), f.col("partition")
     is_time = (time >= f.timestamp_seconds(f.lit(0))) & (time <= f.lit(bounds.now + _AHEAD_MAX))
     has_bad_name = f.exists("headers", lambda header: header["key"].isNull())

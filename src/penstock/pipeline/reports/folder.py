@@ -20,12 +20,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow  # type: ignore[import-untyped]
+import pyarrow.compute  # type: ignore[import-untyped]
+import pyarrow.csv  # type: ignore[import-untyped]
 
 from penstock.pipeline.job import JobFailed
-
-if TYPE_CHECKING:
-    import pyarrow  # type: ignore[import-untyped]
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -39,10 +40,8 @@ def write_rows(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, A
         lines.writerows([cell(row[name]) for name in names] for row in rows)
 
 
-def write_table(path: Path, table: "pyarrow.Table") -> None:
+def write_table(path: Path, table: pyarrow.Table) -> None:
     """Write a table of Arrow."""
-    import pyarrow.csv  # type: ignore[import-untyped] # noqa: PLC0415 - it comes with Spark.
-
     plain = pyarrow.table(
         [_plain(column) for column in table.columns], names=[cell(name) for name in table.column_names]
     )
@@ -62,10 +61,7 @@ def cell(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def _plain(column: "pyarrow.ChunkedArray") -> Any:
-    import pyarrow  # noqa: PLC0415
-    import pyarrow.compute  # type: ignore[import-untyped] # noqa: PLC0415
-
+def _plain(column: pyarrow.ChunkedArray) -> Any:
     if pyarrow.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if not (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)):

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from pyspark.sql import Column
+from pyspark.sql import functions as f
 
 _SIZES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _SPANS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
@@ -78,10 +78,8 @@ def _digits(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def excerpt(body: "Column", characters: int) -> "Column":
+def excerpt(body: Column, characters: int) -> Column:
     """The beginning of a body as text, or of what is no text as hexadecimal digits; null if there is none."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     text = f.try_validate_utf8(body.cast("string"))
     digits = f.concat(f.lit("0x"), f.lower(f.hex(f.substring(body, 1, characters // 8))))
     shown = f.coalesce(f.substring(text, 1, characters), digits)

@@ -29,20 +29,17 @@ counted too. So a level's mean over a window is exact, and no row is ever sorted
 What lies before the first window is counted into one more window before it: it was there at the start.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import pandas  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from penstock.pipeline.signals.stays import HANDLED, NO_TENANT, OUTCOMES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +54,11 @@ class Windows:
     def count(self) -> int:
         return self.last - self.first + 1
 
-    def number(self, at_ms: "Column") -> "Column":
+    def number(self, at_ms: Column) -> Column:
         """In which window a moment is; one before the first stands for all before."""
         return f.greatest(f.floor(at_ms / self.size_ms), f.lit(self.first - 1))
 
-    def left_ms(self, at_ms: "Column") -> "Column":
+    def left_ms(self, at_ms: Column) -> Column:
         return self.size_ms - f.pmod(at_ms, f.lit(self.size_ms))
 
 
@@ -71,7 +68,7 @@ EXACT_MS = 128
 _CLASSES_PER_DOUBLING = 64
 
 
-def class_of(span_ms: "Column") -> "Column":
+def class_of(span_ms: Column) -> Column:
     """The middle of the class of a span, rounded down; spans below `EXACT_MS` are their own."""
     doublings = f.floor(f.log2(f.greatest(span_ms, f.lit(1)) / _CLASSES_PER_DOUBLING))
     width = f.pow(f.lit(2), doublings).cast("bigint")
@@ -84,7 +81,7 @@ def span_names() -> list[str]:
     return [f"{measure}_ms_{word}" for measure in MEASURES for word in (*SHARES, "max", "mean")]
 
 
-def percentiles(figures: Any, kinds: "Mapping[str, int]", keys: "Sequence[str]") -> Any:
+def percentiles(figures: Any, kinds: Mapping[str, int], keys: Sequence[str]) -> Any:
     """Percentiles, mean and maximum of each measure, by ``keys``; null where there is no span.
 
     ``figures`` are those of one level, as pandas has them; ``kinds`` is the kind of each measure.
@@ -96,7 +93,7 @@ def percentiles(figures: Any, kinds: "Mapping[str, int]", keys: "Sequence[str]")
     return whole
 
 
-def _spans_of(rows: Any, measure: str, keys: "Sequence[str]") -> Any:
+def _spans_of(rows: Any, measure: str, keys: Sequence[str]) -> Any:
     """A percentile is never above the greatest: the middle of a class may be."""
     made = rows[list(keys)].copy()
     for word in SHARES:
@@ -145,7 +142,7 @@ FACTS = (
 _CAME, _RECEIVED, _BEGUN, _SETTLED, _WAIT, _HANDLING, _TOTAL = _EVENTS = range(7)
 
 
-def facts(steps: "DataFrame", windows: "Windows", *more: str, has_tenants: bool) -> "DataFrame":
+def facts(steps: DataFrame, windows: Windows, *more: str, has_tenants: bool) -> DataFrame:
     """How many events there are, by queue, tier or tenant, window, kind and class of span, and by ``more`` columns."""
     events = [f.lit(by * len(_EVENTS) + event) for by in range(1 + has_tenants) for event in _EVENTS]
     part = f.when(f.col("by") == By.TIER, f.col("tier"))
@@ -171,14 +168,14 @@ def facts(steps: "DataFrame", windows: "Windows", *more: str, has_tenants: bool)
     )
 
 
-def added(facts: "DataFrame") -> "DataFrame":
+def added(facts: DataFrame) -> DataFrame:
     """Facts that are told of several times, each in one row."""
     sums = [f.sum(name).alias(name) for name in ("events", "left_ms", "span_ms")]
     longest = f.max("longest_ms").alias("longest_ms")
     return facts.groupBy(*_KEYS, "class_ms").agg(*sums, longest, f.sum("retries").alias("retries"))
 
 
-def with_ranks(facts: "DataFrame", ranks: "DataFrame", count: int) -> "DataFrame":
+def with_ranks(facts: DataFrame, ranks: DataFrame, count: int) -> DataFrame:
     """Give tenants other ranks: ``ranks`` has queue, part and the new rank of those that stay among the first.
 
     All others are put together as ``count`` + 1; messages of nobody stay what they are.
@@ -189,7 +186,7 @@ def with_ranks(facts: "DataFrame", ranks: "DataFrame", count: int) -> "DataFrame
     return facts.join(f.broadcast(ranks), ["queue", "part"], "left").select(*every)
 
 
-def figures(facts: "DataFrame") -> "DataFrame":
+def figures(facts: DataFrame) -> DataFrame:
     """The facts of each window, part, queue and of all, with the percentiles of their spans."""
     shares = f.array(*[f.lit(share) for share in SHARES.values()])
     sets = [
@@ -207,7 +204,7 @@ def figures(facts: "DataFrame") -> "DataFrame":
     )
 
 
-def pairs(steps: "DataFrame", windows: "Windows", *more: str) -> "DataFrame":
+def pairs(steps: DataFrame, windows: Windows, *more: str) -> DataFrame:
     """In which windows stays began and ended, and when the first of each pair of windows came; also by ``more``."""
     return (
         steps.where(f.col("came_ms").isNotNull())
@@ -219,7 +216,7 @@ def pairs(steps: "DataFrame", windows: "Windows", *more: str) -> "DataFrame":
     )
 
 
-def _columns() -> "list[Column]":
+def _columns() -> list[Column]:
     """Kind, time and span of an event; without a time, it has not happened."""
     is_known, is_held = f.col("came_ms").isNotNull(), f.col("received_ms").isNotNull()
     is_handled = f.col("outcome").isin(*HANDLED)
@@ -258,7 +255,7 @@ def _columns() -> "list[Column]":
     ]
 
 
-def _of_event(columns: "dict[int, Column]") -> "Column":
+def _of_event(columns: dict[int, Column]) -> Column:
     (first, column), *more = columns.items()
     chosen = f.when(f.col("event") == first, column)
     for event, other in more:

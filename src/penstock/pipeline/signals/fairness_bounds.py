@@ -31,31 +31,25 @@ first one, and sums say which messages were in line then. Both moments are diffe
 new rows is not looked at.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas  # type: ignore[import-untyped]
 import pyarrow  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.core.fairness import TIERS
 from penstock.pipeline.queue_info import Sharing
 from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.inputs import SEEN, Given, Keep, read_again
-from penstock.pipeline.signals.lines import OUTPUT, before, served
+from penstock.pipeline.signals.lines import OUTPUT, Before, before, served
 from penstock.pipeline.signals.stays import is_asked, left_ms
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from penstock.pipeline.signals.lines import Before
-
-
-def totals(steps: "DataFrame", bucket_ms: int, *more: str, cuts: "DataFrame | None" = None) -> "DataFrame":
+def totals(steps: DataFrame, bucket_ms: int, *more: str, cuts: DataFrame | None = None) -> DataFrame:
     """How many joined the line, less those that left it, and how many were leased, by queue, tier and bucket.
 
     `since_ms` is when the first of those came that left. With ``cuts`` (see `breaches`) only what happened from a cut
@@ -75,7 +69,7 @@ def totals(steps: "DataFrame", bucket_ms: int, *more: str, cuts: "DataFrame | No
     )
 
 
-def breaches(steps: "DataFrame", known: "Before", *, cuts: "DataFrame | None" = None) -> "DataFrame":
+def breaches(steps: DataFrame, known: Before, *, cuts: DataFrame | None = None) -> DataFrame:
     """The messages that were served later than promised, with what they met and what the bound was.
 
     ``known`` is made of `totals`, and of the weights of the queues that promise anything. ``cuts`` has, by queue,
@@ -108,7 +102,7 @@ def breaches(steps: "DataFrame", known: "Before", *, cuts: "DataFrame | None" = 
     )
 
 
-def _in_buckets(steps: "DataFrame", bucket_ms: int, cuts: "DataFrame | None") -> "DataFrame":
+def _in_buckets(steps: DataFrame, bucket_ms: int, cuts: DataFrame | None) -> DataFrame:
     """Each message in the bucket it came in and in the one it left in, and all of a bucket in one place."""
     buckets = f.array_distinct(f.array(_bucket(f.col("came_ms"), bucket_ms), _bucket(left_ms(), bucket_ms)))
     placed = steps.where(f.col("came_ms").isNotNull()).select(
@@ -129,16 +123,16 @@ def _in_buckets(steps: "DataFrame", bucket_ms: int, cuts: "DataFrame | None") ->
     return placed.repartition("queue", "bucket")
 
 
-def _turns() -> "Column":
+def _turns() -> Column:
     """How many leases of its tier a message may take that those waiting before another do not explain."""
     return f.coalesce("retries", f.lit(0)).cast("bigint") + f.col("is_grouped").cast("bigint")
 
 
-def _bucket(at_ms: "Column", bucket_ms: int) -> "Column":
+def _bucket(at_ms: Column, bucket_ms: int) -> Column:
     return f.floor(at_ms / bucket_ms)
 
 
-def _weights(known: "Before") -> "Iterator[tuple[Column, Column]]":
+def _weights(known: Before) -> Iterator[tuple[Column, Column]]:
     for queue, weights in zip(known.queues, known.weights.tolist(), strict=True):
         yield f.lit(queue), f.array(*map(f.lit, weights))
 
@@ -192,7 +186,7 @@ class Promises:
     breaches: pyarrow.Table
     # For the state: sums by window of what never moved, and all breaches.
     totals: pyarrow.Table
-    late: "DataFrame"
+    late: DataFrame
     # How many rows were read that were known.
     rows_again: int
 
@@ -210,7 +204,7 @@ def bucket_ms_of(windows: Windows) -> int:
 
 
 def promises(
-    spark: "SparkSession", given: Given, windows: Windows, promised: Mapping[str, Sharing], keep: Keep
+    spark: SparkSession, given: Given, windows: Windows, promised: Mapping[str, Sharing], keep: Keep
 ) -> Promises:
     weights = {queue: found.weights for queue, found in promised.items() if not found.is_strict}
     totals = _totals(given, windows)
@@ -271,7 +265,7 @@ def _cuts(touched: Mapping[str, int], totals: _Totals, windows: Windows) -> dict
     return found
 
 
-def _again(spark: "SparkSession", given: Given, cuts: Mapping[str, Cut]) -> "DataFrame | None":
+def _again(spark: SparkSession, given: Given, cuts: Mapping[str, Cut]) -> DataFrame | None:
     """Stays that are known and were in a line when something new came; None if there are none."""
     begins: dict[str, int] = {}
     for row in given.start.known.tables[SEEN].to_pylist() if given.start.known else ():
@@ -282,7 +276,7 @@ def _again(spark: "SparkSession", given: Given, cuts: Mapping[str, Cut]) -> "Dat
     return read_again(spark, given, sorted(begins), min(begins.values())) if begins else None
 
 
-def _late(spark: "SparkSession", given: Given, again: "DataFrame | None", line: _Line, known: Any) -> "DataFrame":
+def _late(spark: SparkSession, given: Given, again: DataFrame | None, line: _Line, known: Any) -> DataFrame:
     """All breaches: those that are known and stay, and those that are found now."""
     was = given.start.table(spark, LATE, _LATE)
     if not line.cuts:
@@ -314,7 +308,7 @@ def _from_cuts(summed: Any, line: _Line) -> pyarrow.Table:
     return pyarrow.Table.from_pandas(clipped, pyarrow.schema(kinds), preserve_index=False)
 
 
-def _named(late: "DataFrame", given: Given) -> "DataFrame":
+def _named(late: DataFrame, given: Given) -> DataFrame:
     """Add ids: at home it is made of the place in the queue, and those that are elsewhere have moved."""
     moved = given.steps.where(f.col("moves")).select("queue_id", "key", f.col("id").alias("own_id"))
     at_home = f.concat_ws("-", f.lower(f.hex("queue_id")), f.lower(f.hex("key")))
@@ -322,7 +316,7 @@ def _named(late: "DataFrame", given: Given) -> "DataFrame":
     return named.select(*(each.split()[0] for each in _LATE.split(", ")))
 
 
-def _tables(given: Given, promised: Mapping[str, Sharing], late: "DataFrame") -> tuple[pyarrow.Table, pyarrow.Table]:
+def _tables(given: Given, promised: Mapping[str, Sharing], late: DataFrame) -> tuple[pyarrow.Table, pyarrow.Table]:
     excess = (f.col("leases") / f.col("bound")).alias("times_bound")
     by_tier = late.groupBy("queue", "tier").agg(f.count("*").alias("breaches"), f.max(excess).alias("worst"))
     told = {(row.queue, row.tier): row for row in by_tier.collect()}

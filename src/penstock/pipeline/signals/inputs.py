@@ -11,9 +11,10 @@ messages that moved are kept as rows and worked out anew by each run, since the 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline.archive.manifest import text_of
@@ -23,11 +24,8 @@ from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.schemas import columns_of, ddl
 from penstock.pipeline.signals import stays
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 MOVED, SEEN = "moved", "seen"
-Keep = Callable[["DataFrame"], "DataFrame"]
+Keep = Callable[[DataFrame], DataFrame]
 _SUMMED, _LEAST, _MOST = ("rows", "tenants", "checked"), ("came", "received", "settled"), ("last_ms", "behind_ms")
 _SEEN = pyarrow.schema(
     [("queue", pyarrow.string()), ("tier", pyarrow.int32())]
@@ -49,9 +47,9 @@ class Given:
     tenant: str
     start: Start
     # New stays and all that moved; `moves` says which.
-    steps: "DataFrame"
+    steps: DataFrame
     # Rows of the history that moved, those that are new.
-    moved: "DataFrame"
+    moved: DataFrame
     # By queue and tier: all stays, and those that never moved.
     seen: Sequence[Seen]
     plain: Sequence[Seen]
@@ -70,7 +68,7 @@ class Given:
         return pyarrow.Table.from_pylist(list(self.plain), schema=_SEEN)
 
 
-def read_given(spark: "SparkSession", place: Place, tenant: str, start: Start, keep: Keep) -> Given:
+def read_given(spark: SparkSession, place: Place, tenant: str, start: Start, keep: Keep) -> Given:
     """Read what is new, once, and look at it."""
     columns, whose = stays.columns_of(tenant), stays.tenant_of(tenant)
     # A message comes to a queue from another one, so all are read, and then those that were asked for are kept.
@@ -96,7 +94,7 @@ def read_given(spark: "SparkSession", place: Place, tenant: str, start: Start, k
     )
 
 
-def read_again(spark: "SparkSession", given: Given, queues: Sequence[str], since_ms: int) -> "DataFrame":
+def read_again(spark: SparkSession, given: Given, queues: Sequence[str], since_ms: int) -> DataFrame:
     """Return stays that never moved, of some queues and settled since then, out of what earlier runs have read."""
     assert given.start.known is not None
     place = given.place
@@ -116,11 +114,11 @@ def instant_ms(text: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
-def _chosen(given: "DataFrame", place: Place) -> "DataFrame":
+def _chosen(given: DataFrame, place: Place) -> DataFrame:
     return given.where(f.col("queue").isin(list(place.queues))) if place.queues else given
 
 
-def _seen(given: "DataFrame") -> list[Seen]:
+def _seen(given: DataFrame) -> list[Seen]:
     """How many stays each queue and tier has, how many of them have a tenant and a bound, and from when to when."""
     latest = f.greatest("came_ms", stays.left_ms())
     figures = (
@@ -148,7 +146,7 @@ def _earliest(rows: Sequence[Seen]) -> dict[str, int]:
     return found
 
 
-def _changed(after: "DataFrame", before: "DataFrame | None") -> "DataFrame":
+def _changed(after: DataFrame, before: DataFrame | None) -> DataFrame:
     """Stays of messages that moved which are new, or otherwise than they were, or no more."""
     now = after.select(*_IN_LINE)
     if before is not None:

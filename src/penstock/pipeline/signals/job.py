@@ -16,12 +16,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow  # type: ignore[import-untyped]
 import pyarrow.compute  # type: ignore[import-untyped]
 import pyarrow.parquet  # type: ignore[import-untyped]
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.incremental import Start, State, begin, leave
 from penstock.pipeline.incremental import kept as kept_of
@@ -36,15 +37,12 @@ from penstock.pipeline.signals.inputs import MOVED, SEEN, Given, Unfit, instant_
 from penstock.pipeline.signals.report import QUEUES_MAX, signals_page
 from penstock.pipeline.signals.tables import golden
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 # One row of figures for the head of the page, and no table of its own.
 _RANGE = "range"
 _BY_QUEUE = ("queue_windows", "tier_windows", "tenant_windows")
 
 
-def write_files(folder: Path, tables: "Mapping[str, pyarrow.Table]", about: Mapping[str, Any]) -> None:
+def write_files(folder: Path, tables: Mapping[str, pyarrow.Table], about: Mapping[str, Any]) -> None:
     for name, table in tables.items():
         if name != _RANGE:
             pyarrow.parquet.write_table(table, folder / f"{name}.parquet", compression="zstd")
@@ -53,7 +51,7 @@ def write_files(folder: Path, tables: "Mapping[str, pyarrow.Table]", about: Mapp
     (folder / "report.html").write_text(signals_page(_shown(tables), about))
 
 
-def _shown(tables: "Mapping[str, pyarrow.Table]") -> dict[str, list[dict[str, Any]]]:
+def _shown(tables: Mapping[str, pyarrow.Table]) -> dict[str, list[dict[str, Any]]]:
     """What the page shows: of windows only those of the busiest queues, for a page of a thousand is read by nobody."""
     busiest = tables["queues"].sort_by([("settled", "descending"), ("queue", "ascending")]).column("queue")
     chosen = busiest.slice(0, QUEUES_MAX).combine_chunks()
@@ -90,7 +88,7 @@ class SignalsOptions:
         return {"job": "signals", **chosen}
 
 
-def run(spark: "SparkSession", options: SignalsOptions, progress: Progress) -> Outcome:
+def run(spark: SparkSession, options: SignalsOptions, progress: Progress) -> Outcome:
     _check(options)
     settle_folder(options.out)
     progress.step("Looking at what is new")
@@ -102,10 +100,10 @@ def run(spark: "SparkSession", options: SignalsOptions, progress: Progress) -> O
         return _run(spark, options, progress, replace(anew, reason=str(unfit)))
 
 
-def _run(spark: "SparkSession", options: SignalsOptions, progress: Progress, start: Start) -> Outcome:
+def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start: Start) -> Outcome:
     with ExitStack() as kept:
 
-        def keep(frame: "DataFrame") -> "DataFrame":
+        def keep(frame: DataFrame) -> DataFrame:
             # Not `persist`: what is made of it would be planned anew from the first row on, in full, each time.
             frame = frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
             kept.callback(frame.unpersist)

@@ -14,17 +14,12 @@ side some milliseconds after it came to the other; it has then come no later tha
 `delivery_count` goes on through moves, so the deliveries of one stay are what the row before has less.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as f
 
 from penstock.pipeline.locations import message_id
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, WindowSpec
 
 MOVES = ("buried", "redriven")
 # A stay that ended in the hands of a worker, well or badly: only these were handled.
@@ -40,7 +35,7 @@ COLUMNS = (
 )
 
 
-def steps_of_plain(rows: "DataFrame", tenant: "Column", *more: "Column") -> "DataFrame":
+def steps_of_plain(rows: DataFrame, tenant: Column, *more: Column) -> DataFrame:
     """One row for each stay: when it came, was received first and last, and left; what it was, and whose.
 
     ``rows`` need `COLUMNS`, and what ``tenant`` and ``more``, columns of the history to keep beside, are made of. Here
@@ -50,7 +45,7 @@ def steps_of_plain(rows: "DataFrame", tenant: "Column", *more: "Column") -> "Dat
     return _steps(plain, f.unix_millis("sent_at"), f.lit(0), (tenant.alias("tenant"), *more))
 
 
-def steps_of_moved(rows: "DataFrame", tenant: "Column", *more: "Column") -> "DataFrame":
+def steps_of_moved(rows: DataFrame, tenant: Column, *more: Column) -> DataFrame:
     """The same for messages that moved: it takes their other rows to tell when they came. All ``rows`` are such."""
     here = (
         rows.withColumn("before_queue", f.lag("queue_id").over(_life()))
@@ -63,12 +58,12 @@ def steps_of_moved(rows: "DataFrame", tenant: "Column", *more: "Column") -> "Dat
     return _steps(here, came_ms, earlier, (tenant.alias("tenant"), *more))
 
 
-def is_moved() -> "Column":
+def is_moved() -> Column:
     """Whether a stay is one of several of its message, or was meant to be."""
     return ~_is_home() | _has_moved()
 
 
-def tenant_of(choice: str) -> "Column":
+def tenant_of(choice: str) -> Column:
     """Whose a message is: `group`, or `attribute:<name>`. A name with a quote is refused by the job."""
     if choice == "group":
         return f.col("group")
@@ -81,13 +76,13 @@ def columns_of(choice: str) -> tuple[str, ...]:
     return (*COLUMNS, "attributes") if choice.startswith(_ATTRIBUTE) else COLUMNS
 
 
-def tenant_counts(given: "DataFrame", *more: str) -> "DataFrame":
+def tenant_counts(given: DataFrame, *more: str) -> DataFrame:
     """How many messages each tenant has in each queue, and for each of ``more``."""
     by_tenant = given.where(f.col("tenant").isNotNull()).groupBy("queue", "tenant", *more)
     return by_tenant.agg(f.count("*").alias("messages"))
 
 
-def top_tenants(counts: "DataFrame", count: int) -> "DataFrame":
+def top_tenants(counts: DataFrame, count: int) -> DataFrame:
     """The tenants with the most messages in each queue, ranked from 1 on; by name where they have as many."""
     by_size = Window.partitionBy("queue").orderBy(f.desc("messages"), "tenant")
     return (
@@ -99,14 +94,14 @@ def top_tenants(counts: "DataFrame", count: int) -> "DataFrame":
     )
 
 
-def with_rank(given: "DataFrame", top: "DataFrame", count: int) -> "DataFrame":
+def with_rank(given: DataFrame, top: DataFrame, count: int) -> DataFrame:
     """Add `tenant_rank`: 0 for messages of nobody, 1 to ``count`` for the top, one more for all others."""
     ranks = f.broadcast(top.select("queue", "tenant", "tenant_rank"))
     rank = f.when(f.col("tenant").isNull(), NO_TENANT).otherwise(f.coalesce("tenant_rank", f.lit(count + 1)))
     return given.join(ranks, ["queue", "tenant"], "left").withColumn("tenant_rank", rank)
 
 
-def _steps(rows: "DataFrame", came_ms: "Column", earlier: "Column", more: "Sequence[Column]") -> "DataFrame":
+def _steps(rows: DataFrame, came_ms: Column, earlier: Column, more: Sequence[Column]) -> DataFrame:
     received_ms = f.unix_millis("first_received_at")
     here = f.col("delivery_count") - earlier
     retries = f.when(received_ms.isNull(), 0).otherwise(f.greatest(here - 1, f.lit(0)))
@@ -129,26 +124,26 @@ def _steps(rows: "DataFrame", came_ms: "Column", earlier: "Column", more: "Seque
     )
 
 
-def _is_home() -> "Column":
+def _is_home() -> Column:
     return (f.col("queue_id") == f.col("first_queue")) & (f.col("key") == f.col("number") * 8 + f.col("sent_tier"))
 
 
-def _has_moved() -> "Column":
+def _has_moved() -> Column:
     return f.col("outcome").isin(*MOVES)
 
 
-def _life() -> "WindowSpec":
+def _life() -> WindowSpec:
     """The stays of one message, in order. At the same millisecond it leaves one queue before it leaves the next."""
     return Window.partitionBy("first_queue", "sent_tier", "number").orderBy(
         f.desc(_is_home()), "settled_at", f.desc(_has_moved()), "queue_id"
     )
 
 
-def is_asked() -> "Column":
+def is_asked() -> Column:
     """Whether a stay is one that the bound is for."""
     return ~f.col("is_grouped") & f.col("came_ms").isNotNull() & f.col("received_ms").isNotNull()
 
 
-def left_ms() -> "Column":
+def left_ms() -> Column:
     """When it left the line, received or not."""
     return f.coalesce("received_ms", "settled_ms")

@@ -12,13 +12,15 @@ ranks change. So more of them are kept apart than are shown, as *candidates*. Th
 among the first are put with the others only when tables are made.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import pandas  # type: ignore[import-untyped]
 import pyarrow  # type: ignore[import-untyped]
 import pyarrow.compute  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 from penstock.pipeline.incremental import kept
 from penstock.pipeline.signals import counts, stays
@@ -26,11 +28,6 @@ from penstock.pipeline.signals import counts as counting
 from penstock.pipeline.signals import counts as facts
 from penstock.pipeline.signals.counts import COUNTED, MEASURES, SPANS, By, Level, Windows, span_names
 from penstock.pipeline.signals.inputs import Given, Keep, Unfit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
 
 RATES = ("sent", "moved_in", "received", "settled")
 LEVELS = ("depth", "waiting", "in_flight_min", "in_flight_max")
@@ -44,7 +41,7 @@ _KINDS = {
 }
 
 
-def of_windows(levels: Any, spans: Any, keys: "Sequence[str]", windows: Windows) -> Any:
+def of_windows(levels: Any, spans: Any, keys: Sequence[str], windows: Windows) -> Any:
     """One row for each of ``keys`` and window: traffic, errors, latency and saturation."""
     size_s = windows.size_ms / 1_000
     whole = levels.merge(spans, on=[*keys, "window"], how="left")
@@ -67,7 +64,7 @@ def of_windows(levels: Any, spans: Any, keys: "Sequence[str]", windows: Windows)
     return made[columns]
 
 
-def of_range(levels: Any, spans: Any, keys: "Sequence[str]", windows: Windows) -> Any:
+def of_range(levels: Any, spans: Any, keys: Sequence[str], windows: Windows) -> Any:
     """One row for each of ``keys``: the whole range in figures."""
     range_ms = windows.size_ms * windows.count
     seconds = range_ms / 1_000
@@ -94,7 +91,7 @@ def with_tenant_names(table: Any, top: Any, count: int) -> Any:
     return named[["queue", "tenant_rank", "tenant", "is_others", *rest]]
 
 
-def as_arrow(frame: Any) -> "pyarrow.Table":
+def as_arrow(frame: Any) -> pyarrow.Table:
     """The rows in the order of their keys, with the kinds of the contract: the same rows are the same file."""
     keys = [name for name in ("queue", "tier", "tenant_rank", "window_start") if name in frame.columns]
     ordered = frame.sort_values(keys) if keys else frame
@@ -162,7 +159,7 @@ class Figures:
         return self.rows[(self.rows["by"] == by) & (self.rows["level"] == level)]
 
 
-def figures_of(table: "pyarrow.Table", windows: Windows) -> Figures:
+def figures_of(table: pyarrow.Table, windows: Windows) -> Figures:
     """Take what Spark answered; each percentile gets a column of its own."""
     for at, word in enumerate(counts.SHARES):
         table = table.append_column(word, pyarrow.compute.list_element(table["shares"], at))
@@ -184,7 +181,7 @@ _PAIRS = pyarrow.schema(
 Tables = dict[str, Any]
 
 
-def golden(spark: "SparkSession", given: Given, windows: Windows, tenants: int, keep: Keep) -> tuple[Tables, Tables]:
+def golden(spark: SparkSession, given: Given, windows: Windows, tenants: int, keep: Keep) -> tuple[Tables, Tables]:
     """Return the tables, and the tables of the state; of the latter, None for what is too much to keep."""
     top, state = _tenants(spark, given, tenants, keep)
     steps = given.steps
@@ -202,7 +199,7 @@ def golden(spark: "SparkSession", given: Given, windows: Windows, tenants: int, 
     return {name: as_arrow(frame) for name, frame in _made(figures, ages, windows, top, tenants).items()}, state
 
 
-def _tenants(spark: "SparkSession", given: Given, tenants: int, keep: Keep) -> tuple[Any, Tables]:
+def _tenants(spark: SparkSession, given: Given, tenants: int, keep: Keep) -> tuple[Any, Tables]:
     """Return the tenants that are told apart, as pandas has them, None if there are none; and what is kept of all."""
     if not given.has_tenants:
         return None, {TENANTS: _nothing(_TENANTS, spark), CANDIDATES: _TOP.empty_table()}
@@ -233,7 +230,7 @@ def _candidates(largest: Any, given: Given) -> Any:
     return pandas.concat([known, fresh.assign(tenant_rank=number)[_TOP.names]])
 
 
-def _nothing(schema: str, spark: "SparkSession") -> Any:
+def _nothing(schema: str, spark: SparkSession) -> Any:
     return spark.createDataFrame([], schema).toArrow()
 
 

@@ -31,9 +31,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from penstock.pipeline.job import JobFailed
@@ -45,9 +45,6 @@ from penstock.pipeline.triage.signatures import (
     signature_of,
     with_error_signature,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 class Mark(NamedTuple):
@@ -257,7 +254,7 @@ BURIED = (
 _NOTHING = "CAST(NULL AS STRING)"
 
 
-def burials_in(history: "DataFrame") -> "DataFrame":
+def burials_in(history: DataFrame) -> DataFrame:
     """Return the burials of a history with all that it tells of them; what is still a dead letter is another matter."""
     rows = with_error_signature(history.where(f.col("outcome") == "buried"))
     return rows.select(
@@ -275,7 +272,7 @@ def burials_in(history: "DataFrame") -> "DataFrame":
     )
 
 
-def judged_burials(burials: "DataFrame", dead_letters: "DataFrame | None", *, by_shape: bool = True) -> "DataFrame":
+def judged_burials(burials: DataFrame, dead_letters: DataFrame | None, *, by_shape: bool = True) -> DataFrame:
     """Return burials, as `buried` gives them, each with its cause and what is told of it.
 
     ``dead_letters`` has `id` and `data` of messages that are still dead letters, or is None if nobody knows.
@@ -302,7 +299,7 @@ def judged_burials(burials: "DataFrame", dead_letters: "DataFrame | None", *, by
     )
 
 
-def causes_of(burials: "DataFrame", *, since: datetime | None = None) -> "DataFrame":
+def causes_of(burials: DataFrame, *, since: datetime | None = None) -> DataFrame:
     """Return one row for each cause, the most frequent first; `since_last` counts its burials after ``since``."""
     is_later = f.lit(True) if since is None else f.col("buried_at") > f.lit(since)
     told = f.struct("buried_at", "id", "error", "excerpt")
@@ -346,7 +343,7 @@ def causes_of(burials: "DataFrame", *, since: datetime | None = None) -> "DataFr
     )
 
 
-def burials_over_time(burials: "DataFrame", *, first: datetime, last: datetime) -> "DataFrame":
+def burials_over_time(burials: DataFrame, *, first: datetime, last: datetime) -> DataFrame:
     """Return how many burials each cause had in each of `BUCKETS` equal parts of the time between two moments."""
     began_s, ended_s = first.timestamp(), last.timestamp()
     part_s = max((ended_s - began_s) / BUCKETS, 1e-6)
@@ -355,7 +352,7 @@ def burials_over_time(burials: "DataFrame", *, first: datetime, last: datetime) 
     return burials.groupBy("cause_id", bucket.alias("bucket")).agg(f.count("*").alias("burials"))
 
 
-def signatures_of(burials: "DataFrame") -> "DataFrame":
+def signatures_of(burials: DataFrame) -> DataFrame:
     """Return by which signatures `replay` finds the burials of each cause in the history."""
     return (
         burials.groupBy("cause_id", "replay_id", "replay_signature")
@@ -369,7 +366,7 @@ def signatures_of(burials: "DataFrame") -> "DataFrame":
     )
 
 
-def _samples(burials: "DataFrame") -> "DataFrame":
+def _samples(burials: DataFrame) -> DataFrame:
     """The newest messages of each cause."""
     newest = Window.partitionBy("cause_id").orderBy(f.desc("buried_at"), "id")
     each = burials.groupBy("cause_id", "id").agg(f.max("buried_at").alias("buried_at"))
@@ -378,7 +375,7 @@ def _samples(burials: "DataFrame") -> "DataFrame":
     return few.groupBy("cause_id").agg(ids.alias("sample_ids"))
 
 
-def _top_tenants(burials: "DataFrame") -> "DataFrame":
+def _top_tenants(burials: DataFrame) -> DataFrame:
     most = Window.partitionBy("cause_id").orderBy(f.desc("burials"), "tenant")
     each = burials.where("tenant IS NOT NULL").groupBy("cause_id", "tenant").agg(f.count("*").alias("burials"))
     few = each.withColumn("_row", f.row_number().over(most)).where(f.col("_row") <= TENANTS_TOLD)

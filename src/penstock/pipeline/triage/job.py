@@ -25,7 +25,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from penstock.pipeline.archive.job import dead_letter_queues
 from penstock.pipeline.incremental import Start, State, begin, leave
@@ -55,17 +60,11 @@ from penstock.pipeline.triage.causes import (
 )
 from penstock.pipeline.triage.report import report, stamp
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 SIGNATURES = "signatures.json"
 _VERSION = 1
 
 
 def write_causes(folder: Path, causes: Sequence[Cause]) -> None:
-    import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - it comes with Spark.
-    import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415
-
     stamp = pa.timestamp("us", tz="UTC")
     tenant = pa.struct([("tenant", pa.string()), ("burials", pa.int64())])
     kinds = {
@@ -162,7 +161,7 @@ class Found(NamedTuple):
         return gone(self.causes, self.last)
 
 
-def run(spark: "SparkSession", options: TriageOptions, progress: Progress) -> Outcome:
+def run(spark: SparkSession, options: TriageOptions, progress: Progress) -> Outcome:
     settle_folder(options.out)
     marks = read_marks(options.deploys) if options.deploys else []
     last = recall(Path(options.out), by_shape=options.by_shape)
@@ -205,7 +204,7 @@ def _together(start: Start, fresh: Known) -> Known:
     return Known(first, last, start.known.rows + fresh.settled, said["buried"] + fresh.buried)
 
 
-def _state(start: Start, known: Known, new: "DataFrame") -> State | None:
+def _state(start: Start, known: Known, new: DataFrame) -> State | None:
     """What the next run goes on from; None if there are too many burials to keep."""
     burials = start.grown(_BURIALS, new)
     if burials is None:
@@ -214,9 +213,7 @@ def _state(start: Start, known: Known, new: "DataFrame") -> State | None:
     return State(extent=start.extent, rows=known.settled, figures=figures, tables={_BURIALS: burials})
 
 
-def _known(history: "DataFrame") -> Known:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _known(history: DataFrame) -> Known:
     row = history.agg(
         f.min("settled_at").alias("first"),
         f.max("settled_at").alias("last"),
@@ -228,7 +225,7 @@ def _known(history: "DataFrame") -> Known:
     return Known(_utc(row["first"] or nothing), _utc(row["last"] or nothing), row["settled"], row["buried"])
 
 
-def _dead_letters(spark: "SparkSession", options: TriageOptions) -> "DataFrame | None":
+def _dead_letters(spark: SparkSession, options: TriageOptions) -> DataFrame | None:
     if not options.with_dead_letters:
         return None
     place = options.place

@@ -25,14 +25,10 @@ quotes where the words before them say so (`no attribute 'price'`, `KeyError: 's
 have nothing to do with each other.
 """
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from penstock.contract.limits import ERROR_CHARACTERS_MAX
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 SIGNATURE = "signature"
 SIGNATURE_ID = "signature_id"
@@ -126,7 +122,7 @@ _PLACEHOLDERS = (
 )
 
 
-def with_signature(rows: "DataFrame") -> "DataFrame":
+def with_signature(rows: DataFrame) -> DataFrame:
     """Add `signature` and `signature_id`, from `error` and, if there is such a column, `data`."""
     shape = body_shape(f.col("data")) if "data" in rows.columns else f.lit(None).cast("string")
     parts = with_error_signature(rows).withColumn("_shape", shape)
@@ -137,7 +133,7 @@ def with_signature(rows: "DataFrame") -> "DataFrame":
     return parts.withColumns(named).drop(ERROR_SIGNATURE, "_shape")
 
 
-def with_error_signature(rows: "DataFrame") -> "DataFrame":
+def with_error_signature(rows: DataFrame) -> DataFrame:
     """Add `error_signature`: the words and frames of `error`, or a remark that there are none."""
     text = f.substring(f.coalesce(f.col("error"), f.lit("")), 1, ERROR_CHARACTERS_MAX)
     # What is used twice is a column of its own for a moment, or Spark would work out every pattern twice.
@@ -150,20 +146,20 @@ def with_error_signature(rows: "DataFrame") -> "DataFrame":
     return rows.drop("_text", "_words", "_frames")
 
 
-def signature_of(error: "Column", shape: "Column") -> "Column":
+def signature_of(error: Column, shape: Column) -> Column:
     return f.concat_ws(" | ", error, shape)
 
 
-def signature_id_of(error: "Column", shape: "Column") -> "Column":
+def signature_id_of(error: Column, shape: Column) -> Column:
     return f.concat_ws("-", _digits(error, _ERROR_DIGITS), _digits(shape, _SHAPE_DIGITS))
 
 
-def _error_signature(words: "Column", frames: "Column") -> "Column":
+def _error_signature(words: Column, frames: Column) -> Column:
     said = f.when(f.length(words) > 0, words).otherwise(f.lit("(no error text)"))
     return f.concat_ws(" | ", said, f.when(f.length(frames) > 0, frames))
 
 
-def body_shape(data: "Column") -> "Column":
+def body_shape(data: Column) -> Column:
     """Return the shape of a body; null if there is none."""
     text = f.try_validate_utf8(data.cast("string"))
     value = f.try_parse_json(text)
@@ -179,7 +175,7 @@ def body_shape(data: "Column") -> "Column":
     )
 
 
-def _words(text: "Column") -> "Column":
+def _words(text: Column) -> Column:
     words = f.regexp_replace(text, _UP_TO_PYTHON_ERROR, "")
     # A traceback that was cut off before its end leaves no words at all.
     for pattern in (_FROM_WORKER_FRAMES, _FROM_OTHER_FRAMES):
@@ -189,7 +185,7 @@ def _words(text: "Column") -> "Column":
     return f.substring(f.trim(f.translate(words, "#", "")), 1, _WORDS_MAX)
 
 
-def _frames(text: "Column") -> "Column":
+def _frames(text: Column) -> Column:
     python = _each(_all(text, _PYTHON_FRAME), r'^ *File "(?:[^"]*[/\\])?([^"/\\]*)", line \d+, in (.*)$', "$1:$2")
     worker = _each(_all(text, _WORKER_FRAME), r"^  (?:.*[/\\])?([^/\\]*):\d+ in (.*):$", "$1:$2")
     other = _each(_all(text, _OTHER_FRAME), r"^\s+at (?:async )?([\w.$<>\[\] ]+?)[ ]?(?:\(.*)?$", "$1")
@@ -200,23 +196,23 @@ def _frames(text: "Column") -> "Column":
     )
 
 
-def _all(text: "Column", pattern: str) -> "Column":
+def _all(text: Column, pattern: str) -> Column:
     return f.regexp_extract_all(text, f.lit(pattern), f.lit(0))
 
 
-def _each(frames: "Column", pattern: str, replacement: str) -> "Column":
+def _each(frames: Column, pattern: str, replacement: str) -> Column:
     return f.transform(frames, lambda frame: f.regexp_replace(frame, pattern, replacement))
 
 
-def _last(frames: "Column") -> "Column":
+def _last(frames: Column) -> Column:
     # A slice that begins before the first one would be empty.
     return f.reverse(f.slice(f.reverse(frames), 1, _FRAMES_MAX))
 
 
-def _object_shape(names: "Column") -> "Column":
+def _object_shape(names: Column) -> Column:
     """Each name with its kind, in order; numbers in names are left out, since some objects are keyed by an id."""
 
-    def told(entry: "Column") -> "Column":
+    def told(entry: Column) -> Column:
         name = f.regexp_replace(f.substring(entry["key"], 1, _KEY_CHARACTERS_MAX), r"\d+", "<n>")
         return f.concat(name, f.lit(": "), _kind(f.schema_of_variant(entry["value"])))
 
@@ -225,7 +221,7 @@ def _object_shape(names: "Column") -> "Column":
     return f.concat(f.lit("{"), f.array_join(f.slice(told_all, 1, _KEYS_MAX), ", "), more, f.lit("}"))
 
 
-def _kind(schema: "Column") -> "Column":
+def _kind(schema: Column) -> Column:
     """What JSON calls it: whether a number was short or had a point is no difference in shape."""
     return (
         f.when(schema.startswith("OBJECT"), f.lit("object"))
@@ -237,7 +233,7 @@ def _kind(schema: "Column") -> "Column":
     )
 
 
-def _size(data: "Column") -> "Column":
+def _size(data: Column) -> Column:
     size = f.octet_length(data)
     return (
         f.when(size < _KIB, f.lit("below 1 KiB"))
@@ -246,5 +242,5 @@ def _size(data: "Column") -> "Column":
     )
 
 
-def _digits(text: "Column", count: int) -> "Column":
+def _digits(text: Column, count: int) -> Column:
     return f.substring(f.sha2(text, 256), 1, count)

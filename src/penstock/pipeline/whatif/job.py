@@ -16,9 +16,11 @@ A message that was moved here from a queue that is not in the history is left ou
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from pyspark.sql import Window
+import pyarrow  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from penstock.contract.limits import LEASE_MS_MAX
@@ -31,12 +33,6 @@ from penstock.pipeline.reports.plots import Bar, bars
 from penstock.pipeline.schemas import PRIORITIES
 from penstock.pipeline.whatif.comparison import INPUT, OUTPUT, Plan, compare
 from penstock.pipeline.whatif.simulation import BASELINE, HAPPENED, Scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pyarrow  # type: ignore[import-untyped]
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 # A lease cannot be longer.
 HANDLING_MS_MAX = LEASE_MS_MAX - 1
@@ -51,7 +47,7 @@ HISTORY_COLUMNS = (
 )
 
 
-def arrivals_of(history: "DataFrame") -> "DataFrame":
+def arrivals_of(history: DataFrame) -> DataFrame:
     """Return the messages of each queue with the columns of `comparing.INPUT`; `arrived_ms` is null if nobody knows."""
     moves = Window.partitionBy("id").orderBy("settled_at", "shard", "offset")
     is_home = f.col("first_queue") == f.col("queue_id")
@@ -78,16 +74,16 @@ def arrivals_of(history: "DataFrame") -> "DataFrame":
     return known.withColumn("rest_ms", rest.cast("bigint")).select(*_WANTED)
 
 
-def newest(rows: "DataFrame", count: int) -> "DataFrame":
+def newest(rows: DataFrame, count: int) -> DataFrame:
     """Keep so many messages of each queue, those that came last."""
     last = Window.partitionBy("queue").orderBy(f.desc("arrived_ms"), f.desc("key"))
     return rows.withColumn("_row", f.row_number().over(last)).where(f.col("_row") <= count).drop("_row")
 
 
-def simulated(rows: "DataFrame", plan: Plan) -> "DataFrame":
+def simulated(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return the waits of each queue, scenario and tier; queues and scenarios run beside each other."""
 
-    def one(table: "pyarrow.Table") -> "pyarrow.Table":
+    def one(table: pyarrow.Table) -> pyarrow.Table:
         return compare(table, plan)
 
     names = f.array(*[f.lit(name) for name in plan.scenarios])
@@ -95,7 +91,7 @@ def simulated(rows: "DataFrame", plan: Plan) -> "DataFrame":
     return each.groupBy("queue", "scenario").applyInArrow(one, schema=OUTPUT)
 
 
-def _ms(at: "Column") -> "Column":
+def _ms(at: Column) -> Column:
     return f.unix_millis(at)
 
 
@@ -169,9 +165,7 @@ class Count:
     unknown: int
 
 
-def run(spark: "SparkSession", options: WhatIfOptions, progress: Progress) -> Outcome:
-    from penstock.pipeline.whatif.comparison import Plan  # noqa: PLC0415 - so does it numpy.
-
+def run(spark: SparkSession, options: WhatIfOptions, progress: Progress) -> Outcome:
     scenarios = _named(options.scenarios)
     if options.out:
         settle_folder(options.out)
@@ -213,9 +207,7 @@ def _named(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
     return found
 
 
-def _counts(arrivals: "DataFrame") -> dict[str, Count]:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _counts(arrivals: DataFrame) -> dict[str, Count]:
     is_known = f.col("arrived_ms").isNotNull()
     rows = arrivals.groupBy("queue").agg(
         f.count(f.when(is_known, 1)).alias("rows"),
@@ -263,7 +255,7 @@ def _doubts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return remarks
 
 
-def _write(folder: "Path", rows: Sequence[Mapping[str, Any]], page: str) -> None:
+def _write(folder: Path, rows: Sequence[Mapping[str, Any]], page: str) -> None:
     write_rows(folder / "waits.csv", rows[0], rows)
     (folder / "report.html").write_text(page, encoding="utf-8")
 
