@@ -185,7 +185,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "sqs.md": lambda: sqs_page(REFERENCE / "sqs.md"),
     ROOT / "src" / "penstock" / "wire" / "queue_settings.pyi": settings_stub,
     REFERENCE / "spark.md": lambda: _page(
-        "The source for Spark", "src/penstock/pipeline/source/options.py", OPENING, spark_lines()
+        "The source for Spark", "src/penstock/pipeline/options.py", OPENING, spark_lines()
     ),
 }
 

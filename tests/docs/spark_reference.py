@@ -1,7 +1,7 @@
 """What the reference says of the source for Spark: its options, columns and errors, as the code has them."""
 
+from penstock.pipeline.options import READ_OPTIONS, Option
 from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column
-from penstock.pipeline.source.options import OPTIONS, Option
 
 OPENING = """\
 `spark.read.format("penstock")` gives settled and live messages, and records of topics, as DataFrames;
@@ -123,7 +123,7 @@ def spark_lines() -> list[str]:
         "",
         "| option | allowed | default | meaning |",
         "|---|---|---|---|",
-        *map(_option, OPTIONS),
+        *map(_option, READ_OPTIONS),
         "",
         _PLACES,
         "",

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.sink.options import WriteOptions, read_options
+from penstock.pipeline.options import WriteOptions, write_options
 from penstock.pipeline.sink.partition import WriteFailed, Written, write_partition
 from penstock.pipeline.sink.topic_chunks import plan_write
 from penstock.pipeline.sink.writer import commit_write
@@ -102,13 +102,13 @@ def task(
     target: Target, manifest: Path, partition: int, rows: Iterable[pa.RecordBatch], *, run: str, **more: Any
 ) -> Written:
     """What a task of a write does, without Spark around it, and what its driver does before."""
-    options = read_options(target.said(manifest, **more))
+    options = write_options(target.said(manifest, **more))
     plan = plan_write(options, is_stream=False) if options.topic else None
     return write_partition(rows, options, partition=partition, batch=None, run=run, plan=plan)
 
 
 def commit(target: Target, manifest: Path, written: list[Written], *, run: str, **more: Any) -> None:
     """What the driver does when all tasks have ended."""
-    options: WriteOptions = read_options(target.said(manifest, **more))
+    options: WriteOptions = write_options(target.said(manifest, **more))
     plan = plan_write(options, is_stream=False) if options.topic else None
     commit_write(options, written, batch=None, run=run, plan=plan)

@@ -11,7 +11,7 @@ import sys
 from itertools import count
 from typing import Any
 
-from penstock.pipeline.sink.options import WriteOptions, read_options
+from penstock.pipeline.options import WriteOptions, write_options
 from penstock.pipeline.sink.partition import write_partition
 from penstock.pipeline.sink.topic_chunks import plan_write
 from penstock.pipeline.sink.writer import commit_write
@@ -22,7 +22,7 @@ WRITING = {"wb", "ab"}
 
 
 def main(said: str, column: str) -> None:
-    options = read_options(json.loads(said))
+    options = write_options(json.loads(said))
     for steps in count(1):
         child = os.fork()
         if not child:

@@ -9,7 +9,7 @@ from pyspark.sql import types
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.pipeline.source.options import read_options
+from penstock.pipeline.options import read_options
 from penstock.pipeline.source.reader import HistoryReader, HistoryStreamReader
 
 HEADERS = types.ArrayType(

@@ -48,11 +48,11 @@ from penstock.pipeline.locations import (
     is_database,
     source_options,
 )
+from penstock.pipeline.options import BadOption, read_options
 from penstock.pipeline.reports.folder import MARK
 from penstock.pipeline.schemas import HISTORY
 from penstock.pipeline.source.folder import NoHistory
 from penstock.pipeline.source.history_arrow import Wanted
-from penstock.pipeline.source.options import BadOption, read_options
 from penstock.pipeline.source.ranges import Histories, Range, Slice
 from penstock.pipeline.source.reader import open_histories
 from penstock.version import __version__

@@ -37,10 +37,10 @@ from penstock.contract.limits import DURATION_MS_MAX
 from penstock.contract.names import BadName, check_name
 from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, Progress, counted, first_line
+from penstock.pipeline.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MAX, BadOption, check_server
 from penstock.pipeline.sink.columns import COLUMNS
 from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import Manifest
-from penstock.pipeline.sink.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MAX, BadOption, check_server
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
 
 VERSION = 1

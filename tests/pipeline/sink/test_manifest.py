@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from penstock.pipeline.options import WRITE_OPTIONS, BadOption, write_options
 from penstock.pipeline.sink.chunks import Chunk
 from penstock.pipeline.sink.columns import COLUMNS, BadColumns, check_columns
 from penstock.pipeline.sink.folders import Folder, LocalFolder, RemoteFolder, open_folder
@@ -39,7 +40,6 @@ from penstock.pipeline.sink.manifest import (
     SendInDoubt,
     job_place,
 )
-from penstock.pipeline.sink.options import OPTIONS, BadOption, read_options
 from penstock.pipeline.sink.partition import LOOK_BYTES, HeldRows
 from penstock.pipeline.sink.send import Answered, SendFailed
 from penstock.pipeline.sink.topic_columns import COLUMNS as TOPIC_COLUMNS
@@ -276,28 +276,25 @@ def test_a_folder_may_be_named_as_a_file_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (
-            {"manifst": "x"},
-            r"no option is called manifst\. Do you mean manifest\? there are url, key, queue, topic, job, manifest",
-        ),
-        ({"zzz": "x"}, "no option is called zzz; there are url, key"),
-        ({"url": "http://u:sesame@h"}, "option url is 'http://u:…@h'; it names a server"),
-        ({"url": "127.0.0.1:8080"}, "option url is '127.0.0.1:8080'; it names a server"),
+        ({"manifst": "x"}, r"there is no option 'manifst'\. Do you mean manifest\? There are: url, key, queue, topic"),
+        ({"zzz": "x"}, "there is no option 'zzz'. There are: url, key"),
+        ({"url": "http://u:sesame@h"}, "option url is 'http://u:…@h'; it must be the address of a server"),
+        ({"url": "127.0.0.1:8080"}, "option url is '127.0.0.1:8080'; it must be the address of a server"),
         ({"url": "http://h:99999"}, "option url"),
         ({"job": ""}, "option job is missing: a name for this write.*delivery=at-least-once"),
-        ({"queue": "a/b"}, "option queue is 'a/b'; a name has"),
-        ({"queue": "topic:a"}, "option queue is 'topic:a'; for a topic, give option topic"),
+        ({"queue": "a/b"}, "option queue is 'a/b'; it must be the name of a queue .* a name has"),
+        ({"queue": "topic:a"}, "option queue is 'topic:a'; .*for a topic, give option topic"),
         ({"topic": "a"}, "option queue and option topic are both there"),
-        ({"queue": "", "topic": "a/b"}, "option topic is 'a/b'; a topic has 1 to 249 of"),
+        ({"queue": "", "topic": "a/b"}, "option topic is 'a/b'; it must be the name of a topic: 1 to 249 of"),
         ({"queue": "", "topic": "a"}, "option manifest is missing: of a topic, a server remembers little"),
         ({"queue": "", "topic": "a", "compression": "lz4"}, "option manifest is missing"),
-        ({"queue": "", "topic": "a", "manifest": "m", "compression": "lz4"}, "it is one of none, gzip, zstd"),
-        ({"compression": "zstd"}, "option compression is 'zstd'; it is one of none"),
-        ({"maxWait": "soon"}, "option maxWait is 'soon'; it is a number from 0 to 86400"),
+        ({"queue": "", "topic": "a", "manifest": "m", "compression": "lz4"}, "it must be none, gzip or zstd"),
+        ({"compression": "zstd"}, "option compression is 'zstd'; it must be none, gzip or zstd, and none for a queue"),
+        ({"maxWait": "soon"}, "option maxWait is 'soon'; it must be a number from 0 to 86400"),
         ({"rate": "10"}, "option rate needs option concurrency"),
-        ({"messagesPerSend": "1001"}, "option messagesPerSend is '1001'; it is a whole number from 1 to 1000"),
-        ({"inDoubt": "maybe"}, "option inDoubt is 'maybe'; it is one of fail, send, skip"),
-        ({"delivery": "exactly-twice"}, "option delivery is 'exactly-twice'; it is one of once, at-least-once"),
+        ({"messagesPerSend": "1001"}, "option messagesPerSend is '1001'; it must be a whole number from 1 to 1000"),
+        ({"inDoubt": "maybe"}, "option inDoubt is 'maybe'; it must be fail, send or skip"),
+        ({"delivery": "exactly-twice"}, "option delivery is 'exactly-twice'; it must be once or at-least-once"),
         ({"delivery": "at-least-once", "manifest": "m"}, "option manifest is for delivery=once"),
         ({"key": "a\nb"}, "option key has a character that a header cannot have"),
     ],
@@ -306,9 +303,9 @@ def test_a_wrong_option_is_named_with_what_is_allowed(said: dict[str, str], told
     good = {"url": "http://127.0.0.1:8080", "queue": "orders", "job": "nightly"}
 
     with pytest.raises(BadOption, match=told):
-        read_options(good | said, environment={})
+        write_options(good | said, environment={})
     with pytest.raises(BadOption, match="a table of a catalog cannot be written to"):
-        read_options({}, environment={})
+        write_options({}, environment={})
 
 
 def test_a_manifest_is_checked_before_a_task_is_started_and_is_the_same_folder_for_all(tmp_path: Path) -> None:
@@ -319,14 +316,14 @@ def test_a_manifest_is_checked_before_a_task_is_started_and_is_the_same_folder_f
     for where in (f"{tmp_path}/file", "nowhere://bucket/manifest"):
         with pytest.raises(BadOption, match=f"option manifest is '{where}', and nothing can be kept there: "):
             MessageWriter(good | {"manifest": where}, schema, is_overwrite=False)
-    assert read_options(good | {"manifest": "manifests"}).manifest == str(Path.cwd() / "manifests")
+    assert write_options(good | {"manifest": "manifests"}).manifest == str(Path.cwd() / "manifests")
 
 
 def test_each_option_and_column_of_a_write_is_on_the_page_that_says_how() -> None:
     pages = Path(__file__).parents[3] / "docs" / "how-to"
     queue, topic = (pages.joinpath(f"write-to-a-{noun}-from-spark.md").read_text() for noun in ("queue", "topic"))
 
-    options = {option.name for option in OPTIONS}
+    options = {option.name for option in WRITE_OPTIONS}
     assert [name for name in options - {"topic", "compression"} if f"`{name}`" not in queue] == []
     assert [name for name in options - {"queue"} if f"`{name}`" not in topic] == []
     assert [name for name in COLUMNS if f"| `{name}` |" not in queue] == []
@@ -343,7 +340,7 @@ def test_the_key_comes_from_the_environment_and_the_rate_is_shared() -> None:
         "checkpointLocation": "/",
     }
 
-    found = read_options(said, environment={"PENSTOCK_KEY": "secret"})
+    found = write_options(said, environment={"PENSTOCK_KEY": "secret"})
 
     assert (found.url, found.key, found.task_rate) == ("http://h", "secret", 25.0)
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from penstock.core.partitioning import partition_of
-from penstock.pipeline.sink.options import BadOption, read_options
+from penstock.pipeline.options import BadOption, write_options
 from penstock.pipeline.sink.partition import WriteFailed, Written, write_partition
 from penstock.pipeline.sink.send import Answered, SendFailed
 from penstock.pipeline.sink.topic_chunks import REMEMBERED_MS, TopicChanged, TopicPlan, plan_write
@@ -52,7 +52,7 @@ def batches(count: int, stop_after: int | None = None) -> Iterator[pa.RecordBatc
 
 def task(options: dict[str, str], rows: Iterator[pa.RecordBatch], plan: TopicPlan | None = None) -> Written:
     """What a task of a write does, without Spark around it, and what its driver does before."""
-    read = read_options(options)
+    read = write_options(options)
     plan = plan or plan_write(read, is_stream=False)
     return write_partition(rows, read, partition=0, batch=None, run="run", plan=plan)
 
@@ -104,7 +104,7 @@ def test_a_job_that_is_run_again_after_days_goes_on_under_new_producers(broker: 
         task(options, batches(60, stop_after=40))
     _age(tmp_path)
 
-    plan = plan_write(read_options(options), is_stream=False)
+    plan = plan_write(write_options(options), is_stream=False)
     assert (len(plan.producers), plan.memory.generation) == (2, 1)
     assert task(options, batches(60)).skipped == 40
     assert held(broker, "late") == [60]
@@ -158,7 +158,7 @@ def test_a_producer_that_the_server_has_forgotten_stops_its_task_and_doubles_not
     options = said(broker, "forgotten", tmp_path)
     with pytest.raises(WriteFailed):
         task(options, batches(60, stop_after=40))
-    plan = plan_write(read_options(options), is_stream=False)
+    plan = plan_write(write_options(options), is_stream=False)
     # To the server, these producers are as good as forgotten: it has never heard of them.
     strange = replace(plan, producers=(plan.producers[0] + 5_000,))
 
@@ -168,7 +168,7 @@ def test_a_producer_that_the_server_has_forgotten_stops_its_task_and_doubles_not
 
     task(options, batches(60))
     assert held(broker, "forgotten") == [60]
-    assert len(plan_write(read_options(options), is_stream=False).producers) == 2
+    assert len(plan_write(write_options(options), is_stream=False).producers) == 2
 
 
 def test_a_write_says_what_a_topic_does_not_take(broker: Broker, tmp_path: Path) -> None:
@@ -178,13 +178,13 @@ def test_a_write_says_what_a_topic_does_not_take(broker: Broker, tmp_path: Path)
         task(said(broker, "keyed", tmp_path), iter(keyless))
     assert task(said(broker, "keyed", tmp_path), batches(5)).sent == 5
     with pytest.raises(BadOption, match=r"option topic is 'nowhere': .* 404 topic_not_found"):
-        plan_write(read_options(said(broker, "nowhere", tmp_path)), is_stream=False)
+        plan_write(write_options(said(broker, "nowhere", tmp_path)), is_stream=False)
     with pytest.raises(TopicChanged, match="job 'nightly' has written to topic keyed, not lost: name another job"):
-        plan_write(read_options(said(broker, "lost", tmp_path)), is_stream=False)
+        plan_write(write_options(said(broker, "lost", tmp_path)), is_stream=False)
     ask(broker, "DELETE", "/keyed")
     create(broker.servers, "keyed", 1)
     with pytest.raises(TopicChanged, match="topic keyed was deleted and made again"):
-        plan_write(read_options(said(broker, "keyed", tmp_path)), is_stream=False)
+        plan_write(write_options(said(broker, "keyed", tmp_path)), is_stream=False)
 
 
 def test_records_that_may_have_arrived_are_sent_again_as_a_repeat() -> None:

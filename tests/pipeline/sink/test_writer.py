@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.pipeline.sink.options import BadOption, read_options
+from penstock.pipeline.options import BadOption, write_options
 from penstock.pipeline.sink.partition import WriteFailed, Written, write_partition
 from penstock.pipeline.sink.writer import MessageStreamWriter, MessageWriter, check_name_of_batch
 from tests.pipeline.sending import bodies, held, make_queue, running, take_all
@@ -112,7 +112,7 @@ def task(url: str, queue: str, count: int, **options: Any) -> Written:
     """What a task of a write does, without Spark around it."""
     said = {"url": url, "queue": queue, "job": "nightly"} | {name: str(value) for name, value in options.items()}
     rows = pa.RecordBatch.from_pydict({"data": [f"{number:06}" for number in range(count)]})
-    return write_partition([rows], read_options(said), partition=0, batch=None, run="run")
+    return write_partition([rows], write_options(said), partition=0, batch=None, run="run")
 
 
 def test_a_server_remembers_a_job_without_a_manifest(url: str) -> None:
@@ -155,7 +155,7 @@ def test_a_run_that_is_killed_between_two_chunks_is_completed_by_the_next(url: s
 _KILLED = """
 import json, os, signal, sys
 import pyarrow
-from penstock.pipeline.sink.options import read_options
+from penstock.pipeline.options import read_options
 from penstock.pipeline.sink.partition import write_partition
 
 def rows():

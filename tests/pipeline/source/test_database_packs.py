@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.pipeline.options import ReadOptions, read_options
 from penstock.pipeline.source import database
 from penstock.pipeline.source.database import DatabaseHistories, open_database
 from penstock.pipeline.source.history_arrow import Wanted, schema_of
-from penstock.pipeline.source.options import ReadOptions, read_options
 from penstock.pipeline.source.ranges import Range, batch_ranges
 from tests.pipeline.reading import read
 from tests.postgres.packs import FIRST, ROW_BITS, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.log.disk_log import DiskLog
-from penstock.pipeline.source.options import BadOption
+from penstock.pipeline.options import BadOption
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice
 from penstock.pipeline.source.reader import HistoryStreamReader
 from penstock.runtime.system import halt, system_runtime

@@ -50,11 +50,11 @@ from penstock.pipeline.locations import (
     source_options,
     without_password,
 )
+from penstock.pipeline.options import BadOption, read_options
 from penstock.pipeline.queue_info import Server
 from penstock.pipeline.schemas import HISTORY
 from penstock.pipeline.source.folder import NoHistory
 from penstock.pipeline.source.history_arrow import Wanted
-from penstock.pipeline.source.options import BadOption, read_options
 from penstock.pipeline.source.ranges import Histories, Range, Slice
 from penstock.pipeline.source.reader import open_histories
 from penstock.pipeline.storage import Files, files_of

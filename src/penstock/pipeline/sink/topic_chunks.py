@@ -41,10 +41,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.contract.limits import PRODUCER_MS
 from penstock.pipeline.http import Asking, ServerRefused, ServerUnreachable
+from penstock.pipeline.options import BadOption, WriteOptions
 from penstock.pipeline.sink.chunks import WINDOW_BYTES_MAX, windows_of
 from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import Manifest, ManifestDamaged, Memory, batch_of, job_place
-from penstock.pipeline.sink.options import BadOption, WriteOptions
 from penstock.pipeline.sink.send import Answered, Meanwhile, Sending
 from penstock.pipeline.sink.topic_batches import (
     HEAD_BYTES,

@@ -16,10 +16,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from penstock.pipeline.options import BadOption, WriteOptions, write_options
 from penstock.pipeline.sink.columns import check_columns
 from penstock.pipeline.sink.folders import open_folder
 from penstock.pipeline.sink.manifest import Manifest, Part
-from penstock.pipeline.sink.options import BadOption, WriteOptions, read_options
 from penstock.pipeline.sink.partition import Written, finish_partition, write_partition
 from penstock.pipeline.sink.topic_chunks import TopicPlan, plan_write
 from penstock.pipeline.sink.topic_columns import check_columns as check_topic_columns
@@ -39,7 +39,7 @@ class MessageWriter(DataSourceArrowWriter):
                 "mode overwrite: a queue is not replaced by a write, nor is a topic. Use mode append; empty it first "
                 "if it must go"
             )
-        self._options = read_options(options)
+        self._options = write_options(options)
         self._plan = plan_of(self._options, schema, is_stream=False)
         # Made once for all tasks of this write.
         self._run = uuid.uuid4().hex[:12]
@@ -154,7 +154,7 @@ class MessageStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: "StructType", *, is_overwrite: bool) -> None:
         if is_overwrite:
             raise BadOption("output mode complete: a queue is not replaced by every batch. Use output mode append")
-        self._options = read_options(options)
+        self._options = write_options(options)
         self._plan = plan_of(self._options, schema, is_stream=True)
         self._run = uuid.uuid4().hex[:12]
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
+from penstock.pipeline.options import SHARD, BadOption, Offsets, ReadOptions
 from penstock.pipeline.source.history_arrow import Wanted
-from penstock.pipeline.source.options import SHARD, BadOption, Offsets, ReadOptions
 
 
 class HistoryDropped(Exception):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.pipeline.options import READ_OPTIONS, BadOption, read_options
 from penstock.pipeline.schemas import HISTORY
-from penstock.pipeline.source.options import OPTIONS, BadOption, read_options
 from penstock.pipeline.source.reader import schema_for
 
 FOLDER = {"path": "/data"}
@@ -120,5 +120,5 @@ def test_the_schema_has_the_columns_that_were_chosen_in_their_order() -> None:
 
 
 def test_each_option_is_explained_once() -> None:
-    assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
-    assert all(option.allowed and option.meaning.endswith(".") for option in OPTIONS)
+    assert len({option.name.lower() for option in READ_OPTIONS}) == len(READ_OPTIONS)
+    assert all(option.allowed and option.meaning.endswith(".") for option in READ_OPTIONS)
