@@ -6,14 +6,14 @@ the defaults of a new queue. A strict queue promises nothing.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import gcd, inf
+from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from penstock.contract.queue_settings import QueueSettings
-from penstock.core.fairness import TIERS
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import SAID_NAMES, BadSettings, QueueSettings, from_said, whole_weights
 from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.locations import QUEUES, Place, is_archive
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = 1_000
-# Of the description of a queue: what is in it now is no setting.
-_SETTINGS = (
-    *("queue_size", "visibility_timeout", "max_deliveries", "dead_letter_queue", "retention_s", "delay_s", "fifo"),
-    *("dedup", "dedup_window_s", "tiers", "retry", "tenants", "message_bytes_max", "history", "paused"),
-    "back_after_deliveries",
-)
 
 
 class Server:
@@ -54,7 +48,7 @@ class Server:
 
     def _queue(self, name: str) -> dict[str, Any]:
         said = self._ask(f"/api/queues/{quote(name, safe='')}")
-        return {"queue_id": said["queue_id"], "settings": {each: said[each] for each in _SETTINGS if each in said}}
+        return {"queue_id": said["queue_id"], "settings": {each: said[each] for each in SAID_NAMES if each in said}}
 
     def _ask(self, path: str, **query: object) -> Any:
         return self._told(lambda asking: asking.json(path, **query))
@@ -84,29 +78,7 @@ def present_settings(spark: "SparkSession", place: Place) -> dict[str, QueueSett
 
 
 def settings_of(described: Mapping[str, Mapping[str, Any]]) -> dict[str, QueueSettings]:
-    return {name: _settings(queue["settings"]) for name, queue in described.items()}
-
-
-def _settings(said: Mapping[str, Any]) -> QueueSettings:
-    tiers, new = said.get("tiers", {}), QueueSettings()
-    aging_ms = [int(seconds * 1_000) for seconds in tiers["aging_s"]] if "aging_s" in tiers else new.aging_ms
-    return QueueSettings(
-        is_fifo=bool(said.get("fifo", False)),
-        is_strict=tiers.get("mode") == "strict",
-        weights=whole(tiers["weights"]) if "weights" in tiers else new.weights,
-        aging_ms=tuple(aging_ms),
-    )
-
-
-def whole(weights: Sequence[float]) -> tuple[int, ...]:
-    """The same ratios in whole numbers.
-
-    >>> whole([8, 4, 2, 1, 0.5])
-    (16, 8, 4, 2, 1)
-    """
-    thousandths = [round(weight * 1_000) for weight in weights]
-    common = gcd(*thousandths)
-    return tuple(each // common for each in thousandths)
+    return {name: QueueSettings(**from_said(queue["settings"])) for name, queue in described.items()}
 
 
 _LEAST = 0.001
@@ -133,7 +105,10 @@ def parse(text: str) -> tuple[int, ...]:
         weights = []
     if len(weights) != TIERS or not all(_LEAST <= weight < inf for weight in weights):
         raise JobFailed(f"{text!r} are no weights: they are {TIERS} numbers of {_LEAST} and more, as in 16,8,4,2,1")
-    return whole(weights)
+    try:
+        return whole_weights(weights)
+    except BadSettings as error:
+        raise JobFailed(str(error)) from None
 
 
 def sharing(spark: "SparkSession", place: Place, said: str) -> Mapping[str, Sharing]:

@@ -31,7 +31,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from penstock.core.message import Tier
+from penstock.contract.messages import Tier
 from penstock.pipeline.incremental import Start, State, begin, kept, leave
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place, read_history

@@ -334,7 +334,7 @@ def ask_queue(target: Target, queue: str) -> QueueFacts:
     delay_s_max = DURATION_MS_MAX / 1_000
     return QueueFacts(
         queue,
-        int(str(found["message_bytes_max"])),
+        int(str(found["max_message_bytes"])),
         min(delay_s_max, retention_s) if retention_s else delay_s_max,
     )
 

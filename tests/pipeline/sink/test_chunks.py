@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.pipeline.options import MESSAGES_PER_SEND_MAX
 from penstock.pipeline.sink.chunks import Chunk, chunks_of, windows_of
 from penstock.pipeline.sink.columns import BadRow, NotAttributes, check_nested, json_of, read_batch
-from penstock.wire import messages, queues
+from penstock.wire import messages
 from penstock.wire.frames import decode_send
 
 

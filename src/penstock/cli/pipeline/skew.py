@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Anew, Conf, Json, KeyText, Master, Running, need_spark, run_job
+from penstock.cli.pipeline.options import Anew, Conf, Json, KeyText, Master, Queues, Running, need_spark, run_job
 
 
 def skew_command(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Bar, Conf, Json, KeyText, Master, Running, need_spark, run_job
+from penstock.cli.pipeline.options import Bar, Conf, Json, KeyText, Master, Queues, Running, need_spark, run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from penstock.contract.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
-from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX, COLUMNS, PRIORITIES
+from penstock.contract.messages import PRIORITIES
+from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX, COLUMNS
 from penstock.pipeline.sink.topic_batches import RECORD_BYTES_MORE
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
 from penstock.pipeline.staging import TO_PARTITION

@@ -39,7 +39,8 @@ import pandas  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from penstock.pipeline.signals.stays import HANDLED, NO_TENANT, OUTCOMES
+from penstock.contract.messages import OUTCOMES
+from penstock.pipeline.signals.stays import HANDLED, NO_TENANT
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock.core.message import Tier
+from penstock.contract.messages import Tier
 from penstock.pipeline.reports.html import (
     Cell,
     Figure,

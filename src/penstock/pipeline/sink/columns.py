@@ -28,6 +28,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from penstock.contract.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.contract.messages import PRIORITIES, Tier
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

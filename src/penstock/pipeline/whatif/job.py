@@ -24,13 +24,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from penstock.contract.limits import LEASE_MS_MAX
+from penstock.contract.messages import PRIORITIES
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place, read_history, with_id
 from penstock.pipeline.queue_info import present_settings
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.html import Section, grid, note, page, share, span, table
 from penstock.pipeline.reports.plots import Bar, bars
-from penstock.pipeline.schemas import PRIORITIES
 from penstock.pipeline.whatif.comparison import INPUT, OUTPUT, Plan, compare
 from penstock.pipeline.whatif.simulation import BASELINE, HAPPENED, Scenario
 

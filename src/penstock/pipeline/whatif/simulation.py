@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.contract.limits import LEASE_MESSAGES_MAX, LEASE_MS_MAX
-from penstock.contract.queue_settings import TIERS, BadSettings, QueueSettings
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.message import Drafts
 from penstock.core.queue import Queue
 from penstock.pipeline.job import JobFailed
