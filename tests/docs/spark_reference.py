@@ -1,7 +1,7 @@
 """What the reference says of the source for Spark: its options, columns and errors, as the code has them."""
 
+from penstock.contract.history_columns import HISTORY, LIVE, TOPIC, Column
 from penstock.pipeline.options import READ_OPTIONS, Option
-from penstock.pipeline.schemas import HISTORY, LIVE, TOPIC, Column
 
 OPENING = """\
 `spark.read.format("penstock")` gives settled and live messages, and records of topics, as DataFrames;

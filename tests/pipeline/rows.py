@@ -6,9 +6,9 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from penstock.contract.history_columns import HISTORY, ddl
 from penstock.contract.messages import PRIORITIES
 from penstock.pipeline.locations import with_id
-from penstock.pipeline.schemas import HISTORY, ddl
 from penstock.pipeline.signals.stays import is_moved, steps_of_moved, steps_of_plain
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

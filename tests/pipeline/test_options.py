@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.contract.history_columns import HISTORY
 from penstock.pipeline.options import READ_OPTIONS, BadOption, read_options
-from penstock.pipeline.schemas import HISTORY
 from penstock.pipeline.source.reader import schema_for
 
 FOLDER = {"path": "/data"}

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock.contract.history_columns import HISTORY
 from penstock.contract.messages import PRIORITIES, MessageOutcome
 from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
-from penstock.pipeline.schemas import HISTORY
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.store.embedded.history import LOG_SETTINGS

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 from hypothesis import strategies as st
 
+from penstock.contract.history_columns import TRANSACTION_ROW_BITS
 from penstock.store.postgres import migrate
 
-ROW_BITS = 24
 SCHEMAS = ("packed", "single")
 # Of transactions that are over in any database.
 FIRST = 10
@@ -57,7 +57,7 @@ class Settling:
 
     @property
     def offset(self) -> int:
-        return self.transaction << ROW_BITS
+        return self.transaction << TRANSACTION_ROW_BITS
 
 
 def write(connection: psycopg.Connection[Any], schema: str, past: Sequence[Settling], *, packs: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.contract.history_columns import TRANSACTION_ROW_BITS
 from penstock.frame import Blobs
 from penstock.store.history import Coded, HistoryPage
 from penstock.store.postgres import history
@@ -17,7 +18,7 @@ from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.history import HistoryReader, Sought
 from penstock.store.postgres.periods import periods
 from penstock.store.postgres.statements import statement
-from tests.postgres.packs import FIRST, ROW_BITS, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts
+from tests.postgres.packs import FIRST, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts
 from tests.postgres.servers import shared_server
 
 
@@ -74,7 +75,9 @@ def two() -> Iterator[Two]:
 
 
 offsets = st.builds(
-    lambda transaction, row: transaction << ROW_BITS | row, st.integers(FIRST - 1, FIRST + 13), st.integers(0, 11)
+    lambda transaction, row: transaction << TRANSACTION_ROW_BITS | row,
+    st.integers(FIRST - 1, FIRST + 13),
+    st.integers(0, 11),
 )
 soughts = st.builds(Sought, st.none() | st.integers(1, 2), st.none() | st.integers(700, 2_400), st.integers(1, 12))
 
@@ -130,10 +133,14 @@ def test_a_page_of_packs_is_fetched_no_further_than_it_goes(two: Two) -> None:
 
     watched = Counting(two.databases[0].settings)
     reader = HistoryReader(watched, lambda: 1_000_000)
-    first = (FIRST << ROW_BITS) + 500
+    first = (FIRST << TRANSACTION_ROW_BITS) + 500
     with pytest.MonkeyPatch.context() as patch:
         page = two.runner.run(reader.page(Sought(None, None, 1_000), first, None))
-        assert (len(page), page.offsets[0], page.next_offset) == (1_000, first, (FIRST + 1 << ROW_BITS) + 500)
+        assert (len(page), page.offsets[0], page.next_offset) == (
+            1_000,
+            first,
+            (FIRST + 1 << TRANSACTION_ROW_BITS) + 500,
+        )
         patch.setattr(history, "HISTORY_PAGE_BYTES_MAX", 150_000)
         page = two.runner.run(reader.page(Sought(None, None, 8_000), first, None))
         assert len(page) == 1_500
@@ -149,7 +156,7 @@ def test_a_transaction_of_a_million_rows_is_not_searched_for_a_pack(two: Two) ->
     two.fill([Settling(FIRST, 1, 1, 2, rows), acked(FIRST + 1, 3)])
     two.connection.execute("SET enable_seqscan = off")
     found = two.connection.execute(
-        text, {"first": (FIRST << ROW_BITS) + 4_990, "end": FIRST + 9 << ROW_BITS, "looked": 5}
+        text, {"first": (FIRST << TRANSACTION_ROW_BITS) + 4_990, "end": FIRST + 9 << TRANSACTION_ROW_BITS, "looked": 5}
     ).fetchone()
     assert found is not None
     assert 5 <= most_rows(found[0][0]["Plan"]) <= 10
@@ -184,15 +191,15 @@ def test_a_period_counts_messages_and_ends_with_the_last_of_them(two: Two) -> No
 
     (with_packs,), (without,) = two.runner.run(found())
     assert with_packs.rows == without.rows == 18
-    assert with_packs.last_offset == without.last_offset == (FIRST + 2 << ROW_BITS) + 9
+    assert with_packs.last_offset == without.last_offset == (FIRST + 2 << TRANSACTION_ROW_BITS) + 9
 
 
 def test_a_period_stays_until_the_last_message_of_its_last_pack_was_read(two: Two) -> None:
     two.fill([acked(FIRST, 10)])
-    last = (FIRST << ROW_BITS) + 9
+    last = (FIRST << TRANSACTION_ROW_BITS) + 9
     for schema in SCHEMAS:
         with two.connection.transaction(force_rollback=True):
             two.connection.execute(f"UPDATE {schema}.moment SET period = 3".encode())
             trim = f"SELECT {schema}.trim_history(%s::bigint, NULL, true)".encode()
             assert two.connection.execute(trim, [last]).fetchone() == (0,)
-            assert two.connection.execute(trim, [last + 1]).fetchone() == (FIRST + 1 << ROW_BITS,)
+            assert two.connection.execute(trim, [last + 1]).fetchone() == (FIRST + 1 << TRANSACTION_ROW_BITS,)

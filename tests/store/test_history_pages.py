@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history_offsets, history_pages
 from penstock.store.embedded.history import retain
 from penstock.store.embedded.history_offsets import offset_after, trim
-from penstock.store.embedded.history_pages import ROW_BITS, Sought, read_page
+from penstock.store.embedded.history_pages import Sought, read_page
 from penstock.store.history import BodyState, HistoryPage
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
@@ -90,8 +91,8 @@ async def test_whoever_comes_too_late_begins_with_what_is_kept(machine: Machine)
         await books.history.flush()
     await retain(books.log, now_ms=AT_MS + 1_050, keep_ms=1_000)
     kept = books.log.start_offset
-    page = await read_page(runtime, books.log, Sought(1, None, 10), 3 << ROW_BITS | 7)
-    assert page.offset == page.first_kept_offset == kept << ROW_BITS > 0
+    page = await read_page(runtime, books.log, Sought(1, None, 10), 3 << FRAME_ROW_BITS | 7)
+    assert page.offset == page.first_kept_offset == kept << FRAME_ROW_BITS > 0
     assert page.number.tolist() == list(range(kept, kept + 10))
 
 
@@ -107,7 +108,7 @@ async def test_a_time_is_found_without_reading_all_before_it(machine: Machine, m
     page = await read_page(runtime, books.log, Sought(1, AT_MS + 60, 10), None)
     assert page.settled_at_ms.tolist() == [AT_MS + 60] * 10
     other = await read_page(runtime, books.log, Sought(2, None, 10), None)
-    assert (len(other), other.next_offset) == (0, 1 << ROW_BITS)
+    assert (len(other), other.next_offset) == (0, 1 << FRAME_ROW_BITS)
 
 
 async def test_rows_lost_to_damage_are_passed_over(machine: Machine) -> None:
@@ -121,7 +122,7 @@ async def test_rows_lost_to_damage_are_passed_over(machine: Machine) -> None:
         books.log.append(record.hole(1, 3, epoch=0), space)
     await books.log.wait_durable(3)
     page = await read_page(runtime, books.log, Sought(1, None, 10), None)
-    assert (page.number.tolist(), page.next_offset) == ([0], 3 << ROW_BITS)
+    assert (page.number.tolist(), page.next_offset) == ([0], 3 << FRAME_ROW_BITS)
 
 
 async def test_a_page_of_whole_frames_of_one_queue_copies_nothing(machine: Machine) -> None:
@@ -144,12 +145,12 @@ async def test_trimming_drops_whole_segments_below_an_offset_and_no_more(machine
     bases = [segment.base_offset for segment in books.log.segments]
     assert len(bases) > 4
     # In the middle of a segment: that one stays, though most of it is below.
-    assert await trim(books.log, (bases[3] - 1) << ROW_BITS | 19) == bases[2] << ROW_BITS
-    assert await trim(books.log, bases[3] << ROW_BITS) == bases[3] << ROW_BITS
-    assert await trim(books.log, 0) == bases[3] << ROW_BITS
+    assert await trim(books.log, (bases[3] - 1) << FRAME_ROW_BITS | 19) == bases[2] << FRAME_ROW_BITS
+    assert await trim(books.log, bases[3] << FRAME_ROW_BITS) == bases[3] << FRAME_ROW_BITS
+    assert await trim(books.log, 0) == bases[3] << FRAME_ROW_BITS
     page = await read_page(runtime, books.log, Sought(None, None, 10), 0)
-    assert page.number[0] == page.offset >> ROW_BITS == bases[3]
-    assert await trim(books.log, books.log.durable_offset << ROW_BITS) == bases[-1] << ROW_BITS
+    assert page.number[0] == page.offset >> FRAME_ROW_BITS == bases[3]
+    assert await trim(books.log, books.log.durable_offset << FRAME_ROW_BITS) == bases[-1] << FRAME_ROW_BITS
 
 
 async def test_rows_are_counted_by_the_keys_of_frames_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +165,12 @@ async def test_rows_are_counted_by_the_keys_of_frames_alone(machine: Machine, mo
 
     with monkeypatch.context() as forbidden:
         forbidden.setattr(books.log, "read", read)
-        assert await offset_after(books.log, 0, 1) == 1 << ROW_BITS
-        assert await offset_after(books.log, 0, 21) == 2 << ROW_BITS
+        assert await offset_after(books.log, 0, 1) == 1 << FRAME_ROW_BITS
+        assert await offset_after(books.log, 0, 21) == 2 << FRAME_ROW_BITS
         # From the middle of a frame, that frame counts for what is left of it.
-        assert await offset_after(books.log, 5 << ROW_BITS | 10, 10) == 6 << ROW_BITS
-        assert await offset_after(books.log, 5 << ROW_BITS | 10, 11) == 7 << ROW_BITS
-        assert await offset_after(books.log, 0, 20 * 99) == 99 << ROW_BITS
-        assert await offset_after(books.log, 0, 10**9) == 100 << ROW_BITS
+        assert await offset_after(books.log, 5 << FRAME_ROW_BITS | 10, 10) == 6 << FRAME_ROW_BITS
+        assert await offset_after(books.log, 5 << FRAME_ROW_BITS | 10, 11) == 7 << FRAME_ROW_BITS
+        assert await offset_after(books.log, 0, 20 * 99) == 99 << FRAME_ROW_BITS
+        assert await offset_after(books.log, 0, 10**9) == 100 << FRAME_ROW_BITS
         monkeypatch.setattr(history_offsets, "FRAMES_MAX", 7)
-        assert await offset_after(books.log, 0, 10**9) == 7 << ROW_BITS
+        assert await offset_after(books.log, 0, 10**9) == 7 << FRAME_ROW_BITS

@@ -32,8 +32,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.contract.history_columns import FRAME_ROW_BITS, HISTORY, TRANSACTION_ROW_BITS
 from penstock.log.recovery import LogCorrupted
-from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS
 from penstock.pipeline.http import ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, counted
 from penstock.pipeline.load.files import listed
@@ -50,7 +50,6 @@ from penstock.pipeline.locations import (
 )
 from penstock.pipeline.options import BadOption, read_options
 from penstock.pipeline.reports.folder import MARK
-from penstock.pipeline.schemas import HISTORY
 from penstock.pipeline.source.folder import NoHistory
 from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.ranges import Histories, Range, Slice
@@ -157,7 +156,7 @@ def _lost(histories: Histories, shard: int, kept: Mapping[int, Range], read: Str
 def _digest_before(histories: Histories, kept: Range, end: int) -> str:
     """Return a digest of the rows of the last frame, or transaction, before an offset; empty if there are none."""
     wanted = Wanted(tuple(column for column in HISTORY if column.name in _TELLING), frozenset(), None, None)
-    for bits in (ROW_BITS, DATABASE_ROW_BITS):
+    for bits in (FRAME_ROW_BITS, TRANSACTION_ROW_BITS):
         rows = Range(kept.shard, max(end - (1 << bits), kept.start), end)
         batches = histories.read(Slice(rows, goes_on=True), wanted) if rows.start < end else ()
         told = sorted(row for batch in batches for row in zip(*_columns(batch), strict=True))

@@ -19,9 +19,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.contract.history_columns import HISTORY, ddl
 from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.schemas import HISTORY, ddl
 from penstock.pipeline.storage import has_path
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from penstock.contract.history_columns import columns_of, ddl
 from penstock.contract.messages import Tier
 from penstock.pipeline.incremental import Start, State, begin, kept, leave
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.html import share, short
-from penstock.pipeline.schemas import columns_of, ddl
 from penstock.pipeline.signals.stays import COLUMNS, HANDLED, is_moved, steps_of_moved, steps_of_plain, tenant_of
 
 # Compared with each other, not within a queue.

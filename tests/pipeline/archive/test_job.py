@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.pipeline_data import write_history
+from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.pipeline.archive.commit import Reach, Staged, entry_of, recover
 from penstock.pipeline.archive.job import ArchiveOptions, run
 from penstock.pipeline.archive.lock import ArchiveTaken, Lock
@@ -19,7 +20,6 @@ from penstock.pipeline.archive.manifest import Entry, create_entry, newest_entri
 from penstock.pipeline.archive.stream import AnotherHistory, RowsAreGone, beginning, now_ms
 from penstock.pipeline.job import JobFailed, Outcome, Silent
 from penstock.pipeline.locations import Place, read_history
-from penstock.pipeline.source.history_arrow import ROW_BITS
 from penstock.pipeline.source.ranges import Range
 from penstock.pipeline.storage import LocalFiles
 from tests.pipeline.told import START_MS, write_frames
@@ -130,7 +130,7 @@ def test_a_source_that_was_begun_anew_is_refused_even_if_it_has_come_as_far(
     write_frames(data, [[settled(0)], [settled(1_000)], [settled(2_000)]])
     files = LocalFiles(root)
     recover(files, source=str(data), queues=[], written_at=text_of(0))
-    there = Reach(source=str(data), queues=[], offsets_from={"0": 0}, offsets_to={"0": 2 << ROW_BITS})
+    there = Reach(source=str(data), queues=[], offsets_from={"0": 0}, offsets_to={"0": 2 << FRAME_ROW_BITS})
     before = text_of(START_MS - 1)
     row = Staged(path="queue=orders/day=2026-03-01/a", bytes=1, rows=1, settled_from=before, settled_to=before)
     create_entry(files, entry_of(0, "", there, [row], written_at=before))

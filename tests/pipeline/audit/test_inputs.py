@@ -2,15 +2,11 @@
 
 import pytest
 
-from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS, has_gap
-from penstock.pipeline.source import database, history_arrow
+from penstock.contract.history_columns import FRAME_ROW_BITS, TRANSACTION_ROW_BITS
+from penstock.pipeline.audit.inputs import has_gap
 
 
-def test_offsets_are_taken_apart_as_their_sources_make_them() -> None:
-    assert (ROW_BITS, DATABASE_ROW_BITS) == (history_arrow.ROW_BITS, database.ROW_BITS)
-
-
-@pytest.mark.parametrize(("is_database", "bits"), [(False, ROW_BITS), (True, DATABASE_ROW_BITS)])
+@pytest.mark.parametrize(("is_database", "bits"), [(False, FRAME_ROW_BITS), (True, TRANSACTION_ROW_BITS)])
 def test_an_archive_that_ends_where_a_trimmed_history_begins_has_no_gap(is_database: bool, bits: int) -> None:
     # What `trim_history` keeps begins with the frame, or transaction, behind the last one that is gone.
     gone = 812

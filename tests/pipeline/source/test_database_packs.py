@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.contract.history_columns import TRANSACTION_ROW_BITS
 from penstock.pipeline.options import ReadOptions, read_options
 from penstock.pipeline.source import database
 from penstock.pipeline.source.database import DatabaseHistories, open_database
 from penstock.pipeline.source.history_arrow import Wanted, schema_of
 from penstock.pipeline.source.ranges import Range, batch_ranges
 from tests.pipeline.reading import read
-from tests.postgres.packs import FIRST, ROW_BITS, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts
+from tests.postgres.packs import FIRST, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts
 from tests.postgres.servers import shared_server
 
 COLUMNS = ("", "offset", "key,sent_at", "tier,attributes", "data,outcome,group", "priority,queue,number,shard")
@@ -77,7 +78,9 @@ def choices(draw: st.DrawFn) -> dict[str, str]:
         chosen["columns"] = columns
     if draw(st.booleans()):
         chosen["queue"] = draw(st.sampled_from(["queue-1", "queue-2", "queue-1,queue-2"]))
-    row = st.builds(lambda transaction, place: transaction << ROW_BITS | place, st.integers(9, 24), st.integers(0, 11))
+    row = st.builds(
+        lambda transaction, place: transaction << TRANSACTION_ROW_BITS | place, st.integers(9, 24), st.integers(0, 11)
+    )
     if draw(st.booleans()):
         chosen["startingOffsets"] = json.dumps({"0": draw(row)})
     if draw(st.booleans()):
@@ -120,7 +123,7 @@ def test_parts_have_just_so_many_messages_wherever_packs_begin(two: Two, monkeyp
     with_packs = two.histories[0]
     (kept,) = with_packs.kept().values()
     starts = [part.rows.start for part in with_packs.slices(kept, 12, goes_on=False)]
-    assert starts == [0, *(((FIRST + at // 9) << ROW_BITS) + at % 9 for at in range(12, 72, 12))]
+    assert starts == [0, *(((FIRST + at // 9) << TRANSACTION_ROW_BITS) + at % 9 for at in range(12, 72, 12))]
 
 
 def test_a_page_of_packs_that_turn_out_large_is_left_in_the_middle(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,4 +163,4 @@ def test_a_schema_of_before_packs_is_read(two: Two) -> None:
     found = read({"url": url, "rowsPerPartition": "1"})
     assert found.to_pylist() == two.both().to_pylist()
     with open_database(two.urls[0].partition("&schema")[0], "before") as histories:
-        assert histories.kept()[0].end == FIRST + 1 << ROW_BITS
+        assert histories.kept()[0].end == FIRST + 1 << TRANSACTION_ROW_BITS

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.broker.records import PlainRecord
 from penstock.broker.records import batch_of as plain_batch
+from penstock.contract.history_columns import TOPIC
 from penstock.log.record import HEADER_BYTES
 from penstock.pipeline.options import BadOption
-from penstock.pipeline.schemas import TOPIC
 from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice, Slices, joined
 from penstock.pipeline.source.record_batches import BadRecords, batch_of, read_batches

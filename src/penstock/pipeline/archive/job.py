@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from penstock.contract.history_columns import FRAME_ROW_BITS, HISTORY, TRANSACTION_ROW_BITS
 from penstock.log.recovery import LogCorrupted
 from penstock.pipeline.archive.commit import recover
 from penstock.pipeline.archive.lock import Lock
@@ -37,7 +38,6 @@ from penstock.pipeline.archive.manifest import (
     text_of,
 )
 from penstock.pipeline.archive.stream import AnotherHistory, Beginning, Committed, Stream, beginning, now_ms, reach_from
-from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS
 from penstock.pipeline.http import ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, reason_of
 from penstock.pipeline.locations import (
@@ -52,7 +52,6 @@ from penstock.pipeline.locations import (
 )
 from penstock.pipeline.options import BadOption, read_options
 from penstock.pipeline.queue_info import Server
-from penstock.pipeline.schemas import HISTORY
 from penstock.pipeline.source.folder import NoHistory
 from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.ranges import Histories, Range, Slice
@@ -274,7 +273,7 @@ class _Run:
 def newest_before(histories: Histories, end: int, kept: Range, queues: frozenset[str]) -> int | None:
     """Return when the newest row of the last frame, or transaction, before an offset was settled; None if gone."""
     wanted = Wanted(tuple(column for column in HISTORY if column.name == "settled_at"), queues, None, None)
-    for bits in (ROW_BITS, DATABASE_ROW_BITS):
+    for bits in (FRAME_ROW_BITS, TRANSACTION_ROW_BITS):
         rows = Range(kept.shard, max(end - (1 << bits), kept.start), end)
         batches = histories.read(Slice(rows, goes_on=True), wanted) if rows.start < end else ()
         times = [max(batch.column("settled_at").to_pylist()) for batch in batches if batch.num_rows]

@@ -24,11 +24,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock.contract.history_columns import HISTORY, ddl
 from penstock.pipeline.archive.commit import Reach, Staged, commit, entry_of
 from penstock.pipeline.archive.manifest import CHECKPOINT, BrokenArchive, Entry, Offsets, staging_path, text_of
 from penstock.pipeline.job import JobFailed, reason_of
 from penstock.pipeline.locations import with_id
-from penstock.pipeline.schemas import HISTORY, ddl
 from penstock.pipeline.storage import Files
 
 

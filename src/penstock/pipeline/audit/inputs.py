@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.contract.history_columns import FRAME_ROW_BITS, TRANSACTION_ROW_BITS
 from penstock.pipeline.audit.look import LOOK, looker
 from penstock.pipeline.http import Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
@@ -34,7 +35,6 @@ _COLUMNS = (
     "offset",
 )
 # How far up in an offset that of the frame stands; in one of a database, that of the transaction.
-ROW_BITS, DATABASE_ROW_BITS = 17, 24
 _ID = "^[1-9a-f][0-9a-f]{0,7}-(0|[1-9a-f][0-9a-f]{0,15})$"
 
 
@@ -159,7 +159,7 @@ def has_gap(last: int, first_kept: int, *, is_database: bool) -> bool:
 
     A frame, or a transaction, is told of whole: its last row is followed by the first of the next, which is further up.
     """
-    row_bits = DATABASE_ROW_BITS if is_database else ROW_BITS
+    row_bits = TRANSACTION_ROW_BITS if is_database else FRAME_ROW_BITS
     return (last >> row_bits) + 1 < first_kept >> row_bits
 
 

@@ -17,11 +17,11 @@ import pyarrow  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.contract.history_columns import columns_of, ddl
 from penstock.pipeline.archive.manifest import text_of
 from penstock.pipeline.incremental import Start, part_of
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.locations import Place, read_history
-from penstock.pipeline.schemas import columns_of, ddl
 from penstock.pipeline.signals import stays
 
 MOVED, SEEN = "moved", "seen"

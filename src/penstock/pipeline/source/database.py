@@ -42,9 +42,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 
+from penstock.contract.history_columns import TRANSACTION_ROW_BITS, Column
 from penstock.contract.limits import MIB
 from penstock.pipeline.locations import DatabaseRefused, passwords_in, without_password
-from penstock.pipeline.schemas import Column
 from penstock.pipeline.source.history_arrow import (
     KINDS,
     OUTCOMES,
@@ -321,7 +321,6 @@ except ModuleNotFoundError:
     ) from None
 
 
-ROW_BITS = 24
 PAGE_ROWS = 65_536
 # Where there are bodies: begin with few rows, and go on with as many as make this many bytes. A pack has up to 1 MiB.
 BODY_ROWS = 32
@@ -329,7 +328,7 @@ PAGE_BYTES = 16 * MIB
 _OFFSET_MAX = 2**63 - 1
 # So many rows are looked at first where some are counted that may be packs.
 _SKIPPED_MIN = 1_024
-_ROW_MASK = (1 << ROW_BITS) - 1
+_ROW_MASK = (1 << TRANSACTION_ROW_BITS) - 1
 
 # Every page is found by the index. A table may be large before PostgreSQL has counted it.
 _BY_INDEX = (
@@ -354,7 +353,7 @@ class DatabaseHistories:
             )
             # Another statement sees more, and nothing more below this end.
             ((last,),) = _rows(cursor, f"SELECT max(at_offset) FROM {self._schema}.history WHERE at_offset < {end}")
-        behind = 0 if last is None else ((last >> ROW_BITS) + 1) << ROW_BITS
+        behind = 0 if last is None else ((last >> TRANSACTION_ROW_BITS) + 1) << TRANSACTION_ROW_BITS
         return {shard: Range(shard, first, max(first, behind))}
 
     def offset_since(self, kept: Range, at_ms: int) -> int:

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import MIB
 from penstock.frame import BadFrame
-from penstock.pipeline.source.history_arrow import ROW_BITS, Piece, Wanted, batch_of, is_wanted, piece_of
+from penstock.pipeline.source.history_arrow import Piece, Wanted, batch_of, is_wanted, piece_of
 from penstock.pipeline.source.ranges import Range, Slice, dropped
 
 try:
@@ -56,7 +57,7 @@ class FolderHistories:
         found = {}
         for shard in self._shards():
             spans = log_files.list_spans(self._folder(shard))
-            found[shard] = Range(shard, spans[0].base_offset << ROW_BITS, spans[-1].next_offset << ROW_BITS)
+            found[shard] = Range(shard, spans[0].base_offset << FRAME_ROW_BITS, spans[-1].next_offset << FRAME_ROW_BITS)
         return found
 
     def _shards(self) -> list[int]:
@@ -79,28 +80,28 @@ class FolderHistories:
             index = log_files.index_of(folder, span)
             if index.max_timestamp_ms < at_ms:
                 continue
-            return min(max(_first_since(folder, span, index, at_ms) << ROW_BITS, kept.start), kept.end)
+            return min(max(_first_since(folder, span, index, at_ms) << FRAME_ROW_BITS, kept.start), kept.end)
         return kept.end
 
     def offset_after(self, rows: Range, count: int) -> int:
         taken = 0
         for front in self._fronts(rows):
-            taken += front.rows - max(rows.start - (front.offset << ROW_BITS), 0)
+            taken += front.rows - max(rows.start - (front.offset << FRAME_ROW_BITS), 0)
             if taken > count:
                 # Whole frames, and one at least.
-                least = max(rows.start, front.offset << ROW_BITS)
-                return min(least if least > rows.start else front.next_offset << ROW_BITS, rows.end)
+                least = max(rows.start, front.offset << FRAME_ROW_BITS)
+                return min(least if least > rows.start else front.next_offset << FRAME_ROW_BITS, rows.end)
         return rows.end
 
     def _fronts(self, rows: Range) -> Iterator[Front]:
         folder = self._folder(rows.shard)
         spans = log_files.list_spans(folder)
-        for span in spans[log_files.span_of(spans, rows.start >> ROW_BITS) :]:
-            if span.base_offset << ROW_BITS >= rows.end:
+        for span in spans[log_files.span_of(spans, rows.start >> FRAME_ROW_BITS) :]:
+            if span.base_offset << FRAME_ROW_BITS >= rows.end:
                 return
-            entry = log_files.index_of(folder, span).entry_of(rows.start >> ROW_BITS)
+            entry = log_files.index_of(folder, span).entry_of(rows.start >> FRAME_ROW_BITS)
             for front in log_files.fronts(folder, span, entry):
-                if rows.start < front.next_offset << ROW_BITS and front.offset << ROW_BITS < rows.end:
+                if rows.start < front.next_offset << FRAME_ROW_BITS and front.offset << FRAME_ROW_BITS < rows.end:
                     yield front
 
     def slices(self, rows: Range, count: int, *, goes_on: bool) -> list[Slice]:
@@ -112,7 +113,7 @@ class FolderHistories:
         cuts: list[tuple[int, tuple[int, int] | None]] = [(rows.start, None)]
         room = float(count)
         for span in log_files.list_spans(self._folder(rows.shard)):
-            if rows.start < span.next_offset << ROW_BITS and span.base_offset << ROW_BITS < rows.end:
+            if rows.start < span.next_offset << FRAME_ROW_BITS and span.base_offset << FRAME_ROW_BITS < rows.end:
                 room = self._cut(rows, span, count, room, cuts)
         ends = [start for start, _ in cuts[1:]] + [rows.end]
         return [
@@ -126,28 +127,30 @@ class FolderHistories:
         """Add cuts within one segment, and return how many rows still fit into the last slice."""
         folder = self._folder(rows.shard)
         index = log_files.index_of(folder, span)
-        frames = range(max(rows.start >> ROW_BITS, span.base_offset), min(-(-rows.end >> ROW_BITS), span.next_offset))
+        frames = range(
+            max(rows.start >> FRAME_ROW_BITS, span.base_offset), min(-(-rows.end >> FRAME_ROW_BITS), span.next_offset)
+        )
         _, position = index.entry_of(frames.start)
         if cuts[0][1] is None:
-            cuts[0] = (rows.start, index.entry_of(rows.start >> ROW_BITS))
+            cuts[0] = (rows.start, index.entry_of(rows.start >> FRAME_ROW_BITS))
         end_bytes = span.end_bytes
-        if rows.end <= span.next_offset << ROW_BITS:
+        if rows.end <= span.next_offset << FRAME_ROW_BITS:
             _, end_bytes = index.entry_of(frames.stop - 1)
         row_bytes = _row_bytes(folder, span, index, frames)
         while position + room * row_bytes < end_bytes:
             offset, position = log_files.entry_at(index, span, int(position + max(room, 1) * row_bytes))
-            if not cuts[-1][0] < offset << ROW_BITS < rows.end:
+            if not cuts[-1][0] < offset << FRAME_ROW_BITS < rows.end:
                 break
             room = count
             if offset == span.next_offset:
-                cuts.append((offset << ROW_BITS, (offset, 0)))
+                cuts.append((offset << FRAME_ROW_BITS, (offset, 0)))
                 return room
-            cuts.append((offset << ROW_BITS, (offset, position)))
+            cuts.append((offset << FRAME_ROW_BITS, (offset, position)))
         return room - max(end_bytes - position, 0) / row_bytes
 
     def has_reached(self, shard: int, offset: int) -> bool:
         folder = self._folder(shard)
-        return offset <= log_files.written_end(folder, log_files.list_spans(folder)[-1]) << ROW_BITS
+        return offset <= log_files.written_end(folder, log_files.list_spans(folder)[-1]) << FRAME_ROW_BITS
 
     def read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
         shard = part.rows.shard
@@ -180,8 +183,8 @@ class FolderHistories:
 
     def _batches(self, part: Slice) -> Iterator[tuple[record.Header, memoryview]]:
         """Yield all batches with frames of a part, segment by segment."""
-        folder, first = self._folder(part.rows.shard), part.rows.start >> ROW_BITS
-        stop = -(-part.rows.end >> ROW_BITS)
+        folder, first = self._folder(part.rows.shard), part.rows.start >> FRAME_ROW_BITS
+        stop = -(-part.rows.end >> FRAME_ROW_BITS)
         at, hint = first, part.hint
         while at < stop:
             try:
@@ -206,7 +209,7 @@ class FolderHistories:
         folder = self._folder(part.rows.shard)
         first_kept = log_files.read_state(folder).start_offset
         if first_kept > at and not part.goes_on:
-            raise dropped(part.rows.shard, part.rows.start, first_kept << ROW_BITS)
+            raise dropped(part.rows.shard, part.rows.start, first_kept << FRAME_ROW_BITS)
         if first_kept >= stop:
             return None
         at = max(at, first_kept)

@@ -20,8 +20,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 
 from penstock.contract import messages
+from penstock.contract.history_columns import FRAME_ROW_BITS, Column
 from penstock.frame import Blobs
-from penstock.pipeline.schemas import Column
 from penstock.store.embedded.history_frames import HistoryFrame
 from penstock.store.history import BodyState, Coded
 
@@ -36,8 +36,6 @@ KINDS = {
     "BINARY": pa.binary(),
     "ARRAY<STRUCT<key: STRING, value: BINARY>>": HEADERS,
 }
-# How far up in an offset that of the frame stands; below is the row in it.
-ROW_BITS = 17
 # By tier, and by the number of an outcome.
 PRIORITIES = pa.array(messages.PRIORITIES)
 OUTCOMES = pa.array([None, *messages.OUTCOMES], pa.string())
@@ -68,7 +66,7 @@ def schema_of(columns: Sequence[Column]) -> Any:
 
 def piece_of(offset: int, frame: HistoryFrame, *, start: int, end: int) -> Piece:
     """Return the rows of the frame at an offset of the log that are within a range of rows' offsets."""
-    base, rows = offset << ROW_BITS, frame.head.rows
+    base, rows = offset << FRAME_ROW_BITS, frame.head.rows
     first = min(max(start - base, 0), rows)
     return Piece(offset, frame, first, max(min(end - base, rows), first))
 
@@ -127,7 +125,8 @@ class Rows:
 
     def offsets(self) -> Any:
         parts = [
-            np.arange(piece.first, piece.stop, dtype=np.int64) + (piece.offset << ROW_BITS) for piece in self.pieces
+            np.arange(piece.first, piece.stop, dtype=np.int64) + (piece.offset << FRAME_ROW_BITS)
+            for piece in self.pieces
         ]
         return pa.array(parts[0] if len(parts) == 1 else np.concatenate(parts))
 

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from penstock.contract.history_columns import Column, ddl
 from penstock.pipeline.options import BadOption, ReadOptions, known_columns, read_options
-from penstock.pipeline.schemas import Column, ddl
 from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.ranges import (
     Histories,

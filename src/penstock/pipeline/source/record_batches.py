@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from penstock.contract.history_columns import Column
 from penstock.contract.limits import MIB
-from penstock.pipeline.schemas import Column
 from penstock.pipeline.source.history_arrow import HEADERS, KINDS, TIME, Wanted, schema_of
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")

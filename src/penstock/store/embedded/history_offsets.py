@@ -4,12 +4,12 @@ Whoever reads a history in parts, side by side, has to know where to cut it. The
 a frame says how many rows it has, so nothing but keys is read for that.
 """
 
+from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
 from penstock.store.embedded.history_frames import read_head
-from penstock.store.embedded.history_pages import ROW_BITS
 from penstock.store.history import HistorySpan, NotWrittenYet
 
 # The header of a batch, that of its record, and the key.
@@ -20,18 +20,18 @@ _STEP = 256
 
 
 def span_of(log: DiskLog, shard: int) -> HistorySpan:
-    kept = log.start_offset << ROW_BITS
-    return HistorySpan(shard, kept, max(kept, log.durable_offset << ROW_BITS))
+    kept = log.start_offset << FRAME_ROW_BITS
+    return HistorySpan(shard, kept, max(kept, log.durable_offset << FRAME_ROW_BITS))
 
 
 async def offset_at(log: DiskLog, at_ms: int) -> int:
     """Return an offset below which nothing was settled at ``at_ms`` or later; the end if nothing was at all."""
-    return await log.offset_at(at_ms) << ROW_BITS
+    return await log.offset_at(at_ms) << FRAME_ROW_BITS
 
 
 async def offset_after(log: DiskLog, from_offset: int, rows: int) -> int:
     """Return where about so many rows end: after a whole frame, one at least if there is one."""
-    at, left = max(log.start_offset, from_offset >> ROW_BITS), rows + (from_offset & ((1 << ROW_BITS) - 1))
+    at, left = max(log.start_offset, from_offset >> FRAME_ROW_BITS), rows + (from_offset & ((1 << FRAME_ROW_BITS) - 1))
     frames = FRAMES_MAX
     while left > 0 and frames and at < log.durable_offset:
         try:
@@ -46,7 +46,7 @@ async def offset_after(log: DiskLog, from_offset: int, rows: int) -> int:
             frames -= 1
             if left <= 0:
                 break
-    return min(at, log.durable_offset) << ROW_BITS
+    return min(at, log.durable_offset) << FRAME_ROW_BITS
 
 
 def _rows(front: bytes) -> int:
@@ -59,7 +59,7 @@ def _rows(front: bytes) -> int:
 
 async def trim(log: DiskLog, before: int) -> int:
     """Let go of whole segments in which every row is below an offset, and return what is kept from now on."""
-    if before > log.durable_offset << ROW_BITS:
-        raise NotWrittenYet(f"before is {before}; the history ends at {log.durable_offset << ROW_BITS}")
-    await log.drop_before(before >> ROW_BITS)
-    return log.start_offset << ROW_BITS
+    if before > log.durable_offset << FRAME_ROW_BITS:
+        raise NotWrittenYet(f"before is {before}; the history ends at {log.durable_offset << FRAME_ROW_BITS}")
+    await log.drop_before(before >> FRAME_ROW_BITS)
+    return log.start_offset << FRAME_ROW_BITS

@@ -19,6 +19,7 @@ Not done here: how rows of several frames become one page (`history_columns.py`)
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, MIB
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
@@ -31,8 +32,6 @@ from penstock.store.history import HistoryPage
 
 T = TypeVar("T")
 
-# How far up in an offset that of the frame stands.
-ROW_BITS = HISTORY_ROWS_MAX.bit_length()
 READ_BYTES = MIB
 # Frames of more bytes than this are cut in a worker.
 _INLINE_BYTES = 64 * 1024
@@ -75,14 +74,14 @@ class _Reading:
         self._left = sought.most
 
     async def page(self, from_offset: int | None) -> HistoryPage:
-        kept, end = self._log.start_offset << ROW_BITS, self._log.durable_offset << ROW_BITS
+        kept, end = self._log.start_offset << FRAME_ROW_BITS, self._log.durable_offset << FRAME_ROW_BITS
         offset = max(kept, from_offset or 0)
         if self._sought.from_ms is not None and offset < end:
-            offset = max(offset, await self._log.offset_at(self._sought.from_ms) << ROW_BITS)
+            offset = max(offset, await self._log.offset_at(self._sought.from_ms) << FRAME_ROW_BITS)
         stop = end if self._sought.until is None else min(end, self._sought.until)
         at, size_bytes = offset, 0
         while at < stop and self._left and size_bytes < HISTORY_PAGE_BYTES_MAX:
-            batches = await self._log.read(at >> ROW_BITS, bytes_max=READ_BYTES)
+            batches = await self._log.read(at >> FRAME_ROW_BITS, bytes_max=READ_BYTES)
             read_bytes = sum(map(len, batches))
             at = await self._run(read_bytes, lambda: self._cut(batches, at))  # noqa: B023 - it runs before the next turn.
             size_bytes += read_bytes
@@ -100,14 +99,14 @@ class _Reading:
                 break
             header = record.header(batch)
             for frame_at, entry in enumerate(record.records(batch), start=header.base_offset):
-                if frame_at >= at >> ROW_BITS:
+                if frame_at >= at >> FRAME_ROW_BITS:
                     frame = decode(entry.key, entry.value)
-                    first = at & ((1 << ROW_BITS) - 1) if frame_at == at >> ROW_BITS else 0
-                    stop = self._take(frame, frame_at << ROW_BITS, first)
+                    first = at & ((1 << FRAME_ROW_BITS) - 1) if frame_at == at >> FRAME_ROW_BITS else 0
+                    stop = self._take(frame, frame_at << FRAME_ROW_BITS, first)
                     if stop < frame.head.rows:
-                        return frame_at << ROW_BITS | stop
+                        return frame_at << FRAME_ROW_BITS | stop
             # Offsets lost to damage are passed over.
-            at = max(at, header.next_offset << ROW_BITS)
+            at = max(at, header.next_offset << FRAME_ROW_BITS)
         return at
 
     def _take(self, frame: HistoryFrame, offset: int, first: int) -> int:

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
 from penstock.core.listing import START, Listing, Place, list_live, next_numbers
@@ -17,7 +18,6 @@ from penstock.core.state import State
 from penstock.frame import Blobs
 from penstock.store.embedded.asking import present
 from penstock.store.embedded.bodies import Places, Span
-from penstock.store.embedded.history_pages import ROW_BITS
 from penstock.store.embedded.running import RunningShard
 from penstock.store.embedded.shard import Shard
 from penstock.store.history import Coded
@@ -48,7 +48,7 @@ async def live(running: RunningShard, index: int, queue: str, look: Look) -> Liv
         body, attributes = await _bodies(shard, spans) if look.with_bodies else (None, None)
     history_offset = None
     if look.is_told and await shard.tell_history():
-        history_offset = running.history_log.durable_offset << ROW_BITS
+        history_offset = running.history_log.durable_offset << FRAME_ROW_BITS
     return LivePage(
         queue=queue,
         queue_number=state.queue,

@@ -20,6 +20,7 @@ range that its queues are numbered in: 0, unless it is one of several.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from penstock.contract.history_columns import TRANSACTION_ROW_BITS
 from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, HISTORY_WAIT_MS
 from penstock.store.history import HistoryPage, HistorySpan, NotWrittenYet, ShardNotFound
 from penstock.store.postgres.columns import SENT_AS
@@ -27,7 +28,6 @@ from penstock.store.postgres.database import Database
 from penstock.store.postgres.patience import patiently
 from penstock.store.postgres.unpacking import Unpacked
 
-ROW_BITS = 24
 # So many messages are looked at for those of one queue, even if fewer are asked for.
 LOOKED_MIN = 4_096
 _AHEAD = (
@@ -78,7 +78,8 @@ class HistoryReader:
         ((end, first, self.shard),) = await self._database.ask("history_end")
         ((last,),) = await self._database.ask("history_last", end)
         # Just behind the last row: the end of what is told, and not of what might be.
-        self._end = max(self._end, first, 0 if last is None else ((last >> ROW_BITS) + 1) << ROW_BITS)
+        behind = 0 if last is None else ((last >> TRANSACTION_ROW_BITS) + 1) << TRANSACTION_ROW_BITS
+        self._end = max(self._end, first, behind)
         self._looked_at_ms = self._now_ms()
         return self._end
 
@@ -178,7 +179,7 @@ class HistoryReader:
         last = await self._found(min(first, 2**62), told.end, looked=rows - 1)
         if last is None:
             return told.end
-        behind = ((last >> ROW_BITS) + 1) << ROW_BITS
+        behind = ((last >> TRANSACTION_ROW_BITS) + 1) << TRANSACTION_ROW_BITS
         return told.end if await self._found(behind, told.end, looked=0) is None else behind
 
     async def trim(self, *, before: int) -> int:

@@ -1,10 +1,18 @@
-"""What the columns of the pipeline are: one table, for the source, the archive and every transform.
+"""What the columns of the history are: one table, for the source, the archive and every transform.
 
-A row of the history is a message that left a queue. The words are those of REST.
+A row of the history is a message that left a queue. The words are those of REST. Its offset says where it is:
+
+    embedded      offset of the frame in its log · 17 bits for the row in the frame
+    PostgreSQL    number of the transaction      · 24 bits for the row in it, as in its statements
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from penstock.contract.limits import HISTORY_ROWS_MAX
+
+FRAME_ROW_BITS = HISTORY_ROWS_MAX.bit_length()
+TRANSACTION_ROW_BITS = 24
 
 
 class Column(NamedTuple):
