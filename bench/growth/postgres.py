@@ -1,7 +1,7 @@
 """``python -m bench.growth.postgres``: the PostgreSQL store while one thing grows, as milliseconds and ratios.
 
-Each line has one backlog at three sizes, or at four with `--most 1000000`, and one operation that does not touch it. The
-tests count rows instead (`tests/postgres/test_flat.py`, `test_room.py`); this is for the eye.
+Each line has one backlog at three sizes, or at four with `--most 1000000`, and one operation that does not touch it.
+The tests count rows instead (`tests/postgres/test_flat.py`, `test_room.py`); this is for the eye.
 """
 
 import argparse
