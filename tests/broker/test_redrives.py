@@ -8,6 +8,7 @@ from penstock.broker.redrives import Order, State, TaskNotFound, TooManyRedrives
 from penstock.broker.selecting import Selection
 from penstock.contract.limits import REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
+from penstock.core.message import Drafts
 from penstock.store.interface import QueueNotFound
 from tests.broker.brokers import Broker, open_broker
 
@@ -214,6 +215,19 @@ async def test_a_redrive_is_found_only_under_its_own_queue() -> None:
         for queue, task_id in (("orders", task.id), (DEAD, "r_0")):
             with pytest.raises(TaskNotFound):
                 broker.queues.redrives.find(queue, task_id)
+
+
+async def test_messages_that_cannot_be_buried_are_a_note_in_the_log_until_there_is_room() -> None:
+    async with open_broker() as broker:
+        await broker.store.create("orders", QueueSettings(size_max=1))
+        await broker.bury(b"a")
+        assert "store.dead_letters_full" not in broker.notes.names()
+        await broker.queues.send("orders", Drafts(bodies=[b"b"], deliveries_max=[1]))
+        await broker.queues.release("orders", (await broker.take()).receipts(), delay_ms=0, error="boom")
+        for _ in range(3):
+            await broker.store.tidy()
+        told = [fields for note, fields in broker.notes.notes if note.name == "store.dead_letters_full"]
+        assert told == [{"queue": "orders", "dead_letters": DEAD}]
 
 
 async def test_a_redrive_that_finds_no_dead_letters_says_where_they_may_be() -> None:

@@ -170,6 +170,11 @@ def print_seen(messages: list[Seen], *, with_error: bool) -> None:
 
 
 def _in_one_line(error: object) -> str:
+    """Return what an error says, with its frames, for a cell of a table.
+
+    >>> _in_one_line("ValueError: no tea\\n  app.py:3 in brew: raise")
+    'ValueError: no tea · app.py:3 in brew: raise'
+    """
     return " · ".join(line.strip() for line in error.splitlines()) if isinstance(error, str) else ""
 
 
