@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 import psycopg
@@ -52,6 +52,36 @@ async def test_a_stranger_with_every_advisory_lock_holds_up_no_verb_and_no_start
             assert await store.purge("orders") == 0
             assert await store._presence._leads()
             await store.delete("orders")
+
+
+async def test_a_stranger_who_calls_without_end_wakes_no_more_than_those_who_wait() -> None:
+    settings = PostgresSettings(url=shared_server().new_database())
+    async with (
+        await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as stranger,
+        asyncio.timeout(60),
+        await PostgresStore.open(settings, clock=SimClock(), dice=SimDice(next(SEEDS))) as store,
+    ):
+        await store.create("orders", QueueSettings())
+        await store.describe("orders")
+        woken: list[str] = []
+        is_called = asyncio.Event()
+
+        def wake(queue: str) -> None:
+            woken.append(queue)
+            if queue == "the-end":
+                is_called.set()
+
+        store.watch(wake)
+        for payload in ("repeat('orders,', 1100) || number", "'*'", "'orders' || number"):
+            call = f"SELECT pg_notify('penstock', '0:' || {payload}) FROM generate_series(1, 1000) AS number"
+            await stranger.execute(call.encode())
+        # It may be in the same moment as what came before, and then everybody is woken.
+        while not is_called.is_set():
+            await stranger.execute("NOTIFY penstock, '0:the-end'")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(is_called.wait(), 0.1)
+        assert "orders" in woken
+        assert len(woken) < 10_000
 
 
 @pytest.mark.parametrize("role", ["stranger", "reader"])

@@ -39,6 +39,8 @@ TIDY_BEATS = 5
 TELL_S = 0.05
 _NAMES_MAX = 60
 _EVERYBODY = "*"
+# Any role that may connect can call us. Past so many names in `TELL_S` everybody is woken once, at its end.
+_HEARD_MAX = 50 * _NAMES_MAX
 # What to tell others, and to look after the queues, is tried again after, whatever it was.
 _TROUBLE = (StoreUnreachable, StoreForbids, psycopg.Error)
 _TIME = b"SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -74,6 +76,10 @@ class Presence:
         self._told_at: dict[str, float] = {}
         self._running: dict[int, set[str]] = {}
         self._has_running = asyncio.Event()
+        # How many names were heard since this was reset, and whether everybody is to be woken then.
+        self._heard = 0
+        self._wakes_all = False
+        self._resetting: asyncio.TimerHandle | None = None
         self.is_leader = False
         # What the server is configured to do that a store of queues would rather not.
         self.doubts: list[str] = []
@@ -129,6 +135,8 @@ class Presence:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._resetting is not None:
+            self._resetting.cancel()
         if self._connection is not None:
             await self._connection.close()
 
@@ -195,8 +203,21 @@ class Presence:
         sender, _, names = heard.payload.partition(":")
         if sender == str(own_pid):
             return
-        for name in names.split(","):
-            self._wake(None if name == _EVERYBODY else name)
+        if self._resetting is None:
+            self._resetting = asyncio.get_running_loop().call_later(TELL_S, self._reset_heard)
+        told = names.split(",", _NAMES_MAX)
+        self._heard += len(told)
+        if names == _EVERYBODY or len(told) > _NAMES_MAX or self._heard > _HEARD_MAX:
+            self._wakes_all = True
+            return
+        for name in told:
+            self._wake(name)
+
+    def _reset_heard(self) -> None:
+        wakes_all, self._wakes_all = self._wakes_all, False
+        self._heard, self._resetting = 0, None
+        if wakes_all:
+            self._wake(None)
 
     async def _leads(self) -> bool:
         """Whether this store is the one that tidies. Where there are no such locks, every one is."""
