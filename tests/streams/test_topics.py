@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.broker.access import Caller, Grant, Role
 from penstock.broker.topics import Topics
 from penstock.log.interface import LogFull
 from penstock.log.recovery import LogCorrupted
@@ -369,3 +370,27 @@ async def test_if_one_of_many_goes_wrong_the_others_come_to_their_end() -> None:
     with pytest.raises(ValueError, match=r"^3$"):
         await _all(act, range(100))
     assert len(done) == 90
+
+
+class Counted(Caller):
+    """A key with a right to some topics, of which is counted how often it is asked for."""
+
+    asked = 0
+
+    def has(self, role: Role, queue: str) -> bool:
+        self.asked += 1
+        return super().has(role, queue)
+
+
+async def test_the_share_of_a_key_is_counted_once_for_many_new_topics_and_only_near_its_end(machine: Machine) -> None:
+    async with running(machine) as topics:
+        await topics.create_all([(f"t-{number}", TINY) for number in range(50)])
+        caller = Counted("key", (Grant(Role.ADMIN, "t-*"),))
+        topics.share.percent = 1
+        assert topics.beyond_share(caller, [10] * 5) == [None] * 5
+        assert caller.asked == 0
+        refusals = topics.beyond_share(caller, [30, 30, 10, 20, 10])
+        assert [refusal is not None for refusal in refusals] == [False, True, False, True, False]
+        assert caller.asked == 50
+        with pytest.raises(TooManyPartitions, match="with 51 more, the key 'key' would have more than 100"):
+            topics.check_share(caller, 51)

@@ -129,15 +129,31 @@ class Topics:
 
     def check_share(self, caller: Caller, partitions: int) -> None:
         """Raise `TooManyPartitions` if a caller would have more of them than its share."""
-        if partitions > self.share_left(caller):
-            most = self.share.most(caller, PARTITIONS_MAX)
-            raise TooManyPartitions(f"with {partitions} more, the key {caller.name!r} would have more than {most}")
+        (refusal,) = self.beyond_share(caller, [partitions])
+        if refusal is not None:
+            raise refusal
+
+    def beyond_share(self, caller: Caller, wanted: Sequence[int]) -> list[TooManyPartitions | None]:
+        """Say which of so many partitions each, after those before them, would be more than the share of a caller."""
+        most = self.share.most(caller, PARTITIONS_MAX)
+        left = most - self._streams.partition_count
+        if sum(wanted) > left:
+            # All that there are do not fit with these; those that count may. It takes a look at every topic.
+            left = self.share_left(caller)
+        refusals: list[TooManyPartitions | None] = []
+        for partitions in wanted:
+            words = f"with {partitions} more, the key {caller.name!r} would have more than {most}"
+            refusals.append(TooManyPartitions(words) if partitions > left else None)
+            left -= partitions if partitions <= left else 0
+        return refusals
 
     def share_left(self, caller: Caller) -> int:
         """Return how many partitions more a caller may have: those that it may administer count, whoever made them."""
         if caller is EVERYBODY:
             return PARTITIONS_MAX
-        counted = sum(len(each.partitions) for each in self.list() if caller.has(Role.ADMIN, each.name))
+        counted = sum(
+            len(each.partitions) for each in self._streams.topics.values() if caller.has(Role.ADMIN, each.name)
+        )
         return self.share.most(caller, PARTITIONS_MAX) - counted
 
     async def create(self, name: str, settings: TopicSettings | None = None) -> Topic:

@@ -81,7 +81,7 @@ class Streams:
         self._by_id: dict[bytes, Topic] = {}
         # The names of all topics as metrics would have them, and how many partitions there are.
         self._alike: dict[str, str] = {}
-        self._partition_count = 0
+        self.partition_count = 0
         self._turn = asyncio.Lock()
         # Changes under way. `close` awaits them.
         self._changes: set[asyncio.Task[Any]] = set()
@@ -267,7 +267,7 @@ class Streams:
             await self._settle(made, "changed", number=topic.number, settings=settings)
             topic.settings = settings
             topic.partitions += made
-            self._partition_count += len(made)
+            self.partition_count += len(made)
             return topic
 
         return await self._in_turn(change)
@@ -279,7 +279,7 @@ class Streams:
             del self.topics[name]
             del self._by_id[topic.id]
             del self._alike[_alike(name)]
-            self._partition_count -= len(topic.partitions)
+            self.partition_count -= len(topic.partitions)
             for partition in topic.partitions:
                 await self._upkeep.let_go(partition)
             await self._discard(topic.partitions)
@@ -356,8 +356,8 @@ class Streams:
     # Partitions.
 
     def _check_count(self, more: int) -> None:
-        if self._partition_count + more > PARTITIONS_MAX:
-            raise TooManyPartitions(f"there are {self._partition_count} partitions; PARTITIONS_MAX is {PARTITIONS_MAX}")
+        if self.partition_count + more > PARTITIONS_MAX:
+            raise TooManyPartitions(f"there are {self.partition_count} partitions; PARTITIONS_MAX is {PARTITIONS_MAX}")
 
     def _path(self, number: int, index: int) -> str:
         return f"{self._folder}/partitions/{number}-{index}"
@@ -401,7 +401,7 @@ class Streams:
         self.topics[topic.name] = topic
         self._by_id[topic.id] = topic
         self._alike[_alike(topic.name)] = topic.name
-        self._partition_count += topic.settings.partitions
+        self.partition_count += topic.settings.partitions
 
     async def _discard(self, partitions: list[Partition]) -> None:
         """Close partitions that are no topic's any more, and remove them from the disk."""

@@ -37,14 +37,9 @@ async def create_topics(call: Call) -> Values:
 
 def _keep_to_share(call: Call, settled: dict[str, TopicSettings | Exception]) -> None:
     """Refuse those that would be more than the share of the key, after those before them."""
-    wanted = 0
-    for name, settings in settled.items():
-        if isinstance(settings, TopicSettings):
-            try:
-                call.service.topics.check_share(call.caller, wanted + settings.partitions)
-                wanted += settings.partitions
-            except TooManyPartitions as error:
-                settled[name] = error
+    wanted = {name: settings.partitions for name, settings in settled.items() if isinstance(settings, TopicSettings)}
+    refusals = call.service.topics.beyond_share(call.caller, list(wanted.values()))
+    settled.update({name: refusal for name, refusal in zip(wanted, refusals, strict=True) if refusal is not None})
 
 
 def _settings(call: Call, name: str, wanted: SimpleNamespace | None) -> TopicSettings | Exception:
