@@ -13,8 +13,8 @@ from bench.processes import Server
 from penstock.client.message import Batch
 from penstock.client.queue import Queue
 from penstock.connect import connect
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.core.message import Drafts
-from penstock.wire.messages import MESSAGES_MAX
 
 QUEUE = "orders"
 # How long a consumer of single calls waits for messages before it looks at the clock.
@@ -55,7 +55,7 @@ class SdkQueue:
         await self._queue.send(body)
 
     async def consume(self) -> int:
-        batch = await self._queue.receive(limit=MESSAGES_MAX, wait_s=GLANCE_S)
+        batch = await self._queue.receive(limit=REQUEST_MESSAGES_MAX, wait_s=GLANCE_S)
         await asyncio.gather(*[message.ack() for message in batch])
         return len(batch)
 

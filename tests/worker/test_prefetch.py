@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.worker.leases import Prefetch
-from penstock.wire.messages import MESSAGES_MAX
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 
 seconds = st.floats(0, 10_000)
 
@@ -45,7 +45,7 @@ def test_what_is_in_hand_can_be_worked_on_within_half_of_the_lease(
         prefetch.worked(worked_s)
         prefetch.fetched(fetched_s, is_whole=True)
     most = prefetch.most()
-    assert 0 <= most <= MESSAGES_MAX
+    assert 0 <= most <= REQUEST_MESSAGES_MAX
     if most:
         fastest_s = min(max(worked_s, 0.000_01) for worked_s, _ in measures)
         assert (most + concurrency) * fastest_s / concurrency <= lease_s / 2 * 1.001

@@ -4,16 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.drafts import DELAY_S_MAX
-from penstock.client.worker.retry import (
-    ERROR_CHARACTERS_MAX,
-    Reject,
-    Retry,
-    RetryIn,
-    Verdict,
-    as_retry,
-    describe,
-    judge,
-)
+from penstock.client.worker.retry import Reject, Retry, RetryIn, Verdict, as_retry, describe, judge
+from penstock.contract.limits import ERROR_CHARACTERS_MAX
 
 
 def test_without_rules_the_queue_decides_when_to_try_again() -> None:

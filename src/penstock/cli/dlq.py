@@ -11,8 +11,8 @@ from penstock.cli.output import console, counted, duration, print_json, progress
 from penstock.cli.receive import Containing, Group, look_for, show_seen
 from penstock.cli.send import Priority
 from penstock.client import SyncQueue
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.contract.names import is_dead_letters
-from penstock.wire.messages import MESSAGES_MAX
 from penstock.wire.operating import RedriveTask
 
 POLL_S = 0.2
@@ -64,7 +64,7 @@ def show(
     session: Session,
     name: DeadIn,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=MESSAGES_MAX, help="How many at most.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, max=REQUEST_MESSAGES_MAX, help="How many at most.")] = 10,
     text: Containing = None,
     cursor: Annotated[str | None, typer.Option(help="Where the last answer ended.")] = None,
 ) -> None:

@@ -11,7 +11,8 @@ import msgspec
 
 from penstock.client.drafts import row_of
 from penstock.client.errors import PenstockError
-from penstock.wire.messages import MESSAGES_MAX, Draft
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
+from penstock.wire.messages import Draft
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 
@@ -43,7 +44,7 @@ def batches(lines: Iterable[bytes], *, first: int, is_raw: bool) -> Iterator[Lin
         except (msgspec.MsgspecError, PenstockError) as error:
             yield batch
             raise BadLine(f"line {number:,} is no message: {error}") from None
-        is_full = len(batch.messages) == MESSAGES_MAX or batch.size_bytes + len(line) > BATCH_BYTES_MAX
+        is_full = len(batch.messages) == REQUEST_MESSAGES_MAX or batch.size_bytes + len(line) > BATCH_BYTES_MAX
         if is_full and batch.messages:
             yield batch
             batch = Lines(number, number, 0, [])

@@ -15,7 +15,8 @@ from penstock.cli.output import console, plain, print_json, remark, table
 from penstock.cli.queue import Name
 from penstock.cli.send import Priority
 from penstock.client import SyncBatch, SyncMessage, SyncQueue
-from penstock.wire.messages import JSON_CONTENT, MESSAGES_MAX, WAIT_S_MAX, Seen, SeenPage
+from penstock.contract.limits import LONG_POLL_S_MAX, REQUEST_MESSAGES_MAX
+from penstock.wire.messages import JSON_CONTENT, Seen, SeenPage
 
 BODY_CHARACTERS_MAX = 60
 BATCH_MAX = 100
@@ -93,8 +94,8 @@ def _received(
 ) -> Iterator[SyncBatch]:
     left, left_s = count, wait_s
     while is_following or left > 0:
-        limit = BATCH_MAX if is_following else min(left, MESSAGES_MAX)
-        poll_s = float(WAIT_S_MAX) if is_following else min(left_s, WAIT_S_MAX)
+        limit = BATCH_MAX if is_following else min(left, REQUEST_MESSAGES_MAX)
+        poll_s = float(LONG_POLL_S_MAX) if is_following else min(left_s, LONG_POLL_S_MAX)
         batch = queue.receive(limit=limit, wait_s=poll_s, visibility_timeout=visibility_timeout)
         if batch:
             yield batch
@@ -110,7 +111,7 @@ def peek(
     session: Session,
     name: Name,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=MESSAGES_MAX, help="How many at most.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, max=REQUEST_MESSAGES_MAX, help="How many at most.")] = 10,
     state: State = None,
     priority: Priority = None,
     group: Group = None,

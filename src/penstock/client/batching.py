@@ -39,8 +39,8 @@ from penstock.client.delivery import Delivery, texts_of
 from penstock.client.drafts import NORMAL, Drafts, Extras
 from penstock.client.errors import ClientClosed, ConnectionFailed, PenstockError
 from penstock.client.message import Facts, end_of
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.wire.frames import Held, Ids
-from penstock.wire.messages import MESSAGES_MAX
 
 IN_FLIGHT_MAX = 4
 EAGER = 128
@@ -342,7 +342,7 @@ class SettlementBatcher:
 
 def _cut_sends(rows: list[Send]) -> tuple[int, int]:
     """How many messages fit into a request."""
-    count = min(len(rows), MESSAGES_MAX)
+    count = min(len(rows), REQUEST_MESSAGES_MAX)
     size = sum(map(len, map(_BODY, rows[:count])))
     while size > REQUEST_BYTES_MAX and count > 1:
         count -= 1

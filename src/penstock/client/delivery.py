@@ -28,8 +28,8 @@ from penstock.client import requests
 from penstock.client.caller import Caller, may_repeat, wait_s_of
 from penstock.client.drafts import Drafts
 from penstock.client.errors import BadRequest, PenstockError, QueueFull, TooLarge
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.wire.frames import Ids, Sender
-from penstock.wire.messages import MESSAGES_MAX
 from penstock.wire.operations import SEND_MESSAGES
 
 WINDOW = 32
@@ -106,7 +106,7 @@ class Delivery:
 
     async def deliver(self, batch: SendBatch) -> None:
         """Send all of a batch, and answer for each message of it."""
-        position, most = 0, MESSAGES_MAX
+        position, most = 0, REQUEST_MESSAGES_MAX
         while position < len(batch):
             stop = min(position + most, len(batch))
             try:
@@ -127,7 +127,7 @@ class Delivery:
                 return
             else:
                 batch.answer(position, stop, ids)
-                position, most = stop, min(most * 2, MESSAGES_MAX)
+                position, most = stop, min(most * 2, REQUEST_MESSAGES_MAX)
 
     async def _send(self, batch: SendBatch, start: int, stop: int) -> Ids:
         """Send some messages under one sequence, repeatedly until there is an answer."""

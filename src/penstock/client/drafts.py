@@ -16,16 +16,22 @@ import msgspec
 from msgspec import UNSET
 
 from penstock.client.errors import BadRequest, TooLarge, bad_field
+from penstock.contract.limits import (
+    ATTRIBUTES_BYTES_MAX,
+    ATTRIBUTES_MAX,
+    BODY_BYTES_MAX,
+    DELIVERIES_MAX,
+    DURATION_MS_MAX,
+    LEASE_MS_MAX,
+    NAME_BYTES_MAX,
+)
 from penstock.contract.messages import PRIORITIES
 from penstock.frame import Buffer
 from penstock.wire.frames import Sender, SendFrame, encode_send
-from penstock.wire.messages import ATTRIBUTES_BYTES_MAX, ATTRIBUTES_MAX, JSON_CONTENT, Draft
+from penstock.wire.messages import JSON_CONTENT, Draft
 
-BODY_BYTES_MAX = 1_048_576
-NAME_BYTES_MAX = 128
-DELAY_S_MAX = 366 * 86_400
-LEASE_S_MAX = 43_200
-DELIVERIES_MAX = 10_000
+DELAY_S_MAX = DURATION_MS_MAX // 1_000
+LEASE_S_MAX = LEASE_MS_MAX // 1_000
 NORMAL = PRIORITIES.index("NORMAL")
 
 _encode_json = msgspec.json.Encoder().encode

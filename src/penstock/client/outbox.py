@@ -8,7 +8,7 @@ from penstock.client.caller import Caller
 from penstock.client.delivery import Delivery, ListedSends, SentIds
 from penstock.client.drafts import Drafts
 from penstock.client.errors import ClientClosed
-from penstock.wire.messages import MESSAGES_MAX
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 REQUEST_BYTES_MAX = 8 * 1024 * 1024
@@ -92,11 +92,11 @@ async def _deliver_each(delivery: Delivery, waiting: Iterator[ListedSends]) -> N
 
 def _parts(drafts: Drafts) -> list[Drafts]:
     """Cut drafts where a request is full."""
-    if len(drafts) <= MESSAGES_MAX and sum(map(len, drafts.bodies)) <= REQUEST_BYTES_MAX:
+    if len(drafts) <= REQUEST_MESSAGES_MAX and sum(map(len, drafts.bodies)) <= REQUEST_BYTES_MAX:
         return [drafts]
     parts, start, size = [], 0, 0
     for position, body in enumerate(drafts.bodies):
-        if position - start == MESSAGES_MAX or (size + len(body) > REQUEST_BYTES_MAX and position > start):
+        if position - start == REQUEST_MESSAGES_MAX or (size + len(body) > REQUEST_BYTES_MAX and position > start):
             parts.append(drafts.part(start, position))
             start, size = position, 0
         size += len(body)

@@ -27,10 +27,11 @@ from penstock.client.message import (
 from penstock.client.outbox import Outbox
 from penstock.client.requests import Instant, given, instant_text
 from penstock.client.settings import MessageFilter, Priority, QueueSettings, State
+from penstock.contract.limits import LONG_POLL_S_MAX, REQUEST_MESSAGES_MAX
 from penstock.contract.names import NAME_OR_ID_PATTERN
 from penstock.wire import operations as api
 from penstock.wire.frames import Held, LeasedFrame
-from penstock.wire.messages import MESSAGES_MAX, WAIT_S_MAX, Acked, Explained, SeenPage
+from penstock.wire.messages import Acked, Explained, SeenPage
 from penstock.wire.operating import Escalated, Escalation, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 from penstock.wire.words import RULES
@@ -126,8 +127,8 @@ class Queue:
     async def _send_within(self, connection: Connection, drafts: Drafts) -> list[str]:
         transport = self._outbox.caller.transactional()
         ids: list[str] = []
-        for start in range(0, len(drafts), MESSAGES_MAX):
-            frame = drafts.part(start, min(start + MESSAGES_MAX, len(drafts))).encode(None)
+        for start in range(0, len(drafts), REQUEST_MESSAGES_MAX):
+            frame = drafts.part(start, min(start + REQUEST_MESSAGES_MAX, len(drafts))).encode(None)
             ids += await transport.send_within(connection, self.name, frame)
         return ids
 
@@ -162,7 +163,7 @@ class Queue:
             # A fresh one for each try: after a pause there is less time to wait, and the lease begins later.
             nonlocal asked_at_s
             asked_at_s = time.monotonic()
-            part_s = max(0.0, min(ends_at_s - caller.now_s(), WAIT_S_MAX))
+            part_s = max(0.0, min(ends_at_s - caller.now_s(), LONG_POLL_S_MAX))
             return requests.lease(self._lease_path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
 
         while True:
@@ -182,9 +183,9 @@ class Queue:
         The next messages are fetched while the caller works on this one; with ``prefetch`` 0 only when the next one is
         wanted. A message whose lease has ended before its turn is left out: others may have it.
         """
-        if not 0 <= prefetch <= MESSAGES_MAX:
-            detail = f"prefetch is {prefetch}; allowed are 0 to {MESSAGES_MAX:,}"
-            raise bad_field("prefetch", detail, limit=MESSAGES_MAX)
+        if not 0 <= prefetch <= REQUEST_MESSAGES_MAX:
+            detail = f"prefetch is {prefetch}; allowed are 0 to {REQUEST_MESSAGES_MAX:,}"
+            raise bad_field("prefetch", detail, limit=REQUEST_MESSAGES_MAX)
         ready: Ready = deque()
         fetching: asyncio.Task[Facts | None] | None = None
         try:

@@ -13,6 +13,7 @@ import msgspec
 from penstock.client.caller import Answer, Call, Headers
 from penstock.client.drafts import Drafts, instant_ms, is_number
 from penstock.client.errors import ServerError, bad_field
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.frame import BadFrame
 from penstock.wire.frames import (
     FRAME_TYPE,
@@ -26,7 +27,6 @@ from penstock.wire.frames import (
     decode_settled,
     encode_settle,
 )
-from penstock.wire.messages import MESSAGES_MAX
 from penstock.wire.operations import ACK_MESSAGES, EXTEND_MESSAGES, RELEASE_MESSAGES, Operation
 from penstock.wire.words import rule_of
 
@@ -85,8 +85,10 @@ def send(path: str, drafts: Drafts, sender: Sender) -> Call[Ids]:
 
 
 def lease(path: str, *, limit: int, wait_s: float, visibility_timeout: float | None) -> Call[LeasedFrame | None]:
-    if not is_number(limit, int) or not 1 <= limit <= MESSAGES_MAX:
-        raise bad_field("limit", f"limit is {limit!r}; allowed are 1 to {MESSAGES_MAX:,}", limit=MESSAGES_MAX)
+    if not is_number(limit, int) or not 1 <= limit <= REQUEST_MESSAGES_MAX:
+        raise bad_field(
+            "limit", f"limit is {limit!r}; allowed are 1 to {REQUEST_MESSAGES_MAX:,}", limit=REQUEST_MESSAGES_MAX
+        )
     path = f"{path}?limit={limit}&wait_s={wait_s:g}"
     if visibility_timeout is not None:
         path += f"&visibility_timeout={visibility_timeout:g}"

@@ -53,6 +53,10 @@ QUEUES_MADE_MAX = 2**24 - 1
 MOVE_MESSAGES_MAX = 100
 MOVE_BYTES_MAX = 4 * MIB
 PAGE_MAX = 1_000
+REQUEST_MESSAGES_MAX = 1_000
+ATTRIBUTES_MAX = 100
+ATTRIBUTES_BYTES_MAX = 65_536
+LONG_POLL_S_MAX = 20
 GATHERED_MESSAGES_MAX = 1_000
 GATHERED_BYTES_MAX = MIB
 KEY_SHARE_PERCENT = 50
@@ -143,6 +147,10 @@ LIMITS: tuple[Limit, ...] = (
     Limit("WEIGHT_MAX", WEIGHT_MAX, "", "The greatest weight of a tier."),
     Limit("NOISY_LEASED_MAX", NOISY_LEASED_MAX, "messages", "What `noisy_leased_min` of a queue may be."),
     Limit("BODY_BYTES_MAX", BODY_BYTES_MAX, "bytes", "The body of one message; a queue may take less."),
+    Limit("REQUEST_MESSAGES_MAX", REQUEST_MESSAGES_MAX, "messages", "Sent, received or settled by one request."),
+    Limit("ATTRIBUTES_MAX", ATTRIBUTES_MAX, "attributes", "Of one message."),
+    Limit("ATTRIBUTES_BYTES_MAX", ATTRIBUTES_BYTES_MAX, "bytes", "Of the attributes of one message, as JSON."),
+    Limit("LONG_POLL_S_MAX", LONG_POLL_S_MAX, "s", "How long a request to receive may wait for a message."),
     Limit("NAME_BYTES_MAX", NAME_BYTES_MAX, "bytes", "A group, or the id a message is deduplicated by."),
     Limit("LABELS_CHARACTERS_MAX", LABELS_CHARACTERS_MAX, "characters", "What a front end keeps with one queue."),
     Limit(

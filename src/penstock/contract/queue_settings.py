@@ -515,3 +515,7 @@ def _check_bounds(name: str, value: int, setting: Setting) -> None:
     if not setting.least <= value <= setting.most:
         unit = f" {setting.unit}" if setting.unit else ""
         raise BadSettings(f"{name} is {value}; allowed are {setting.least:,} to {setting.most:,}{unit}")
+
+
+# Of a queue for dead letters that is created with the first of them: they have nowhere to go.
+DEAD_LETTER_SETTINGS = QueueSettings(deliveries_max=0)

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from penstock.contract.history_columns import HISTORY, LIVE, TOPIC, Column
-from penstock.contract.limits import TOPIC_NAME_CHARACTERS_MAX
+from penstock.contract.limits import REQUEST_MESSAGES_MAX, TOPIC_NAME_CHARACTERS_MAX
 from penstock.contract.names import TOPIC_NAME_PATTERN, BadName, check_name
 from penstock.core.schema_names import BadSchema, check_schema
 from penstock.pipeline.http import is_key, is_server
@@ -34,7 +34,7 @@ _WORDS: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "lat
 KEY_VARIABLE = "PENSTOCK_KEY"
 ROWS_PER_PARTITION = 500_000
 SHARD, PARTITION = "shard", "partition"
-MESSAGES_PER_SEND_MAX = 1_000
+MESSAGES_PER_SEND_MAX = REQUEST_MESSAGES_MAX
 # A topic takes whole batches, and their bytes end them before.
 RECORDS_PER_SEND_MAX = 10_000
 AT_LEAST_ONCE, ONCE = "at-least-once", "once"

@@ -17,13 +17,13 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from penstock.contract.limits import ATTRIBUTES_BYTES_MAX
 from penstock.contract.messages import OUTCOMES
 from penstock.contract.names import DEAD
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, first_line
 from penstock.pipeline.load.rows import pairs_of, record_bytes
 from penstock.pipeline.locations import Place, read_history
 from penstock.pipeline.reports.html import excerpt
-from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX
 from penstock.pipeline.staging import Staging, Target, TopicFacts, ask_queue, ask_topic, check_target, open_staging
 from penstock.pipeline.triage.signatures import with_signature
 

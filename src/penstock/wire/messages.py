@@ -9,19 +9,24 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.contract.limits import (
+    ATTRIBUTES_MAX,
+    DELIVERIES_MAX,
+    LEASE_MS_MAX,
+    LONG_POLL_S_MAX,
+    NAME_BYTES_MAX,
+    PAGE_MAX,
+    REQUEST_MESSAGES_MAX,
+)
 from penstock.contract.messages import MessageState
 from penstock.wire.names import Seconds
 
-MESSAGES_MAX = 1_000
-WAIT_S_MAX = 20
 # In one page of a list.
-LIST_MAX = 1_000
-ATTRIBUTES_MAX = 100
-ATTRIBUTES_BYTES_MAX = 65_536
+LIST_MAX = PAGE_MAX
 JSON_CONTENT = "application/json"
 
 Attributes = dict[str, str | int | float | bool]
-Group = Annotated[str, Meta(min_length=1, max_length=128)]
+Group = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
 Priority = Annotated[
     str | int, Meta(description="CRITICAL, HIGH, NORMAL (the default), LOW or BACKGROUND, or a number from 0 to 4.")
 ]
@@ -34,8 +39,8 @@ Base64 = Annotated[
         }
     ),
 ]
-Limit = Annotated[int, Meta(ge=1, le=MESSAGES_MAX)]
-Timeout = Annotated[float, Meta(ge=0, le=43_200)]
+Limit = Annotated[int, Meta(ge=1, le=REQUEST_MESSAGES_MAX)]
+Timeout = Annotated[float, Meta(ge=0, le=LEASE_MS_MAX // 1_000)]
 Receipt = Annotated[
     str,
     Meta(
@@ -67,16 +72,16 @@ class Draft(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
     scheduled_at: Annotated[
         str | float | UnsetType, Meta(description="An instant: RFC 3339, or seconds since 1970. Instead of `delay_s`.")
     ] = UNSET
-    dedup_id: Annotated[str, Meta(min_length=1, max_length=128)] | UnsetType = UNSET
+    dedup_id: Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)] | UnsetType = UNSET
     group: Group | UnsetType = UNSET
     attributes: Annotated[Attributes, Meta(max_length=ATTRIBUTES_MAX)] | UnsetType = UNSET
-    max_deliveries: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType = UNSET
+    max_deliveries: Annotated[int, Meta(ge=1, le=DELIVERIES_MAX)] | UnsetType = UNSET
 
 
 class Drafts(Struct, forbid_unknown_fields=True):
     """Messages to be sent together: all of them, or none."""
 
-    messages: Annotated[list[Draft], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    messages: Annotated[list[Draft], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
 
 
 class Sent(Struct):
@@ -91,7 +96,7 @@ class Lease(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
     """What to receive. Without `limit`, one message that is not in a list."""
 
     limit: Limit | UnsetType = UNSET
-    wait_s: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] | UnsetType = UNSET
+    wait_s: Annotated[float, Meta(ge=0, le=LONG_POLL_S_MAX)] | UnsetType = UNSET
     visibility_timeout: Timeout | UnsetType = UNSET
 
 
@@ -127,7 +132,7 @@ class Nothing(Struct):
 
 
 class Acks(Struct, forbid_unknown_fields=True):
-    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
 
 
 class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -138,7 +143,7 @@ class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
     return at once, and this delivery of theirs does not count.
     """
 
-    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
     error: Annotated[str, Meta(description="Why. The first 1,024 characters are kept.")] = ""
     delay_s: Seconds | UnsetType = UNSET
     reject: Annotated[bool, Meta(description="Straight to the dead letters: another delivery would be no use.")] = False
@@ -148,7 +153,7 @@ class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
 class Extensions(Struct, forbid_unknown_fields=True):
     """Messages to be hidden for `visibility_timeout` from now on."""
 
-    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
     visibility_timeout: Timeout
 
 

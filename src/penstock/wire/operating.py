@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.contract.limits import REASON_CHARACTERS_MAX
 from penstock.wire.messages import Group, MessageId, Priority, Seen, State, Text
 from penstock.wire.names import NameOrId
 
@@ -26,9 +27,14 @@ class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
 
     priority: Priority
     actor: Annotated[
-        str, Meta(min_length=1, max_length=1_024, description="Who says so: a label beside the name of the key.")
+        str,
+        Meta(
+            min_length=1,
+            max_length=REASON_CHARACTERS_MAX,
+            description="Who says so: a label beside the name of the key.",
+        ),
     ]
-    reason: Annotated[str, Meta(min_length=1, max_length=1_024, description="Why.")]
+    reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, description="Why.")]
     message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=IDS_MAX)] | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000

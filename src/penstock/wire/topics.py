@@ -22,15 +22,15 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.contract.limits import BATCH_BYTES_MAX, KIB, SEGMENT_BYTES_MAX, TOPIC_PARTITIONS_MAX
 from penstock.wire.messages import Base64
 from penstock.wire.names import Seconds, TopicName
 
 RECORDS_MAX = 1_000
-PARTITIONS_MAX = 1_000
 # Nothing is kept for an id that nobody uses, so a job takes as many as it may ever have tasks and batches.
 PRODUCER_IDS_MAX = 2**32
 
-Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+Partition = Annotated[int, Meta(ge=0, lt=TOPIC_PARTITIONS_MAX)]
 Cleanup = Literal["delete", "compact", "compact,delete"]
 
 
@@ -38,7 +38,7 @@ class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_o
     """What can be set for a topic. What is left out keeps its value, or has its default in a new topic."""
 
     partitions: Annotated[
-        Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | UnsetType,
+        Annotated[int, Meta(ge=1, le=TOPIC_PARTITIONS_MAX)] | UnsetType,
         Meta(description="How many parts it has; there can be more later, never fewer. Default 1."),
     ] = UNSET
     retention_s: Annotated[
@@ -49,11 +49,11 @@ class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_o
         Meta(description="What a partition may take; null is no bound."),
     ] = UNSET
     segment_bytes: Annotated[
-        Annotated[int, Meta(ge=1_024, le=2**30)] | UnsetType,
+        Annotated[int, Meta(ge=KIB, le=SEGMENT_BYTES_MAX // 2)] | UnsetType,
         Meta(description="A partition is let go of in parts of this size."),
     ] = UNSET
     max_message_bytes: Annotated[
-        Annotated[int, Meta(ge=1, le=2**24)] | UnsetType,
+        Annotated[int, Meta(ge=1, le=BATCH_BYTES_MAX)] | UnsetType,
         Meta(description="The largest batch of records that is taken."),
     ] = UNSET
     cleanup: Annotated[

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.options import MESSAGES_PER_SEND_MAX
 from penstock.pipeline.sink.chunks import Chunk, chunks_of, windows_of
 from penstock.pipeline.sink.columns import BadRow, NotAttributes, check_nested, json_of, read_batch
-from penstock.wire import messages
 from penstock.wire.frames import decode_send
 
 
@@ -201,10 +199,3 @@ def test_attributes_may_be_decimals_as_sql_writes_them_and_nothing_at_all() -> N
 def test_a_map_from_numbers_cannot_be_attributes() -> None:
     with pytest.raises(NotAttributes, match="names of attributes are texts"):
         check_nested(pa.map_(pa.int32(), pa.string()))
-
-
-def test_the_limits_of_a_write_are_those_of_the_server() -> None:
-    from penstock.pipeline.sink import columns
-
-    assert MESSAGES_PER_SEND_MAX == messages.MESSAGES_MAX
-    assert columns.ATTRIBUTES_BYTES_MAX == messages.ATTRIBUTES_BYTES_MAX

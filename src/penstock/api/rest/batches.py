@@ -20,6 +20,7 @@ from penstock.api.rest.errors import Refused, bad_field, problem_of
 from penstock.api.rest.formats import Decoder
 from penstock.broker.access import Role
 from penstock.broker.topics import Topics
+from penstock.contract.limits import TOPIC_PARTITIONS_MAX
 from penstock.log.interface import LogBusy
 from penstock.log.record import HEADER_BYTES, LENGTH_FROM, Header
 from penstock.streams.partition import Appended
@@ -36,7 +37,7 @@ class ProduceQuery(Struct, forbid_unknown_fields=True):
     partitions: Annotated[
         str,
         Meta(
-            max_length=8 * wire.PARTITIONS_MAX,
+            max_length=8 * TOPIC_PARTITIONS_MAX,
             description="Only of record batches: the partition of each, comma separated, each partition once.",
         ),
     ] = ""

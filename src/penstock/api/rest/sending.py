@@ -15,7 +15,14 @@ from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.formats import Decoder, Format, sent_format
 from penstock.api.rest.times import milliseconds, read_instant
 from penstock.broker.access import Role
-from penstock.contract.limits import DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.contract.limits import (
+    ATTRIBUTES_BYTES_MAX,
+    ATTRIBUTES_MAX,
+    DELIVERIES_MAX,
+    DURATION_MS_MAX,
+    NAME_BYTES_MAX,
+    REQUEST_MESSAGES_MAX,
+)
 from penstock.contract.messages import PRIORITIES
 from penstock.core.drafts import BodyTooLarge
 from penstock.core.message import Drafts, Sender
@@ -23,15 +30,7 @@ from penstock.core.queue import QueueFull
 from penstock.store.ids import MessageIds
 from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, Ids, SendFrame
-from penstock.wire.messages import (
-    ATTRIBUTES_BYTES_MAX,
-    ATTRIBUTES_MAX,
-    JSON_CONTENT,
-    MESSAGES_MAX,
-    Attributes,
-    Draft,
-    Sent,
-)
+from penstock.wire.messages import JSON_CONTENT, Attributes, Draft, Sent
 
 TIERS_BY_NAME = {name: tier for tier, name in enumerate(PRIORITIES)} | {str(tier): tier for tier in range(5)}
 _NORMAL = 2
@@ -90,8 +89,10 @@ def _many(asked: OneOrMany) -> list[Draft]:
     beside = [name for name in Draft.__struct_fields__ if getattr(asked, name) is not UNSET]
     if beside:
         raise bad_field(f"{beside[0]!r} belongs into each of the messages, not beside them", beside[0])
-    if not 1 <= len(asked.messages) <= MESSAGES_MAX:
-        raise bad_field(f"{len(asked.messages)} messages; a send has 1 to {MESSAGES_MAX}", "messages", MESSAGES_MAX)
+    if not 1 <= len(asked.messages) <= REQUEST_MESSAGES_MAX:
+        raise bad_field(
+            f"{len(asked.messages)} messages; a send has 1 to {REQUEST_MESSAGES_MAX}", "messages", REQUEST_MESSAGES_MAX
+        )
     return asked.messages
 
 
@@ -261,8 +262,10 @@ def _sender_of_key(call: Call) -> Sender | None:
 
 async def _send_frame(call: Call, queue: str, raw: bytes) -> Answer:
     frame = frames.decode_send(raw)
-    if not 1 <= len(frame.bodies) <= MESSAGES_MAX:
-        raise bad_field(f"{len(frame.bodies)} messages; a send has 1 to {MESSAGES_MAX}", "messages", MESSAGES_MAX)
+    if not 1 <= len(frame.bodies) <= REQUEST_MESSAGES_MAX:
+        raise bad_field(
+            f"{len(frame.bodies)} messages; a send has 1 to {REQUEST_MESSAGES_MAX}", "messages", REQUEST_MESSAGES_MAX
+        )
     sender = _sender_of_key(call) if frame.sender is None else Sender(*frame.sender)
     ids = await _send(call, queue, drafts_of_frame(frame, call.queues.now_ms), sender, is_many=True)
     return Answer(frames.encode_sent(ids_frame(ids)), status=201, content_type=FRAME_TYPE.encode())

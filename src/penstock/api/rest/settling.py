@@ -12,17 +12,17 @@ from penstock.api.rest.settings import lease_ms
 from penstock.api.rest.times import milliseconds
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
-from penstock.contract.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX
+from penstock.contract.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX, REQUEST_MESSAGES_MAX
 from penstock.core.message import HeldReceipts, Receipt, Receipts
 from penstock.store.interface import Outcome
 from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, SettleFrame
-from penstock.wire.messages import MESSAGES_MAX, Acked, Acks, Extensions, Releases, Settled, SettledMany
+from penstock.wire.messages import Acked, Acks, Extensions, Releases, Settled, SettledMany
 
 _read_acks = Decoder(Acks)
 _read_releases = Decoder(Releases)
 _read_extensions = Decoder(Extensions)
-_LEASES_MAX = MESSAGES_MAX
+_LEASES_MAX = REQUEST_MESSAGES_MAX
 
 
 class AckQuery(Struct, forbid_unknown_fields=True):

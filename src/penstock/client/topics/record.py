@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from penstock.contract.limits import ERROR_CHARACTERS_MAX
+
 Headers = tuple[tuple[str, bytes], ...]
 
 # What the headers of a dead letter say, beside those that the record had.
@@ -27,8 +29,6 @@ PARTITION_HEADER = "penstock-partition"
 OFFSET_HEADER = "penstock-offset"
 ATTEMPTS_HEADER = "penstock-attempts"
 GROUP_HEADER = "penstock-group"
-
-ERROR_CHARACTERS_MAX = 1_024
 
 
 class Place(NamedTuple):

@@ -45,13 +45,13 @@ from penstock.client.worker.log_events import (
 )
 from penstock.client.worker.retry import describe
 from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
-from penstock.wire.messages import MESSAGES_MAX
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.wire.queues import QueueView
 
 LEASE_S = 30.0
 FLUSH_S = 10.0
 GRACE_S = 0.25
-SETTLING_MAX = 4 * MESSAGES_MAX
+SETTLING_MAX = 4 * REQUEST_MESSAGES_MAX
 IDLE_POLL_S = 0.01
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
 # After so many the waits are as long as they get.
@@ -177,7 +177,7 @@ class Consumer:
         ready, most = self._prefetched(), self._prefetch.most()
         if ready > most // 2 or len(self._open) > SETTLING_MAX:
             return 0
-        return max(0, min(self._places() + most - ready, MESSAGES_MAX))
+        return max(0, min(self._places() + most - ready, REQUEST_MESSAGES_MAX))
 
     def _prefetched(self) -> int:
         return sum(map(len, self._ready))

@@ -16,7 +16,7 @@ to other consumers. It begins with nothing, and slow work never gets beyond that
 from collections.abc import Iterator
 
 from penstock.client.message import Facts, Message
-from penstock.wire.messages import MESSAGES_MAX
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 
 
 class HeldLease:
@@ -126,4 +126,4 @@ class Prefetch:
         bridged = rate * self._fetch_s * _BRIDGED
         # Those at work take part of the half of the timeout, too.
         workable = rate * self._lease_s / 2 - self._concurrency
-        return max(0, min(int(bridged), int(workable), MESSAGES_MAX))
+        return max(0, min(int(bridged), int(workable), REQUEST_MESSAGES_MAX))

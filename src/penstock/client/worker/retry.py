@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from penstock.client.drafts import DELAY_S_MAX
+from penstock.contract.limits import ERROR_CHARACTERS_MAX
 
-ERROR_CHARACTERS_MAX = 1_024
 _WORDS_MAX = 500
 _FRAMES = 4
 # Where this package is.

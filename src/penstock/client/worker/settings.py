@@ -9,7 +9,7 @@ from penstock.client.drafts import LEASE_S_MAX
 from penstock.client.idempotency import IdempotencyStore
 from penstock.client.message import Message
 from penstock.client.worker.retry import Retry
-from penstock.wire.messages import WAIT_S_MAX
+from penstock.contract.limits import LONG_POLL_S_MAX
 
 CONCURRENCY_MAX = 1_000
 
@@ -32,7 +32,7 @@ class ConsumerSettings:
     is_transactional: bool = False
     # Whether work whose lease was lost is cancelled; threads cannot be.
     cancel_on_lost_lease: bool = True
-    wait_s: float = WAIT_S_MAX
+    wait_s: float = LONG_POLL_S_MAX
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= CONCURRENCY_MAX:

@@ -11,16 +11,22 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from penstock.contract.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.contract.limits import (
+    ATTRIBUTES_BYTES_MAX,
+    ATTRIBUTES_MAX,
+    BODY_BYTES_MAX,
+    DELIVERIES_MAX,
+    DURATION_MS_MAX,
+    NAME_BYTES_MAX,
+)
 from penstock.contract.messages import PRIORITIES
-from penstock.pipeline.sink.columns import ATTRIBUTES_BYTES_MAX, COLUMNS
+from penstock.pipeline.sink.columns import COLUMNS
 from penstock.pipeline.sink.topic_batches import RECORD_BYTES_MORE
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
 from penstock.pipeline.staging import TO_PARTITION
 
 # Beside the columns of the file: the row as text, where it is from, and the text of a row that could not be read.
 ROW, FILE, CORRUPT = "_row", "_file", "_corrupt_record"
-ATTRIBUTES_MAX = 100
 MAPPABLE = tuple(name for name in COLUMNS if name != "queue")
 _SIMPLE = "^(STRING|BIGINT|BOOLEAN|DOUBLE|FLOAT|DECIMAL.*)$"
 

@@ -27,7 +27,13 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from penstock.contract.limits import BODY_BYTES_MAX, DELIVERIES_MAX, DURATION_MS_MAX, NAME_BYTES_MAX
+from penstock.contract.limits import (
+    ATTRIBUTES_BYTES_MAX,
+    BODY_BYTES_MAX,
+    DELIVERIES_MAX,
+    DURATION_MS_MAX,
+    NAME_BYTES_MAX,
+)
 from penstock.contract.messages import PRIORITIES, Tier
 
 if TYPE_CHECKING:
@@ -134,7 +140,6 @@ def _is_bare(kind: pa.DataType) -> bool:
 
 
 COLUMNS = ("data", "priority", "delay", "visible_at", "group", "attributes", "dedup_id", "max_deliveries", "queue")
-ATTRIBUTES_BYTES_MAX = 65_536
 _WORDS = pa.array([*PRIORITIES, "0", "1", "2", "3", "4"])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.contract.limits import EVENT_RUNS_MAX, MOVE_MESSAGES_MAX
-from penstock.contract.queue_settings import QueueSettings
+from penstock.contract.queue_settings import DEAD_LETTER_SETTINGS
 from penstock.core.queue import Queue
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.asking import grave_of, room_of
@@ -19,8 +19,6 @@ from penstock.store.embedded.shards import Shards
 
 BURIED_BYTES = MOVE_MESSAGES_MAX * 6_000 + 16_384
 EXPIRED_BYTES = 1_000_000
-# Dead letters are kept until they are settled.
-DEAD_LETTERS = QueueSettings(deliveries_max=0)
 
 
 class Tidying:
@@ -79,7 +77,9 @@ class Tidying:
         with shard.log.reserve(BURIED_BYTES, from_spare=True) as space:
             if name not in shard.memory.numbers:
                 size_max = queue.state.settings.size_max
-                shard.write(space, [self._shards.created(shard, name, replace(DEAD_LETTERS, size_max=size_max))])
+                shard.write(
+                    space, [self._shards.created(shard, name, replace(DEAD_LETTER_SETTINGS, size_max=size_max))]
+                )
             target = shard.queue(name)
             room = min(room_of(target), MOVE_MESSAGES_MAX)
             event = queue.bury(into=target.state.queue, room=room, now_ms=shard.now_ms())

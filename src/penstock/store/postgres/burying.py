@@ -8,7 +8,7 @@ from dataclasses import replace
 import psycopg
 
 from penstock.contract.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, SWEEP_ROWS
-from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, QueueSettings
+from penstock.contract.queue_settings import DAY_MS, DEAD_LETTER_SETTINGS, MINUTE_MS
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import ASK_MS, MORE_MS, KnownQueue, grave_of
@@ -17,8 +17,6 @@ from penstock.store.postgres.refusals import Locked
 from penstock.store.postgres.registry import CHANGED, Registry
 from penstock.store.refusals import StoreForbids
 
-# Dead letters wait for people, who are away at weekends.
-DEAD_LETTERS = QueueSettings(deliveries_max=0)
 # How long a call may take to learn what became of one whose connection broke.
 OPERATION_MS = 60 * 60 * 1_000
 PERIOD_MS = DAY_MS
@@ -164,7 +162,7 @@ class Burying:
         name = known.grave
         found = await self._registry.find(name)
         if found is None:
-            settings = replace(DEAD_LETTERS, size_max=known.settings.size_max)
+            settings = replace(DEAD_LETTER_SETTINGS, size_max=known.settings.size_max)
             if await self._registry.create(name, settings, grave_of(name, settings), self._now_ms()):
                 self._wake(name)
             found = await self._registry.get(name)
