@@ -138,7 +138,7 @@ LINES = (
 
 def measure(line: Line, size: int) -> tuple[float, Health, list[str]]:
     folder = Path(tempfile.mkdtemp(prefix="growth-"))
-    (folder / "penstock.toml").write_text(f"stall_ms = {STALL_MS}\n")
+    (folder / "penstock.toml").write_text(f"[server]\nstall_ms = {STALL_MS}\n")
     try:
         with penstock(folder, "--no-kafka") as server:
             client = Client(server.port)
@@ -151,7 +151,8 @@ def measure(line: Line, size: int) -> tuple[float, Health, list[str]]:
                 took_ms = (time.perf_counter() - began) * 1_000
                 # To let go on what goes on behind the answer, and to have a percentile.
                 threading.Event().wait(AFTER_S)
-            stalls = [text for text in (folder / "stderr").read_text().splitlines() if "server.stalled" in text]
+            notes = (folder / "stderr").read_text().replace("\0", "").splitlines()
+            stalls = [text for text in notes if "server.stalled" in text]
             return took_ms, health, stalls
     finally:
         with suppress(OSError):

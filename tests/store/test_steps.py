@@ -51,6 +51,13 @@ async def leased_for_the_last_time(shop: Shop) -> None:
         await shop.store.lease("orders", want=TURN_ROWS)
 
 
+async def leased_one_by_one(shop: Shop) -> None:
+    await shop.store.change("orders", replace(QUEUE, lease_ms=DELAY_MS))
+    await shop.send(*[b"x"] * MANY)
+    for _ in range(MANY):
+        await shop.store.lease("orders", want=1)
+
+
 async def settled(shop: Shop) -> None:
     assert shop.shard.history is not None
     await shop.shard.history.flush()
@@ -120,4 +127,33 @@ async def test_a_store_that_is_killed_while_a_queue_catches_up_opens_with_all_do
     assert sum((await shop.store.counts("orders")).ready) < MANY
     await shop.kill()
     assert sum((await shop.store.counts("orders")).ready) == MANY
+    await shop.close()
+
+
+@pytest.mark.parametrize("grow", [grouped, leased_one_by_one])
+async def test_pages_of_what_is_live_have_no_long_step(grow: Grow) -> None:
+    shop = await a_shop()
+    for _ in range(2):
+        await grow(shop)
+    after, seen = "", 0
+    with counted() as steps:
+        while page := await shop.store.live("orders", after=after, most=500, with_bodies=False):
+            seen, after = seen + len(page.key), page.next
+            if not after:
+                break
+            # Each page is a request of its own.
+            await asyncio.sleep(0)
+    assert seen == 2 * MANY
+    assert steps.longest < LINES_MAX, steps.culprit
+    await shop.close()
+
+
+async def test_the_first_question_after_a_leased_message_has_no_long_step() -> None:
+    shop = await a_shop()
+    (first,) = await shop.send(b"first")
+    await leased_one_by_one(shop)
+    with counted() as steps:
+        (receipt,) = await shop.store.receipts("orders", [first])
+    assert receipt is not None
+    assert steps.longest < LINES_MAX, steps.culprit
     await shop.close()

@@ -17,7 +17,7 @@ receipt would still be good. It takes part in nothing else.
 A deadline may differ for some of the messages, when only they were extended.
 
 Who holds a number is asked by those who ack by id. The first one who asks has an index made,
-which is kept from then on; before that it costs nothing.
+a part at a time if there are many leases, which is kept from then on; before that it costs nothing.
 """
 
 from array import array
@@ -31,13 +31,16 @@ RunPart: TypeAlias = tuple[int, int, int, int, int, int]
 Part: TypeAlias = RunPart | int
 
 _SLOT = 0xFFFF_FFFF
+_ALL = 1 << 62
+_STRETCH_BITS = 6
+STRETCH = 1 << _STRETCH_BITS
 _FULL_MAX = 1_024
 _FULL = tuple((1 << count) - 1 for count in range(_FULL_MAX + 1))
 
 
 def _stretch(lane: int, number: int) -> int:
-    """Numbers of a lane, 64 at a time: few enough leases to look through."""
-    return number >> 6 << 3 | lane
+    """Numbers of a lane, some at a time: few enough leases to look through."""
+    return number >> _STRETCH_BITS << 3 | lane
 
 
 class Deadline(NamedTuple):
@@ -69,6 +72,7 @@ class Leases:
         "wheel",
         "live",
         "index",
+        "indexed",
     )
 
     def __init__(self) -> None:
@@ -97,6 +101,8 @@ class Leases:
         self.live = 0
         # The slots that have numbers of a stretch of a lane, by `_stretch`; None until it is asked who holds a number.
         self.index: dict[int, list[int]] | None = None
+        # Slots below this one are in it.
+        self.indexed = 0
 
     def next_id(self) -> int:
         if self.free:
@@ -143,20 +149,47 @@ class Leases:
 
     def holder_of(self, lane: int, number: int) -> tuple[int, RunPart] | None:
         """Return the slot that holds a number which is no row, and what it is a part of there."""
-        if self.index is None:
-            self.index = {}
-            for slot, until_ms in enumerate(self.until_ms):
-                if until_ms >= 0:
-                    self.note(slot)
-        for slot in self.index.get(_stretch(lane, number), ()):
+        for slot in self._indexed().get(_stretch(lane, number), ()):
             for part in self.members(slot, self.held[slot]) if self.held[slot] else ():
                 if not isinstance(part, int) and part[0] == lane and part[1] <= number < part[1] + part[2]:
                     return slot, part
         return None
 
+    def make_index(self, most: int) -> bool:
+        """Put so many more slots into the index, and return whether all are in it."""
+        if self.index is None:
+            self.index = {}
+        if self.indexed < _ALL:
+            first, end = self.indexed, min(self.indexed + most, len(self.held))
+            self.indexed = _ALL if end == len(self.held) else end
+            for slot in range(first, end):
+                if self.until_ms[slot] >= 0:
+                    self.note(slot)
+        return self.indexed == _ALL
+
+    def _indexed(self) -> dict[int, list[int]]:
+        while not self.make_index(_ALL):
+            pass
+        assert self.index is not None
+        return self.index
+
+    def slots_of(self, lane: int, first: int, end: int) -> Iterator[tuple[int, list[int]]]:
+        """Yield the slots of leases that have, or had, some of these numbers, by stretches."""
+        index = self._indexed()
+        for stretch in range(_stretch(lane, first), _stretch(lane, end - 1) + 1, 8):
+            if slots := index.get(stretch):
+                yield stretch >> 3 << _STRETCH_BITS, slots
+
+    def first_leased(self, lane: int, first: int, *, default: int) -> int:
+        """A number of a lane from which on the next leased one may be found."""
+        lowest = _stretch(lane, first)
+        stretches = (each for each in self._indexed() if each & 7 == lane and each >= lowest)
+        found = min(stretches, default=None)
+        return default if found is None else found >> 3 << _STRETCH_BITS
+
     def note(self, slot: int) -> None:
         """Let a lease be found by its numbers."""
-        if self.index is not None:
+        if self.index is not None and slot < self.indexed:
             for stretch in self._stretches(slot):
                 self.index.setdefault(stretch, []).append(slot)
 

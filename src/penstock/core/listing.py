@@ -13,24 +13,31 @@ Laws of the file
 1. Messages in runs are expanded by multiplying columns. Only rows are looked at one by one.
 2. Nothing here changes the queue. The caller has moved it to the present.
 
-Leases and rows have no order by number, so every page looks at all of them once: some
-50 ns for each row of the queue, 300 ns for each lease. `browsing.py` is for people, who
-look at the first page.
+Leases and rows have no order by number. Where there are few, a page looks at all of
+them; where there are many, it asks for each of some thousand numbers whether there is
+a row, and an index of the leases. So it costs what it returns, and a page may be short,
+or empty, and not the last. Only a long stretch of settled numbers has it look at all rows
+once, to find where the next live one is. `browsing.py` is for people, who look at the first page.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from penstock.contract.messages import TIERS
 from penstock.core.lanes import Lane
+from penstock.core.leases import STRETCH
 from penstock.core.message import Run
 from penstock.core.rows import LEASED, WAITING
 from penstock.core.state import State
+from penstock.core.wheel import NEVER
+
+# So many numbers are looked at for a page, and so many rows or leases are few.
+_WINDOW = 16_384
 
 
 class Place(NamedTuple):
@@ -108,9 +115,9 @@ def list_live(state: State, *, start: Place = START, most: int) -> Listing:
 
 def _add_lane(listing: Listing, state: State, lane: Lane, first: int, most: int) -> int:
     """Add messages of a lane from a number on, and return the number before which all were looked at."""
-    left = most
+    left, end = most, _window_end(state, lane, first)
     found: list[_Found] = []
-    for each in merge(*_sources(state, lane, first)):
+    for each in merge(*_sources(state, lane, first, end)):
         if not left:
             break
         # What is left of it comes with the next page.
@@ -123,38 +130,73 @@ def _add_lane(listing: Listing, state: State, lane: Lane, first: int, most: int)
         else:
             for each in part:
                 _add_run(listing, state, lane, each)
-    return lane.next if left else found[-1].end
+    if not found and end < lane.next:
+        # Nothing for a long way: a stretch of settled numbers is passed over at once.
+        end = _next_live(state, lane, end)
+    return end if left else found[-1].end
 
 
-def _sources(state: State, lane: Lane, first: int) -> list[Iterator[_Found] | list[_Found]]:
-    """What is live in a lane from a number on: each in rising order, and no number in two of them."""
-    shelves = [_shelved(lane, tier, first) for tier in range(lane.tier + 1) if lane.shelves[tier].count]
-    return [*shelves, sorted(_leased(state, lane, first)), _rows(state, lane, first)]
+def _window_end(state: State, lane: Lane, first: int) -> int:
+    """Up to which number a page looks: to the end, unless to look for what is in some thousand numbers is less."""
+    if len(state.rows.index) + len(state.leases.held) <= _WINDOW:
+        return lane.next
+    return min(lane.next, first + _WINDOW)
 
 
-def _shelved(lane: Lane, tier: int, first: int) -> Iterator[_Found]:
+def _next_live(state: State, lane: Lane, first: int) -> int:
+    """The lowest number of a lane from this one on at which anything may be live."""
+    tier, lowest = lane.tier, [lane.next]
+    lowest += [found.first for shelf in range(tier + 1) for found in islice(_shelved(lane, shelf, first, lane.next), 1)]
+    lowest.append(max(first, state.leases.first_leased(tier, first, default=lane.next)))
+    lowest.append(min((key for key in state.rows.index if key & 7 == tier and key >= first << 3), default=NEVER) >> 3)
+    return min(lowest)
+
+
+def _sources(state: State, lane: Lane, first: int, end: int) -> list[Iterator[_Found] | list[_Found]]:
+    """What is live in a lane in some numbers: each in rising order, and no number in two of them."""
+    shelves = [_shelved(lane, tier, first, end) for tier in range(lane.tier + 1) if lane.shelves[tier].count]
+    return [*shelves, _leased(state, lane, first, end), _rows(state, lane, first, end)]
+
+
+def _shelved(lane: Lane, tier: int, first: int, end: int) -> Iterator[_Found]:
     shelf = lane.shelves[tier]
     at = max(shelf.head, bisect_right(shelf.runs, first, lo=shelf.head, key=lambda run: run[0]) - 1)
     for index in range(at, len(shelf.runs)):
-        low, end, deliveries, *_ = shelf.runs[index]
-        if end > first:
-            yield _Found(max(low, first), end, WAITING, deliveries)
+        low, upto, deliveries, *_ = shelf.runs[index]
+        if low >= end:
+            return
+        if upto > first:
+            yield _Found(max(low, first), min(upto, end), WAITING, deliveries)
 
 
-def _leased(state: State, lane: Lane, first: int) -> Iterator[_Found]:
+def _leased(state: State, lane: Lane, first: int, end: int) -> Iterator[_Found]:
     leases = state.leases
-    for slot, held in enumerate(leases.held):
+    if not has_many_leases(state):
+        yield from sorted(_in_leases(state, lane, range(len(leases.held)), first, end))
+        return
+    # A stretch of numbers after the other, so that no more leases are looked at than the page has room for.
+    for low, slots in leases.slots_of(lane.tier, first, end):
+        yield from sorted(_in_leases(state, lane, slots, max(first, low), min(end, low + STRETCH)))
+
+
+def _in_leases(state: State, lane: Lane, slots: Iterable[int], first: int, end: int) -> Iterator[_Found]:
+    leases = state.leases
+    for slot in slots:
+        held = leases.held[slot]
         if not held or leases.until_ms[slot] < 0 or (slot not in leases.parts and leases.lane[slot] != lane.tier):
             continue
         for part in leases.members(slot, held):
-            if not isinstance(part, int) and part[0] == lane.tier and part[1] + part[2] > first:
-                yield _Found(max(part[1], first), part[1] + part[2], LEASED, part[3])
+            if not isinstance(part, int) and part[0] == lane.tier and part[1] < end and part[1] + part[2] > first:
+                yield _Found(max(part[1], first), min(part[1] + part[2], end), LEASED, part[3])
 
 
-def _rows(state: State, lane: Lane, first: int) -> Iterator[_Found]:
+def _rows(state: State, lane: Lane, first: int, end: int) -> Iterator[_Found]:
     lowest, tier, index = first << 3, lane.tier, state.rows.index
-    keys = [key for key in index if key & 7 == tier and key >= lowest]
-    keys.sort()
+    keys: Iterable[int]
+    if len(index) <= _WINDOW:
+        keys = sorted([key for key in index if key & 7 == tier and lowest <= key < end << 3])
+    else:
+        keys = (key for key in range(lowest | tier, end << 3, 8) if key in index)
     return (_Found(key >> 3, (key >> 3) + 1, slot=index[key]) for key in keys)
 
 
@@ -236,6 +278,11 @@ def _count(runs: list[Run], lane: int, first: int, count: int) -> None:
         runs[-1] = Run(lane, runs[-1].first, runs[-1].length + count)
     else:
         runs.append(Run(lane, first, count))
+
+
+def has_many_leases(state: State) -> bool:
+    """Whether a list asks the index of the leases, which may have to be made first."""
+    return len(state.leases.held) > _WINDOW
 
 
 def next_numbers(state: State) -> tuple[int, ...]:

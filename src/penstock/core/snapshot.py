@@ -177,7 +177,7 @@ LAYOUTS: Final[Mapping[type, Layout]] = {
             "free": "free",
             "live": "live",
         },
-        left_out={"wheel", "index"},
+        left_out={"wheel", "index", "indexed"},
         wide={"held", "late"},
     ),
     Shares: Layout(

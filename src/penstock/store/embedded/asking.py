@@ -1,10 +1,11 @@
 """What can be asked of the queues of a shard. Nothing here writes, and every answer is durable."""
 
+import asyncio
 from collections.abc import Sequence
 from heapq import nsmallest
 from itertools import chain
 
-from penstock.contract.limits import PAGE_MAX
+from penstock.contract.limits import PAGE_MAX, TURN_ROWS
 from penstock.contract.names import dead_letters_of
 from penstock.core import reading
 from penstock.core.explain import explain as explain_core
@@ -82,7 +83,17 @@ def room_of(target: Queue) -> int:
     return max(0, size_max - target.state.live) if size_max else UNBOUNDED
 
 
+async def find_holders(shard: Shard, queue: str) -> None:
+    """Have leases found by their messages from now on; the first time that is long work, done in turns."""
+    # Whoever asks next says that there is no such queue, when that is durable.
+    while (number := shard.memory.numbers.get(queue)) is not None:
+        if shard.memory.queues[number].state.leases.make_index(TURN_ROWS):
+            return
+        await asyncio.sleep(0)
+
+
 async def explain(shard: Shard, queue: str, message_id: str) -> Explained | None:
+    await find_holders(shard, queue)
     async with shard.answer:
         state = present(shard, queue).state
         message = key_of(state, message_id)
@@ -96,6 +107,7 @@ async def explain(shard: Shard, queue: str, message_id: str) -> Explained | None
 
 async def receipts(shard: Shard, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
     check_ids(ids)
+    await find_holders(shard, queue)
     async with shard.answer:
         state = present(shard, queue).state
         keys = [key_of(state, each) for each in ids]

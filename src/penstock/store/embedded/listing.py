@@ -13,10 +13,10 @@ from typing import NamedTuple
 from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
-from penstock.core.listing import START, Listing, Place, list_live, next_numbers
+from penstock.core.listing import START, Listing, Place, has_many_leases, list_live, next_numbers
 from penstock.core.state import State
 from penstock.frame import Blobs
-from penstock.store.embedded.asking import present
+from penstock.store.embedded.asking import find_holders, present
 from penstock.store.embedded.bodies import Places, Span
 from penstock.store.embedded.running import RunningShard
 from penstock.store.embedded.shard import Shard
@@ -38,6 +38,8 @@ class Look(NamedTuple):
 async def live(running: RunningShard, index: int, queue: str, look: Look) -> LivePage:
     start = _start(look.after, look.most)
     shard = running.shard
+    if has_many_leases(shard.queue(queue).state):
+        await find_holders(shard, queue)
     with shard.readers.begin():
         async with shard.answer:
             state = present(shard, queue).state

@@ -17,7 +17,7 @@ from penstock.core.queue import Queue
 from penstock.core.reading import Seen
 from penstock.core.rows import RESTING, WAITING
 from penstock.core.state import State
-from penstock.store.embedded.asking import check_most, grave_of, present, room_of
+from penstock.store.embedded.asking import check_most, find_holders, grave_of, present, room_of
 from penstock.store.embedded.moves import EVENT_BYTES, ROW_BYTES, Moves
 from penstock.store.embedded.naming import check_ids, id_of, key_of
 from penstock.store.embedded.shard import Fact, Shard
@@ -70,6 +70,7 @@ async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
     check_ids(ids)
     if not 0 <= tier < TIERS:
         raise ValueError(f"tier is {tier}; it must be from 0 to {TIERS - 1}")
+    await find_holders(shard, queue)
     async with shard.answer:
         found = present(shard, queue)
         now_ms = shard.now_ms()

@@ -15,7 +15,7 @@ from penstock.core import reading
 from penstock.core.browsing import PLACES, Sought, browse, from_text, to_text
 from penstock.core.reading import Seen
 from penstock.core.state import State
-from penstock.store.embedded.asking import check_most, present
+from penstock.store.embedded.asking import check_most, find_holders, present
 from penstock.store.embedded.bodies import Span
 from penstock.store.embedded.naming import NameOf, ids_of, key_of, past_of
 from penstock.store.embedded.shard import Shard
@@ -67,6 +67,7 @@ async def peek(  # noqa: PLR0913 - where, what, how much and from where on.
 
 
 async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) -> Message | None:
+    await find_holders(shard, queue)
     with shard.readers.begin():
         async with shard.answer:
             state = present(shard, queue).state
