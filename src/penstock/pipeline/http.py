@@ -1,11 +1,10 @@
-"""Asks a server over HTTP: one connection that is kept, and a second try where that may help.
+"""Ask a server over HTTP: one connection that is kept, and a second try where that may help.
 
 Busy (429), not ready (503), lost by a proxy (502, 504) and a connection that broke are tried again, each time after a
-longer while; a server that restarts is back by then. Every question here reads, or does
-what may be done twice, so to ask twice is to ask once. Any other answer than 200 or 201 is an
-error that says what the server said.
+longer while; a server that restarts is back by then. Every question of a `ServerClient` reads, or does what may be done
+twice, so to ask twice is to ask once. Any other answer than 200 or 201 is an error that says what the server said.
 
-Only the standard library: executors run it.
+The module imports only the standard library: executors run it.
 """
 
 import http.client
@@ -14,9 +13,177 @@ import random
 import socket
 import ssl
 import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
+
+ARROW = "application/vnd.apache.arrow.stream"
+_NO_ARROW = (
+    "has no Arrow, in which jobs read: install it where that server runs, not here; there, "
+    "pip install 'penstock[arrow]', and start it again. Or read its data folder, or its database"
+)
+BATCHES = "application/vnd.penstock.record-batches"
+TRIES_MAX = 9
+# Of a person who waits for the first word of a job: a wrong address shall not take long to be told.
+TRIES_BY_HAND = 3
+WAIT_S_FIRST = 0.1
+WAIT_S_MAX = 5.0
+ANSWER_S_MAX = 120.0
+_QUEUES_PER_PAGE = 1_000
+_AGAIN = frozenset({429, 502, 503, 504})
+_DONE = frozenset({200, 201})
+
+
+class ServerRefused(Exception):
+    """The server has answered, and not with what was asked for."""
+
+    def __init__(self, said: str, status: int) -> None:
+        super().__init__(said, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ServerUnreachable(Exception):
+    """The server has not answered in any of the tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a request did not work, and when the server wants to be asked again, if it says so."""
+
+    text: str
+    code: str = ""
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    # The type of the body.
+    kind: str
+    body: bytes
+    retry_after: str | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """What the server says is wrong: its problem (RFC 9457), or the beginning of the body."""
+        try:
+            said = json.loads(self.body)
+        except ValueError:
+            said = None
+        found: dict[str, Any] = said if isinstance(said, dict) else {}
+        text = f"{self.status} {self.body[:200].decode(errors='replace')}"
+        code = str(found.get("code", ""))
+        if code:
+            where = "".join(f", {name} {found[name]}" for name in ("field", "limit") if name in found)
+            text = f"{self.status} {code}: {found.get('detail', '')}{where}"
+        wait_s = found.get("retry_after_s", self.retry_after)
+        try:
+            return Problem(text, code, None if wait_s is None else max(0.0, float(str(wait_s))))
+        except ValueError:
+            # It may also be a date; our server never says one.
+            return Problem(text, code)
+
+
+class Connection:
+    """A connection to a server, opened when it is needed. Not shared by threads, and not sent to executors."""
+
+    def __init__(self, url: str, key: str, *, answer_s_max: float) -> None:
+        parts = urlsplit(url)
+        self._front = parts.path.rstrip("/")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname or "", parts.port, timeout=answer_s_max)
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        # Whether there was a connection since the last `close`: if so, what was sent may have arrived.
+        self.was_made = False
+
+    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> None:
+        if not self.was_made:
+            self._connection.connect()
+            self.was_made = True
+        self._connection.request(method, self._front + path, body, {**self._headers, **headers})
+
+    def response(self) -> Response:
+        answer = self._connection.getresponse()
+        kind = answer.headers.get_content_type() if "content-type" in answer.headers else ""
+        return Response(answer.status, kind, answer.read(), answer.headers.get("retry-after"))
+
+    def close(self) -> None:
+        self._connection.close()
+        self.was_made = False
+
+
+class ServerClient:
+    """A server, by its address. Each executor makes its own."""
+
+    def __init__(self, url: str, key: str, *, tries_max: int = TRIES_MAX) -> None:
+        self._url = url
+        self._tries_max = tries_max
+        self._connection = Connection(url, key, answer_s_max=ANSWER_S_MAX)
+
+    def json(self, path: str, **query: object) -> Any:
+        return json.loads(self._answer("GET", _with(path, query), "application/json"))
+
+    def arrow(self, path: str, **query: object) -> bytes:
+        return self._answer("GET", _with(path, query), ARROW)
+
+    def batches(self, path: str, **query: object) -> bytes:
+        return self._answer("GET", _with(path, query), BATCHES)
+
+    def post(self, path: str, content: object) -> Any:
+        """Have the server do something that does no harm when it is done twice."""
+        return json.loads(self._answer("POST", path, "application/json", json.dumps(content).encode()))
+
+    def queues(self) -> Iterator[dict[str, Any]]:
+        """Yield all queues, as a list of them tells each."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self.json("/api/queues", limit=_QUEUES_PER_PAGE, cursor=cursor)
+            yield from page["queues"]
+            cursor = page["next"] or None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def _answer(self, method: str, path: str, accept: str, content: bytes | None = None) -> bytes:
+        asked = f"{method} {path}"
+        headers = {"Accept": accept} if content is None else {"Accept": accept, "Content-Type": "application/json"}
+        trouble, wait_s = "", 0.0
+        for tried in range(self._tries_max):
+            time.sleep(wait_s)
+            wait_s = min(WAIT_S_FIRST * 2**tried, WAIT_S_MAX) * random.uniform(0.5, 1)
+            try:
+                self._connection.request(method, path, content, headers)
+                response = self._connection.response()
+            except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
+                self._connection.close()
+                trouble = f"{type(error).__name__}: {error}"
+                continue
+            except OSError as error:
+                raise ServerUnreachable(f"{self._url} cannot be reached: {lasting_problem(error) or error}") from error
+            if response.status in _DONE:
+                if response.kind != accept:
+                    # A page for people, at the address of something else.
+                    found = f"it answers {asked} with {response.kind or 'bytes'}, not {accept}"
+                    raise ServerRefused(f"{self._url} is no Penstock server: {found}", response.status)
+                return response.body
+            problem = response.problem
+            trouble = f"it said {problem.text}"
+            if response.status == http.HTTPStatus.NOT_ACCEPTABLE and accept == ARROW:
+                raise ServerRefused(f"{self._url} {_NO_ARROW}", response.status)
+            if response.status not in _AGAIN:
+                raise ServerRefused(f"{self._url} refused {asked}: {problem.text}", response.status)
+            wait_s = max(wait_s, min(problem.wait_s or 0.0, WAIT_S_MAX))
+        raise ServerUnreachable(f"{self._url} has not answered {asked} in {self._tries_max} tries; last, {trouble}")
 
 
 def is_server(url: str) -> bool:
@@ -56,129 +223,5 @@ def lasting_problem(error: BaseException) -> str:
     return ""
 
 
-ARROW = "application/vnd.apache.arrow.stream"
-_NO_ARROW = (
-    "has no Arrow, in which jobs read: install it where that server runs, not here; there, "
-    "pip install 'penstock[arrow]', and start it again. Or read its data folder, or its database"
-)
-BATCHES = "application/vnd.penstock.record-batches"
-TRIES_MAX = 9
-# Of a person who waits for the first word of a job: a wrong address shall not take long to be told.
-TRIES_BY_HAND = 3
-WAIT_S_FIRST = 0.1
-WAIT_S_MAX = 5.0
-ANSWER_S_MAX = 120.0
-_AGAIN = frozenset({429, 502, 503, 504})
-_DONE = frozenset({200, 201})
-
-
-class ServerRefused(Exception):
-    """The server has answered, and not with what was asked for."""
-
-    def __init__(self, said: str, status: int) -> None:
-        super().__init__(said, status)
-        self.status = status
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class ServerUnreachable(Exception):
-    """The server has not answered, however often it was asked."""
-
-
-class Said(NamedTuple):
-    status: int
-    # Seconds to wait before the next try, as the server has it.
-    wait_s: float
-    # The type of what it says.
-    kind: str
-    body: bytes
-
-
-class Asking:
-    """A server, by its address. Not shared by threads, and not sent to executors: each makes its own."""
-
-    def __init__(self, url: str, key: str, *, tries_max: int = TRIES_MAX) -> None:
-        self._url = url
-        self._tries_max = tries_max
-        parts = urlsplit(url)
-        self._front = parts.path.rstrip("/")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname or "", parts.port, timeout=ANSWER_S_MAX)
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-
-    def json(self, path: str, **query: object) -> Any:
-        return json.loads(self._answer("GET", _with(path, query), "application/json"))
-
-    def arrow(self, path: str, **query: object) -> bytes:
-        return self._answer("GET", _with(path, query), ARROW)
-
-    def batches(self, path: str, **query: object) -> bytes:
-        return self._answer("GET", _with(path, query), BATCHES)
-
-    def post(self, path: str, content: object) -> Any:
-        """Have the server do something that does no harm when it is done twice."""
-        return json.loads(self._answer("POST", path, "application/json", json.dumps(content).encode()))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
-
-    def _answer(self, method: str, path: str, accept: str, content: bytes | None = None) -> bytes:
-        asked = f"{method} {path}"
-        trouble, wait_s = "", 0.0
-        for tried in range(self._tries_max):
-            time.sleep(wait_s)
-            wait_s = min(WAIT_S_FIRST * 2**tried, WAIT_S_MAX) * random.uniform(0.5, 1)
-            try:
-                said = self._ask(method, path, accept, content)
-            except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
-                self._connection.close()
-                trouble = f"{type(error).__name__}: {error}"
-                continue
-            except OSError as error:
-                raise ServerUnreachable(f"{self._url} cannot be reached: {lasting_problem(error) or error}") from error
-            if said.status in _DONE:
-                self._check_kind(said, asked, accept)
-                return said.body
-            trouble = f"it said {_problem(said)}"
-            if said.status == http.HTTPStatus.NOT_ACCEPTABLE and accept == ARROW:
-                raise ServerRefused(f"{self._url} {_NO_ARROW}", said.status)
-            if said.status not in _AGAIN:
-                raise ServerRefused(f"{self._url} refused {asked}: {_problem(said)}", said.status)
-            wait_s = max(wait_s, min(said.wait_s, WAIT_S_MAX))
-        raise ServerUnreachable(f"{self._url} has not answered {asked} in {self._tries_max} tries; last, {trouble}")
-
-    def _check_kind(self, said: Said, asked: str, accept: str) -> None:
-        """Tell a page for people, at the address of something else, from what was asked for."""
-        if said.kind != accept:
-            found = f"it answers {asked} with {said.kind or 'bytes'}, not {accept}"
-            raise ServerRefused(f"{self._url} is no Penstock server: {found}", said.status)
-
-    def _ask(self, method: str, path: str, accept: str, content: bytes | None) -> Said:
-        headers = {**self._headers, "Accept": accept}
-        if content is not None:
-            headers["Content-Type"] = "application/json"
-        self._connection.request(method, self._front + path, content, headers)
-        answer = self._connection.getresponse()
-        wait = answer.headers.get("Retry-After", "")
-        kind = answer.headers.get_content_type() if "content-type" in answer.headers else ""
-        return Said(answer.status, float(wait) if wait.isdigit() else 0.0, kind, answer.read())
-
-
 def _with(path: str, query: dict[str, object]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
-
-
-def _problem(said: Said) -> str:
-    """Return what an answer says is wrong: its problem (RFC 9457), or the beginning of whatever it is."""
-    try:
-        problem = json.loads(said.body)
-        return f"{said.status} {problem['code']}: {problem['detail']}"
-    except (ValueError, KeyError, TypeError):
-        return f"{said.status} {said.body[:200].decode(errors='replace')}"

@@ -13,14 +13,15 @@ password.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, ServerUnreachable
 from penstock.contract.history_columns import HISTORY, ddl
-from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.storage import has_path
 
@@ -158,11 +159,21 @@ def _check_times(place: Place) -> None:
             raise JobFailed(f"{text!r} is no time: write it as 2026-03-01T12:00:00Z") from None
 
 
+@contextmanager
+def client_of(place: Place) -> Iterator[ServerClient]:
+    """Lend a client of a server; what is wrong with the server ends the job with a sentence."""
+    try:
+        with ServerClient(place.where.rstrip("/"), place.key, tries_max=TRIES_BY_HAND) as client:
+            yield client
+    except (ServerRefused, ServerUnreachable) as error:
+        raise JobFailed(str(error)) from error
+
+
 def _check_answers(place: Place) -> None:
     """Say at once what is wrong with an address or a key: a reader of Spark tries for long, and its words are many."""
     try:
-        with Asking(place.where, place.key, tries_max=TRIES_BY_HAND) as asking:
-            asking.json("/api/history/shards")
+        with ServerClient(place.where, place.key, tries_max=TRIES_BY_HAND) as client:
+            client.json("/api/history/shards")
     except (ServerRefused, ServerUnreachable, ValueError) as error:
         raise JobFailed(f"{place.shown} cannot be read: {error}") from None
 

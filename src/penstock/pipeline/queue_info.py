@@ -6,7 +6,7 @@ the defaults of a new queue. A strict queue promises nothing.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -14,57 +14,29 @@ from urllib.parse import quote
 
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import SAID_NAMES, BadSettings, QueueSettings, from_said, whole_weights
-from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import QUEUES, Place, is_archive
+from penstock.pipeline.locations import QUEUES, Place, client_of, is_archive
 from penstock.pipeline.storage import has_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = 1_000
 
-
-class Server:
-    def __init__(self, url: str, key: str) -> None:
-        self._url = url.rstrip("/")
-        self._key = key
-
-    def queues(self) -> dict[str, dict[str, Any]]:
-        """Return each queue by name: its id and its settings, in the words of REST."""
-        return {name: self._queue(name) for name in self._names()}
-
-    def trim(self, shard: int, *, before: int) -> int:
-        """Let the server drop its history before an offset, in whole segments; return the first offset it keeps."""
-        answer = self._told(lambda asking: asking.post("/api/history/trim", {"shard": shard, "before": before}))
-        return int(answer["first_kept_offset"])
-
-    def _names(self) -> Iterator[str]:
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._ask("/api/queues", limit=PAGE, cursor=cursor)
-            yield from (each["queue_name"] for each in page["queues"])
-            cursor = page["next"]
-
-    def _queue(self, name: str) -> dict[str, Any]:
-        said = self._ask(f"/api/queues/{quote(name, safe='')}")
-        return {"queue_id": said["queue_id"], "settings": {each: said[each] for each in SAID_NAMES if each in said}}
-
-    def _ask(self, path: str, **query: object) -> Any:
-        return self._told(lambda asking: asking.json(path, **query))
-
-    def _told(self, question: Callable[[Asking], Any]) -> Any:
-        try:
-            with Asking(self._url, self._key, tries_max=TRIES_BY_HAND) as asking:
-                return question(asking)
-        except (ServerRefused, ServerUnreachable) as error:
-            raise JobFailed(str(error)) from error
+def described_queues(place: Place) -> dict[str, dict[str, Any]]:
+    """Return each queue of a server by name: its id and its settings, in the words of REST."""
+    with client_of(place) as client:
+        names = [each["queue_name"] for each in client.queues()]
+        said = {name: client.json(f"/api/queues/{quote(name, safe='')}") for name in names}
+    return {
+        name: {"queue_id": each["queue_id"], "settings": {word: each[word] for word in SAID_NAMES if word in each}}
+        for name, each in said.items()
+    }
 
 
 def present_settings(spark: "SparkSession", place: Place) -> dict[str, QueueSettings]:
     """Return the settings of the queues that are described, by name."""
     if place.is_server:
-        return settings_of(Server(place.where, place.key).queues())
+        return settings_of(described_queues(place))
     where = f"{place.where}/{QUEUES}"
     if not is_archive(spark, place.where) or not has_path(spark, where):
         return {}
@@ -73,7 +45,7 @@ def present_settings(spark: "SparkSession", place: Place) -> dict[str, QueueSett
         return settings_of(json.loads(row["value"] if row else "{}"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobFailed(
-            f"{where} does not describe queues ({error}): archive once more, and it is written anew"
+            f"{where} does not describe queues ({error}): archive once more, and it is written again"
         ) from None
 
 

@@ -35,7 +35,7 @@ from pyspark.sql import functions as f
 
 from penstock.contract.limits import DURATION_MS_MAX
 from penstock.contract.names import BadName, check_name
-from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
+from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, Progress, counted, first_line
 from penstock.pipeline.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MAX, BadOption, check_server
 from penstock.pipeline.sink.columns import COLUMNS
@@ -352,8 +352,8 @@ def ask_topic(target: Target, topic: str) -> TopicFacts:
 def _ask(target: Target, path: str) -> dict[str, object]:
     try:
         check_server(target.url, target.key)
-        with Asking(target.url, target.key, tries_max=TRIES_BY_HAND) as asking:
-            found: dict[str, object] = asking.json(path)
+        with ServerClient(target.url, target.key, tries_max=TRIES_BY_HAND) as client:
+            found: dict[str, object] = client.json(path)
     except (BadOption, ServerRefused) as error:
         raise JobFailed(str(error)) from None
     except ServerUnreachable as error:

@@ -16,8 +16,8 @@ import pytest
 import penstock
 from penstock.client import SyncClient
 from penstock.contract.messages import OUTCOMES, PRIORITIES
-from penstock.pipeline import http as asking
-from penstock.pipeline.http import Asking, ServerRefused, ServerUnreachable
+from penstock.pipeline import http as client
+from penstock.pipeline.http import ServerClient, ServerRefused, ServerUnreachable
 from penstock.pipeline.source import history_arrow
 from penstock.settings import ServerSettings
 from tests.pipeline.reading import parts_of, read
@@ -153,7 +153,7 @@ def test_what_a_server_refuses_is_told_in_its_words(busy: Busy) -> None:
     with pytest.raises(ServerRefused, match="404 not_found: there is nothing at /elsewhere/api/history/shards"):
         read({"url": f"{busy.url}/elsewhere"})
     said = "400 bad_field: .*there is no column 'colour'"
-    with Asking(busy.url, "") as asker, pytest.raises(ServerRefused, match=said):
+    with ServerClient(busy.url, "") as asker, pytest.raises(ServerRefused, match=said):
         asker.arrow("/api/history", shard=0, columns="colour")
 
 
@@ -211,23 +211,23 @@ def _door(answers: list[tuple[int, str]], kind: str = "application/json") -> Ite
 
 
 def test_a_busy_server_and_a_broken_connection_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "WAIT_S_FIRST", 0.0)
+    monkeypatch.setattr(client, "WAIT_S_FIRST", 0.0)
     answers = [(503, "{}"), (0, ""), (429, "{}"), (502, "Bad Gateway"), (504, ""), (200, '{"a": 1}')]
-    with _door(answers) as url, Asking(url, "") as asker:
+    with _door(answers) as url, ServerClient(url, "") as asker:
         assert asker.json("/") == {"a": 1}
 
 
 def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "WAIT_S_FIRST", 0.0)
+    monkeypatch.setattr(client, "WAIT_S_FIRST", 0.0)
     problem = '{"code": "starting", "detail": "come back later"}'
-    with _door([(503, problem)] * asking.TRIES_MAX) as url:
+    with _door([(503, problem)] * client.TRIES_MAX) as url:
         said = "in 9 tries; last, it said 503 starting: come back later"
-        with Asking(url, "") as asker, pytest.raises(ServerUnreachable, match=said):
+        with ServerClient(url, "") as asker, pytest.raises(ServerUnreachable, match=said):
             asker.json("/")
     held = HeldPort()
     try:
         url = f"http://127.0.0.1:{held.number}"
-        with Asking(url, "") as asker, pytest.raises(ServerUnreachable, match="ConnectionRefusedError"):
+        with ServerClient(url, "") as asker, pytest.raises(ServerUnreachable, match="ConnectionRefusedError"):
             asker.json("/")
     finally:
         held.give_back()
@@ -236,7 +236,7 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 def test_of_a_server_without_arrow_a_job_says_what_to_install_and_where() -> None:
     with (
         _door([(406, '{"code": "not_acceptable", "detail": "this server has no Arrow"}')]) as url,
-        Asking(url, "") as asker,
+        ServerClient(url, "") as asker,
         pytest.raises(
             ServerRefused, match=rf"{url} has no Arrow.*there, pip install 'penstock\[arrow\]', and start it again"
         ),
@@ -247,7 +247,7 @@ def test_of_a_server_without_arrow_a_job_says_what_to_install_and_where() -> Non
 def test_something_else_at_the_address_of_a_server_is_told_from_one() -> None:
     with (
         _door([(200, "<html>")], "text/html; charset=utf-8") as url,
-        Asking(url, "") as asker,
+        ServerClient(url, "") as asker,
         pytest.raises(ServerRefused, match="is no Penstock server: it answers GET /api/history/shards with text/html"),
     ):
         asker.json("/api/history/shards")

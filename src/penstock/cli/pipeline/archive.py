@@ -98,11 +98,11 @@ def archive(
 
 def _check_arrow(url: str, key: str) -> None:
     """Refuse a server that has no Arrow before Spark is started, and before there is a folder for the archive."""
-    from penstock.pipeline.http import TRIES_BY_HAND, Asking, ServerRefused, ServerUnreachable
+    from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, ServerUnreachable
 
     try:
-        with Asking(url, key, tries_max=TRIES_BY_HAND) as asking:
-            asking.arrow("/api/history", shard=0, offset=0, limit=1)
+        with ServerClient(url, key, tries_max=TRIES_BY_HAND) as client:
+            client.arrow("/api/history", shard=0, offset=0, limit=1)
     except ServerRefused as error:
         if error.status == HTTPStatus.NOT_ACCEPTABLE:
             refuse(str(error), ending_of(error))

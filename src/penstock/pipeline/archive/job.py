@@ -45,13 +45,14 @@ from penstock.pipeline.locations import (
     QUEUES,
     DatabaseRefused,
     Place,
+    client_of,
     is_archive,
     read_live,
     source_options,
     without_password,
 )
 from penstock.pipeline.options import BadOption, read_options
-from penstock.pipeline.queue_info import Server
+from penstock.pipeline.queue_info import described_queues
 from penstock.pipeline.source.folder import NoHistory
 from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.ranges import Histories, Range, Slice
@@ -152,7 +153,6 @@ class _Run:
         self._files = files
         self._lock = lock
         self._source = _address(options.source.where)
-        self._server = Server(options.source.where, options.source.key) if options.source.is_server else None
         self._rows = 0
         self._letters: int | None = None
 
@@ -174,9 +174,9 @@ class _Run:
 
     def _unknown_queues(self, last: Entry | None) -> Sequence[str]:
         """Return which of the queues that were asked for nobody has heard of, at the first run for them."""
-        if self._server is None or last is not None:
+        if not self._options.source.is_server or last is not None:
             return ()
-        described = self._server.queues()
+        described = described_queues(self._options.source)
         return [name for name in self._options.source.queues if name not in described]
 
     def _check_same(self, last: Entry | None, queues: Sequence[str]) -> None:
@@ -243,24 +243,24 @@ class _Run:
 
     def _trim(self, last: Entry | None) -> None:
         """Let the server drop what finished batches have, which the archive keeps from now on."""
-        if self._server is None or last is None or not self._options.is_trimming:
-            return
-        trim(self._server, last.offsets_to)
+        if last is not None and self._options.is_trimming:
+            trim(self._options.source, last.offsets_to)
 
     def _remember_queues(self) -> None:
-        if self._server is None:
+        if not self._options.source.is_server:
             return
         old = json.loads(self._files.read(QUEUES)) if self._files.exists(QUEUES) else {}
         # A queue that is gone keeps what was known of it, as its rows do.
-        known = {**old, **self._server.queues()}
+        known = {**old, **described_queues(self._options.source)}
         self._files.replace(QUEUES, json.dumps(known, indent=1, sort_keys=True).encode() + b"\n")
 
     def _look_at_the_dead(self) -> None:
-        if self._server is None:
+        if not self._options.source.is_server:
             return
         self._progress.step("Looking at the dead letters")
         wanted = set(self._options.source.queues)
-        names = [name for name in dead_letter_queues(self._server.queues()) if not wanted or name in wanted]
+        there = dead_letter_queues(described_queues(self._options.source))
+        names = [name for name in there if not wanted or name in wanted]
         try:
             self._letters = snapshot(self._spark, self._files, self._options.source, names=names, run=self._lock.run)
         except PySparkException as error:
@@ -283,9 +283,11 @@ def newest_before(histories: Histories, end: int, kept: Range, queues: frozenset
     return None
 
 
-def trim(server: Server, offsets: Offsets) -> None:
-    for shard, before in sorted(offsets.items()):
-        server.trim(int(shard), before=before)
+def trim(source: Place, offsets: Offsets) -> None:
+    """Let a server drop its history before some offsets, in whole segments."""
+    with client_of(source) as client:
+        for shard, before in sorted(offsets.items()):
+            client.post("/api/history/trim", {"shard": int(shard), "before": before})
 
 
 def outcome(committed: Committed, *, root: str, letters: int | None, unknown: Sequence[str] = ()) -> Outcome:

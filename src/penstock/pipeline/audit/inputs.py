@@ -7,7 +7,7 @@ the history that is read after the look, up to where the server then said, must 
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,9 +15,8 @@ from pyspark.sql import functions as f
 
 from penstock.contract.history_columns import FRAME_ROW_BITS, TRANSACTION_ROW_BITS
 from penstock.pipeline.audit.look import LOOK, looker
-from penstock.pipeline.http import Asking, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import Place, check_folder, is_archive, read_history
+from penstock.pipeline.locations import Place, check_folder, client_of, is_archive, read_history
 
 # As if a history began then: nothing it could tell of was sent before.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
@@ -49,52 +48,37 @@ class Lane(NamedTuple):
     may_skip: bool = False
 
 
-class Server:
-    """What has to be asked of a server before and after it is looked at."""
+class ServerFacts(NamedTuple):
+    """What a server says before it is looked at."""
 
-    def __init__(self, place: Place) -> None:
-        if not place.is_server:
-            raise JobFailed(
-                f"{place.shown} is no server, and only a server knows what is in its queues now; "
-                "name it, as in http://127.0.0.1:8080, and give an archive with --history"
-            )
-        self._place = place
+    queues: list[str]
+    # Queues that keep no history: what left them is not known.
+    silent: set[str]
+    # For each shard the first offset that is kept, and the end.
+    kept: dict[int, tuple[int, int]]
 
-    def _ask(self, path: str, **query: object) -> Any:
-        try:
-            with Asking(self._place.where.rstrip("/"), self._place.key) as asking:
-                return asking.json(path, **query)
-        except (ServerRefused, ServerUnreachable) as error:
-            raise JobFailed(str(error)) from error
 
-    def queues(self) -> list[str]:
-        found = [each["queue_name"] for each in self._listed()]
-        missing = sorted(set(self._place.queues) - set(found))
-        if missing:
-            raise JobFailed(f"there is no queue {missing[0]!r} at {self._place.where}")
-        return sorted(self._place.queues) if self._place.queues else found
+def ask_server(place: Place) -> ServerFacts:
+    """Ask for the queues that are audited, and for what is kept of the history."""
+    if not place.is_server:
+        raise JobFailed(
+            f"{place.shown} is no server, and only a server knows what is in its queues now; "
+            "name it, as in http://127.0.0.1:8080, and give an archive with --history"
+        )
+    with client_of(place) as client:
+        known = [each["queue_name"] for each in client.queues()]
+        if missing := sorted(set(place.queues) - set(known)):
+            raise JobFailed(f"there is no queue {missing[0]!r} at {place.where}")
+        queues = sorted(place.queues) if place.queues else known
+        shards = client.json("/api/history/shards")["shards"]
+        silent = {queue for queue in queues if client.json(f"/api/queues/{quote(queue)}")["history"] == "off"}
+    kept = {each["shard"]: (each["first_kept_offset"], each["end_offset"]) for each in shards}
+    return ServerFacts(queues, silent, kept)
 
-    def ids(self) -> list[int]:
-        return [int(each["queue_id"].removeprefix("q_"), 16) for each in self._listed()]
 
-    def _listed(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        cursor = ""
-        while True:
-            page = self._ask("/api/queues", limit=1_000, cursor=cursor)
-            found += page["queues"]
-            cursor = page["next"]
-            if not cursor:
-                return found
-
-    def silent(self, queues: Sequence[str]) -> set[str]:
-        """Return the queues that keep no history: what left them, nobody knows."""
-        return {queue for queue in queues if self._ask(f"/api/queues/{quote(queue)}")["history"] == "off"}
-
-    def shards(self) -> dict[int, tuple[int, int]]:
-        """Return for each shard the first offset that is kept, and the end."""
-        found = self._ask("/api/history/shards")["shards"]
-        return {each["shard"]: (each["first_kept_offset"], each["end_offset"]) for each in found}
+def queue_ids(place: Place) -> set[int]:
+    with client_of(place) as client:
+        return {int(each["queue_id"].removeprefix("q_"), 16) for each in client.queues()}
 
 
 def look(spark: SparkSession, server: Place, queues: Sequence[str]) -> DataFrame:

@@ -33,16 +33,13 @@ class AuditOptions:
 
 
 def run(spark: SparkSession, options: AuditOptions, progress: Progress) -> Outcome:
-    # Spark may not be installed where options are only read.
     if options.is_complete and not options.sent:
         raise JobFailed("complete is said of a list of ids; give it with --sent")
     # A list that cannot be read, and a folder that is no place for results, are told before the work, not after it.
     if options.out:
         settle_folder(options.out)
     sent = inputs.sent_ids(spark, options.sent) if options.sent else None
-    server = inputs.Server(options.server)
-    names, kept = server.queues(), server.shards()
-    silent = server.silent(names)
+    names, silent, kept = inputs.ask_server(options.server)
     progress.step(f"Looking at {counted(len(names), 'queue')}")
     seen = inputs.look(spark, options.server, names)
     live, lanes = seen.where("lane IS NULL"), inputs.lanes(seen)
@@ -53,7 +50,7 @@ def run(spark: SparkSession, options: AuditOptions, progress: Progress) -> Outco
         spark, options.server, options.history, kept, inputs.ends(seen, kept), is_database=bool(skipping)
     ).persist()
     # A queue that was made since the look is not judged; one that is gone is, by its history alone.
-    lanes += inputs.deleted(settled, {each.queue_id for each in lanes} | set(server.ids()), skipping)
+    lanes += inputs.deleted(settled, {each.queue_id for each in lanes} | inputs.queue_ids(options.server), skipping)
     begins = inputs.begins(settled, kept, options.server.since)
     progress.step("Comparing the books")
     found = ledger.stays(live, settled).persist()

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.pipeline.http import Asking, ServerRefused
+from penstock.pipeline.http import ServerClient, ServerRefused
 
 PAGE_ROWS = 65_536
 LOOK = (
@@ -48,15 +48,15 @@ def looker(url: str, key: str) -> "Callable[[Iterator[Any]], Iterator[Any]]":
     """Return what makes, of batches with a column `queue`, batches of what is in these queues."""
 
     def look(batches: "Iterator[Any]") -> "Iterator[Any]":
-        with Asking(url, key) as asking:
+        with ServerClient(url, key) as client:
             for batch in batches:
                 for queue in batch.column("queue").to_pylist():
-                    yield from _look_at(asking, queue)
+                    yield from _look_at(client, queue)
 
     return look
 
 
-def _look_at(asking: Asking, queue: str) -> Iterator[Any]:
+def _look_at(client: ServerClient, queue: str) -> Iterator[Any]:
     query: dict[str, object] = {
         "limit": PAGE_ROWS,
         "bodies": "false",
@@ -65,7 +65,7 @@ def _look_at(asking: Asking, queue: str) -> Iterator[Any]:
     }
     while True:
         try:
-            answer = asking.arrow(f"/api/queues/{quote(queue)}/live", **query)
+            answer = client.arrow(f"/api/queues/{quote(queue)}/live", **query)
         except ServerRefused as error:
             if "queue_not_found" in str(error):
                 # It was deleted since the queues were listed, and its history tells the rest.

@@ -24,10 +24,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from penstock.frame import BadFrame
-from penstock.pipeline.http import lasting_problem
+from penstock.pipeline.http import BATCHES, Connection, Problem, lasting_problem
 from penstock.wire.frames import FRAME_TYPE, decode_sent
 
 _log = logging.getLogger("penstock.pipeline")
@@ -39,7 +39,6 @@ _TOLD_AFTER_S = 5.0
 _LATER = {429, 503, 507}
 _UNANSWERED = {502, 504}
 _SERVER_FAILED = 500
-_BATCHES_TYPE = "application/vnd.penstock.record-batches"
 UNKNOWN = "producer_unknown"
 _ADVICE = {
     "send_forgotten": "The job was used for other rows at this place before: name another job",
@@ -65,15 +64,6 @@ class Answered:
 
     first: str
     last: str
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why it did not work this time, and when the server wants to be asked again, if it says so."""
-
-    text: str
-    code: str = ""
-    wait_s: float | None = None
 
 
 class _Address(NamedTuple):
@@ -109,12 +99,10 @@ class Sending:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._url = url
-        self._prefix = urlsplit(url).path.rstrip("/")
-        self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._wait_s_max = wait_s_max
         self._now_s = now_s
         self._sleep = sleep
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection = Connection(url, key, answer_s_max=ANSWER_S_MAX)
 
     def send(self, queue: str, body: bytes, *, meanwhile: Meanwhile = _nothing) -> Answered:
         """Send messages until it is done. Raises `SendFailed` when it is refused, or after the longest wait.
@@ -136,9 +124,8 @@ class Sending:
     ) -> Answered:
         """Send a record batch for each partition, as `send` does."""
         path = f"/api/topics/{quote(topic, safe='')}/records?partitions={','.join(map(str, partitions))}"
-        again = "&repeat=true"
-        path, again = (path + again, "") if is_repeat else (path, again)
-        address = _Address(f"topic {topic}", path, again, _BATCHES_TYPE, "application/json", _produced)
+        path, again = (f"{path}&repeat=true", "") if is_repeat else (path, "&repeat=true")
+        address = _Address(f"topic {topic}", path, again, BATCHES, "application/json", _produced)
         return self._send(address, body, is_partial=len(partitions) > 1, meanwhile=meanwhile)
 
     def _send(self, to: _Address, body: bytes, *, is_partial: bool = False, meanwhile: Meanwhile) -> Answered:
@@ -148,23 +135,27 @@ class Sending:
         while True:
             tries += 1
             try:
-                connection = self._ask(to, body, is_unsure=is_unsure)
+                path = f"{to.path}{to.again if is_unsure else ''}"
+                headers = {"content-type": to.sent_type, "accept": to.answer_type}
+                self._connection.request("POST", path, body, headers)
                 if tries == 1:
                     # What the task itself takes is not the server's fault.
-                    deadline_s += self._spent_s(meanwhile)
-                status, headers, answer = _answer_of(connection)
+                    asked_s = self._now_s()
+                    meanwhile()
+                    deadline_s += self._now_s() - asked_s
+                response = self._connection.response()
             except (OSError, http.client.HTTPException) as error:
                 # A connection that was never made has carried nothing.
-                is_unsure |= self._connection is not None
+                is_unsure |= self._connection.was_made
                 self.close()
                 problem = self._problem_of(error, is_unsure=is_unsure)
             else:
-                if status == 201:
-                    return to.read(answer)
-                problem = _problem(status, headers, answer)
-                if status not in _LATER | _UNANSWERED:
-                    _refuse(to.noun, problem, is_unsure=is_unsure or status >= _SERVER_FAILED)
-                is_unsure |= status in _UNANSWERED or is_partial
+                if response.status == 201:
+                    return to.read(response.body)
+                problem = response.problem
+                if response.status not in _LATER | _UNANSWERED:
+                    _refuse(to.noun, problem, is_unsure=is_unsure or response.status >= _SERVER_FAILED)
+                is_unsure |= response.status in _UNANSWERED or is_partial
             left_s = deadline_s - self._now_s()
             if left_s < _FIRST_WAIT_S:
                 raise SendFailed(
@@ -197,40 +188,7 @@ class Sending:
         return Problem(f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _spent_s(self, meanwhile: Meanwhile) -> float:
-        began_s = self._now_s()
-        meanwhile()
-        return self._now_s() - began_s
-
-    def _ask(self, to: _Address, body: bytes, *, is_unsure: bool) -> http.client.HTTPConnection:
-        if self._connection is None:
-            self._connection = _connect(self._url)
-        path = f"{self._prefix}{to.path}{to.again if is_unsure else ''}"
-        headers = {**self._headers, "content-type": to.sent_type, "accept": to.answer_type}
-        self._connection.request("POST", path, body, headers)
-        return self._connection
-
-
-def _answer_of(connection: http.client.HTTPConnection) -> tuple[int, http.client.HTTPMessage, bytes]:
-    response = connection.getresponse()
-    return response.status, response.headers, response.read()
-
-
-def _connect(url: str) -> http.client.HTTPConnection:
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=ANSWER_S_MAX)
-    try:
-        connection.connect()
-    except OSError:
-        connection.close()
-        raise
-    return connection
+        self._connection.close()
 
 
 def _answered(answer: bytes) -> Answered:
@@ -250,19 +208,6 @@ def _produced(answer: bytes) -> Answered:
     return Answered(first, last)
 
 
-def _problem(status: int, headers: http.client.HTTPMessage, answer: bytes) -> Problem:
-    found = _object(answer)
-    code, detail = str(found.get("code", "")), str(found.get("detail", ""))
-    where = "".join(f", {name} {found[name]}" for name in ("field", "limit") if name in found)
-    text = f"{status} {code}: {detail}{where}" if code else f"{status} {answer[:200].decode(errors='replace')}"
-    wait_s = found.get("retry_after_s", headers.get("retry-after"))
-    try:
-        return Problem(text, code, None if wait_s is None else max(0.0, float(str(wait_s))))
-    except ValueError:
-        # It may also be a date; our server never says one.
-        return Problem(text, code)
-
-
 def _refuse(noun: str, problem: Problem, *, is_unsure: bool) -> NoReturn:
     advice = f". {_ADVICE[problem.code]}" if problem.code in _ADVICE else ""
     is_unsure |= problem.code == "send_forgotten"
@@ -275,11 +220,3 @@ def _wait_s(problem: Problem, tries: int) -> float:
         # past: a queue that gets its first worker now shall not stand empty for a minute.
         return min(_WAIT_S_MAX, problem.wait_s) * random.uniform(1.0, 1.25)
     return random.uniform(0.5, 1.0) * min(_WAIT_S_MAX, _FIRST_WAIT_S * 2.0 ** min(tries - 1, 10))
-
-
-def _object(answer: bytes) -> dict[str, object]:
-    try:
-        found = json.loads(answer)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -40,7 +40,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.contract.limits import PRODUCER_MS
-from penstock.pipeline.http import Asking, ServerRefused, ServerUnreachable
+from penstock.pipeline.http import ServerClient, ServerRefused, ServerUnreachable
 from penstock.pipeline.options import BadOption, WriteOptions
 from penstock.pipeline.sink.chunks import WINDOW_BYTES_MAX, windows_of
 from penstock.pipeline.sink.folders import Folder, open_folder
@@ -138,9 +138,9 @@ def _chunk_bytes(found: Mapping[str, Any]) -> int:
 
 def _ask(options: WriteOptions, count: int) -> dict[str, Any]:
     try:
-        with Asking(options.url, options.key) as asking:
+        with ServerClient(options.url, options.key) as client:
             path = f"/api/topics/{quote(options.topic, safe='')}/producers"
-            found: dict[str, Any] = asking.post(path, {"count": count})
+            found: dict[str, Any] = client.post(path, {"count": count})
     except (ServerRefused, ServerUnreachable) as error:
         raise BadOption(f"option topic is {options.topic!r}: {error}") from None
     return found

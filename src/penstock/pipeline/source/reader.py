@@ -56,16 +56,16 @@ def open_histories(options: ReadOptions) -> Iterator[Histories]:
         with open_database(options.url, options.schema) as histories:
             yield histories
         return
-    from penstock.pipeline.http import Asking  # noqa: PLC0415
+    from penstock.pipeline.http import ServerClient  # noqa: PLC0415
     from penstock.pipeline.source.server import ServerHistories  # noqa: PLC0415
 
-    with Asking(options.url, options.key) as asking:
+    with ServerClient(options.url, options.key) as client:
         if options.topic:
             from penstock.pipeline.source.server import ServerTopic  # noqa: PLC0415
 
-            yield ServerTopic(asking, options.topic, options.partitions)
+            yield ServerTopic(client, options.topic, options.partitions)
         else:
-            yield ServerHistories(asking)
+            yield ServerHistories(client)
 
 
 def schema_for(options: Mapping[str, str]) -> str:

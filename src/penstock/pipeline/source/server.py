@@ -27,8 +27,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 from pyspark.sql.datasource import InputPartition
 
+from penstock.pipeline.http import ServerClient, ServerRefused
 from penstock.contract.history_columns import Column
-from penstock.pipeline.http import Asking, ServerRefused
 from penstock.pipeline.options import PARTITION, ReadOptions
 from penstock.pipeline.source.history_arrow import KINDS, PRIORITIES, TIME, Wanted, null_if_empty, schema_of, texts_of
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, chosen_of, cut, dropped
@@ -93,21 +93,21 @@ PAGE_ROWS = 65_536
 
 
 class ServerHistories:
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, client: ServerClient) -> None:
+        self._client = client
 
     def kept(self) -> dict[int, Range]:
-        said = self._asking.json("/api/history/shards")["shards"]
+        said = self._client.json("/api/history/shards")["shards"]
         return {each["shard"]: Range(each["shard"], each["first_kept_offset"], each["end_offset"]) for each in said}
 
     def offset_since(self, kept: Range, at_ms: int) -> int:
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
         since = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        offset: int = self._asking.json("/api/history/offset", shard=kept.shard, since=since)["offset"]
+        offset: int = self._client.json("/api/history/offset", shard=kept.shard, since=since)["offset"]
         return min(max(offset, kept.start), kept.end)
 
     def offset_after(self, rows: Range, count: int) -> int:
-        found = self._asking.json("/api/history/offset", shard=rows.shard, offset=rows.start, rows=count)
+        found = self._client.json("/api/history/offset", shard=rows.shard, offset=rows.start, rows=count)
         return max(min(int(found["offset"]), rows.end), rows.start)
 
     def slices(self, rows: Range, count: int, *, goes_on: bool) -> list[Slice]:
@@ -128,7 +128,7 @@ class ServerHistories:
         shard, offset, end = part.rows
         names = ",".join(asked_of((column.name for column in wanted.columns), wanted=wanted))
         while offset < end:
-            page = self._asking.arrow(
+            page = self._client.arrow(
                 "/api/history", shard=shard, offset=offset, until=end, limit=PAGE_ROWS, columns=names
             )
             with pa.ipc.open_stream(pa.py_buffer(page)) as stream:
@@ -145,15 +145,15 @@ class ServerHistories:
 
 
 class ServerTopic:
-    def __init__(self, asking: Asking, topic: str, partitions: tuple[int, ...]) -> None:
-        self._asking = asking
+    def __init__(self, client: ServerClient, topic: str, partitions: tuple[int, ...]) -> None:
+        self._client = client
         self._topic = topic
         # Empty for all.
         self._partitions = partitions
         self._path = f"/api/topics/{quote(topic, safe='')}"
 
     def kept(self) -> dict[int, Range]:
-        said = self._asking.json(self._path)["partitions"]
+        said = self._client.json(self._path)["partitions"]
         found = {
             each["partition"]: Range(each["partition"], each["start_offset"], each["high_watermark"]) for each in said
         }
@@ -162,7 +162,7 @@ class ServerTopic:
     def offset_since(self, kept: Range, at_ms: int) -> int:
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
         since = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        page = self._asking.json(f"{self._path}/records", partition=kept.shard, since=since, limit=1)
+        page = self._client.json(f"{self._path}/records", partition=kept.shard, since=since, limit=1)
         offset: int = page["records"][0]["offset"] if page["records"] else page["next"]
         return min(max(offset, kept.start), kept.end)
 
@@ -191,7 +191,7 @@ class ServerTopic:
     def _fetch(self, part: Slice, offset: int) -> bytes:
         """Return batches from the one that holds an offset on; nothing if there is no such offset any more."""
         try:
-            return self._asking.batches(f"{self._path}/records", partition=part.rows.shard, offset=offset)
+            return self._client.batches(f"{self._path}/records", partition=part.rows.shard, offset=offset)
         except ServerRefused as error:
             if error.status == 400 and offset < self.kept()[part.rows.shard].start:
                 return b""
@@ -215,18 +215,10 @@ _BODIES = {"data", "attributes"}
 
 def live_partitions(options: ReadOptions) -> list[InputPartition]:
     """Return a partition for each queue: those that were named, or all."""
-    return [InputPartition(queue) for queue in options.queues or _all_queues(options)]
-
-
-def _all_queues(options: ReadOptions) -> Iterator[str]:
-    cursor = ""
-    with Asking(options.url, options.key) as asking:
-        while True:
-            page = asking.json("/api/queues", limit=100, cursor=cursor)
-            yield from (each["queue_name"] for each in page["queues"])
-            cursor = page["next"]
-            if not cursor:
-                return
+    if options.queues:
+        return [InputPartition(queue) for queue in options.queues]
+    with ServerClient(options.url, options.key) as client:
+        return [InputPartition(queue["queue_name"]) for queue in client.queues()]
 
 
 def read_live(options: ReadOptions, queue: str) -> Iterator[Any]:
@@ -245,9 +237,9 @@ def _pages(options: ReadOptions, queue: str) -> Iterator[Any]:
     query: dict[str, object] = {"limit": LIVE_PAGE_ROWS, "bodies": str(bool(names & _BODIES)).lower()}
     # A page without columns would not say how many rows it has.
     query["columns"] = ",".join(sorted(names) or ["key"])
-    with Asking(options.url, options.key) as asking:
+    with ServerClient(options.url, options.key) as client:
         while True:
-            page = asking.arrow(f"/api/queues/{quote(queue)}/live", **query)
+            page = client.arrow(f"/api/queues/{quote(queue)}/live", **query)
             with pa.ipc.open_stream(pa.py_buffer(page)) as stream:
                 said = {name.decode(): value.decode() for name, value in stream.schema.metadata.items()}
                 seen_at = pa.scalar(int(said["seen_at"]), pa.timestamp("ms", tz="UTC")).as_py()

@@ -36,7 +36,7 @@ from penstock.pipeline.archive.job import dead_letter_queues
 from penstock.pipeline.incremental import Start, State, begin, leave
 from penstock.pipeline.job import Outcome, Progress, Table, counted
 from penstock.pipeline.locations import DEAD_LETTERS, Place, is_archive, read_history, read_live
-from penstock.pipeline.queue_info import Server
+from penstock.pipeline.queue_info import described_queues
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.plots import cut
 from penstock.pipeline.storage import has_path
@@ -234,7 +234,7 @@ def _dead_letters(spark: SparkSession, options: TriageOptions) -> DataFrame | No
         return spark.read.parquet(where) if has_path(spark, where) else None
     if not place.is_server:
         return None
-    names = dead_letter_queues(Server(place.where, place.key).queues())
+    names = dead_letter_queues(described_queues(place))
     return read_live(spark, replace(place, queues=names, since="", until="")) if names else None
 
 
