@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from penstock.pipeline.archive.job import ArchiveOptions
 from penstock.pipeline.archive.job import run as run_archive
 from penstock.pipeline.job import Silent
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.signals.job import SignalsOptions
 from penstock.pipeline.signals.job import run as run_signals
 from penstock.pipeline.spark import open_session
@@ -68,11 +68,11 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 def _archive(spark: "SparkSession", history: Path, root: Path) -> None:
-    run_archive(spark, ArchiveOptions(source=Place(where=str(history)), root=str(root)), Silent())
+    run_archive(spark, ArchiveOptions(source=HistoryLocation(where=str(history)), root=str(root)), Silent())
 
 
 def _signals(spark: "SparkSession", source: Path, out: Path) -> None:
-    run_signals(spark, SignalsOptions(place=Place(where=str(source)), out=str(out)), Silent())
+    run_signals(spark, SignalsOptions(place=HistoryLocation(where=str(source)), out=str(out)), Silent())
 
 
 def _rewrite(spark: "SparkSession", messages: Path, out: Path) -> None:

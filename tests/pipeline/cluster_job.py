@@ -83,9 +83,9 @@ def write(spark: SparkSession, address: str, queue: str) -> None:
 def archived(spark: SparkSession, address: str, archive: str) -> str:
     from penstock.pipeline.archive.job import ArchiveOptions, run
     from penstock.pipeline.job import Silent
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
 
-    return run(spark, ArchiveOptions(source=Place(where=address), root=archive), Silent()).sentence
+    return run(spark, ArchiveOptions(source=HistoryLocation(where=address), root=archive), Silent()).sentence
 
 
 if __name__ == "__main__":

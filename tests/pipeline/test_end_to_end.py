@@ -35,7 +35,7 @@ from penstock.pipeline.archive.manifest import newest_entries
 from penstock.pipeline.audit import job as audit
 from penstock.pipeline.audit.job import AuditOptions
 from penstock.pipeline.job import Outcome, Silent
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.replay import ReplayOptions
 from penstock.pipeline.signals import job as signals
 from penstock.pipeline.signals.job import SignalsOptions
@@ -182,7 +182,7 @@ def archived_world(spark: SparkSession, folder: Path) -> Iterator[World]:
             archive_until(client, record, url, root, lambda: is_staging_after(1))
         history_of(f"http://{address}", len(record.acked) + len(record.buried))
         archived = archive.run(
-            spark, ArchiveOptions(source=Place(where=url), root=str(root), is_trimming=True), Silent()
+            spark, ArchiveOptions(source=HistoryLocation(where=url), root=str(root), is_trimming=True), Silent()
         )
         yield World(f"http://{address}", record, root, trims, archived)
 
@@ -221,7 +221,9 @@ def check_archive(world: World) -> None:
 def check_signals(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """The signals of an archive are those that the client saw."""
     record = world.record
-    signals.run(spark, SignalsOptions(place=Place(where=str(world.root)), out=str(tmp_path / "out")), Silent())
+    signals.run(
+        spark, SignalsOptions(place=HistoryLocation(where=str(world.root)), out=str(tmp_path / "out")), Silent()
+    )
 
     tiers = {PRIORITIES[row["tier"] // 2]: row for row in pq.read_table(tmp_path / "out" / "tiers.parquet").to_pylist()}
     assert set(tiers) == set(PRIORITIES)
@@ -243,7 +245,7 @@ def check_signals(spark: SparkSession, world: World, tmp_path: Path) -> None:
 def check_triage_and_replay(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """Triage finds the planted causes, and replay sends one of them, once."""
     planted = Counter(world.record.buried.values())
-    place, out = Place(where=str(world.root)), tmp_path / "triage"
+    place, out = HistoryLocation(where=str(world.root)), tmp_path / "triage"
     triage.run(spark, TriageOptions(place=place, out=str(out)), Silent())
     files = {path: json.loads(path.read_text())["signatures"] for path in (out / "signatures").iterdir()}
     counts = [sum(each["count"] for each in entries) for entries in files.values()]
@@ -268,7 +270,7 @@ def check_audit(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """The books are balanced, and a planted loss is found."""
     ids = tmp_path / "sent.txt"
     ids.write_text("\n".join(world.record.sent))
-    options = AuditOptions(server=Place(where=world.url), history=str(world.root), sent=str(ids))
+    options = AuditOptions(server=HistoryLocation(where=world.url), history=str(world.root), sent=str(ids))
     balanced = audit.run(spark, options, Silent())
     assert balanced.is_good, balanced.tables
     assert int(balanced.figures["audited"]) >= len(world.record.sent)

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.log.disk_log import DiskLog
-from penstock.pipeline.incremental import Extent, growth
+from penstock.pipeline.incremental import ReadPosition, new_input
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.settings import ServerSettings
@@ -23,15 +23,17 @@ from tests.postgres.servers import shared_server
 from tests.server.serving import server
 
 
-def numbers(spark: SparkSession, place: Place, known: Extent | None) -> tuple[list[int], Extent, str]:
+def numbers(
+    spark: SparkSession, place: HistoryLocation, known: ReadPosition | None
+) -> tuple[list[int], ReadPosition, str]:
     """Read what is new, and return it with what is known now and why it was begun anew."""
-    found = growth(spark, place, known)
+    found = new_input(spark, place, known)
     rows = read_history(spark, place, ("number",), part=found.part).collect()
     return sorted(row.number for row in rows), found.extent, found.reason
 
 
 def test_of_a_data_folder_only_rows_behind_the_last_ones_are_new(spark: SparkSession, tmp_path: Path) -> None:
-    place = Place(where=str(tmp_path))
+    place = HistoryLocation(where=str(tmp_path))
     write_frames(tmp_path, [[run(0, count=2)]])
     first, known, _ = numbers(spark, place, None)
     write_frames(tmp_path, [[run(1, number=2, count=1)]])
@@ -44,7 +46,7 @@ def test_of_a_data_folder_only_rows_behind_the_last_ones_are_new(spark: SparkSes
 
 
 def test_a_history_that_is_another_one_is_read_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
-    place = Place(where=str(tmp_path))
+    place = HistoryLocation(where=str(tmp_path))
     write_frames(tmp_path, [[run(0)], [run(1, number=3)]])
     _, known, _ = numbers(spark, place, None)
 
@@ -65,7 +67,10 @@ def test_a_history_that_was_trimmed_is_read_as_a_whole_unless_the_range_begins_l
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_segments(tmp_path, [[run(0)], [run(10_000, number=3)], [run(20_000, number=6)]])
-    place, later = Place(where=str(tmp_path)), Place(where=str(tmp_path), since="2026-03-01T12:00:15Z")
+    place, later = (
+        HistoryLocation(where=str(tmp_path)),
+        HistoryLocation(where=str(tmp_path), since="2026-03-01T12:00:15Z"),
+    )
     all_rows, known, _ = numbers(spark, place, None)
     late_rows, known_late, _ = numbers(spark, later, None)
     assert (len(all_rows), late_rows) == (9, [6, 7, 8])
@@ -85,7 +90,9 @@ async def _drop(folder: Path, frames: int) -> None:
 
 
 def test_of_an_archive_only_files_that_were_not_read_are_new(spark: SparkSession, tmp_path: Path) -> None:
-    place = Place(where=grow(spark, tmp_path, [{"number": 1}, {"number": 2, "queue": "mail"}]), queues=["orders"])
+    place = HistoryLocation(
+        where=grow(spark, tmp_path, [{"number": 1}, {"number": 2, "queue": "mail"}]), queues=["orders"]
+    )
     first, known, _ = numbers(spark, place, None)
     nothing, known, _ = numbers(spark, place, known)
     grow(spark, tmp_path, [{"number": 3}, {"number": 4, "settled_at": at(100_000)}])
@@ -109,10 +116,10 @@ def test_of_a_server_and_of_its_database_only_rows_behind_the_last_ones_are_new(
 ) -> None:
     url = shared_server().new_database()
     with server(ServerSettings(port=0, data=tmp_path, store=url)) as running:
-        places = [Place(where=running.url), Place(where=url)]
+        places = [HistoryLocation(where=running.url), HistoryLocation(where=url)]
         with penstock.connect(running.url).sync() as client:
             client.create_queue("orders")
-            known: list[Extent | None] = [None, None]
+            known: list[ReadPosition | None] = [None, None]
             for already in range(0, 6, 2):
                 client.queue("orders").send_many([b"a", b"b"])
                 client.queue("orders").receive(limit=2).ack()
@@ -128,4 +135,4 @@ def test_a_place_that_cannot_be_read_is_said_in_a_sentence(spark: SparkSession, 
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "manifest").write_bytes(b"nonsense")
     with pytest.raises(JobFailed, match="cannot be read"):
-        growth(spark, Place(where=str(tmp_path)), None)
+        new_input(spark, HistoryLocation(where=str(tmp_path)), None)

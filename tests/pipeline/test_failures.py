@@ -17,7 +17,7 @@ from penstock.pipeline.archive.job import run as archive
 from penstock.pipeline.audit.job import AuditOptions
 from penstock.pipeline.audit.job import run as audit
 from penstock.pipeline.job import JobFailed, Silent, explained, first_line
-from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.pipeline.reports.folder import settle_folder
 from penstock.pipeline.staging import Target, ask_queue
 from tests.ports import HeldPort
@@ -30,12 +30,12 @@ def test_a_folder_without_history_is_named_in_one_sentence(spark: SparkSession, 
         f"there is no history in {tmp_path}: the option path names the data folder of a server"
     )
     with pytest.raises(JobFailed, match="is neither an archive nor the data folder of a server"):
-        read_history(spark, Place(where=str(tmp_path)))
+        read_history(spark, HistoryLocation(where=str(tmp_path)))
 
 
 def test_a_file_system_that_nobody_knows_is_named_in_one_sentence(spark: SparkSession) -> None:
     with pytest.raises(Exception) as refused:  # noqa: PT011 - whatever Spark makes of it.
-        read_history(spark, Place(where="gopher://hole/archive"))
+        read_history(spark, HistoryLocation(where="gopher://hole/archive"))
     sentence = str(explained(refused.value))
     assert 'No FileSystem for scheme "gopher"' in sentence
     assert "\n" not in sentence
@@ -59,7 +59,11 @@ def test_a_file_that_is_not_what_its_name_says_is_named(spark: SparkSession, tmp
 
 def test_a_list_of_ids_that_is_not_there_is_told_before_the_audit(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception) as refused:  # noqa: PT011 - whatever Spark makes of it.
-        audit(spark, AuditOptions(server=Place(where="http://127.0.0.1:9"), sent=f"{tmp_path}/ids.txt"), Silent())
+        audit(
+            spark,
+            AuditOptions(server=HistoryLocation(where="http://127.0.0.1:9"), sent=f"{tmp_path}/ids.txt"),
+            Silent(),
+        )
 
     assert re.search(r"^\[PATH_NOT_FOUND\] .*ids.txt", str(explained(refused.value)))
 
@@ -85,7 +89,7 @@ def test_a_server_that_is_not_there_is_told_before_spark_asks_it(spark: SparkSes
 
     try:
         with pytest.raises(JobFailed, match=r"cannot be read: .* has not answered .* in 3 tries") as refused:
-            read_history(spark, Place(where=f"http://127.0.0.1:{held.number}"))
+            read_history(spark, HistoryLocation(where=f"http://127.0.0.1:{held.number}"))
     finally:
         held.give_back()
 
@@ -107,7 +111,7 @@ def test_a_server_to_send_to_that_is_not_there_is_told_with_how_to_name_another(
 def test_an_archive_is_not_begun_in_a_file_or_a_store(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "store" / "journal").mkdir(parents=True)
-    source = Place(where=str(tmp_path / "store"))
+    source = HistoryLocation(where=str(tmp_path / "store"))
 
     with pytest.raises(JobFailed, match=r"notes.txt cannot be an archive: File exists. Name a folder"):
         archive(spark, ArchiveOptions(source=source, root=str(tmp_path / "notes.txt")), Silent())

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline import incremental
 from penstock.pipeline.incremental import State, begin, leave
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.reports.folder import results
 from tests.pipeline.told import run, write_frames
 
@@ -18,9 +18,9 @@ OPTIONS = {"job": "counting", "by": "hand"}
 
 
 @pytest.fixture
-def left(spark: SparkSession, tmp_path: Path) -> tuple[Place, Path]:
+def left(spark: SparkSession, tmp_path: Path) -> tuple[HistoryLocation, Path]:
     """A place, and a folder of results with a state in it."""
-    place, out = Place(where=str(tmp_path / "data")), tmp_path / "out"
+    place, out = HistoryLocation(where=str(tmp_path / "data")), tmp_path / "out"
     write_frames(tmp_path / "data", [[run(0)]])
     start = begin(spark, place, str(out), OPTIONS, is_anew=False)
     assert (start.known, start.reason) == (None, "")
@@ -33,7 +33,7 @@ def left(spark: SparkSession, tmp_path: Path) -> tuple[Place, Path]:
     return place, out
 
 
-def test_what_a_run_left_is_what_the_next_one_knows(spark: SparkSession, left: tuple[Place, Path]) -> None:
+def test_what_a_run_left_is_what_the_next_one_knows(spark: SparkSession, left: tuple[HistoryLocation, Path]) -> None:
     place, out = left
     start = begin(spark, place, str(out), OPTIONS, is_anew=False)
 
@@ -54,28 +54,30 @@ def test_what_a_run_left_is_what_the_next_one_knows(spark: SparkSession, left: t
     ],
 )
 def test_a_state_of_other_options_is_not_used(
-    spark: SparkSession, left: tuple[Place, Path], options: dict[str, Any], said: dict[str, Any], reason: str
+    spark: SparkSession, left: tuple[HistoryLocation, Path], options: dict[str, Any], said: dict[str, Any], reason: str
 ) -> None:
     place, out = left
-    start = begin(spark, Place(where=place.where, **said), str(out), {**OPTIONS, **options}, is_anew=False)
+    start = begin(spark, HistoryLocation(where=place.where, **said), str(out), {**OPTIONS, **options}, is_anew=False)
 
     assert start.known is None
     assert reason in start.told(3)
 
 
 def test_a_state_of_another_place_or_version_is_not_used(
-    spark: SparkSession, left: tuple[Place, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, left: tuple[HistoryLocation, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, out = left
     (tmp_path / "data").rename(tmp_path / "moved")
-    moved = Place(where=str(tmp_path / "moved"))
+    moved = HistoryLocation(where=str(tmp_path / "moved"))
     assert begin(spark, moved, str(out), OPTIONS, is_anew=False).reason == "place is not what it was then"
     (tmp_path / "moved").rename(tmp_path / "data")
     monkeypatch.setattr(incremental, "__version__", "99.0")
     assert begin(spark, place, str(out), OPTIONS, is_anew=False).reason == "version is not what it was then"
 
 
-def test_a_state_is_not_used_if_it_was_asked_to_compute_anew(spark: SparkSession, left: tuple[Place, Path]) -> None:
+def test_a_state_is_not_used_if_it_was_asked_to_compute_anew(
+    spark: SparkSession, left: tuple[HistoryLocation, Path]
+) -> None:
     place, out = left
     start = begin(spark, place, str(out), OPTIONS, is_anew=True)
 
@@ -107,7 +109,7 @@ def _empty(state: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [_lose, _flip, _change, _cut, _empty])
-def test_a_damaged_state_is_not_used(spark: SparkSession, left: tuple[Place, Path], harm: Any) -> None:
+def test_a_damaged_state_is_not_used(spark: SparkSession, left: tuple[HistoryLocation, Path], harm: Any) -> None:
     place, out = left
     harm(out / "state")
     start = begin(spark, place, str(out), OPTIONS, is_anew=False)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline import replay
 from penstock.pipeline.job import JobFailed, Silent
-from penstock.pipeline.locations import MANIFEST, MESSAGES, Place
+from penstock.pipeline.locations import MANIFEST, MESSAGES, HistoryLocation
 from penstock.pipeline.replay import (
     Choice,
     ReplayOptions,
@@ -133,7 +133,7 @@ def test_a_replay_sends_what_it_chose_once_however_often_it_runs(spark: SparkSes
     told = ("timeout <n>", "timeout <n> | JSON number", "timeout <n> | binary, below 1 KiB")
     signatures.write_text(json.dumps({"version": 1, "signatures": [{"id": "x", "signature": each} for each in told]}))
     given = ReplayOptions(
-        place=Place(where=archive(history(spark, rows), tmp_path / "archive"), queues=["orders"]),
+        place=HistoryLocation(where=archive(history(spark, rows), tmp_path / "archive"), queues=["orders"]),
         target=Target(url=url, wait_s_max=5),
         work=str(tmp_path / "work"),
         job="fix-42",
@@ -157,7 +157,9 @@ def test_a_replay_sends_what_it_chose_once_however_often_it_runs(spark: SparkSes
 
 def test_a_replay_that_cannot_work_says_why(spark: SparkSession, tmp_path: Path) -> None:
     nowhere = Target(url="http://127.0.0.1:9")
-    given = ReplayOptions(place=Place(where="x"), target=nowhere, work=str(tmp_path), job="a", into="topic:orders")
+    given = ReplayOptions(
+        place=HistoryLocation(where="x"), target=nowhere, work=str(tmp_path), job="a", into="topic:orders"
+    )
 
     for said, told in (
         ({}, "topic:orders is a topic, not a queue: name it with --topic orders"),
@@ -168,7 +170,7 @@ def test_a_replay_that_cannot_work_says_why(spark: SparkSession, tmp_path: Path)
         ),
         ({"into": "", "mapping": {"key": "id"}}, "--map is for --topic"),
         ({"into": "", "choice": Choice(outcomes=["lost"])}, "--outcome lost: no message ends so; they are acked, bur"),
-        ({"into": "", "place": Place(where="x", since="noon")}, "'noon' is no time: write it as 2026-"),
+        ({"into": "", "place": HistoryLocation(where="x", since="noon")}, "'noon' is no time: write it as 2026-"),
     ):
         with pytest.raises(JobFailed, match=told):
             replay.run(spark, replace(given, **said), Silent())

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.job import JobFailed, Silent
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.skew import SkewOptions, findings, run
 from tests.pipeline.archived import archive
 from tests.pipeline.rows import at, history
@@ -34,7 +34,7 @@ def test_groups_that_stand_out_are_found_with_a_suggestion(spark: SparkSession, 
     # Served as urgent, though not sent so.
     nobody += [_message(None, 2, 1, shard=1, queue="aged", queue_id=3, tier=0, sent_tier=3)]
     rows = [{"number": number, **row} for number, row in enumerate([*hot, *slow, *failing, *others, *nobody])]
-    place = Place(where=archive(history(spark, rows), tmp_path / "archive"))
+    place = HistoryLocation(where=archive(history(spark, rows), tmp_path / "archive"))
     outcome = run(spark, SkewOptions(place=place, out=str(tmp_path / "skew"), attributes=["customer"]), Silent())
     tables = {
         name: json.loads((tmp_path / "skew" / f"{name}.json").read_text())
@@ -90,4 +90,4 @@ def test_what_is_spread_evenly_is_not_spoken_of(dimension: str, values: int) -> 
 
 def test_an_attribute_with_a_quote_in_its_name_is_refused(spark: SparkSession) -> None:
     with pytest.raises(JobFailed, match="without quotes"):
-        run(spark, SkewOptions(place=Place(where="x"), attributes=["a'b"]), Silent())
+        run(spark, SkewOptions(place=HistoryLocation(where="x"), attributes=["a'b"]), Silent())

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline import incremental
 from penstock.pipeline.job import JobFailed, Outcome, Silent
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.skew import SkewOptions, run
 from tests.pipeline.growing import blinded, contents, files_of, grow
 from tests.pipeline.rows import at
@@ -48,7 +48,7 @@ STEPS: list[list[dict[str, Any]]] = [
 
 
 def skew(spark: SparkSession, where: str, out: Path, queues: tuple[str, ...] = (), **said: Any) -> Outcome:
-    place = Place(where=where, queues=queues)
+    place = HistoryLocation(where=where, queues=queues)
     return run(spark, SkewOptions(place=place, out=str(out), attributes=["customer"], **said), Silent())
 
 
@@ -86,7 +86,7 @@ def test_a_skew_that_has_too_much_to_keep_keeps_nothing_and_says_so(
 def test_a_skew_without_a_folder_keeps_nothing_and_reads_everything(spark: SparkSession, tmp_path: Path) -> None:
     where = grow(spark, tmp_path / "archive", STEPS[0])
     for _ in range(2):
-        outcome = run(spark, SkewOptions(place=Place(where=where)), Silent())
+        outcome = run(spark, SkewOptions(place=HistoryLocation(where=where)), Silent())
         assert outcome.sentence.endswith("32 rows were read.")
     with pytest.raises(JobFailed, match="no settled messages"):
-        run(spark, SkewOptions(place=Place(where=where, since="2030-01-01T00:00:00Z")), Silent())
+        run(spark, SkewOptions(place=HistoryLocation(where=where, since="2030-01-01T00:00:00Z")), Silent())

@@ -16,7 +16,7 @@ from penstock.pipeline.job import Silent
 from penstock.pipeline.load import job as load
 from penstock.pipeline.load.job import LoadOptions
 from penstock.pipeline.load.rows import CORRUPT, FILE, ROW, RecordBounds, checked_records, mapped
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.replay import Choice, ReplayOptions, once_each, records, refused_by_topic
 from penstock.pipeline.staging import Target
 from tests.kafka.brokers import Broker
@@ -130,7 +130,7 @@ def test_a_replay_into_a_topic_sends_each_message_once(spark: SparkSession, brok
     create(broker.servers, "replayed", 2)
     rows: list[dict[str, Any]] = [{"data": b"%d" % number, "group": "g"} for number in range(5)]
     given = ReplayOptions(
-        place=Place(where=archive(history(spark, rows), tmp_path / "archive")),
+        place=HistoryLocation(where=archive(history(spark, rows), tmp_path / "archive")),
         target=Target(url=broker.url, wait_s_max=5),
         work=str(tmp_path / "work"),
         job="to-events",

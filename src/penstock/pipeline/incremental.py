@@ -40,8 +40,8 @@ from penstock.pipeline.load.files import listed
 from penstock.pipeline.locations import (
     MESSAGES,
     DatabaseRefused,
-    Part,
-    Place,
+    HistoryLocation,
+    HistorySlice,
     check_folder,
     check_place,
     is_archive,
@@ -60,7 +60,7 @@ from penstock.version import __version__
 _TELLING = ("queue_id", "key", "settled_at", "offset")
 
 
-class Stretch(NamedTuple):
+class OffsetRange(NamedTuple):
     """Of one shard: from which offset on and up to which, and what the last rows of it are."""
 
     start: int
@@ -68,7 +68,7 @@ class Stretch(NamedTuple):
     last: str
 
 
-class Read(NamedTuple):
+class ReadFile(NamedTuple):
     """A file that was read."""
 
     size: int
@@ -76,23 +76,23 @@ class Read(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
+class ReadPosition:
     # Of an archive, by path below its messages; else of each shard. One of the two is empty.
-    files: Mapping[str, Read] = field(default_factory=dict)
-    shards: Mapping[str, Stretch] = field(default_factory=dict)
+    files: Mapping[str, ReadFile] = field(default_factory=dict)
+    shards: Mapping[str, OffsetRange] = field(default_factory=dict)
 
 
-class Growth(NamedTuple):
+class NewInput(NamedTuple):
     """What a place has now."""
 
-    extent: Extent
+    extent: ReadPosition
     # What is to be read: what is new, or all.
-    part: Part
+    part: HistorySlice
     # Why it cannot be gone on from what was known; empty if it can, or nothing was.
     reason: str = ""
 
 
-def growth(spark: SparkSession, place: Place, known: Extent | None) -> Growth:
+def new_input(spark: SparkSession, place: HistoryLocation, known: ReadPosition | None) -> NewInput:
     """Return what a place has, and what of it is new since ``known``."""
     check_place(place)
     if is_archive(spark, place.where):
@@ -102,26 +102,28 @@ def growth(spark: SparkSession, place: Place, known: Extent | None) -> Growth:
         return _of_shards(histories, from_ms, known)
 
 
-def part_of(extent: Extent, place: Place) -> Part:
+def part_of(extent: ReadPosition, place: HistoryLocation) -> HistorySlice:
     """Return what was read of a place, to be read again."""
-    return Part(
+    return HistorySlice(
         files=[f"{place.where}/{MESSAGES}/{name}" for name in extent.files],
         offsets_to={shard: each.end for shard, each in extent.shards.items()},
     )
 
 
-def _of_files(spark: SparkSession, where: str, known: Extent | None) -> Growth:
+def _of_files(spark: SparkSession, where: str, known: ReadPosition | None) -> NewInput:
     found = {file.path.rpartition(f"/{MESSAGES}/")[2]: file for file in listed(spark, where)}
-    extent = Extent(files={name: Read(file.size, file.changed_at_ms) for name, file in sorted(found.items())})
+    extent = ReadPosition(files={name: ReadFile(file.size, file.changed_at_ms) for name, file in sorted(found.items())})
     read = {} if known is None else known.files
     reason = ""
     if lost := next((name for name in read if extent.files.get(name) != read[name]), None):
         word = "has been changed" if lost in extent.files else "is gone"
         reason, read = f"{lost}, which was read then, {word}", {}
-    return Growth(extent, Part(files=[file.path for name, file in sorted(found.items()) if name not in read]), reason)
+    return NewInput(
+        extent, HistorySlice(files=[file.path for name, file in sorted(found.items()) if name not in read]), reason
+    )
 
 
-def _of_shards(histories: Histories, from_ms: int | None, known: Extent | None) -> Growth:
+def _of_shards(histories: Histories, from_ms: int | None, known: ReadPosition | None) -> NewInput:
     kept = histories.kept()
     read = {} if known is None else known.shards
     reason = next(filter(None, (_lost(histories, int(shard), kept, each) for shard, each in read.items())), "")
@@ -133,15 +135,15 @@ def _of_shards(histories: Histories, from_ms: int | None, known: Extent | None) 
             start = before.start
         else:
             start = there.start if from_ms is None else max(there.start, histories.offset_since(there, from_ms))
-        stretches[str(shard)] = Stretch(start, there.end, _digest_before(histories, there, there.end))
-    part = Part(
+        stretches[str(shard)] = OffsetRange(start, there.end, _digest_before(histories, there, there.end))
+    part = HistorySlice(
         offsets_from={shard: each.end for shard, each in read.items()},
         offsets_to={shard: each.end for shard, each in stretches.items()},
     )
-    return Growth(Extent(shards=stretches), part, reason)
+    return NewInput(ReadPosition(shards=stretches), part, reason)
 
 
-def _lost(histories: Histories, shard: int, kept: Mapping[int, Range], read: Stretch) -> str:
+def _lost(histories: Histories, shard: int, kept: Mapping[int, Range], read: OffsetRange) -> str:
     """Say why a shard is no longer what was read of it; nothing if it is."""
     there = kept.get(shard)
     if there is None:
@@ -172,7 +174,7 @@ def _columns(batch: Any) -> Iterator[list[int]]:
 
 
 @contextmanager
-def _histories(place: Place) -> Iterator[tuple[Histories, int | None]]:
+def _histories(place: HistoryLocation) -> Iterator[tuple[Histories, int | None]]:
     """Lend the histories of a place; what is wrong with them is said in a sentence."""
     try:
         options = read_options(source_options(place))
@@ -197,7 +199,7 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    extent: Extent
+    extent: ReadPosition
     # How many rows of the history it is made of.
     rows: int
     # Small things, as JSON has them.
@@ -207,13 +209,13 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class PreviousRun:
     """Where a run begins."""
 
     # None if everything is computed anew.
     known: State | None
-    extent: Extent
-    part: Part
+    extent: ReadPosition
+    part: HistorySlice
     # Why it is computed anew; empty at the first run.
     reason: str
 
@@ -247,17 +249,17 @@ class Start:
         return {"rows_new": rows_new, "rows_known": self.rows_known}
 
 
-def begin(spark: SparkSession, place: Place, out: str, options: Options, *, is_anew: bool) -> Start:
+def begin(spark: SparkSession, place: HistoryLocation, out: str, options: Options, *, is_anew: bool) -> PreviousRun:
     """Look at what the last run left and at what the place has now; without ``out``, nothing was left."""
     rests_on = _rests_on(place, options)
     known, reason = (None, _ASKED) if is_anew else _recalled(Path(out), rests_on) if out else (None, "")
-    found = growth(spark, place, known.extent if known else None)
+    found = new_input(spark, place, known.extent if known else None)
     if found.reason:
         known, reason = None, found.reason
-    return Start(known=known, extent=found.extent, part=found.part, reason=reason)
+    return PreviousRun(known=known, extent=found.extent, part=found.part, reason=reason)
 
 
-def leave(folder: Path, place: Place, options: Options, state: State) -> None:
+def leave(folder: Path, place: HistoryLocation, options: Options, state: State) -> None:
     """Write a state into a folder of results."""
     (folder / STATE).mkdir()
     digests = {}
@@ -298,9 +300,9 @@ def _recalled(out: Path, rests_on: Options) -> tuple[State | None, str]:
         return None, _NOT_THERE if (out / MARK).exists() else ""
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None, _DAMAGED
-    extent = Extent(
-        files={name: Read(*each) for name, each in said["extent"]["files"].items()},
-        shards={name: Stretch(*each) for name, each in said["extent"]["shards"].items()},
+    extent = ReadPosition(
+        files={name: ReadFile(*each) for name, each in said["extent"]["files"].items()},
+        shards={name: OffsetRange(*each) for name, each in said["extent"]["shards"].items()},
     )
     return State(extent=extent, rows=said["rows"], figures=said["figures"], tables=tables), ""
 
@@ -312,7 +314,7 @@ def _table(path: Path, expected: str) -> Any:
     return pq.read_table(pa.BufferReader(content))
 
 
-def _rests_on(place: Place, options: Options) -> dict[str, Any]:
+def _rests_on(place: HistoryLocation, options: Options) -> dict[str, Any]:
     is_address = place.is_server or is_database(place.where) or "://" in place.where
     said = {
         "version": [_VERSION, __version__],

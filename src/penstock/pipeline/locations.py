@@ -84,7 +84,7 @@ QUEUES = "queues.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HistoryLocation:
     """What to read, and where; a server may want a key."""
 
     where: str
@@ -106,7 +106,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class HistorySlice:
     """Some of the rows of a place: files of an archive, or a range of offsets of each shard."""
 
     # As Spark takes them.
@@ -117,7 +117,7 @@ class Part:
 
 
 def read_history(
-    spark: "SparkSession", place: Place, columns: Sequence[str] = (), *, part: Part | None = None
+    spark: "SparkSession", place: HistoryLocation, columns: Sequence[str] = (), *, part: HistorySlice | None = None
 ) -> "DataFrame":
     """Return settled messages with the columns of `schemas.HISTORY` and `id`, or only with ``columns`` of the former.
 
@@ -136,14 +136,14 @@ def read_history(
     return reader.option("columns", ",".join(columns)).load() if columns else with_id(reader.load())
 
 
-def check_place(place: Place) -> None:
+def check_place(place: HistoryLocation) -> None:
     """Say what is wrong with a time, an address or a key before anything is read."""
     _check_times(place)
     if place.is_server:
         _check_answers(place)
 
 
-def check_folder(place: Place) -> None:
+def check_folder(place: HistoryLocation) -> None:
     """Say that a folder has no history: whoever named it may have meant an archive, and an option `path` he has not."""
     if place.is_server or is_database(place.where):
         return
@@ -151,7 +151,7 @@ def check_folder(place: Place) -> None:
         raise JobFailed(f"{place.where} is neither an archive nor the data folder of a server: look at the path")
 
 
-def _check_times(place: Place) -> None:
+def _check_times(place: HistoryLocation) -> None:
     for text in filter(None, (place.since, place.until)):
         try:
             datetime.fromisoformat(text)
@@ -160,7 +160,7 @@ def _check_times(place: Place) -> None:
 
 
 @contextmanager
-def client_of(place: Place) -> Iterator[ServerClient]:
+def client_of(place: HistoryLocation) -> Iterator[ServerClient]:
     """Lend a client of a server; what is wrong with the server ends the job with a sentence."""
     try:
         with ServerClient(place.where.rstrip("/"), place.key, tries_max=TRIES_BY_HAND) as client:
@@ -169,7 +169,7 @@ def client_of(place: Place) -> Iterator[ServerClient]:
         raise JobFailed(str(error)) from error
 
 
-def _check_answers(place: Place) -> None:
+def _check_answers(place: HistoryLocation) -> None:
     """Say at once what is wrong with an address or a key: a reader of Spark tries for long, and its words are many."""
     try:
         with ServerClient(place.where, place.key, tries_max=TRIES_BY_HAND) as client:
@@ -178,7 +178,7 @@ def _check_answers(place: Place) -> None:
         raise JobFailed(f"{place.shown} cannot be read: {error}") from None
 
 
-def read_live(spark: "SparkSession", place: Place) -> "DataFrame":
+def read_live(spark: "SparkSession", place: HistoryLocation) -> "DataFrame":
     """Return the messages that are in queues now, with the columns of `schemas.LIVE` and `id`; a server knows them."""
     if not place.is_server:
         raise JobFailed(
@@ -209,7 +209,7 @@ def message_id() -> "Column":
     return f.concat_ws("-", f.lower(f.hex("first_queue")), f.lower(f.hex(key)))
 
 
-def _archived(spark: "SparkSession", place: Place, files: Sequence[str] | None) -> "DataFrame":
+def _archived(spark: "SparkSession", place: HistoryLocation, files: Sequence[str] | None) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     # The schema is said and not found out: an archive without rows has one too.
@@ -232,11 +232,11 @@ def _archived(spark: "SparkSession", place: Place, files: Sequence[str] | None) 
     return rows.select(*(column.name for column in HISTORY), "id")
 
 
-def _reader(spark: "SparkSession", place: Place) -> "DataFrameReader":
+def _reader(spark: "SparkSession", place: HistoryLocation) -> "DataFrameReader":
     return spark.read.format("penstock").options(**source_options(place))
 
 
-def source_options(place: Place) -> dict[str, str]:
+def source_options(place: HistoryLocation) -> dict[str, str]:
     """Return a server, a database or a data folder as options of `format("penstock")`."""
     said = {
         "url" if place.is_server or is_database(place.where) else "path": place.where,

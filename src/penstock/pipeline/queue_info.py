@@ -15,14 +15,14 @@ from urllib.parse import quote
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import SAID_NAMES, BadSettings, QueueSettings, from_said, whole_weights
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import QUEUES, Place, client_of, is_archive
+from penstock.pipeline.locations import QUEUES, HistoryLocation, client_of, is_archive
 from penstock.pipeline.storage import has_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def described_queues(place: Place) -> dict[str, dict[str, Any]]:
+def described_queues(place: HistoryLocation) -> dict[str, dict[str, Any]]:
     """Return each queue of a server by name: its id and its settings, in the words of REST."""
     with client_of(place) as client:
         names = [each["queue_name"] for each in client.queues()]
@@ -33,7 +33,7 @@ def described_queues(place: Place) -> dict[str, dict[str, Any]]:
     }
 
 
-def present_settings(spark: "SparkSession", place: Place) -> dict[str, QueueSettings]:
+def present_settings(spark: "SparkSession", place: HistoryLocation) -> dict[str, QueueSettings]:
     """Return the settings of the queues that are described, by name."""
     if place.is_server:
         return settings_of(described_queues(place))
@@ -83,7 +83,7 @@ def parse(text: str) -> tuple[int, ...]:
         raise JobFailed(str(error)) from None
 
 
-def sharing(spark: "SparkSession", place: Place, said: str) -> Mapping[str, Sharing]:
+def sharing(spark: "SparkSession", place: HistoryLocation, said: str) -> Mapping[str, Sharing]:
     """What is known of each queue by name; a queue that is not there has the defaults."""
     if said:
         return _Everywhere(Sharing(parse(said), source="--weights"))

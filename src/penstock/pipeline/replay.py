@@ -22,7 +22,7 @@ from penstock.contract.messages import OUTCOMES
 from penstock.contract.names import DEAD
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, first_line
 from penstock.pipeline.load.rows import pairs_of, record_bytes
-from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.pipeline.reports.html import excerpt
 from penstock.pipeline.staging import Staging, Target, TopicFacts, ask_queue, ask_topic, check_target, open_staging
 from penstock.pipeline.triage.signatures import with_signature
@@ -183,7 +183,7 @@ _SAMPLE_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    place: Place
+    place: HistoryLocation
     target: Target
     work: str
     job: str

@@ -33,9 +33,9 @@ from pyspark.sql import functions as f
 
 from penstock.contract.history_columns import columns_of, ddl
 from penstock.contract.messages import Tier
-from penstock.pipeline.incremental import Start, State, begin, kept, leave
+from penstock.pipeline.incremental import PreviousRun, State, begin, kept, leave
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
-from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.html import share, short
 from penstock.pipeline.signals.stays import COLUMNS, HANDLED, is_moved, steps_of_moved, steps_of_plain, tenant_of
@@ -199,7 +199,7 @@ _COSTS, _MOVED = "costs", "moved"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkewOptions:
-    place: Place
+    place: HistoryLocation
     out: str = ""
     # Names of attributes to look at as well.
     attributes: Sequence[str] = ()
@@ -262,20 +262,20 @@ def run(spark: SparkSession, options: SkewOptions, progress: Progress) -> Outcom
     return _outcome(options, count, found, concentration, start, told)
 
 
-def _plain(spark: SparkSession, options: SkewOptions, start: Start, rows: DataFrame) -> DataFrame:
+def _plain(spark: SparkSession, options: SkewOptions, start: PreviousRun, rows: DataFrame) -> DataFrame:
     """What the messages cost that never moved: those that are known, and those that are new."""
     new = _chosen(steps_of_plain(rows, tenant_of("group"), *options.more), options)
     return added_costs(start.table(spark, _COSTS, COSTS).union(costs_of(new, _dimensions(options))))
 
 
-def _moved(spark: SparkSession, options: SkewOptions, start: Start, new: DataFrame) -> DataFrame:
+def _moved(spark: SparkSession, options: SkewOptions, start: PreviousRun, new: DataFrame) -> DataFrame:
     """What those cost that moved: the row before one may have come after it, so it is worked out from all of them."""
     every = start.table(spark, _MOVED, ddl(columns_of(options.columns))).union(new)
     told = steps_of_moved(every, tenant_of("group"), *options.more)
     return costs_of(_chosen(told, options), _dimensions(options))
 
 
-def _state(start: Start, count: int, plain: DataFrame, moved: DataFrame) -> State | None:
+def _state(start: PreviousRun, count: int, plain: DataFrame, moved: DataFrame) -> State | None:
     """What the next run goes on from; None if that is too much."""
     tables = {_COSTS: kept(plain), _MOVED: start.grown(_MOVED, moved)}
     if any(table is None for table in tables.values()):
@@ -405,7 +405,7 @@ def _write(folder: Path, tables: dict[str, list[Row]]) -> None:
 
 
 def _outcome(
-    options: SkewOptions, rows: int, found: Sequence[Row], concentration: Sequence[Row], start: Start, told: str
+    options: SkewOptions, rows: int, found: Sequence[Row], concentration: Sequence[Row], start: PreviousRun, told: str
 ) -> Outcome:
     spread: list[list[str | int | float | None]] = [
         [

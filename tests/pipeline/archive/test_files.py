@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from penstock.pipeline.archive.commit import Reach, commit, entry_of, recover
 from penstock.pipeline.archive.manifest import BrokenArchive, newest_entries, staging_path
 from penstock.pipeline.archive.stream import stage
-from penstock.pipeline.locations import Place, is_archive, read_history
+from penstock.pipeline.locations import HistoryLocation, is_archive, read_history
 from penstock.pipeline.storage import Files, HadoopFiles, LocalFiles, files_of
 from tests.pipeline.rows import at, history
 
@@ -116,7 +116,7 @@ def test_an_archive_is_read_by_queue_and_time_also_while_it_is_empty(
     assert not is_archive(spark, root)
     last = recover(files, source="here", queues=(), written_at=AT)
     assert is_archive(spark, root)
-    assert read_history(spark, Place(where=root)).count() == 0
+    assert read_history(spark, HistoryLocation(where=root)).count() == 0
 
     rows = history(spark, [{"queue": queue, "settled_at": at(day * DAY_S)} for queue in "ab" for day in range(3)])
     reach = Reach(source="here", queues=(), offsets_from={"0": 0}, offsets_to={"0": 6})
@@ -124,10 +124,10 @@ def test_an_archive_is_read_by_queue_and_time_also_while_it_is_empty(
     staged = stage(rows.drop("id"), files.where(where), offsets_from={"0": 0}, offsets_to={"0": 6})
     commit(files, last=last, entry=entry_of(0, where, reach, staged, written_at=AT))
 
-    place = Place(where=root, queues=["b"], since="2026-03-02T12:00:00Z", until="2026-03-03T12:00:00Z")
+    place = HistoryLocation(where=root, queues=["b"], since="2026-03-02T12:00:00Z", until="2026-03-03T12:00:00Z")
     (row,) = read_history(spark, place).collect()
     assert (row["queue"], row["offset"], row["id"]) == ("b", 4, "1-22")
-    assert read_history(spark, Place(where=root)).columns == rows.columns
+    assert read_history(spark, HistoryLocation(where=root)).columns == rows.columns
 
 
 def test_rows_outside_of_the_batch_are_never_committed(spark: SparkSession, tmp_path: Path) -> None:

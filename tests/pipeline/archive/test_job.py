@@ -17,9 +17,10 @@ from penstock.pipeline.archive.commit import Reach, Staged, entry_of, recover
 from penstock.pipeline.archive.job import ArchiveOptions, run
 from penstock.pipeline.archive.lock import ArchiveTaken, Lock
 from penstock.pipeline.archive.manifest import Entry, create_entry, newest_entries, text_of
-from penstock.pipeline.archive.stream import AnotherHistory, RowsAreGone, beginning, now_ms
+from penstock.pipeline.archive.stream import AnotherHistory, RowsAreGone, now_ms, resume_position
 from penstock.pipeline.job import JobFailed, Outcome, Silent
-from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.locations import HistoryLocation, read_history
+from penstock.pipeline.source.history_arrow import ROW_BITS
 from penstock.pipeline.source.ranges import Range
 from penstock.pipeline.storage import LocalFiles
 from tests.pipeline.told import START_MS, write_frames
@@ -63,7 +64,7 @@ def archived(spark: SparkSession, data: Path, tmp_path_factory: pytest.TempPathF
             lags.append(lag_s)
             stopping.set()
 
-    options = ArchiveOptions(source=Place(where=str(data)), root=str(root), rows_per_batch=PER_BATCH)
+    options = ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(root), rows_per_batch=PER_BATCH)
     stopped = run(spark, replace(options, is_following=True, every_s=0.1), Stops(), stopping)
     first = newest_entries(LocalFiles(root))
     return Archived(root, stopped, first, run(spark, options, Silent()), lags[0])
@@ -81,7 +82,7 @@ def test_a_run_that_follows_ends_between_batches_when_it_is_told(archived: Archi
 def test_each_row_of_a_history_is_archived_once_over_several_runs(
     spark: SparkSession, data: Path, archived: Archived
 ) -> None:
-    source = read_history(spark, Place(where=str(data))).select("shard", "offset")
+    source = read_history(spark, HistoryLocation(where=str(data))).select("shard", "offset")
 
     assert places_of(archived.root) == Counter(tuple(row) for row in source.collect())
     assert sum(each.rows for each in newest_entries(LocalFiles(archived.root))) == ROWS
@@ -95,7 +96,7 @@ def test_each_row_of_a_history_is_archived_once_over_several_runs(
 
 def test_a_run_that_finds_nothing_new_says_so(spark: SparkSession, data: Path, archived: Archived) -> None:
     before = places_of(archived.root)
-    again = run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(archived.root)), Silent())
+    again = run(spark, ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(archived.root)), Silent())
 
     assert again.figures == {"rows": 0, "batches": 0, "files": 0, "bytes": 0}
     assert again.sentence == "Nothing new: the archive has all that was settled."
@@ -108,7 +109,7 @@ def test_an_archive_of_some_queues_stays_one_of_these(spark: SparkSession, data:
     recover(LocalFiles(tmp_path), source=str(data), queues=["mail"], written_at=text_of(0))
 
     with pytest.raises(JobFailed, match="is an archive of mail: take the same, or begin another"):
-        run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(tmp_path)), Silent())
+        run(spark, ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(tmp_path)), Silent())
 
 
 def test_another_source_is_refused_unless_it_only_moved(
@@ -117,7 +118,7 @@ def test_another_source_is_refused_unless_it_only_moved(
     other = tmp_path / "other"
     other.symlink_to(data)
 
-    options = ArchiveOptions(source=Place(where=str(other)), root=str(archived.root))
+    options = ArchiveOptions(source=HistoryLocation(where=str(other)), root=str(archived.root))
     with pytest.raises(JobFailed, match="under another address, say --moved"):
         run(spark, options, Silent())
     assert run(spark, replace(options, is_moved=True), Silent()).figures["rows"] == 0
@@ -136,18 +137,18 @@ def test_a_source_that_was_begun_anew_is_refused_even_if_it_has_come_as_far(
     create_entry(files, entry_of(0, "", there, [row], written_at=before))
 
     with pytest.raises(AnotherHistory, match=r"has a row there that was settled at 2026-03-01T12:00:01.000Z"):
-        run(spark, ArchiveOptions(source=Place(where=str(data)), root=str(root)), Silent())
+        run(spark, ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(root)), Silent())
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (ArchiveOptions(source=Place(where="/data"), root="/a", is_trimming=True), "only a server can drop"),
+        (ArchiveOptions(source=HistoryLocation(where="/data"), root="/a", is_trimming=True), "only a server can drop"),
         (
-            ArchiveOptions(source=Place(where="http://h", queues=["a"]), root="/a", is_trimming=True),
+            ArchiveOptions(source=HistoryLocation(where="http://h", queues=["a"]), root="/a", is_trimming=True),
             "leave out --queue or --trim",
         ),
-        (ArchiveOptions(source=Place(where="/data"), root="http://h"), "http://h is a server"),
+        (ArchiveOptions(source=HistoryLocation(where="/data"), root="http://h"), "http://h is a server"),
     ],
 )
 def test_what_would_lose_rows_is_refused_at_once(spark: SparkSession, options: ArchiveOptions, said: str) -> None:
@@ -157,14 +158,16 @@ def test_what_would_lose_rows_is_refused_at_once(spark: SparkSession, options: A
 
 def test_a_folder_without_history_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="there is no history in"):
-        run(spark, ArchiveOptions(source=Place(where=str(tmp_path)), root=str(tmp_path / "archive")), Silent())
+        run(
+            spark, ArchiveOptions(source=HistoryLocation(where=str(tmp_path)), root=str(tmp_path / "archive")), Silent()
+        )
 
     assert not (tmp_path / "archive" / "lock.json").exists()
 
 
 def test_a_second_run_is_refused_while_the_first_is_at_work(spark: SparkSession, data: Path, tmp_path: Path) -> None:
     Lock.take(LocalFiles(tmp_path), now_ms=now_ms())
-    options = ArchiveOptions(source=Place(where=str(data)), root=str(tmp_path))
+    options = ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(tmp_path))
 
     with pytest.raises(ArchiveTaken, match="--break-lock"):
         run(spark, options, Silent())
@@ -184,7 +187,7 @@ def test_a_run_begins_where_the_manifest_ends_if_the_source_still_has_it(archive
 
     def begin(start: int, to: int, reached: int = 0, *, may_have_gaps: bool = False) -> tuple[int, bool, bool]:
         kept = {0: Range(0, start, to), 1: Range(1, 7, 9)}
-        found = beginning(last, kept, Reached(reached), may_have_gaps=may_have_gaps)
+        found = resume_position(last, kept, Reached(reached), may_have_gaps=may_have_gaps)
         assert found.offsets["1"] == 7
         return found.offsets["0"], found.has_gap, found.has_rows
 
@@ -197,4 +200,4 @@ def test_a_run_begins_where_the_manifest_ends_if_the_source_still_has_it(archive
     with pytest.raises(AnotherHistory, match="put back to an older copy"):
         begin(0, end - 1)
     with pytest.raises(AnotherHistory, match="no such shard"):
-        beginning(last, {1: Range(1, 0, 9)}, Reached(0), may_have_gaps=True)
+        resume_position(last, {1: Range(1, 0, 9)}, Reached(0), may_have_gaps=True)

@@ -13,7 +13,7 @@ import penstock
 from penstock.client import SyncQueue
 from penstock.pipeline.audit.job import AuditOptions, run
 from penstock.pipeline.job import JobFailed, Silent
-from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.locations import HistoryLocation, read_history
 from tests.docs.serving import server
 
 
@@ -47,7 +47,7 @@ def wait_for_dead_letters(letters: SyncQueue, count: int) -> None:
 
 def archive_without(spark: SparkSession, url: str, root: Path, *, key: int) -> str:
     """Keep the history of a server as an archive does, but for one row."""
-    rows = read_history(spark, Place(where=url)).where(f"NOT (queue = 'orders' AND key = {key})")
+    rows = read_history(spark, HistoryLocation(where=url)).where(f"NOT (queue = 'orders' AND key = {key})")
     day = f.date_format("settled_at", "yyyy-MM-dd").alias("day")
     rows.select("*", day).write.partitionBy("queue", "day").parquet(str(root / "messages"))
     (root / "manifest").mkdir()
@@ -62,7 +62,7 @@ def test_the_books_of_a_server_balance_until_a_row_is_taken_out(spark: SparkSess
         listed = tmp_path / "ids.txt"
         listed.write_text("\n".join(ids))
         # The deleted queue had messages that this producer never sent.
-        options = AuditOptions(server=Place(where=url), sent=str(listed))
+        options = AuditOptions(server=HistoryLocation(where=url), sent=str(listed))
         outcome = run(spark, options, Silent())
         rows = {row[0]: dict(zip(outcome.tables[0].columns, row, strict=True)) for row in outcome.tables[0].rows}
         orders, dead = rows["orders"], rows["orders.dead"]
@@ -74,7 +74,7 @@ def test_the_books_of_a_server_balance_until_a_row_is_taken_out(spark: SparkSess
         # Two urgent ones went first, then the first of the others.
         archive = archive_without(spark, url, tmp_path / "archive", key=2)
         out = tmp_path / "audit"
-        outcome = run(spark, AuditOptions(server=Place(where=url), history=archive, out=str(out)), Silent())
+        outcome = run(spark, AuditOptions(server=HistoryLocation(where=url), history=archive, out=str(out)), Silent())
         assert not outcome.is_good
         assert outcome.figures["lost"] == 1
         assert outcome.figures["doubled"] == outcome.figures["phantom"] == 0
@@ -89,9 +89,9 @@ def test_the_books_of_a_server_balance_until_a_row_is_taken_out(spark: SparkSess
 
 def test_an_audit_says_what_it_needs_before_it_starts(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="no server"):
-        run(spark, AuditOptions(server=Place(where="./archive")), Silent())
+        run(spark, AuditOptions(server=HistoryLocation(where="./archive")), Silent())
     with pytest.raises(JobFailed, match="--sent"):
-        run(spark, AuditOptions(server=Place(where="http://127.0.0.1:1"), is_complete=True), Silent())
+        run(spark, AuditOptions(server=HistoryLocation(where="http://127.0.0.1:1"), is_complete=True), Silent())
     (tmp_path / "mine.txt").write_text("not a result")
     with pytest.raises(JobFailed, match="that no job has written"):
-        run(spark, AuditOptions(server=Place(where="http://127.0.0.1:1"), out=str(tmp_path)), Silent())
+        run(spark, AuditOptions(server=HistoryLocation(where="http://127.0.0.1:1"), out=str(tmp_path)), Silent())

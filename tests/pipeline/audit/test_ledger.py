@@ -96,7 +96,7 @@ def test_each_planted_fault_is_found_and_nothing_else(spark: SparkSession) -> No
     there = live(
         spark, [{"number": 3}, {"number": 4}, {"number": 5}, moved(DEAD, 6, key=2), {"number": 0, "queue_id": MAIL}]
     )
-    found = ledger.stays(there, settled).persist()
+    found = ledger.queue_visits(there, settled).persist()
     bounds = kept(spark, ledger.with_start(lanes(spark, (ORDERS, 2, 10), (DEAD, 2, 2), (MAIL, 2, 2)), found))
     missing = ledger.gaps(bounds, found)
     wrong = kept(spark, ledger.faults(bounds, found, missing))
@@ -128,7 +128,7 @@ def test_what_is_older_than_the_history_is_unknown_and_not_lost(spark: SparkSess
     )
     there = live(spark, [{"number": 9, "sent_at": at(3)}])
     # Of another lane nothing is known at all.
-    found = ledger.stays(there, settled).persist()
+    found = ledger.queue_visits(there, settled).persist()
     bounds = kept(spark, ledger.with_start(lanes(spark, (ORDERS, 2, 10), (ORDERS, 1, 4), since=at(0)), found))
     missing = ledger.gaps(bounds, found)
     wrong = kept(spark, ledger.faults(bounds, found, missing))
@@ -143,7 +143,7 @@ def test_gaps_are_found_across_the_edges_of_what_one_task_looks_at(
     monkeypatch.setattr(ledger, "BUCKET", 4)
     present = [0, 3, 4, 9, 10, 15]
     there = live(spark, [{"number": number} for number in present])
-    found = ledger.stays(there, history(spark, []))
+    found = ledger.queue_visits(there, history(spark, []))
     gaps = ledger.gaps(lanes(spark, (ORDERS, 2, 18)).withColumn("start", f.lit(0)), found).collect()
     missing = sorted(number for row in gaps for number in range(row.first, row.last + 1))
     assert missing == [number for number in range(18) if number not in present]
@@ -152,7 +152,7 @@ def test_gaps_are_found_across_the_edges_of_what_one_task_looks_at(
 def test_a_producers_list_shows_what_the_numbers_alone_cannot(spark: SparkSession) -> None:
     settled = history(spark, [{"number": 0}, {"number": 1, "outcome": "buried"}])
     there = live(spark, [{"number": 2}, moved(DEAD, 1, key=2)])
-    found = ledger.stays(there, settled)
+    found = ledger.queue_visits(there, settled)
     bounds = lanes(spark, (ORDERS, 2, 3), (DEAD, 2, 1)).withColumn("start", f.lit(0))
     # The queue has never given 5, and 31-2 is of a queue that is not audited.
     sent = spark.createDataFrame([("1-2",), ("1-a",), ("1-2a",), ("31-2",)], "id STRING")
@@ -162,7 +162,7 @@ def test_a_producers_list_shows_what_the_numbers_alone_cannot(spark: SparkSessio
 
 def test_a_number_that_a_rolled_back_send_left_is_unused_unless_its_producer_was_answered(spark: SparkSession) -> None:
     """Of 0 to 5 one is live and one settled; of the others a producer was answered one, and another that never was."""
-    found = ledger.stays(live(spark, [{"number": 0}]), history(spark, [{"number": 4}])).persist()
+    found = ledger.queue_visits(live(spark, [{"number": 0}]), history(spark, [{"number": 4}])).persist()
     bounds = kept(spark, ledger.with_start(lanes(spark, (ORDERS, 2, 6), may_skip=True), found))
     missing = ledger.gaps(bounds, found)
     wrong = ledger.faults(bounds, found, missing)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline import incremental
 from penstock.pipeline.job import Outcome, Silent
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.fairness_bounds import bucket_ms_of
 from penstock.pipeline.signals.job import SignalsOptions, run
@@ -47,7 +47,7 @@ def history_in_parts() -> list[list[dict[str, Any]]]:
 
 
 def signals(spark: SparkSession, where: str, out: Path, queues: Sequence[str] = (), **said: Any) -> Outcome:
-    return run(spark, SignalsOptions(place=Place(where=where, queues=queues), out=str(out), **said), Silent())
+    return run(spark, SignalsOptions(place=HistoryLocation(where=where, queues=queues), out=str(out), **said), Silent())
 
 
 def test_signals_in_steps_are_the_signals_of_all(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline.incremental import begin
 from penstock.pipeline.job import JobFailed, Silent
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.queue_info import parse
-from penstock.pipeline.signals.inputs import read_given
+from penstock.pipeline.signals.inputs import read_input
 from penstock.pipeline.signals.job import SignalsOptions, choose_windows, run
 from tests.pipeline.archived import archive
 from tests.pipeline.rows import NOON, at, history
@@ -53,7 +53,7 @@ def test_an_archive_becomes_tables_and_a_page_and_the_same_ones_again(spark: Spa
         *[{**row, "queue": "strict", "queue_id": 3} for row in _flood()],
     ]
     told = {"settings": {"tiers": {"mode": "strict", "weights": [16, 8, 4, 2, 1]}}}
-    place = Place(where=archive(history(spark, rows), tmp_path / "archive", {"strict": told}))
+    place = HistoryLocation(where=archive(history(spark, rows), tmp_path / "archive", {"strict": told}))
     options = SignalsOptions(place=place, out=str(tmp_path / "report"), window="10s")
     outcome = run(spark, options, Silent())
     files = _files(tmp_path / "report")
@@ -101,16 +101,18 @@ def test_one_queue_of_an_archive_still_knows_when_its_messages_came(spark: Spark
         _message(0, number=1, outcome="buried", settled_at=at(30)),
         {**_message(0, number=1, settled_at=at(100), first_received_at=at(90)), **dead},
     ]
-    place = Place(where=archive(history(spark, rows), tmp_path / "archive"), queues=["orders.dead"])
+    place = HistoryLocation(where=archive(history(spark, rows), tmp_path / "archive"), queues=["orders.dead"])
     start = begin(spark, place, "", {}, is_anew=False)
-    found = read_given(spark, place, "group", start, lambda frame: frame).steps.collect()
+    found = read_input(spark, place, "group", start, lambda frame: frame).steps.collect()
 
     assert [(row.queue, row.came_ms - START_MS) for row in found] == [("orders.dead", 30_000)]
 
 
 def test_an_archive_without_such_messages_says_so(spark: SparkSession, tmp_path: Path) -> None:
     where = archive(history(spark, [_message(0)]), tmp_path / "archive")
-    options = SignalsOptions(place=Place(where=where, since="2027-01-01T00:00:00Z"), out=str(tmp_path / "report"))
+    options = SignalsOptions(
+        place=HistoryLocation(where=where, since="2027-01-01T00:00:00Z"), out=str(tmp_path / "report")
+    )
 
     with pytest.raises(JobFailed, match="no settled messages"):
         run(spark, options, Silent())
@@ -122,19 +124,19 @@ def test_an_archive_without_such_messages_says_so(spark: SparkSession, tmp_path:
     [(0, 1_000, 1), (499, 1_000, 500), (500, 10_000, 51), (86_400, 300_000, 289), (700 * 86_400, 86_400_000, 701)],
 )
 def test_windows_are_as_small_as_a_plot_can_show(seconds: int, size_ms: int, count: int) -> None:
-    options = SignalsOptions(place=Place(where="x"), out="y")
+    options = SignalsOptions(place=HistoryLocation(where="x"), out="y")
     windows = choose_windows(options, since_ms=START_MS, until_ms=START_MS + seconds * 1_000)
 
     assert (windows.size_ms, windows.count) == (size_ms, count)
 
 
 def test_too_many_windows_are_refused_with_the_way_out() -> None:
-    options = SignalsOptions(place=Place(where="x"), out="y", window="1s")
+    options = SignalsOptions(place=HistoryLocation(where="x"), out="y", window="1s")
 
     with pytest.raises(JobFailed, match="Choose a longer one"):
         choose_windows(options, since_ms=START_MS, until_ms=START_MS + 86_400_000)
     with pytest.raises(JobFailed, match="is no time"):
-        choose_windows(SignalsOptions(place=Place(where="x", since="noon"), out="y"), since_ms=0, until_ms=0)
+        choose_windows(SignalsOptions(place=HistoryLocation(where="x", since="noon"), out="y"), since_ms=0, until_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -143,12 +145,12 @@ def test_too_many_windows_are_refused_with_the_way_out() -> None:
         ({"window": "2m"}, "one of 1s"),
         ({"tenant": "attribute:a'b"}, "without quotes"),
         ({"tenants": 0}, "between 1"),
-        ({"place": Place(where="x", until="noon")}, "is no time"),
+        ({"place": HistoryLocation(where="x", until="noon")}, "is no time"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(spark: SparkSession, said: dict[str, Any], sentence: str) -> None:
     with pytest.raises(JobFailed, match=sentence):
-        run(spark, replace(SignalsOptions(place=Place(where="x"), out="y"), **said), Silent())
+        run(spark, replace(SignalsOptions(place=HistoryLocation(where="x"), out="y"), **said), Silent())
 
 
 @pytest.mark.parametrize("text", ["", "1,2,3", "1,2,3,4,0", "1,2,3,4,x", "1,2,3,4,inf"])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.pipeline.sink.partition import Ahead
+from penstock.pipeline.sink.partition import Prefetch
 from penstock.pipeline.sink.send import Answered
 from tests.pipeline.answering import FULL, TAKEN, answering, waiting
 
@@ -41,7 +41,7 @@ def test_what_is_wrong_with_the_next_chunk_is_said_when_its_turn_comes() -> None
         yield 1
         raise BadRows
 
-    ahead = Ahead(chunks())
+    ahead = Prefetch(chunks())
     assert next(ahead) == 1
     ahead.make()
     ahead.make()
@@ -58,7 +58,7 @@ def test_chunks_that_are_made_ahead_come_in_their_order_and_one_at_a_time() -> N
             begun.append(each)
             yield each
 
-    ahead = Ahead(chunks())
+    ahead = Prefetch(chunks())
     seen = []
     for each in ahead:
         ahead.make()

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import penstock
-from penstock.pipeline.locations import DatabaseRefused, Place, read_history
+from penstock.pipeline.locations import DatabaseRefused, HistoryLocation, read_history
 from penstock.pipeline.source import database
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore
 from penstock.pipeline.source.reader import HistoryStreamReader
@@ -204,7 +204,7 @@ def test_spark_streams_a_database_and_goes_on_after_a_stop(past: Past, spark: Sp
     written = spark.read.parquet(out).orderBy("offset").toArrow()
 
     assert written.to_pylist() == past.rows
-    place = Place(where=past.url, queues=("mail",))
+    place = HistoryLocation(where=past.url, queues=("mail",))
     named = read_history(spark, place).select("id").toArrow().column("id").to_pylist()
     assert named == [
         f"{row['first_queue']:x}-{row['number'] * 8 + row['sent_tier']:x}"

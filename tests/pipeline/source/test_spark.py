@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from bench.pipeline_data import write_history
+from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.contract.history_columns import HISTORY
-from penstock.pipeline.locations import Place, read_history
 from tests.pipeline.reading import read
 from tests.pipeline.streams import begun, run
 
@@ -64,7 +64,7 @@ def _together(parts: dict[str, DataFrame]) -> DataFrame:
 
 
 def test_a_place_is_read_with_the_id_of_each_message(spark: SparkSession, folder: Path) -> None:
-    rows = read_history(spark, Place(where=str(folder), queues=("mail",), since="2026-02-24T00:00:00Z"))
+    rows = read_history(spark, HistoryLocation(where=str(folder), queues=("mail",), since="2026-02-24T00:00:00Z"))
 
     first = rows.orderBy("offset").select("id", "first_queue", "number", "sent_tier").first()
     assert first is not None

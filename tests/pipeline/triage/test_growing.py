@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline import incremental
 from penstock.pipeline.job import Outcome, Silent
-from penstock.pipeline.locations import DEAD_LETTERS, Place
+from penstock.pipeline.locations import DEAD_LETTERS, HistoryLocation
 from penstock.pipeline.triage.job import TriageOptions, run
 from tests.pipeline.growing import blinded, contents, files_of, grow
 from tests.pipeline.rows import at
@@ -29,7 +29,7 @@ STEPS: list[list[dict[str, Any]]] = [
 
 
 def triage(spark: SparkSession, where: str, out: Path, **said: Any) -> Outcome:
-    return run(spark, TriageOptions(place=Place(where=where), out=str(out), **said), Silent())
+    return run(spark, TriageOptions(place=HistoryLocation(where=where), out=str(out), **said), Silent())
 
 
 def letters(spark: SparkSession, root: Path, ids: list[str]) -> None:

@@ -14,15 +14,15 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from penstock.pipeline.job import JobFailed, Outcome, Silent
-from penstock.pipeline.locations import MESSAGES, Place
+from penstock.pipeline.locations import MESSAGES, HistoryLocation
 from penstock.pipeline.triage.causes import (
     BUCKETS,
-    Mark,
+    Deploy,
     began_with,
     burials_over_time,
     causes_of,
     judged_burials,
-    read_marks,
+    read_deploys,
     signatures_of,
 )
 from penstock.pipeline.triage.causes import burials_in as buried_of
@@ -100,7 +100,7 @@ def archive(spark: SparkSession, root: Path, rows: Sequence[Mapping[str, Any]]) 
 
 
 def triage(spark: SparkSession, root: Path, out: Path, **said: Any) -> Outcome:
-    return run(spark, TriageOptions(place=Place(where=str(root)), out=str(out), **said), Silent())
+    return run(spark, TriageOptions(place=HistoryLocation(where=str(root)), out=str(out), **said), Silent())
 
 
 def test_a_second_run_tells_what_is_new_and_what_is_gone(spark: SparkSession, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_history_without_burials_is_a_triage_without_causes(spark: SparkSessio
 
 
 def test_a_cause_began_with_the_latest_deploy_before_it_if_the_time_before_is_known() -> None:
-    marks = [Mark(at(0), "one"), Mark(at(50), "two"), Mark(at(60), "three")]
+    marks = [Deploy(at(0), "one"), Deploy(at(50), "two"), Deploy(at(60), "three")]
     began = partial(began_with, marks=marks, within=timedelta(seconds=30), known_from=at(-10))
 
     assert [began(at(seconds)) for seconds in (70, 55, 49, 90)] == ["three", "two", None, None]
@@ -170,7 +170,7 @@ def test_a_cause_began_with_the_latest_deploy_before_it_if_the_time_before_is_kn
 def test_marks_of_deploys_are_read_from_csv_and_json_lines(text: str, tmp_path: Path) -> None:
     path = tmp_path / "deploys"
     path.write_text(text)
-    assert read_marks(str(path)) == [Mark(at(0), "one"), Mark(at(1), "two")]
+    assert read_deploys(str(path)) == [Deploy(at(0), "one"), Deploy(at(1), "two")]
 
 
 @pytest.mark.parametrize(
@@ -180,4 +180,4 @@ def test_a_mark_that_cannot_be_read_is_an_error_that_names_its_line(text: str, t
     path = tmp_path / "deploys"
     path.write_text(text)
     with pytest.raises(JobFailed, match=r"deploys, line [12]: a mark has"):
-        read_marks(str(path))
+        read_deploys(str(path))

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.pipeline.job import JobFailed, Silent
-from penstock.pipeline.locations import MESSAGES, Place
+from penstock.pipeline.locations import MESSAGES, HistoryLocation
 from penstock.pipeline.queue_info import settings_of
 from penstock.pipeline.whatif.job import WhatIfOptions, arrivals_of, run
 from penstock.pipeline.whatif.simulation import Arrivals, Scenario, of_weights, read_scenario, simulate
@@ -255,7 +255,7 @@ def test_the_baseline_is_what_happened_if_a_queue_was_served_as_simulated(spark:
     (root / "queues.json").write_text(json.dumps({"orders": {"queue_id": "1", "settings": weights}}))
 
     strict = [Scenario("strict", is_strict=True), Scenario("many", workers=1_000)]
-    options = WhatIfOptions(place=Place(where=str(root)), scenarios=strict, out=str(out))
+    options = WhatIfOptions(place=HistoryLocation(where=str(root)), scenarios=strict, out=str(out))
     outcome = run(spark, options, Silent())
 
     with (out / "waits.csv").open() as file:
@@ -274,7 +274,9 @@ def test_the_baseline_is_what_happened_if_a_queue_was_served_as_simulated(spark:
     assert "do not believe" not in outcome.sentence
     ElementTree.fromstring((out / "report.html").read_text().removeprefix("<!DOCTYPE html>\n"))
     # Fewer rows are the newest, and it is said.
-    few = run(spark, WhatIfOptions(place=Place(where=str(root)), scenarios=[], rows=100, workers=900), Silent())
+    few = run(
+        spark, WhatIfOptions(place=HistoryLocation(where=str(root)), scenarios=[], rows=100, workers=900), Silent()
+    )
     assert few.figures["simulated"] == 100
     assert "the newest 100 of 801" in few.sentence
     # So many workers there never were: nobody waits in the baseline, and that is said as well.

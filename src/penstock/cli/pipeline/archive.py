@@ -76,9 +76,9 @@ def archive(
     """
     need_spark()
     from penstock.pipeline.archive import job
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
 
-    place = Place(where=source, key=key, queues=tuple(queue or ()))
+    place = HistoryLocation(where=source, key=key, queues=tuple(queue or ()))
     if place.is_server:
         _check_arrow(source, key)
     options = job.ArchiveOptions(

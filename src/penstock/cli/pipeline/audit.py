@@ -41,10 +41,10 @@ def audit_command(
     """
     need_spark()
     from penstock.pipeline.audit import job as audit
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
 
     options = audit.AuditOptions(
-        server=Place(where=server, key=key, queues=tuple(queue or ()), since=since),
+        server=HistoryLocation(where=server, key=key, queues=tuple(queue or ()), since=since),
         history=history,
         sent=sent,
         is_complete=complete,

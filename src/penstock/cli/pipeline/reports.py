@@ -51,11 +51,11 @@ def signals_command(
     penstock pipeline signals ./penstock-data --out ./report --window 1m --tenant attribute:customer
     """
     need_spark()
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.signals.job import SignalsOptions, run
 
     options = SignalsOptions(
-        place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=HistoryLocation(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
         out=out,
         window=window,
         tenant=tenant,

@@ -47,11 +47,11 @@ def skew_command(
     penstock pipeline skew ./archive --queue orders --attribute customer --out ./skew
     """
     need_spark()
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.skew import SkewOptions, run
 
     options = SkewOptions(
-        place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=HistoryLocation(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
         out=out,
         attributes=tuple(attribute or ()),
         is_anew=anew,

@@ -81,11 +81,11 @@ def triage(
     penstock pipeline triage http://127.0.0.1:8080 --out ./triage --queue orders --since 2026-03-01T00:00:00Z
     """
     need_spark()
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.triage import job
 
     options = job.TriageOptions(
-        place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=HistoryLocation(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
         out=str(out),
         deploys=str(deploys or ""),
         deploy_window=timedelta(minutes=deploy_window),

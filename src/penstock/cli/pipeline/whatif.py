@@ -72,11 +72,11 @@ def whatif(
     penstock pipeline whatif ./archive --scenario 'calm:weights=4,2,2,1,1,aging=0,0,0,10m,20m' --out ./whatif
     """
     need_spark()
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.whatif import job
 
     options = job.WhatIfOptions(
-        place=Place(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=HistoryLocation(where=where, key=key, queues=tuple(queue or ()), since=since, until=until),
         scenarios=_scenarios(weights or [], scenario or []),
         workers=workers,
         batch=batch,

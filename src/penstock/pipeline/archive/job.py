@@ -37,14 +37,23 @@ from penstock.pipeline.archive.manifest import (
     queue_of,
     text_of,
 )
-from penstock.pipeline.archive.stream import AnotherHistory, Beginning, Committed, Stream, beginning, now_ms, reach_from
+from penstock.pipeline.archive.stream import (
+    AnotherHistory,
+    Committed,
+    ResumePosition,
+    Stream,
+    now_ms,
+    reach_from,
+    resume_position,
+)
+from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS
 from penstock.pipeline.http import ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, reason_of
 from penstock.pipeline.locations import (
     DEAD_LETTERS,
     QUEUES,
     DatabaseRefused,
-    Place,
+    HistoryLocation,
     client_of,
     is_archive,
     read_live,
@@ -68,7 +77,7 @@ def dead_letter_queues(queues: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(name for name in queues if name.endswith(".dead") or name in named)
 
 
-def snapshot(spark: SparkSession, files: Files, place: Place, *, names: list[str], run: str) -> int:
+def snapshot(spark: SparkSession, files: Files, place: HistoryLocation, *, names: list[str], run: str) -> int:
     """Write what is in these queues now in the place of what was written last; return how many messages it is."""
     if not names:
         files.remove(DEAD_LETTERS)
@@ -92,7 +101,7 @@ EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions:
-    source: Place
+    source: HistoryLocation
     # A folder, or a URI that Hadoop knows.
     root: str
     is_trimming: bool = False
@@ -191,11 +200,11 @@ class _Run:
                 "store under another address, say --moved"
             )
 
-    def _beginning(self, last: Entry | None) -> Beginning:
+    def _beginning(self, last: Entry | None) -> ResumePosition:
         """Return where to begin; what is wrong with the server or the folder is said here, not by a stream."""
         try:
             with open_histories(read_options(source_options(self._options.source))) as histories:
-                start = beginning(last, histories.kept(), histories, may_have_gaps=self._options.may_have_gaps)
+                start = resume_position(last, histories.kept(), histories, may_have_gaps=self._options.may_have_gaps)
                 if last is not None:
                     self._check_goes_on(last, histories)
                 return start
@@ -224,7 +233,7 @@ class _Run:
                     "was put back to an older copy. Begin another archive"
                 )
 
-    def _stream(self, start: Beginning, committed: Committed, stopping: threading.Event) -> None:
+    def _stream(self, start: ResumePosition, committed: Committed, stopping: threading.Event) -> None:
         options = self._options
         reader = self._spark.readStream.format("penstock").options(**source_options(options.source))
         reader = reader.option("startingOffsets", json.dumps(start.offsets))
@@ -283,7 +292,7 @@ def newest_before(histories: Histories, end: int, kept: Range, queues: frozenset
     return None
 
 
-def trim(source: Place, offsets: Offsets) -> None:
+def trim(source: HistoryLocation, offsets: Offsets) -> None:
     """Let a server drop its history before some offsets, in whole segments."""
     with client_of(source) as client:
         for shard, before in sorted(offsets.items()):

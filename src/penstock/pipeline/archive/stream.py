@@ -57,7 +57,7 @@ class AnotherHistory(JobFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class ResumePosition:
     # By shard.
     offsets: dict[str, int]
     # Whether rows before it are lost to the archive.
@@ -66,7 +66,9 @@ class Beginning:
     has_rows: bool
 
 
-def beginning(last: Entry | None, kept: Mapping[int, Kept], histories: Histories, *, may_have_gaps: bool) -> Beginning:
+def resume_position(
+    last: Entry | None, kept: Mapping[int, Kept], histories: Histories, *, may_have_gaps: bool
+) -> ResumePosition:
     """Return where to begin: for each shard where the last batch ended, or with the first row that is kept."""
     ended = {} if last is None else last.offsets_to
     for known in ended:
@@ -86,7 +88,7 @@ def beginning(last: Entry | None, kept: Mapping[int, Kept], histories: Histories
                 "it is another one, or it was put back to an older copy. Begin another archive"
             )
         offsets[str(shard)] = start
-    return Beginning(offsets, has_gap, any(offsets[str(shard)] < there.end for shard, there in kept.items()))
+    return ResumePosition(offsets, has_gap, any(offsets[str(shard)] < there.end for shard, there in kept.items()))
 
 
 def _gone(shard: int, start: int, first_kept: int) -> str:
@@ -289,7 +291,7 @@ def _started(writer: DataStreamWriter) -> StreamingQuery:
     return writer.start()
 
 
-def reach_from(beginning: Beginning, *, source: str, queues: "tuple[str, ...]") -> Reach:
+def reach_from(beginning: ResumePosition, *, source: str, queues: "tuple[str, ...]") -> Reach:
     """Return what the first batch of a run is of; how far it goes is not known yet."""
     return Reach(
         source=source,

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from penstock.contract.history_columns import FRAME_ROW_BITS, TRANSACTION_ROW_BITS
 from penstock.pipeline.audit.look import LOOK, looker
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import Place, check_folder, client_of, is_archive, read_history
+from penstock.pipeline.locations import HistoryLocation, check_folder, client_of, is_archive, read_history
 
 # As if a history began then: nothing it could tell of was sent before.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ class ServerFacts(NamedTuple):
     kept: dict[int, tuple[int, int]]
 
 
-def ask_server(place: Place) -> ServerFacts:
+def ask_server(place: HistoryLocation) -> ServerFacts:
     """Ask for the queues that are audited, and for what is kept of the history."""
     if not place.is_server:
         raise JobFailed(
@@ -76,12 +76,12 @@ def ask_server(place: Place) -> ServerFacts:
     return ServerFacts(queues, silent, kept)
 
 
-def queue_ids(place: Place) -> set[int]:
+def queue_ids(place: HistoryLocation) -> set[int]:
     with client_of(place) as client:
         return {int(each["queue_id"].removeprefix("q_"), 16) for each in client.queues()}
 
 
-def look(spark: SparkSession, server: Place, queues: Sequence[str]) -> DataFrame:
+def look(spark: SparkSession, server: HistoryLocation, queues: Sequence[str]) -> DataFrame:
     rows = spark.createDataFrame([(queue,) for queue in queues], "queue STRING")
     tasks = max(1, min(len(queues), spark.sparkContext.defaultParallelism * 4))
     # Kept as it was seen: looked at again, it would be another look.
@@ -115,7 +115,7 @@ def ends(seen: DataFrame, kept: dict[int, tuple[int, int]]) -> dict[int, int]:
 
 def settled(
     spark: SparkSession,
-    server: Place,
+    server: HistoryLocation,
     elsewhere: str,
     kept: dict[int, tuple[int, int]],
     ends: dict[int, int],
@@ -149,8 +149,8 @@ def has_gap(last: int, first_kept: int, *, is_database: bool) -> bool:
 
 def _elsewhere(spark: SparkSession, where: str) -> DataFrame:
     if is_archive(spark, where):
-        return read_history(spark, Place(where=where)).select(*_COLUMNS)
-    check_folder(Place(where=where))
+        return read_history(spark, HistoryLocation(where=where)).select(*_COLUMNS)
+    check_folder(HistoryLocation(where=where))
     reader = spark.read.format("penstock").option("path", where)
     return reader.option("columns", ",".join(_COLUMNS)).load()
 
@@ -159,7 +159,7 @@ def _is_chosen(queues: Sequence[str]) -> Column:
     return f.col("queue").isin(list(queues)) if queues else f.lit(True)
 
 
-def _told(spark: SparkSession, server: Place, starts: dict[int, int], ends: dict[int, int]) -> DataFrame:
+def _told(spark: SparkSession, server: HistoryLocation, starts: dict[int, int], ends: dict[int, int]) -> DataFrame:
     said = {
         "url": server.where.rstrip("/"),
         "key": server.key,

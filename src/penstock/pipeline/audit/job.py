@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.audit import inputs, ledger
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.reports.folder import results, settle_folder, write_table
 
 SHOWN = 20
@@ -21,7 +21,7 @@ SHOWN = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions:
     # The server whose queues are audited; `queues` and `since` of it say which, and sent from when on.
-    server: Place
+    server: HistoryLocation
     # An archive or a data folder with history that the server may have let go of; empty for none.
     history: str = ""
     # A list of ids that a producer was answered: Parquet or CSV with a column `id`, or a text of one id a line.
@@ -53,7 +53,7 @@ def run(spark: SparkSession, options: AuditOptions, progress: Progress) -> Outco
     lanes += inputs.deleted(settled, {each.queue_id for each in lanes} | inputs.queue_ids(options.server), skipping)
     begins = inputs.begins(settled, kept, options.server.since)
     progress.step("Comparing the books")
-    found = ledger.stays(live, settled).persist()
+    found = ledger.queue_visits(live, settled).persist()
     lane_rows = spark.createDataFrame(inputs.bounds(lanes, begins, silent), ledger.LANES)
     # A handful of rows, which everything is joined with.
     started = ledger.with_start(lane_rows, found)

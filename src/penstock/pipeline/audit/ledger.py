@@ -37,7 +37,7 @@ _FAULT = ("queue_id", "key", "id", "fault", "why")
 _ANSWERED = "its producer was answered, and it is neither live nor settled"
 
 
-def stays(live: DataFrame, settled: DataFrame) -> DataFrame:
+def queue_visits(live: DataFrame, settled: DataFrame) -> DataFrame:
     """Return a row for each place in a queue that a message was in: when it was seen, and how often settled.
 
     Everything else is made of these, so whoever makes much of them keeps them.

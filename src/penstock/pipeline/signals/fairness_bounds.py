@@ -44,7 +44,7 @@ from pyspark.sql import functions as f
 from penstock.core.fairness import TIERS
 from penstock.pipeline.queue_info import Sharing
 from penstock.pipeline.signals.counts import Windows
-from penstock.pipeline.signals.inputs import SEEN, Given, Keep, read_again
+from penstock.pipeline.signals.inputs import SEEN, Keep, SignalsInput, read_again
 from penstock.pipeline.signals.lines import OUTPUT, Before, before, served
 from penstock.pipeline.signals.stays import is_asked, left_ms
 
@@ -204,7 +204,7 @@ def bucket_ms_of(windows: Windows) -> int:
 
 
 def promises(
-    spark: SparkSession, given: Given, windows: Windows, promised: Mapping[str, Sharing], keep: Keep
+    spark: SparkSession, given: SignalsInput, windows: Windows, promised: Mapping[str, Sharing], keep: Keep
 ) -> Promises:
     weights = {queue: found.weights for queue, found in promised.items() if not found.is_strict}
     totals = _totals(given, windows)
@@ -239,7 +239,7 @@ class _Totals(NamedTuple):
     every: Any
 
 
-def _totals(given: Given, windows: Windows) -> _Totals:
+def _totals(given: SignalsInput, windows: Windows) -> _Totals:
     new = totals(given.steps, windows.size_ms, "moves").toArrow().to_pandas()
     state = given.start.known
     known = state.tables[TOTALS].to_pandas() if state else new[:0].drop(columns="moves")
@@ -265,7 +265,7 @@ def _cuts(touched: Mapping[str, int], totals: _Totals, windows: Windows) -> dict
     return found
 
 
-def _again(spark: SparkSession, given: Given, cuts: Mapping[str, Cut]) -> DataFrame | None:
+def _again(spark: SparkSession, given: SignalsInput, cuts: Mapping[str, Cut]) -> DataFrame | None:
     """Stays that are known and were in a line when something new came; None if there are none."""
     begins: dict[str, int] = {}
     for row in given.start.known.tables[SEEN].to_pylist() if given.start.known else ():
@@ -276,7 +276,7 @@ def _again(spark: SparkSession, given: Given, cuts: Mapping[str, Cut]) -> DataFr
     return read_again(spark, given, sorted(begins), min(begins.values())) if begins else None
 
 
-def _late(spark: SparkSession, given: Given, again: DataFrame | None, line: _Line, known: Any) -> DataFrame:
+def _late(spark: SparkSession, given: SignalsInput, again: DataFrame | None, line: _Line, known: Any) -> DataFrame:
     """All breaches: those that are known and stay, and those that are found now."""
     was = given.start.table(spark, LATE, _LATE)
     if not line.cuts:
@@ -308,7 +308,7 @@ def _from_cuts(summed: Any, line: _Line) -> pyarrow.Table:
     return pyarrow.Table.from_pandas(clipped, pyarrow.schema(kinds), preserve_index=False)
 
 
-def _named(late: DataFrame, given: Given) -> DataFrame:
+def _named(late: DataFrame, given: SignalsInput) -> DataFrame:
     """Add ids: at home it is made of the place in the queue, and those that are elsewhere have moved."""
     moved = given.steps.where(f.col("moves")).select("queue_id", "key", f.col("id").alias("own_id"))
     at_home = f.concat_ws("-", f.lower(f.hex("queue_id")), f.lower(f.hex("key")))
@@ -316,7 +316,9 @@ def _named(late: DataFrame, given: Given) -> DataFrame:
     return named.select(*(each.split()[0] for each in _LATE.split(", ")))
 
 
-def _tables(given: Given, promised: Mapping[str, Sharing], late: DataFrame) -> tuple[pyarrow.Table, pyarrow.Table]:
+def _tables(
+    given: SignalsInput, promised: Mapping[str, Sharing], late: DataFrame
+) -> tuple[pyarrow.Table, pyarrow.Table]:
     excess = (f.col("leases") / f.col("bound")).alias("times_bound")
     by_tier = late.groupBy("queue", "tier").agg(f.count("*").alias("breaches"), f.max(excess).alias("worst"))
     told = {(row.queue, row.tier): row for row in by_tier.collect()}

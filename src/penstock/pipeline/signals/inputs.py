@@ -19,9 +19,9 @@ from pyspark.sql import functions as f
 
 from penstock.contract.history_columns import columns_of, ddl
 from penstock.pipeline.archive.manifest import text_of
-from penstock.pipeline.incremental import Start, part_of
+from penstock.pipeline.incremental import PreviousRun, part_of
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import Place, read_history
+from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.pipeline.signals import stays
 
 MOVED, SEEN = "moved", "seen"
@@ -37,15 +37,15 @@ _IN_LINE = ("queue", "queue_id", "key", "tier", "is_grouped", "came_ms", "receiv
 Seen = dict[str, Any]
 
 
-class Unfit(Exception):
+class StateMismatch(Exception):
     """What was kept does not fit what is new: all is to be computed anew; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    place: Place
+class SignalsInput:
+    place: HistoryLocation
     tenant: str
-    start: Start
+    start: PreviousRun
     # New stays and all that moved; `moves` says which.
     steps: DataFrame
     # Rows of the history that moved, those that are new.
@@ -68,7 +68,9 @@ class Given:
         return pyarrow.Table.from_pylist(list(self.plain), schema=_SEEN)
 
 
-def read_given(spark: SparkSession, place: Place, tenant: str, start: Start, keep: Keep) -> Given:
+def read_input(
+    spark: SparkSession, place: HistoryLocation, tenant: str, start: PreviousRun, keep: Keep
+) -> SignalsInput:
     """Read what is new, once, and look at it."""
     columns, whose = stays.columns_of(tenant), stays.tenant_of(tenant)
     # A message comes to a queue from another one, so all are read, and then those that were asked for are kept.
@@ -82,7 +84,7 @@ def read_given(spark: SparkSession, place: Place, tenant: str, start: Start, kee
     known = start.known.tables[SEEN].to_pylist() if start.known else []
     changed = _changed(elsewhere, stays.steps_of_moved(before, whose) if start.known else None)
     moves = [row.asDict() for row in _chosen(changed, place).groupBy("queue").agg(_touched_ms()).collect()]
-    return Given(
+    return SignalsInput(
         place=place,
         tenant=tenant,
         start=start,
@@ -94,7 +96,7 @@ def read_given(spark: SparkSession, place: Place, tenant: str, start: Start, kee
     )
 
 
-def read_again(spark: SparkSession, given: Given, queues: Sequence[str], since_ms: int) -> DataFrame:
+def read_again(spark: SparkSession, given: SignalsInput, queues: Sequence[str], since_ms: int) -> DataFrame:
     """Return stays that never moved, of some queues and settled since then, out of what earlier runs have read."""
     assert given.start.known is not None
     place = given.place
@@ -114,7 +116,7 @@ def instant_ms(text: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
-def _chosen(given: DataFrame, place: Place) -> DataFrame:
+def _chosen(given: DataFrame, place: HistoryLocation) -> DataFrame:
     return given.where(f.col("queue").isin(list(place.queues))) if place.queues else given
 
 

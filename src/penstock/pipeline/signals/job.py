@@ -24,18 +24,18 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.pipeline.incremental import Start, State, begin, leave
+from penstock.pipeline.incremental import PreviousRun, State, begin, leave
 from penstock.pipeline.incremental import kept as kept_of
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.queue_info import Sharing, parse, sharing
 from penstock.pipeline.reports.folder import results, settle_folder, write_table
 from penstock.pipeline.reports.html import share, span
 from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.fairness_bounds import LATE, TOTALS, Promises, promises
-from penstock.pipeline.signals.inputs import MOVED, SEEN, Given, Unfit, instant_ms, read_given
+from penstock.pipeline.signals.inputs import MOVED, SEEN, SignalsInput, StateMismatch, instant_ms, read_input
 from penstock.pipeline.signals.report import QUEUES_MAX, signals_page
-from penstock.pipeline.signals.tables import golden
+from penstock.pipeline.signals.tables import golden_signals
 
 # One row of figures for the head of the page, and no table of its own.
 _RANGE = "range"
@@ -69,7 +69,7 @@ WINDOWS_GOOD, WINDOWS_MAX = 500, 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalsOptions:
-    place: Place
+    place: HistoryLocation
     out: str
     # One of `SIZES_MS`; empty to choose by the range.
     window: str = ""
@@ -95,12 +95,12 @@ def run(spark: SparkSession, options: SignalsOptions, progress: Progress) -> Out
     start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
     try:
         return _run(spark, options, progress, start)
-    except Unfit as unfit:
+    except StateMismatch as unfit:
         anew = begin(spark, options.place, options.out, options.resting, is_anew=True)
         return _run(spark, options, progress, replace(anew, reason=str(unfit)))
 
 
-def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start: Start) -> Outcome:
+def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start: PreviousRun) -> Outcome:
     with ExitStack() as kept:
 
         def keep(frame: DataFrame) -> DataFrame:
@@ -110,7 +110,7 @@ def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start
             return frame
 
         progress.step("Reading history")
-        given = read_given(spark, options.place, options.tenant, start, keep)
+        given = read_input(spark, options.place, options.tenant, start, keep)
         if not given.seen:
             raise JobFailed(
                 f"{options.place.shown} has no settled messages of this range and these queues: choose others"
@@ -123,7 +123,7 @@ def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start
         rests_on = _rests_on(windows, promised, has_tenants=given.has_tenants)
         _check_fits(start, rests_on)
         progress.step("Counting")
-        found, tables = golden(spark, given, windows, options.tenants, keep)
+        found, tables = golden_signals(spark, given, windows, options.tenants, keep)
         progress.step("Looking for breaches")
         late = promises(spark, given, windows, promised, keep)
         found |= {"bounds": late.bounds, "breaches": late.breaches}
@@ -145,20 +145,20 @@ def _rests_on(windows: Windows, promised: Mapping[str, Sharing], *, has_tenants:
     return {"window": [windows.size_ms, windows.first], "weights": weights, "has_tenants": has_tenants}
 
 
-def _check_fits(start: Start, now: Mapping[str, Any]) -> None:
+def _check_fits(start: PreviousRun, now: Mapping[str, Any]) -> None:
     if start.known is None:
         return
     was = start.known.figures
     if was["window"] != now["window"]:
-        raise Unfit("the windows are not what they were then")
+        raise StateMismatch("the windows are not what they were then")
     if was["has_tenants"] != now["has_tenants"]:
-        raise Unfit("there were no tenants then")
+        raise StateMismatch("there were no tenants then")
     for queue, weights in was["weights"].items():
         if now["weights"][queue] != weights:
-            raise Unfit(f"the weights of {queue} are not what they were then")
+            raise StateMismatch(f"the weights of {queue} are not what they were then")
 
 
-def _state(given: Given, rests_on: dict[str, Any], tables: dict[str, Any], late: Promises) -> State | None:
+def _state(given: SignalsInput, rests_on: dict[str, Any], tables: dict[str, Any], late: Promises) -> State | None:
     """What the next run goes on from; None if that is too much."""
     tables |= {
         SEEN: given.plain_table(),

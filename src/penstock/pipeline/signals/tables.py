@@ -27,7 +27,7 @@ from penstock.pipeline.signals import counts, stays
 from penstock.pipeline.signals import counts as counting
 from penstock.pipeline.signals import counts as facts
 from penstock.pipeline.signals.counts import COUNTED, MEASURES, SPANS, By, Level, Windows, span_names
-from penstock.pipeline.signals.inputs import Given, Keep, Unfit
+from penstock.pipeline.signals.inputs import Keep, SignalsInput, StateMismatch
 
 RATES = ("sent", "moved_in", "received", "settled")
 LEVELS = ("depth", "waiting", "in_flight_min", "in_flight_max")
@@ -181,7 +181,9 @@ _PAIRS = pyarrow.schema(
 Tables = dict[str, Any]
 
 
-def golden(spark: SparkSession, given: Given, windows: Windows, tenants: int, keep: Keep) -> tuple[Tables, Tables]:
+def golden_signals(
+    spark: SparkSession, given: SignalsInput, windows: Windows, tenants: int, keep: Keep
+) -> tuple[Tables, Tables]:
     """Return the tables, and the tables of the state; of the latter, None for what is too much to keep."""
     top, state = _tenants(spark, given, tenants, keep)
     steps = given.steps
@@ -199,7 +201,7 @@ def golden(spark: SparkSession, given: Given, windows: Windows, tenants: int, ke
     return {name: as_arrow(frame) for name, frame in _made(figures, ages, windows, top, tenants).items()}, state
 
 
-def _tenants(spark: SparkSession, given: Given, tenants: int, keep: Keep) -> tuple[Any, Tables]:
+def _tenants(spark: SparkSession, given: SignalsInput, tenants: int, keep: Keep) -> tuple[Any, Tables]:
     """Return the tenants that are told apart, as pandas has them, None if there are none; and what is kept of all."""
     if not given.has_tenants:
         return None, {TENANTS: _nothing(_TENANTS, spark), CANDIDATES: _TOP.empty_table()}
@@ -210,14 +212,14 @@ def _tenants(spark: SparkSession, given: Given, tenants: int, keep: Keep) -> tup
     top = found[found["tenant_rank"] <= tenants]
     candidates = _candidates(found, given)
     if len(top.merge(candidates, on=["queue", "tenant"])) < len(top):
-        raise Unfit("a tenant is among the largest now that was not near them then")
+        raise StateMismatch("a tenant is among the largest now that was not near them then")
     plain = before.union(counts.where("NOT moves").select(*before.columns))
     summed = plain.groupBy("queue", "tenant").agg({"messages": "sum"}).toDF(*before.columns)
     kept_candidates = pyarrow.Table.from_pandas(candidates, _TOP, preserve_index=False)
     return top, {TENANTS: kept(summed), CANDIDATES: kept_candidates}
 
 
-def _candidates(largest: Any, given: Given) -> Any:
+def _candidates(largest: Any, given: SignalsInput) -> Any:
     """Whose facts are kept apart: those of before, and whoever is large now and was not there then."""
     if given.start.known is None:
         return largest[_TOP.names]
@@ -241,7 +243,7 @@ def _ranks(top: Any, candidates: pyarrow.Table) -> Any:
     return ranks.astype({"part": "int32", "rank": "int32"})
 
 
-def _ages(given: Given, windows: Windows) -> tuple[Any, pyarrow.Table]:
+def _ages(given: SignalsInput, windows: Windows) -> tuple[Any, pyarrow.Table]:
     """When the oldest of each window came, and what is kept to tell it again."""
     new = facts.pairs(given.steps, windows, "moves").toArrow().to_pandas()
     known = given.start.known.tables[PAIRS].to_pandas() if given.start.known else new[:0]

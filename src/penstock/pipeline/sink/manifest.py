@@ -52,7 +52,7 @@ class NotYet(Exception):
 
 
 @dataclass
-class Resumption:
+class ResumeBarrier:
     """What a task knows of the others. A run that resumes nothing is clear from the start."""
 
     folder: Folder
@@ -233,7 +233,7 @@ class Manifest:
         """Return what a task asks and tells; ``is_clear`` if it is known that each partition on record was seen."""
         names = [] if self.is_done else self._folder.names(self._parts(partition))
         part = _read_part(self._folder, names) if self._done is None else self._done.get(partition, Part(end=0))
-        resumption = Resumption(
+        resumption = ResumeBarrier(
             self._folder,
             f"{self.place}/{RESUMING}/{self._run}",
             partition,
@@ -317,7 +317,7 @@ class Recorder:
         name: str,
         job: str,
         part: Part,
-        resumption: Resumption,
+        resumption: ResumeBarrier,
         *,
         memory: Memory = OF_A_QUEUE,
     ) -> None:

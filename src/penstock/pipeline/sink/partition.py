@@ -30,14 +30,14 @@ from penstock.pipeline.options import WriteOptions
 from penstock.pipeline.sink.chunks import Chunk, chunks_of
 from penstock.pipeline.sink.columns import read_batch
 from penstock.pipeline.sink.folders import Folder, open_folder
-from penstock.pipeline.sink.manifest import OF_A_QUEUE, Manifest, Memory, NotYet, Recorder, Resumption, Sendable
+from penstock.pipeline.sink.manifest import OF_A_QUEUE, Manifest, Memory, NotYet, Recorder, ResumeBarrier, Sendable
 from penstock.pipeline.sink.send import UNKNOWN, Answered, Meanwhile, SendFailed, Sending
 from penstock.pipeline.sink.topic_chunks import TopicPlan, TopicRoute
 
 Item = TypeVar("Item")
 
 
-class Ahead(Generic[Item]):
+class Prefetch(Generic[Item]):
     """What an iterator gives, of which one item may be made before it is asked for.
 
     >>> items = Ahead(iter("ab"))
@@ -83,7 +83,7 @@ LOOK_BYTES = 32 * 1024 * 1024
 class HeldRows:
     """The rows of a partition, each of which is kept as long as it may be needed again."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], folder: Folder, name: str, resumption: Resumption) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], folder: Folder, name: str, resumption: ResumeBarrier) -> None:
         self._batches = iter(batches)
         self._folder = folder
         self._name = name
@@ -167,7 +167,7 @@ class Written(WriterCommitMessage):
 
 
 @dataclass(slots=True)
-class Pace:
+class RateLimiter:
     """So many messages per second, counted from the first one; 0 for no limit."""
 
     rate: float
@@ -318,8 +318,8 @@ class _Task(Generic[AnyChunk]):
         self._options = options
         self._recorder = recorder
         self._route = route
-        self._chunks = Ahead(route.chunks(batches))
-        self._pace = Pace(options.task_rate)
+        self._chunks = Prefetch(route.chunks(batches))
+        self._pace = RateLimiter(options.task_rate)
 
     def send_all(self, written: Written) -> None:
         for chunk in self._chunks:

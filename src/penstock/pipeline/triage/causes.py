@@ -47,12 +47,12 @@ from penstock.pipeline.triage.signatures import (
 )
 
 
-class Mark(NamedTuple):
+class Deploy(NamedTuple):
     at: datetime
     name: str
 
 
-def read_marks(path: str) -> list[Mark]:
+def read_deploys(path: str) -> list[Deploy]:
     """Return the marks of a file, the earliest first. Raises `JobFailed` that names the line it cannot read."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -61,7 +61,7 @@ def read_marks(path: str) -> list[Mark]:
     found = []
     for line, row in _rows(text):
         try:
-            found.append(Mark(read_time(row["at"]), str(row["name"])))
+            found.append(Deploy(read_time(row["at"]), str(row["name"])))
         except (KeyError, TypeError, ValueError):
             raise JobFailed(
                 f"{path}, line {line}: a mark has `at`, as 2026-03-01T12:00:00Z or in milliseconds, and `name`"
@@ -81,7 +81,7 @@ def read_time(said: object) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def began_with(first_seen: datetime, marks: Sequence[Mark], *, within: timedelta, known_from: datetime) -> str | None:
+def began_with(first_seen: datetime, marks: Sequence[Deploy], *, within: timedelta, known_from: datetime) -> str | None:
     """Return the latest deploy that a cause first seen then may have begun with, or None.
 
     A mark at which nothing is known of the time before does not count: the cause may be older than the history.
@@ -172,7 +172,7 @@ class Setting:
 
     known_from: datetime
     last: Memory | None
-    marks: Sequence[Mark]
+    marks: Sequence[Deploy]
     within: timedelta
 
 

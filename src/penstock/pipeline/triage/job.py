@@ -33,9 +33,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline.archive.job import dead_letter_queues
-from penstock.pipeline.incremental import Start, State, begin, leave
+from penstock.pipeline.incremental import PreviousRun, State, begin, leave
 from penstock.pipeline.job import Outcome, Progress, Table, counted
-from penstock.pipeline.locations import DEAD_LETTERS, Place, is_archive, read_history, read_live
+from penstock.pipeline.locations import DEAD_LETTERS, HistoryLocation, is_archive, read_history, read_live
 from penstock.pipeline.queue_info import described_queues
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.plots import cut
@@ -53,7 +53,7 @@ from penstock.pipeline.triage.causes import (
     causes_of,
     gone,
     judged_burials,
-    read_marks,
+    read_deploys,
     recall,
     remember,
     signatures_of,
@@ -119,7 +119,7 @@ _BURIALS = "burials"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriageOptions:
-    place: Place
+    place: HistoryLocation
     # The folder of the results; the last ones in it are compared with, and replaced.
     out: str
     # A file of marks, see `triage.marks`; "" for none.
@@ -163,7 +163,7 @@ class Found(NamedTuple):
 
 def run(spark: SparkSession, options: TriageOptions, progress: Progress) -> Outcome:
     settle_folder(options.out)
-    marks = read_marks(options.deploys) if options.deploys else []
+    marks = read_deploys(options.deploys) if options.deploys else []
     last = recall(Path(options.out), by_shape=options.by_shape)
     progress.step("Looking at what is new")
     start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
@@ -193,7 +193,7 @@ def run(spark: SparkSession, options: TriageOptions, progress: Progress) -> Outc
     return _outcome(options, found, start, fresh.settled)
 
 
-def _together(start: Start, fresh: Known) -> Known:
+def _together(start: PreviousRun, fresh: Known) -> Known:
     """Add what was known before to what is new."""
     if start.known is None or not start.known.rows:
         return fresh
@@ -204,7 +204,7 @@ def _together(start: Start, fresh: Known) -> Known:
     return Known(first, last, start.known.rows + fresh.settled, said["buried"] + fresh.buried)
 
 
-def _state(start: Start, known: Known, new: DataFrame) -> State | None:
+def _state(start: PreviousRun, known: Known, new: DataFrame) -> State | None:
     """What the next run goes on from; None if there are too many burials to keep."""
     burials = start.grown(_BURIALS, new)
     if burials is None:
@@ -268,7 +268,7 @@ def _write(options: TriageOptions, found: Found) -> None:
             leave(folder, options.place, options.resting, found.state)
 
 
-def _outcome(options: TriageOptions, found: Found, start: Start, rows_new: int) -> Outcome:
+def _outcome(options: TriageOptions, found: Found, start: PreviousRun, rows_new: int) -> Outcome:
     known, causes, missing = found.known, found.causes, found.gone
     fresh = sum(cause.is_new for cause in causes)
     columns = ("cause", "burials", "since last run", "trend", "last seen", "queues", "deploy", "new", "signature")

@@ -26,7 +26,7 @@ from pyspark.sql import functions as f
 from penstock.contract.limits import LEASE_MS_MAX
 from penstock.contract.messages import PRIORITIES
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
-from penstock.pipeline.locations import Place, read_history, with_id
+from penstock.pipeline.locations import HistoryLocation, read_history, with_id
 from penstock.pipeline.queue_info import present_settings
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.html import Section, grid, note, page, share, span, table
@@ -144,7 +144,7 @@ _NEAR_MS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfOptions:
-    place: Place
+    place: HistoryLocation
     scenarios: Sequence[Scenario]
     # 0 to find out from the history.
     workers: int = 0
