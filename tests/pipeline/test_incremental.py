@@ -81,7 +81,7 @@ def test_a_state_is_not_used_if_it_was_asked_to_compute_anew(
     place, out = left
     start = begin(spark, place, str(out), OPTIONS, is_anew=True)
 
-    assert start.told(3) == "3 rows were read. All was computed anew: that was asked for."
+    assert start.told(3) == "3 rows were read. Everything was computed again: that was asked for."
 
 
 def _lose(state: Path) -> None:

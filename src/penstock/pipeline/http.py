@@ -187,7 +187,7 @@ class ServerClient:
 
 
 def is_server(url: str) -> bool:
-    """Whether this can be the address of a server: a user, a password and a query are for nobody, and refused.
+    """Whether this can be the address of a server. A user, a password and a query are refused: no server takes them.
 
     >>> [is_server(url) for url in ("https://queues.example.com:8080/front", "queues:8080", "http://", "http://a:b@h")]
     [True, False, False, False]
@@ -201,7 +201,7 @@ def is_server(url: str) -> bool:
 
 
 def is_key(key: str) -> bool:
-    """Whether a header can carry this key. Who finds that it cannot says so without the key.
+    """Whether a header can carry this key. An error about it must not show the key.
 
     >>> [is_key(key) for key in ("", "sesame", "two words", "sesame\\n", "clé")]
     [True, True, True, False, False]

@@ -212,11 +212,11 @@ class State:
 class PreviousRun:
     """Where a run begins."""
 
-    # None if everything is computed anew.
+    # None if everything is computed again.
     known: State | None
     extent: ReadPosition
     part: HistorySlice
-    # Why it is computed anew; empty at the first run.
+    # Why everything is computed again; empty at the first run.
     reason: str
 
     @property
@@ -240,9 +240,13 @@ class PreviousRun:
     def told(self, rows_new: int, *, is_kept: bool = True, more: str = "") -> str:
         """Say how much was read, and why if that is more than what is new; ``more`` is said of what was known."""
         known = f", and {self.rows_known:,} were known" if self.known else ""
-        anew = f" All was computed anew: {self.reason}." if self.reason else ""
-        left = "" if is_kept else f" The next run computes anew: there is more to remember than {ROWS_MAX:,} rows."
-        return f"{counted(rows_new, 'row was read', 'rows were read')}{known}.{more}{anew}{left}"
+        again = f" Everything was computed again: {self.reason}." if self.reason else ""
+        left = (
+            ""
+            if is_kept
+            else f" The next run computes everything again: there is more to remember than {ROWS_MAX:,} rows."
+        )
+        return f"{counted(rows_new, 'row was read', 'rows were read')}{known}.{more}{again}{left}"
 
     def counts(self, rows_new: int) -> dict[str, int]:
         """The same for programs."""

@@ -33,7 +33,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """A progress that nobody looks at."""
+    """A progress that is not shown."""
 
     def step(self, text: str) -> None:
         pass
@@ -93,7 +93,7 @@ _SENTENCE_CHARACTERS_MAX = 500
 
 
 def explained(error: Exception) -> str | None:
-    """Return a sentence for whoever can do something about it; None if this is nobody's fault but ours."""
+    """Return a sentence that says what to do about it; None if this is a bug of ours."""
     if isinstance(error, OSError):
         return _of_this_machine(error)
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):

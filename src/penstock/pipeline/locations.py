@@ -20,8 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, ServerUnreachable
 from penstock.contract.history_columns import HISTORY, ddl
+from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.storage import has_path
 
@@ -119,9 +119,9 @@ class HistorySlice:
 def read_history(
     spark: "SparkSession", place: HistoryLocation, columns: Sequence[str] = (), *, part: HistorySlice | None = None
 ) -> "DataFrame":
-    """Return settled messages with the columns of `schemas.HISTORY` and `id`, or only with ``columns`` of the former.
+    """Return settled messages with the columns of `HISTORY` and `id`, or only with ``columns`` of those.
 
-    Whoever needs few says so: nothing is pushed down to our source, and bodies are most of a history.
+    A caller that needs few columns names them: Spark pushes nothing down to our source, and bodies are most of it.
     """
     check_place(place)
     if is_archive(spark, place.where):
@@ -144,7 +144,7 @@ def check_place(place: HistoryLocation) -> None:
 
 
 def check_folder(place: HistoryLocation) -> None:
-    """Say that a folder has no history: whoever named it may have meant an archive, and an option `path` he has not."""
+    """Say that a folder has no history. The user may have meant an archive, and has given no option `path`."""
     if place.is_server or is_database(place.where):
         return
     if not any(Path(place.where).glob("history*")):
@@ -170,7 +170,7 @@ def client_of(place: HistoryLocation) -> Iterator[ServerClient]:
 
 
 def _check_answers(place: HistoryLocation) -> None:
-    """Say at once what is wrong with an address or a key: a reader of Spark tries for long, and its words are many."""
+    """Say at once what is wrong with an address or a key: a reader of Spark tries for long, and its errors are long."""
     try:
         with ServerClient(place.where, place.key, tries_max=TRIES_BY_HAND) as client:
             client.json("/api/history/shards")
@@ -179,7 +179,7 @@ def _check_answers(place: HistoryLocation) -> None:
 
 
 def read_live(spark: "SparkSession", place: HistoryLocation) -> "DataFrame":
-    """Return the messages that are in queues now, with the columns of `schemas.LIVE` and `id`; a server knows them."""
+    """Return the messages that are in queues now, with the columns of `LIVE` and `id`; a server knows them."""
     if not place.is_server:
         raise JobFailed(
             f"{place.shown} does not know what is in the queues now: name a server, as in http://127.0.0.1:8080"

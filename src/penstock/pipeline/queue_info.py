@@ -58,7 +58,7 @@ _LEAST = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the tiers of a queue share, and who said so."""
+    """How the tiers of a queue share, and where that is set."""
 
     weights: tuple[int, ...] = QueueSettings().weights
     is_strict: bool = False
@@ -66,7 +66,7 @@ class Sharing:
 
 
 def parse(text: str) -> tuple[int, ...]:
-    """Read weights as somebody types them.
+    """Read weights as a user types them.
 
     >>> parse("8,4,2,1,0.5")
     (16, 8, 4, 2, 1)

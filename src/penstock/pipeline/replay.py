@@ -1,7 +1,7 @@
 """`replay`: settled messages of an archive, a server or a folder are sent once more.
 
 Which ones is said by time, queue, outcome, attribute, signature, ids or a condition in SQL. A
-job of one name replays a message once, however often it runs: ids that were staged are left
+job of one name replays a message once in all of its runs: ids that were staged are left
 out, with the messages that were made of them, and a run that was killed is completed first. See `staging` for how.
 
 A message that moved has a row for each queue it left; its id is the same in all of them, and it is replayed once:

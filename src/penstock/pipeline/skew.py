@@ -1,4 +1,4 @@
-"""The job `skew`: who has most of the messages, of the work and of the failures, and what to do about it.
+"""The job `skew`: what has most of the messages, of the work and of the failures, and what to do about it.
 
     history since the last run ─┬─▶ plain: costs ─┐
                                 └─▶ moved ──┐     ├─▶ concentration, heaviest ─▶ findings
@@ -7,7 +7,7 @@
 A finding is a value that has much more than an even part. What is much is in one table below.
 
 Costs are sums, so those of the state and those of new rows are added. A message that moved has a row for each queue
-it left, and they need not come in order: such rows are kept, and their costs worked out anew.
+it left, and they need not come in order: such rows are kept, and their costs are worked out again.
 
     costs           what each value of each dimension costs, in sums; one pass over the rows for all dimensions
     concentration   for each dimension of each queue: the top one, the top ten, the Gini coefficient
@@ -90,7 +90,7 @@ def added_costs(costs: DataFrame) -> DataFrame:
 
 
 def with_means(costs: DataFrame) -> DataFrame:
-    """Add how long a message of each value waited, in the mean; null if nobody knows of any."""
+    """Add how long a message of each value waited, in the mean; null if no wait is known."""
     mean = f.when(f.col("waits") > 0, f.col("wait_ms") / f.col("waits"))
     return costs.withColumn("wait_ms_mean", mean).drop("wait_ms", "waits")
 

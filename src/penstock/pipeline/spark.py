@@ -56,7 +56,7 @@ def write_package(target: Path) -> int:
             about = zipfile.ZipInfo(name, _EPOCH)
             about.compress_type = zipfile.ZIP_DEFLATED
             about.external_attr = _READABLE
-            # Whoever makes it, on whatever system.
+            # The same on every system.
             about.create_system = 3
             package.writestr(about, content)
             count += 1
@@ -71,7 +71,7 @@ _ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
 }
-# On one machine: nobody else is to reach the driver, and a task that failed once is tried again.
+# On one machine: no other machine may reach the driver, and a task that failed once is tried again.
 _ON_ONE_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 try:
     from py4j.protocol import Py4JJavaError as _JavaError  # type: ignore[import-untyped]
-except ImportError:  # It comes with Spark; where that is missing, nobody gets this far.
+except ImportError:  # It comes with Spark; without Spark no job gets this far.
     _JavaError = RuntimeError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Files(Protocol):
         ...
 
     def move(self, *, source: str, target: str) -> None:
-        """Move a file to where none is. If somebody else has moved it meanwhile, it is done."""
+        """Move a file to where none is. If another process has moved it meanwhile, it is done."""
         ...
 
     def put(self, *, source: str, target: str) -> None:

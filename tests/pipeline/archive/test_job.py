@@ -20,7 +20,6 @@ from penstock.pipeline.archive.manifest import Entry, create_entry, newest_entri
 from penstock.pipeline.archive.stream import AnotherHistory, RowsAreGone, now_ms, resume_position
 from penstock.pipeline.job import JobFailed, Outcome, Silent
 from penstock.pipeline.locations import HistoryLocation, read_history
-from penstock.pipeline.source.history_arrow import ROW_BITS
 from penstock.pipeline.source.ranges import Range
 from penstock.pipeline.storage import LocalFiles
 from tests.pipeline.told import START_MS, write_frames

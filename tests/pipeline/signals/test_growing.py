@@ -124,7 +124,7 @@ def test_what_was_added_up_otherwise_is_computed_anew_with_the_reason(spark: Spa
     def reason(**said: Any) -> str:
         outcome = signals(spark, str(root), out, **said)
         assert outcome.figures["rows_known"] == 0
-        return outcome.sentence.partition("All was computed anew: ")[2]
+        return outcome.sentence.partition("Everything was computed again: ")[2]
 
     grow(spark, root, [{**row, "number": row["number"] + 500, "group": None} for row in day(0, 3)])
     assert reason(tenants=1) == ""
@@ -177,7 +177,7 @@ def test_signals_that_have_too_much_to_keep_keep_nothing_and_say_so(
     monkeypatch.setattr(incremental, "ROWS_MAX", 5)
     outcome = signals(spark, where, tmp_path / "out")
 
-    assert "The next run computes anew" in outcome.sentence
+    assert "The next run computes everything again" in outcome.sentence
     assert not (tmp_path / "out" / "state").exists()
 
 

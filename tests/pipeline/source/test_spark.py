@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from bench.pipeline_data import write_history
-from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.contract.history_columns import HISTORY
+from penstock.pipeline.locations import HistoryLocation, read_history
 from tests.pipeline.reading import read
 from tests.pipeline.streams import begun, run
 

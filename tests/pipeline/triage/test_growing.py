@@ -82,7 +82,7 @@ def test_a_triage_of_too_many_burials_keeps_none_and_says_so(
     first = triage(spark, where, tmp_path / "out")
     second = triage(spark, where, tmp_path / "out")
 
-    assert "The next run computes anew" in first.sentence
+    assert "The next run computes everything again" in first.sentence
     assert not (tmp_path / "out" / "state").exists()
-    assert "All was computed anew: the last run left no whole state." in second.sentence
+    assert "Everything was computed again: the last run left no whole state." in second.sentence
     assert (second.figures["rows_new"], second.figures["new"]) == (6, 0)

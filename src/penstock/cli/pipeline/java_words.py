@@ -1,6 +1,6 @@
 """What Java says while Spark runs: kept in a file, so that the terminal shows the job and nothing else.
 
-Spark's Java inherits the error stream of whoever starts it, and says dozens of lines there that no
+Spark's Java inherits the error stream of the process that starts it, and says dozens of lines there that no
 user of a job can use. So it is started with that stream turned to a file. The file is gone when
 the job ends well; when it does not, the user is told where it is.
 """

@@ -65,7 +65,7 @@ class Running:
     where: str = ""
 
 
-# Where there is no terminal, so often at most: a log of a follower is read by somebody, too.
+# Without a terminal, progress is logged at most this often: a person may read the log of a follower.
 TOLD_EVERY_S = 10.0
 
 
@@ -141,7 +141,7 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
 
 
 def ending_of(error: Exception) -> Ending:
-    """Return what to end with: whoever runs a job by a clock tries again if there was no server, and not otherwise."""
+    """Return the exit code. A scheduler tries again if there was no server, and not otherwise."""
     # What a task of Spark has met is a text when it comes here.
     is_away = any(
         isinstance(each, ServerUnreachable) or f".{ServerUnreachable.__name__}: " in str(each)

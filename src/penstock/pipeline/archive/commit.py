@@ -1,6 +1,6 @@
-"""How a batch comes to count: exactly once, wherever it is cut off, and whoever else is at it.
+"""How a batch comes to count: exactly once, wherever it is cut off, and with other archivers at work.
 
-    staging/<batch>-<run>/…   files are written here; nobody reads them, nobody counts them
+    staging/<batch>-<run>/…   files are written here; no reader sees them, no entry counts them
             │
             ▼
     manifest/<batch>.json     created, durable: from here on the batch counts
@@ -18,7 +18,7 @@ Laws
    The other has moved nothing, so its rows are nowhere.
 3. An entry begins where the one before it ended. So of each range of a history
    one entry has the rows, and by law 1 one set of files.
-4. A batch that counts is finished by whoever starts next: a file is in messages/ or still
+4. A batch that counts is finished by the next run: a file is in messages/ or still
    in staging/, and moving it again is moving it once.
 5. What was staged and never named is removed only after the number it was meant for is
    taken, by an entry without rows: a fence. So an archiver that was thought dead and is not
@@ -49,7 +49,7 @@ from penstock.pipeline.storage import Files
 
 
 class AnotherArchiver(JobFailed):
-    """Somebody else has committed the batch that this run was about to; nothing is doubled, and this run ends."""
+    """Another archiver has committed the batch that this run was about to; nothing is doubled, and this run ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def recover(files: Files, *, source: str, queues: Sequence[str], written_at: str
                 files.remove(f"{STAGING}/{name}")
             last = fence
             break
-        # Whoever was thought dead has just committed.
+        # An archiver that was thought dead has just committed.
         last = _finished(files)
     files.remove(CHECKPOINT)
     return last
@@ -102,7 +102,7 @@ def commit(files: Files, *, last: Entry | None, entry: Entry) -> Entry:
     if not create_entry(files, entry):
         files.remove(entry.staging)
         raise AnotherArchiver(
-            f"batch {entry.batch} of {files.where('')} has been committed by somebody else: two archivers are at work. "
+            f"batch {entry.batch} of {files.where('')} has been committed by another archiver: two are at work. "
             "Nothing is there twice; let one of them go on"
         )
     finish(files, entry)

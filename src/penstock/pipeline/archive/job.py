@@ -46,7 +46,6 @@ from penstock.pipeline.archive.stream import (
     reach_from,
     resume_position,
 )
-from penstock.pipeline.audit.inputs import DATABASE_ROW_BITS, ROW_BITS
 from penstock.pipeline.http import ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted, reason_of
 from penstock.pipeline.locations import (
@@ -182,7 +181,7 @@ class _Run:
         return outcome(committed, root=self._options.root, letters=self._letters, unknown=self._unknown_queues(last))
 
     def _unknown_queues(self, last: Entry | None) -> Sequence[str]:
-        """Return which of the queues that were asked for nobody has heard of, at the first run for them."""
+        """Return the queues that were asked for and that the server does not have, at the first run for them."""
         if not self._options.source.is_server or last is not None:
             return ()
         described = described_queues(self._options.source)
@@ -214,7 +213,7 @@ class _Run:
             raise JobFailed(f"{self._options.source.shown} cannot be read: {error}") from error
 
     def _check_goes_on(self, last: Entry, histories: Histories) -> None:
-        """Refuse a source that was begun anew, or put back, and has come as far as the archive since.
+        """Refuse a source that was begun again, or put back, and has come as far as the archive since.
 
         What it has right before the end of the archive is in the archive. So if any of that was settled later than
         everything in the archive, it is another history.

@@ -1,9 +1,8 @@
 """One archiver at a time for one archive: for courtesy, so that the second one says so and ends.
 
-That no row is ever doubled does not rest on the lock (see `committing`). So it may
-be simple: a file that says who is at work, written anew every so often. It is taken over
-if its owner is dead for certain, which can be seen on one machine only, or has not
-written for ten minutes, or if a person says so.
+That no row is ever doubled does not rest on the lock (see `commit`). So it may be simple: a file that names
+the archiver at work, written again every 30 seconds. Another run takes it over if its owner is dead for certain, which
+can be seen on one machine only, if its owner has not written for ten minutes, or if the user says so.
 """
 
 import json
@@ -87,7 +86,7 @@ class Lock:
 
 
 def is_abandoned(owner: Owner, *, now_ms: int) -> bool:
-    """Whether nobody holds this lock any more, as far as can be seen from here."""
+    """Whether this lock is not held any more, as far as can be seen from here."""
     if now_ms - owner.seen_at_ms > STALE_MS:
         return True
     here, _, _ = _life_of(os.getpid()).rpartition(" ")
@@ -109,7 +108,7 @@ def _life_of(pid: int) -> str:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return f"{boot} {namespace} gone"
-    # A zombie has ended, though nobody has asked for its code yet.
+    # A zombie has ended, though its parent has not asked for its code yet.
     return f"{boot} {namespace} {'gone' if fields[0] in 'ZX' else fields[19]}"
 
 
@@ -118,7 +117,7 @@ def _content(owner: Owner) -> bytes:
 
 
 def _owner(files: Files) -> Owner | None:
-    """Return who holds the lock; none if nobody does, or if what is there is no lock."""
+    """Return the owner of the lock; None if it is not held, or if what is there is no lock."""
     try:
         return Owner(**json.loads(files.read(LOCK)))
     except (ValueError, TypeError):

@@ -107,7 +107,7 @@ class Entry:
     settled_from: str | None
     settled_to: str | None
     written_at: str
-    # Whether rows before this batch were lost to the archive, and whoever ran it said that it may go on.
+    # Whether rows before this batch were lost to the archive, and its user said that it may go on.
     has_gap: bool = False
     version: int = VERSION
 
@@ -157,7 +157,7 @@ def check_chain(entries: Iterable[Entry]) -> None:
 
 
 def check_follows(before: Entry, entry: Entry) -> None:
-    """A batch begins where the one before it ended; a shard that nobody knew before begins anywhere."""
+    """A batch begins where the one before it ended; a shard that was not known before begins anywhere."""
     for shard, to in before.offsets_to.items():
         start = entry.offsets_from.get(shard)
         if start == to or (entry.has_gap and start is not None and start > to):

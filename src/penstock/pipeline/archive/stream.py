@@ -123,7 +123,7 @@ def contents(archived: DataFrame) -> DataFrame:
         .groupBy("path", "bytes", "shard")
         .agg(
             f.count("*").alias("rows"),
-            # As numbers: a timestamp would be collected in the time zone of whoever collects it.
+            # As numbers: a timestamp would be collected in the time zone of the driver.
             f.unix_millis(f.min("settled_at")).alias("settled_from_ms"),
             f.unix_millis(f.max("settled_at")).alias("settled_to_ms"),
             f.min("offset").alias("first_offset"),
@@ -207,7 +207,7 @@ class Stream:
         # Called after each batch that is committed and finished.
         self._told = told
         self._is_committing = threading.Lock()
-        # Whoever sets it is obeyed before the next batch, not only when it is looked at from outside.
+        # A stop holds before the next batch, not only when it is looked at from outside.
         self._stopping = stopping
         self._failure: BaseException | None = None
 
@@ -224,7 +224,7 @@ class Stream:
             self._wait(query, meanwhile)
         finally:
             self._stop(query)
-        # The batch that was at work when the stop came may have failed, with nobody waiting for it.
+        # The batch that was at work when the stop came may have failed with no caller waiting for it.
         if self._failure is not None:
             raise self._failure
 

@@ -207,7 +207,7 @@ def begins(settled: DataFrame, kept: dict[int, tuple[int, int]], since: str) -> 
 def bounds(
     lanes: Sequence[Lane], begins: dict[int, datetime | None], silent: set[str]
 ) -> list[tuple[str, int, int, int, datetime | None, datetime | None, bool]]:
-    """Return lanes as rows of `books.LANES`: where each ends, when that was seen, and from when on it is told of."""
+    """Return lanes as rows of `ledger.LANES`: where each ends, when that was seen, and from when on it is told of."""
     rows = []
     for each in lanes:
         is_silent = each.queue in silent and each.seen_at is not None

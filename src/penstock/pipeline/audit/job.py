@@ -2,7 +2,7 @@
 
 look       what is in each queue, and up to where the history tells of what was settled before
 history    an archive or a data folder as far as it goes, then the server, up to there
-books      every number is live, or settled once (`transforms/books.py`)
+books      every number is live, or settled once (`ledger.py`)
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def run(spark: SparkSession, options: AuditOptions, progress: Progress) -> Outco
     started = ledger.with_start(lane_rows, found)
     bounds = spark.createDataFrame(started.collect(), started.schema)
     missing = ledger.gaps(bounds, found).persist()
-    # Whoever left for a queue that is not looked at, or tells nothing, may have come there.
+    # A message that left for a queue that is not looked at, or keeps no history, may have arrived there.
     wrong = ledger.faults(bounds, found, missing, is_silent=bool(silent or options.server.queues))
     if sent is not None:
         more = ledger.unknown_to_producers(bounds, found, sent, is_complete=options.is_complete)

@@ -13,7 +13,7 @@
     unused     where numbers `may_skip`: one that is neither. A send that was rolled back, or a crash of the database,
                leaves such; a producer that was answered one of them shows that it is lost after all
 
-What the history does not keep, nobody can judge: numbers below `start` that are missing
+What the history does not keep cannot be judged: numbers below `start` that are missing
 are unknown, and counted apart. `start` is the first number known to be sent after the
 history begins: numbers rise with the time of sending, so all that follow are told of.
 
@@ -40,7 +40,7 @@ _ANSWERED = "its producer was answered, and it is neither live nor settled"
 def queue_visits(live: DataFrame, settled: DataFrame) -> DataFrame:
     """Return a row for each place in a queue that a message was in: when it was seen, and how often settled.
 
-    Everything else is made of these, so whoever makes much of them keeps them.
+    Everything else is made of these, so a caller that uses them often keeps them.
     """
     none = f.lit(None).cast("timestamp")
     columns = (*_PLACE, *_IDENTITY, "sent_at")

@@ -5,7 +5,7 @@
 and is told of below `history_offset` of the history of its shard; or, where numbers
 `may_skip`, it was never used.
 
-A look is not repeatable: whoever uses it must keep what came of it (`localCheckpoint`).
+A look is not repeatable: its user must keep the result (`localCheckpoint`).
 """
 
 import json

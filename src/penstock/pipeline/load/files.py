@@ -1,6 +1,6 @@
 """The files that `load` reads: which there are, which are new, and what is in them.
 
-A file is known by its path, size and time of change: one that was written anew is another
+A file is known by its path, size and time of change: one that was written again is another
 file. Lines that cannot be read come out as rows with `_corrupt_record`.
 """
 

@@ -175,7 +175,7 @@ class RecordBounds:
 
 
 def checked_records(rows: DataFrame, bounds: RecordBounds) -> DataFrame:
-    """Return rows of `loading.mapped` with the types of a write to a topic and a `reason`, null for the good ones."""
+    """Return rows of `mapped` with the types of a write to a topic and a `reason`, null for the good ones."""
     names = [name for name in RECORD_COLUMNS if name in rows.columns]
     judged = judge(rows, names, _read_record, _wrongs_of_records(set(names), bounds))
     return judged.withColumnRenamed("partition", TO_PARTITION)

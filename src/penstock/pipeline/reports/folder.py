@@ -95,9 +95,9 @@ def results(out: str) -> Iterator[Path]:
 
 
 def settle_folder(out: str) -> None:
-    """Finish what a run that was killed has left, and refuse a folder of somebody else.
+    """Finish what a run that was killed has left, and refuse a folder that no job has written.
 
-    A job calls it before its work too: nobody waits an hour to hear that there is no place for the results.
+    A job calls it before its work too, so that a user need not wait an hour to hear that there is no place for results.
     """
     target = Path(out).absolute()
     before = _before(target)
@@ -149,7 +149,7 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        # It is somebody else's.
+        # It belongs to another user.
         return True
     return True
 

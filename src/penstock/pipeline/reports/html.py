@@ -95,7 +95,7 @@ class Figure(NamedTuple):
     label: str
     value: str
     note: str = ""
-    # A number that somebody should look at.
+    # A number that needs attention.
     is_bad: bool = False
 
 
@@ -161,7 +161,7 @@ def listing(text: str) -> str:
 
 
 def folded(title: str, parts: Sequence[str]) -> str:
-    """Parts that open when somebody asks for them."""
+    """Parts that open on a click."""
     return f"<details><summary>{clean(title)}</summary>{''.join(parts)}</details>"
 
 

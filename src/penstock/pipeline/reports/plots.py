@@ -228,7 +228,7 @@ def _clock(times: Sequence[datetime]) -> list[str]:
 
 
 def _hovers(times: Sequence[datetime], series: Sequence[Series], form: Format) -> list[str]:
-    """Strips that nobody sees; the pointer over one tells the greatest figures of its stretch of time."""
+    """Invisible strips; the pointer over one shows the greatest figures of its stretch of time."""
     count = len(times)
     if not count:
         return []

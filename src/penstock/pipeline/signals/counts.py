@@ -108,7 +108,7 @@ class Kind(IntEnum):
     SENT = 0
     MOVED_IN = 1
     RECEIVED = 2
-    # Nobody knows when it came.
+    # Its arrival is not known.
     RECEIVED_UNKNOWN = 3
     BEGUN = 4
     WAIT = 5
@@ -179,7 +179,7 @@ def added(facts: DataFrame) -> DataFrame:
 def with_ranks(facts: DataFrame, ranks: DataFrame, count: int) -> DataFrame:
     """Give tenants other ranks: ``ranks`` has queue, part and the new rank of those that stay among the first.
 
-    All others are put together as ``count`` + 1; messages of nobody stay what they are.
+    All others are put together as ``count`` + 1; messages without a tenant stay what they are.
     """
     is_other = (f.col("by") == By.TENANT) & (f.col("part") != NO_TENANT)
     part = f.when(is_other, f.coalesce("rank", f.lit(count + 1))).otherwise(f.col("part")).alias("part")

@@ -258,7 +258,7 @@ def _cuts(touched: Mapping[str, int], totals: _Totals, windows: Windows) -> dict
     found = {}
     for queue, at_ms in touched.items():
         every = totals.every
-        # Whoever left the line since then is judged; since when they were in it, all rows are needed.
+        # Messages that left the line since then are judged; all rows are needed from when those came.
         left = every[(every["queue"] == queue) & (every["bucket"] >= at_ms // windows.size_ms)]["since_ms"].dropna()
         first_ms = min(at_ms, int(left.min())) if len(left) else at_ms
         found[queue] = Cut(first_ms // unit_ms * unit_ms, at_ms)

@@ -5,7 +5,7 @@
     state: moved ──────────────────────────┴────┘
 
 A stay that never moved tells all of itself: what it adds to sums is added once, and the sums are kept. Stays of
-messages that moved are kept as rows and worked out anew by each run, since the row before one may come after it.
+messages that moved are kept as rows and worked out again by each run, since the row before one may come after it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ Seen = dict[str, Any]
 
 
 class StateMismatch(Exception):
-    """What was kept does not fit what is new: all is to be computed anew; the message says why."""
+    """What was kept does not fit what is new. Everything must be computed again; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def read_again(spark: SparkSession, given: SignalsInput, queues: Sequence[str], 
 
 
 def instant_ms(text: str) -> int:
-    """Return a time that somebody typed, in milliseconds since 1970."""
+    """Return a time that a user typed, in milliseconds since 1970."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -52,7 +52,7 @@ def write_files(folder: Path, tables: Mapping[str, pyarrow.Table], about: Mappin
 
 
 def _shown(tables: Mapping[str, pyarrow.Table]) -> dict[str, list[dict[str, Any]]]:
-    """What the page shows: of windows only those of the busiest queues, for a page of a thousand is read by nobody."""
+    """What the page shows: of windows only those of the busiest queues, as a page of a thousand is too long to read."""
     busiest = tables["queues"].sort_by([("settled", "descending"), ("queue", "ascending")]).column("queue")
     chosen = busiest.slice(0, QUEUES_MAX).combine_chunks()
     shown = {}
@@ -63,7 +63,7 @@ def _shown(tables: Mapping[str, pyarrow.Table]) -> dict[str, list[dict[str, Any]
 
 
 SIZES_MS = {"1s": 1_000, "10s": 10_000, "1m": 60_000, "5m": 300_000, "1h": 3_600_000, "1d": 86_400_000}
-# As many as are chosen by default, and as many as anybody may ask for.
+# As many as are chosen by default, and as many as a user may ask for.
 WINDOWS_GOOD, WINDOWS_MAX = 500, 20_000
 
 
@@ -96,15 +96,15 @@ def run(spark: SparkSession, options: SignalsOptions, progress: Progress) -> Out
     try:
         return _run(spark, options, progress, start)
     except StateMismatch as unfit:
-        anew = begin(spark, options.place, options.out, options.resting, is_anew=True)
-        return _run(spark, options, progress, replace(anew, reason=str(unfit)))
+        again = begin(spark, options.place, options.out, options.resting, is_anew=True)
+        return _run(spark, options, progress, replace(again, reason=str(unfit)))
 
 
 def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start: PreviousRun) -> Outcome:
     with ExitStack() as kept:
 
         def keep(frame: DataFrame) -> DataFrame:
-            # Not `persist`: what is made of it would be planned anew from the first row on, in full, each time.
+            # Not `persist`: what is made of it would be planned again from the first row on, in full, each time.
             frame = frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
             kept.callback(frame.unpersist)
             return frame
@@ -172,7 +172,7 @@ def _state(given: SignalsInput, rests_on: dict[str, Any], tables: dict[str, Any]
 
 
 def choose_windows(options: SignalsOptions, *, since_ms: int, until_ms: int) -> Windows:
-    """The windows of the range: as small as gives a plot that can be read, unless somebody chose."""
+    """The windows of the range: as small as gives a plot that can be read, unless the user chose."""
     if options.place.since:
         since_ms = max(since_ms, instant_ms(options.place.since))
 
@@ -207,7 +207,7 @@ def _check(options: SignalsOptions) -> None:
 
 
 def _windows(options: SignalsOptions, seen: Sequence[Mapping[str, Any]]) -> Windows:
-    """Each queue begins with what came first; if nobody knows when, with what was received or settled first."""
+    """Each queue begins with what came first; if that is not known, with what was received or settled first."""
     firsts = []
     for queue in {row["queue"] for row in seen}:
         of_queue = [row for row in seen if row["queue"] == queue]

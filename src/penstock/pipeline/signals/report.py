@@ -117,7 +117,7 @@ def _queue(row: Row, tables: Tables) -> Section:
     ]
     lead = f"{count(row['settled'])} settled, {short(row['settled_per_s'])} per second."
     if row["unknown_arrivals"]:
-        lead += f" Nobody knows when {count(row['unknown_arrivals'])} of them came: waits and depth are without them."
+        lead += f" The arrival of {count(row['unknown_arrivals'])} is not known: waits and depth are without them."
     return Section(name, [grid(plots), folded("Tiers in figures", [_tiers(name, tables)])], lead)
 
 

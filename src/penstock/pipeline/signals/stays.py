@@ -95,7 +95,7 @@ def top_tenants(counts: DataFrame, count: int) -> DataFrame:
 
 
 def with_rank(given: DataFrame, top: DataFrame, count: int) -> DataFrame:
-    """Add `tenant_rank`: 0 for messages of nobody, 1 to ``count`` for the top, one more for all others."""
+    """Add `tenant_rank`: 0 for messages without a tenant, 1 to ``count`` for the top, one more for all others."""
     ranks = f.broadcast(top.select("queue", "tenant", "tenant_rank"))
     rank = f.when(f.col("tenant").isNull(), NO_TENANT).otherwise(f.coalesce("tenant_rank", f.lit(count + 1)))
     return given.join(ranks, ["queue", "tenant"], "left").withColumn("tenant_rank", rank)
@@ -114,7 +114,7 @@ def _steps(rows: DataFrame, came_ms: Column, earlier: Column, more: Sequence[Col
         *more,
         f.col("group").isNotNull().alias("is_grouped"),
         _is_home().alias("is_home"),
-        # Null if nobody knows.
+        # Null if it is not known.
         f.when(came_ms.isNotNull(), f.least(came_ms, received_ms)).alias("came_ms"),
         received_ms.alias("received_ms"),
         f.unix_millis("last_received_at").alias("last_ms"),

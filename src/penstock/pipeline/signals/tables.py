@@ -84,7 +84,7 @@ def of_range(levels: Any, spans: Any, keys: Sequence[str], windows: Windows) -> 
 
 
 def with_tenant_names(table: Any, top: Any, count: int) -> Any:
-    """Give ranks their names: null for messages of nobody, and for all others beyond the top."""
+    """Give ranks their names: null for messages without a tenant, and for all others beyond the top."""
     named = table.merge(top[["queue", "tenant_rank", "tenant"]], on=["queue", "tenant_rank"], how="left")
     named["is_others"] = named["tenant_rank"] > count
     rest = [name for name in table.columns if name not in {"queue", "tenant_rank"}]
@@ -112,7 +112,7 @@ def starved(filled: Any, together: Any) -> Any:
     """The windows in which messages of a tier waited from the first moment to the last, others were received, and
     none of them was."""
     others = together.loc[together["received"] > 0, ["queue", "window", "received"]]
-    # None was received, so whoever waits at the end and at the start without a gap between is the same message.
+    # None was received, so what waits at the start and at the end, without a gap between, is the same message.
     gone = filled["called"] - filled["received"]
     waited = filled[(filled["received"] == 0) & (filled["waiting_before"] - gone > 0)]
     found = waited[["queue", "tier", "window", "waiting"]].merge(others, on=["queue", "window"])
@@ -220,7 +220,7 @@ def _tenants(spark: SparkSession, given: SignalsInput, tenants: int, keep: Keep)
 
 
 def _candidates(largest: Any, given: SignalsInput) -> Any:
-    """Whose facts are kept apart: those of before, and whoever is large now and was not there then."""
+    """The tenants whose facts are kept apart: those of before, and those that are large now and were not there then."""
     if given.start.known is None:
         return largest[_TOP.names]
     known = given.start.known.tables[CANDIDATES].to_pandas()

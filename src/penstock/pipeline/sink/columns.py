@@ -176,7 +176,7 @@ def check_columns(schema: "StructType", *, has_queue: bool) -> None:
 
 
 def without_rows(schema: "StructType") -> pa.RecordBatch:
-    """Return what a task would get of this schema if it had no rows: whoever reads it looks at types alone."""
+    """Return what a task would get of this schema if it had no rows: a check of types alone."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - of the driver, which has Spark.
 
     kinds = to_arrow_schema(schema, timezone="UTC")

@@ -1,9 +1,9 @@
-"""The manifest: what of a job was sent, so that nothing is sent twice, however late somebody tries.
+"""The manifest: what of a job was sent, so that nothing is sent twice, also by a run of much later.
 
-    <manifest>/<job>/topic.json             of a topic: what its tasks agree on (`topic/plan.py`)
+    <manifest>/<job>/topic.json             of a topic: what its tasks agree on (`topic_chunks.py`)
     <manifest>/<job>/<write | batch-0000000012>/
         parts/00003/<run>-<attempt>.jsonl    what one task did, in order; one line for each fact
-        resuming/<run>/                      what tasks of a run that resumes another tell each other (`resuming.py`)
+        resuming/<run>/                      what tasks of a run that resumes another tell each other
         done.json                            all of it, once all tasks have ended well; the parts are gone then
         aborted-<run>.json                   what a write that failed had sent
 
@@ -19,7 +19,7 @@ Laws of the file
 ----------------
 1. A chunk that was sent is never sent again.
 2. A chunk with an intent and no answer may have been sent. It is sent again, under the same
-   sender and sequence, as long as the server surely remembers those; after that somebody has
+   sender and sequence, as long as the server surely remembers those; after that the user has
    to decide (option `inDoubt`).
 3. A chunk whose digest is not the one on record is not sent: the rows are not those of the
    last time.
@@ -28,6 +28,20 @@ Laws of the file
 5. A partition without rows has no facts.
 6. Every attempt of a task writes a file of its own, so a line cut short by a kill is the last
    of its file, and is no fact.
+
+A run that goes on where another ended may send only when it is known that its rows are spread as before. A task sees
+the rows of its own partition. If they were in another one before, it cannot know that they were sent. So in a run that
+resumes another one all partitions on record show their chunks first:
+
+    <manifest>/<job>/<write | batch-…>/resuming/<run>/
+        seen-00003                      partition 3 has shown all that is on record of it, unchanged
+        rows-00003-<attempt>.arrow      what a task may not send yet (`partition.HeldRows`)
+
+7. Once all partitions on record are seen, everything that was ever sent is at its place in this run, too. So what is
+   not on record was never sent, wherever it is. Before that nothing is sent.
+8. No task waits for a mark. Tasks take turns, and one that waits may keep the one that is waited for from beginning.
+   A task holds its rows instead, and may leave them to the driver (decision 29).
+9. It is the rows of this run that were compared, so the next run looks for marks of its own.
 """
 
 import json
@@ -112,7 +126,7 @@ class InputChanged(Exception):
 
 
 class SendInDoubt(Exception):
-    """Nobody can say any more whether a chunk was sent; the message says what to do."""
+    """It is not known any more whether a chunk was sent; the message says what to do."""
 
 
 class ManifestDamaged(Exception):
@@ -254,7 +268,7 @@ class Manifest:
         return {partition: _read_part(self._folder, names) for partition, names in sorted(by_partition.items())}
 
     def check_partitions(self, count: int) -> None:
-        """Raise `InputChanged` if there were more partitions before: nobody has seen what is on record of those."""
+        """Raise `InputChanged` if there were more partitions before: what is on record of those was not seen."""
         beyond = [partition for partition, part in self.everything().items() if partition >= count and part.chunks]
         if beyond:
             raise changed(self._job, f"there were {max(beyond) + 1} partitions, and now there are {count}")
@@ -332,7 +346,7 @@ class Recorder:
         self._pending: list[dict[str, Any]] = []
 
     def is_in_doubt(self, chunk: Sendable) -> bool:
-        """Whether a chunk was tried, and nobody knows what came of it."""
+        """Whether a chunk was tried, and its result is not known."""
         entry = self.part.chunks.get(chunk.index)
         return entry is not None and not entry.is_sent
 

@@ -6,10 +6,10 @@ open from chunk to chunk.
     201               done
     429, 503, 507     the server did nothing and says when to come back; of a chunk for several
                       partitions of a topic it may have done some
-    no answer, 502,   nobody knows whether it was done; the same send again is harmless,
+    no answer, 502,   it may have been done or not; the same send again is harmless,
     504               since the chunk carries its sender and sequence
     no connection     nothing was done; it is tried again, unless no second try can mend it
-    any other 5xx     nobody knows whether it was done, and another try is left to a later run
+    any other 5xx     it may have been done or not, and another try is left to a later run
     anything else     the server did nothing, and never will
 
 All waiting of one chunk together is bounded. `SendFailed.is_unsure` says whether the chunk
@@ -169,7 +169,7 @@ class Sending:
             self._sleep(wait_s)
 
     def _tell(self, to: _Address, problem: Problem, *, waited_s: float) -> bool:
-        """Say what a task waits for, once it is long: whoever looks at it shall not take it for dead."""
+        """Log what a task waits for once it takes long, so that the task is not taken for dead."""
         if waited_s < _TOLD_AFTER_S:
             return False
         _log.warning(

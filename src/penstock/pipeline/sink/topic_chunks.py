@@ -198,7 +198,7 @@ def _is_forgotten(folder: Folder, job: str, generation: int) -> bool:
 
 
 def _last_batch(folder: Folder, job: str) -> int | None:
-    """The last batch on record. Those before it are done, and may be a hundred thousand: nobody looks into them."""
+    """The last batch on record. Those before it are done and may be a hundred thousand: they are not read."""
     return max(
         (batch for name in folder.folders(job_place(job)) if (batch := batch_of(name)) is not None), default=None
     )

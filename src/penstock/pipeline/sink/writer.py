@@ -91,7 +91,7 @@ def batch_of_stream() -> str | None:
 def check_name_of_batch(job: str, batch: str | None) -> None:
     """Refuse one name for all batches of `foreachBatch`: rows that come again in a later one would be taken for sent.
 
-    The first batch, which is 0, tells whoever has forgotten.
+    The first batch is 0, so a forgotten number shows at once.
     """
     if job and batch is not None and batch not in _NUMBER.findall(job):
         raise BadOption(
@@ -128,7 +128,7 @@ def commit_write(
 def abort_write(
     options: WriteOptions, messages: Sequence[WriterCommitMessage | None], *, batch: int | None, run: str
 ) -> None:
-    """Say what was sent by a write that failed: it cannot be taken back, and nobody shall have to guess."""
+    """Say what was sent by a write that failed: it cannot be taken back, and users must not have to guess."""
     if options.manifest:
         parts = Manifest(open_folder(options.manifest), options.job, batch, run).abort()
         _log.warning("penstock: the write failed. %s", _of_parts(options, parts))

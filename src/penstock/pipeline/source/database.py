@@ -1,4 +1,4 @@
-"""Reads the history out of a store in PostgreSQL: Arrow batches by ADBC, and nobody between Spark and the database.
+"""Read the history out of a store in PostgreSQL: Arrow batches by ADBC, with no server between Spark and the database.
 
     driver      what is kept, where a time begins, every so-many-th offset
     executors   pages of a range of offsets, by the index; each in a transaction of its own

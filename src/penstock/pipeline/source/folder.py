@@ -1,4 +1,4 @@
-"""Reads the history out of the data folder of a store, while a server writes it or not.
+"""Read the history out of the data folder of a store, which a server may be writing.
 
     <data>/history, history-1, …    one log for each shard (docs/reference/log-format.md)
 
@@ -229,7 +229,7 @@ def _first_since(folder: Path, span: Span, index: Index, at_ms: int) -> int:
     for front in log_files.fronts(folder, span, entry):
         if front.max_timestamp_ms >= at_ms:
             return front.offset
-    # The index has promised one. Whoever reads all of the segment will see what is wrong with it.
+    # The index has promised one. A reader of the whole segment will see what is wrong with it.
     return span.base_offset
 
 

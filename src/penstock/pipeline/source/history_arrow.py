@@ -1,4 +1,4 @@
-"""Frames of the history as Arrow record batches: columns are wrapped or computed whole, and nobody loops over rows.
+"""Frames of the history as Arrow record batches: columns are wrapped or computed whole, without a loop over rows.
 
     frames of a log  ──▶  pieces (a frame, and which of its rows)  ──▶  one record batch
 
@@ -9,7 +9,7 @@ Laws of this file
 -----------------
 1. Only the columns that are wanted are made.
 2. No dictionaries: Spark does not take them. What repeats is looked up as a whole.
-3. Every column has the type that `schemas.py` says, also where it has no values.
+3. Every column has the type that `contract.history_columns` gives it, also where it has no values.
 """
 
 from collections.abc import Callable, Sequence

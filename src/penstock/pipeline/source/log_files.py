@@ -1,7 +1,7 @@
 """Looks at the segments of a log that another process may be writing: nothing is locked, and nothing is changed.
 
     ├─ closed segment ─┼─ closed segment ─┼─ active segment ──────────────┤
-                                          ├─ a marker says: durable ─┤ · · ·  not told to anybody yet
+                                          ├─ a marker says: durable ─┤ · · ·  not confirmed to anyone yet
 
 Laws of this file
 -----------------
@@ -11,7 +11,7 @@ Laws of this file
    position that a whole commit marker names; all of it if the log was closed in good
    order. The marker that ends a commit cannot know that it is safe: the next one says
    it, or a lone marker, which a log that is quiet writes within two seconds (decision 0031).
-3. Indexes are hints: whoever follows one checks the batch it leads to.
+3. Indexes are hints: a reader that follows one checks the batch it leads to.
 
 To import this module is to need `crc32c`, which is installed with `penstock`.
 """
@@ -94,7 +94,7 @@ def opened(folder: Path, base_offset: int) -> Iterator[File]:
     """Lend a segment, to be read; raises `FileNotFoundError`."""
     file = ReadOnlyFile(folder / segment_name(base_offset))
     try:
-        # Whoever walks a segment only reads it.
+        # A walk over a segment only reads it.
         yield cast("File", file)
     finally:
         file.close()
@@ -234,7 +234,7 @@ def _damaged(folder: Path, base_offset: int, position: int, reason: str, offset:
 def fronts(folder: Path, span: Span, start: tuple[int, int]) -> Iterator[Front]:
     """Yield what the batches of a segment say of themselves, from one on, up to its end or to something strange.
 
-    A wrong hint is treated as in `batches`. What is strange is for whoever reads it to name.
+    A wrong hint is treated as in `batches`. The reader of the batches names what is strange.
     """
     expected, position = start
     with opened(folder, span.base_offset) as file:

@@ -116,7 +116,7 @@ def read_slices(options: ReadOptions, task: Slice | Slices) -> Iterator[Any]:
 
 
 def options_with(given: Mapping[str, str], schema: "StructType") -> ReadOptions:
-    """Return the options of a read with the columns that Spark expects: ours, unless somebody gave it a schema."""
+    """Return the options of a read with the columns that Spark expects: ours, unless the user gave it a schema."""
     options = read_options(given)
     there = known_columns(is_live=options.is_live, is_topic=bool(options.topic))
     known = {column.name: column for column in there}

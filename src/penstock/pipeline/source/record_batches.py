@@ -7,7 +7,7 @@ record, and all it reads is a length. Everything else is done for all records at
 keys and values are neighbours in one buffer, and Arrow copies out those that are wanted.
 
 Only numpy and pyarrow, codecs included: executors need nothing of a server. No CRC is
-checked here. A server checks them when it reads, and whoever reads its files does.
+checked here. A server checks them when it reads, and so does a reader of its files.
 """
 
 import struct
@@ -25,7 +25,7 @@ _HEAD = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_FROM = 12
 _CODEC_MASK = 0x07
 _APPEND_TIME = 0x08
-# Of the server's own log, and of Kafka's transactions: what is in them is for nobody's eyes.
+# Of the server's own log, and of Kafka's transactions: readers never see them.
 _NOT_RECORDS = 0x4000 | 0x20
 _UNPACKED_BYTES_MAX = 256 * MIB
 _STREAMED = {1: "gzip", 3: "lz4", 4: "zstd"}
@@ -93,7 +93,7 @@ class _Records:
             at += len(part)
         self._data, self._bytes = data, np.frombuffer(data, np.uint8)
         self._ends = np.array(ends, np.int64)
-        # Behind the attributes of a record, which nobody uses.
+        # Behind the attributes of a record, which are not used.
         delta_ms, at_next = self._varints(np.array(starts, np.int64) + 1)
         delta, at_next = self._varints(at_next)
         self._keys = self._blobs(at_next)
@@ -167,7 +167,7 @@ class _Records:
         return pieces.take(pa.array(2 * chosen, mask=~is_there[chosen]))
 
     def _headers(self, chosen: Any) -> Any:
-        """Return the headers of each record; null where there are none. Whoever uses headers pays for a loop."""
+        """Return the headers of each record; null where there are none. Headers cost a loop over records."""
         if not np.any(self._header_counts[chosen]):
             return pa.nulls(len(chosen), HEADERS)
         places = zip(

@@ -27,8 +27,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 from pyspark.sql.datasource import InputPartition
 
-from penstock.pipeline.http import ServerClient, ServerRefused
 from penstock.contract.history_columns import Column
+from penstock.pipeline.http import ServerClient, ServerRefused
 from penstock.pipeline.options import PARTITION, ReadOptions
 from penstock.pipeline.source.history_arrow import KINDS, PRIORITIES, TIME, Wanted, null_if_empty, schema_of, texts_of
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, chosen_of, cut, dropped

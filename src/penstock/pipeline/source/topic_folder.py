@@ -1,4 +1,4 @@
-"""Reads a topic out of the data folder of a server, while that writes it or not.
+"""Read a topic out of the data folder of a server, which may be running or not.
 
     <data>/streams/catalog            which topics there are
     <data>/streams/partitions/17-0    partition 0 of topic number 17: a log of record batches
@@ -108,7 +108,7 @@ class FolderTopic:
             yield rows
 
     def _batches(self, part: Slice) -> Iterator[Batch]:
-        """Yield the batches of a part. Segments that retention or compaction takes meanwhile are looked for anew."""
+        """Yield the batches of a part. Segments that retention or compaction takes meanwhile are looked for again."""
         at = part.rows.start
         while at < part.rows.end:
             facts = self._facts()

@@ -98,7 +98,7 @@ def _rows(text: str) -> Iterator[tuple[int, Any]]:
         return
     rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
     if text.strip() and not {"at", "name"}.issubset(rows.fieldnames or ()):
-        # A file without this header has no marks, and nobody would notice.
+        # A file without this header has no marks; without an error that would go unnoticed.
         yield 1, None
     for row in rows:
         yield rows.line_num, row
@@ -177,7 +177,7 @@ class Setting:
 
 
 def cause_of(row: Mapping[str, Any], buckets: Sequence[int], setting: Setting) -> Cause:
-    """Make a cause of a row of `transforms.triage.causes`."""
+    """Make a cause of a row of `causes_of`."""
     last = setting.last.causes.get(row["cause_id"]) if setting.last else None
     first_seen = min(row["first_seen"], last.first_seen) if last else row["first_seen"]
     told = {name: row[name] for name in row if name not in {"first_seen", "top_tenants"}}
@@ -275,7 +275,7 @@ def burials_in(history: DataFrame) -> DataFrame:
 def judged_burials(burials: DataFrame, dead_letters: DataFrame | None, *, by_shape: bool = True) -> DataFrame:
     """Return burials, as `buried` gives them, each with its cause and what is told of it.
 
-    ``dead_letters`` has `id` and `data` of messages that are still dead letters, or is None if nobody knows.
+    ``dead_letters`` has `id` and `data` of messages that are still dead letters, or is None if that is not known.
     """
     if dead_letters is None:
         known = burials.withColumns({"letter": f.expr("CAST(NULL AS BINARY)"), "is_dead_letter": f.lit(False)})

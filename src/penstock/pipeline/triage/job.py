@@ -6,7 +6,7 @@
 It reads the burials of a history and, where they are to be had, the bodies of what is still a dead letter: from
 the archive's own copy of them, or from the server. All it leaves is its folder, whole or not at all.
 
-The state keeps the burials and not the causes: which of them are still dead letters is asked anew by each run, and
+The state keeps the burials and not the causes: each run asks again which are still dead letters, and
 their bodies make a cause another one.
 
     causes.parquet, causes.csv   one row for each cause
@@ -86,7 +86,7 @@ def write_causes(folder: Path, causes: Sequence[Cause]) -> None:
 
 
 def write_signatures(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write the rows of `transforms.triage.signatures`, all together and for each cause."""
+    """Write the rows of `signatures_of`, all together and for each cause."""
     told = defaultdict(list)
     for row in rows:
         told[row["cause_id"]].append(
@@ -110,7 +110,7 @@ def _write_entries(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     path.write_text(json.dumps({"version": _VERSION, "signatures": entries}, indent=1) + "\n", encoding="utf-8")
 
 
-# More causes than anybody reads: then the signatures do not do their work, and the rest is counted only.
+# More causes than a person reads: then the signatures do not do their work, and the rest is counted only.
 CAUSES_MAX = 10_000
 _SHOWN = 20
 _COUNTED = ("settled_at", "outcome")
@@ -134,7 +134,7 @@ class TriageOptions:
 
     @property
     def resting(self) -> dict[str, str]:
-        """What a state rests on, beside the place: nothing, as burials are judged anew by each run."""
+        """What a state rests on, beside the place: nothing, as each run judges burials again."""
         return {"job": "triage"}
 
 

@@ -1,4 +1,4 @@
-"""What an error is once all that changes from one message to the next is taken out of it: its signature.
+"""The signature of an error: what is left when all that changes from one message to the next is taken out.
 
     ConnectionError: 10.0.3.17:5432 refused order 8812        ConnectionError: <host> refused order <n>
       /srv/app/shop/orders.py:88 in save: db.insert(row)  ──▶   | orders.py:save
@@ -17,7 +17,7 @@ Laws of the file
 1. It is all built-in functions of Spark: nothing of a message passes through Python.
 2. Nothing beyond the first `ERROR_CHARACTERS_MAX` characters is looked at, and no pattern is worse than quadratic in
    them: a hostile error costs about as much as any other.
-3. The same text has the same id in every run and version. Whoever changes a pattern changes ids: groups that are known
+3. The same text has the same id in every run and version. A changed pattern changes ids: groups that are known
    look new in the next triage, and files for `replay` must be made again.
 
 What stays, though it looks like a value: codes (`HTTP 503`, `Errno 111`, `SQLSTATE 23505`), and names of code between

@@ -48,7 +48,7 @@ HISTORY_COLUMNS = (
 
 
 def arrivals_of(history: DataFrame) -> DataFrame:
-    """Return the messages of each queue with the columns of `comparing.INPUT`; `arrived_ms` is null if nobody knows."""
+    """Return the messages of each queue with the columns of `comparison.INPUT`; `arrived_ms` may be null."""
     moves = Window.partitionBy("id").orderBy("settled_at", "shard", "offset")
     is_home = f.col("first_queue") == f.col("queue_id")
     came_at = f.coalesce(f.lag("settled_at").over(moves), f.when(is_home, f.col("sent_at")))
@@ -227,7 +227,7 @@ def _remarks(options: WhatIfOptions, counts: Mapping[str, Count], present: Mappi
             remarks.append(f"{queue}: the newest {options.rows:,} of {count.rows:,} messages; --rows takes more.")
         if count.unknown:
             remarks.append(
-                f"{queue}: {counted(count.unknown, 'was', 'were')} moved here nobody knows when, and left out."
+                f"{queue}: {counted(count.unknown, 'was', 'were')} moved here at an unknown time, and left out."
             )
         if queue not in present:
             remarks.append(f"{queue}: its settings are not known; the baseline has those of a new queue.")
