@@ -26,10 +26,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from bench import Bench, Row, Workload, librdkafka, peer, processes
 from bench.processes import Server
 from penstock.broker.topics import FetchOne, Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
-from penstock.streams.settings import TopicSettings
 
 MESSAGE_BYTES = 256
 ROUNDS = 3

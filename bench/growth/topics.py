@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from penstock.broker.groups import Commit, Groups, open_groups
 from penstock.broker.topics import Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.core.group_roster import GroupSettings
 from penstock.log import record
 from penstock.metrics.streams import families_of_streams
@@ -27,7 +28,6 @@ from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
 from penstock.server import GC_THRESHOLDS
 from penstock.streams.groups import CoordinatorSettings
-from penstock.streams.settings import TopicSettings
 from penstock.telemetry import Note
 from tests.streams.grouping import Consumer
 

@@ -40,6 +40,7 @@ from penstock.broker.keyring import KeysDamaged
 from penstock.broker.keys import Keys, SharedKeys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.broker.redrives import Redrives
+from penstock.contract.topic_settings import TopicSettings
 from penstock.keeping import Kept, open_store, open_streams
 from penstock.listening.connection import Shared
 from penstock.listening.limits import PATIENT, Patience
@@ -54,7 +55,6 @@ from penstock.metrics.watchdog import Watchdog, watching
 from penstock.runtime.buffers import BufferBudget
 from penstock.runtime.system import write_note
 from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
-from penstock.streams.settings import TopicSettings
 from penstock.telemetry import (
     SERVER_CUT_OFF,
     SERVER_FILES_LIMITED,

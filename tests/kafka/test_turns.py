@@ -11,8 +11,8 @@ from penstock.api.kafka.wire.headers import Header
 from penstock.api.kafka.wire.schema import write_response
 from penstock.api.kafka.wire.versions import Api
 from penstock.broker.groups import open_groups
+from penstock.contract.topic_settings import TopicSettings
 from penstock.metrics.streams import families_of_streams
-from penstock.streams.settings import TopicSettings
 from tests.simulation.world import Machine
 from tests.streams.small import running
 

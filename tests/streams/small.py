@@ -10,9 +10,9 @@ from aiokafka.record.default_records import (
 )
 
 from penstock.broker.topics import FetchOne, Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log.record import header as read_header
 from penstock.log.settings import LogSettings
-from penstock.streams.settings import TopicSettings
 from penstock.streams.streams import StreamsSettings
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Machine

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.broker.topics import FetchOne, Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.log.record import header as read_header
 from penstock.runtime.interface import AsideFailed
 from penstock.streams import cleaning
 from penstock.streams.catalog import with_cleaning
-from penstock.streams.settings import TopicSettings
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate

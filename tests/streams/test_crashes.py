@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.broker.topics import Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.interface import Runtime
-from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import TopicNotFound
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine

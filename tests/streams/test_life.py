@@ -11,9 +11,9 @@ import random
 import pytest
 
 from penstock.broker.topics import Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log.interface import OffsetOutOfRange
 from penstock.runtime.interface import Runtime
-from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import TopicNotFound
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine

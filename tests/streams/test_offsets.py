@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from penstock.broker.topics import Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log.interface import OffsetOutOfRange
 from penstock.log.repair import repair
 from penstock.log.segment import segment_name
 from penstock.log.survey import survey
-from penstock.streams.settings import TopicSettings
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Machine
 from tests.streams.small import CODECS, FOLDER, TINY, batch, bodies, look_after, read_all, running, values

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.topics import Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.log.interface import LogFull
 from penstock.log.record import header as read_header
@@ -25,7 +26,6 @@ from penstock.streams.batches import (
 )
 from penstock.streams.packing import UnpackedTooLarge, UnsupportedCodec
 from penstock.streams.records import entries, unpacked
-from penstock.streams.settings import TopicSettings
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Died, Machine

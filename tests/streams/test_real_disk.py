@@ -9,10 +9,10 @@ import pytest
 
 from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.limits import TOPIC_FILES_MAX
+from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import halt, system_runtime
 from penstock.runtime.workers import ThreadWorkers
-from penstock.streams.settings import TopicSettings
 from penstock.streams.streams import StreamsSettings
 from tests.streams.small import CODECS, NEVER_MS, batch, look_after, read_all, values
 

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from penstock.broker.topics import Topics
-from penstock.streams.settings import TopicSettings
+from penstock.contract.topic_settings import TopicSettings
 from tests.simulation.world import Machine
 from tests.streams.small import HOUR_MS, SMALL, TINY, bodies, look_after, running, values
 

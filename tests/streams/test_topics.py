@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from penstock.broker.access import Caller, Grant, Role
 from penstock.broker.topics import Topics
+from penstock.contract.topic_settings import BadTopicSettings, TopicSettings
 from penstock.log.interface import LogFull
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import FolderTaken, Runtime
-from penstock.streams.settings import BadTopicSettings, TopicSettings
 from penstock.streams.streams import _all
 from penstock.streams.topic import (
     BadTopicName,

@@ -31,12 +31,12 @@ from typing import NamedTuple, Self, TypeAlias
 from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.shares import Holds, Share
 from penstock.contract.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITIONS_MAX
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header
 from penstock.log.recovery import LogCorrupted
 from penstock.runtime.interface import Buffer, Clock, Runtime
 from penstock.streams.partition import Appended, Partition, Waiter
-from penstock.streams.settings import TopicSettings
 from penstock.streams.streams import Streams, StreamsSettings
 from penstock.streams.topic import PartitionNotFound, TooManyPartitions, Topic, TopicNotFound
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log.record import COMPRESSION_MASK, CRC_FROM, HEADER_BYTES, LENGTH_FROM, VERSION, BadBatch, Header
 from penstock.log.record import header as read_header
 from penstock.runtime.interface import Buffer
 from penstock.streams.packing import BadlyPacked, pack
 from penstock.streams.record_check import BadRecord, check_records
 from penstock.streams.records import entries, unpacked
-from penstock.streams.settings import TopicSettings
 
 APPEND_TIME_ATTRIBUTE = 0x08
 _TRANSACTION_ATTRIBUTES = 0x10 | 0x20

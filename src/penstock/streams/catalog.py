@@ -33,13 +33,13 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from penstock.contract.limits import CLEANINGS_MAX, KIB
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.inventory import open_listed
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.streams.settings import TopicSettings
 
 LOG_SETTINGS = LogSettings(
     segment_bytes_max=256 * KIB, allocate_bytes=64 * KIB, spare_bytes=64 * KIB, open_segments_max=1

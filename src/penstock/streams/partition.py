@@ -12,6 +12,7 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import NamedTuple
 
+from penstock.contract.topic_settings import TopicSettings
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
 from penstock.log.record import Header
@@ -22,7 +23,6 @@ from penstock.streams.batches import as_stored, check_batch
 from penstock.streams.lookup import first_at
 from penstock.streams.producers import Producers
 from penstock.streams.remembering import recall, remember
-from penstock.streams.settings import TopicSettings
 
 _READ_BYTES = 1 << 20
 _MOMENT_S = 0.001

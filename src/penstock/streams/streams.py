@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.contract.limits import MIB, PARTITIONS_MAX, TOPIC_FILES_MAX
+from penstock.contract.topic_settings import BadTopicSettings, TopicSettings
 from penstock.log.disk_log import fail
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.jobs import off_loop
@@ -30,7 +31,6 @@ from penstock.runtime.open_files import OpenFiles
 from penstock.streams import catalog as catalogs
 from penstock.streams.catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
 from penstock.streams.partition import Partition
-from penstock.streams.settings import BadTopicSettings, TopicSettings
 from penstock.streams.topic import (
     BadTopicName,
     PartitionsCannotShrink,

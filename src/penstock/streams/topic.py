@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, field
 
 from penstock.contract.limits import TOPIC_NAME_CHARACTERS_MAX
+from penstock.contract.topic_settings import TopicSettings
 from penstock.streams.partition import Partition
-from penstock.streams.settings import TopicSettings
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 

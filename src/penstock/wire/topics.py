@@ -22,7 +22,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.contract.limits import BATCH_BYTES_MAX, KIB, SEGMENT_BYTES_MAX, TOPIC_PARTITIONS_MAX
+from penstock.contract.limits import TOPIC_PARTITIONS_MAX
+from penstock.contract.topic_settings import TOPIC_SETTINGS
 from penstock.wire.messages import Base64
 from penstock.wire.names import Seconds, TopicName
 
@@ -34,27 +35,33 @@ Partition = Annotated[int, Meta(ge=0, lt=TOPIC_PARTITIONS_MAX)]
 Cleanup = Literal["delete", "compact", "compact,delete"]
 
 
+def _bounds(name: str) -> Meta:
+    return Meta(ge=TOPIC_SETTINGS[name].least, le=TOPIC_SETTINGS[name].most)
+
+
+def _about(name: str, default: str = "") -> Meta:
+    return Meta(description=f"{TOPIC_SETTINGS[name].help} {default}".rstrip())
+
+
 class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """What can be set for a topic. What is left out keeps its value, or has its default in a new topic."""
 
     partitions: Annotated[
-        Annotated[int, Meta(ge=1, le=TOPIC_PARTITIONS_MAX)] | UnsetType,
-        Meta(description="How many parts it has; there can be more later, never fewer. Default 1."),
+        Annotated[int, _bounds("partitions")] | UnsetType,
+        _about("partitions", "Default 1."),
     ] = UNSET
-    retention_s: Annotated[
-        Seconds | UnsetType | None, Meta(description="How long a record is kept; null for ever. Default 7 days.")
-    ] = UNSET
+    retention_s: Annotated[Seconds | UnsetType | None, _about("retention_ms", "Default 7 days.")] = UNSET
     retention_bytes: Annotated[
         Annotated[int, Meta(ge=1, le=2**62)] | UnsetType | None,
-        Meta(description="What a partition may take; null is no bound."),
+        _about("retention_bytes"),
     ] = UNSET
     segment_bytes: Annotated[
-        Annotated[int, Meta(ge=KIB, le=SEGMENT_BYTES_MAX // 2)] | UnsetType,
-        Meta(description="A partition is let go of in parts of this size."),
+        Annotated[int, _bounds("segment_bytes")] | UnsetType,
+        _about("segment_bytes"),
     ] = UNSET
     max_message_bytes: Annotated[
-        Annotated[int, Meta(ge=1, le=BATCH_BYTES_MAX)] | UnsetType,
-        Meta(description="The largest batch of records that is taken."),
+        Annotated[int, _bounds("message_bytes_max")] | UnsetType,
+        _about("message_bytes_max"),
     ] = UNSET
     cleanup: Annotated[
         Cleanup | UnsetType,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.records import PlainRecord, records_of
+from penstock.contract.topic_settings import TopicSettings
 from penstock.core.partitioning import murmur2, partition_of
 from penstock.log.record import CRC_FROM, header
 from penstock.pipeline.sink.columns import BadColumns, BadRow
@@ -19,7 +20,6 @@ from penstock.pipeline.sink.topic_batches import CODECS, crc32c_of_columns, vari
 from penstock.pipeline.sink.topic_chunks import Producer, Sequences, TopicChunk, topic_chunks_of
 from penstock.pipeline.sink.topic_columns import Bounds, check_columns, murmur2_of, read_rows
 from penstock.streams.batches import check_batch
-from penstock.streams.settings import TopicSettings
 
 NOW_MS = 1_700_000_000_000
 BOUNDS = Bounds(partitions=3, batch_bytes_max=1_048_588, chunk_bytes_max=1_048_588)

@@ -12,8 +12,8 @@ from penstock.broker.access import Access, Caller, Role, spoken
 from penstock.broker.activity import Activity
 from penstock.broker.groups import Groups
 from penstock.broker.topics import Topics
+from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.system import SystemClock
-from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import Topic, TopicNotFound
 
 K = TypeVar("K")

@@ -14,12 +14,12 @@ words are remembered with the topic (`TopicSettings.remarks`).
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from penstock.api.kafka.calling import NODE_ID, Call, Values, in_turns, once_each
 from penstock.api.kafka.errors import REFUSALS, BadConfig, BadRequest, code_of
 from penstock.broker.access import Role
-from penstock.streams.settings import TopicSettings
+from penstock.contract.topic_settings import TOPIC_SETTINGS, TopicSetting, TopicSettings
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 _TOPIC, _BROKER = 2, 4
@@ -28,6 +28,10 @@ _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 _POLICIES = {"compact": "is_compacted", "delete": "is_deleted"}
 _CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 _AS_PRODUCED = "producer"
+# Numbers of which None is no bound.
+_WITHOUT_BOUND = frozenset(
+    name for name, hint in TopicSettings.__annotations__.items() if type(None) in get_args(hint.__origin__)
+)
 
 
 class Config(NamedTuple):
@@ -50,6 +54,12 @@ def _whole_or_none(field: str) -> Config:
         return "-1" if value is None else str(value)
 
     return Config(_LONG, said, lambda text: {field: None if int(text) in (-1, 2**63 - 1) else int(text)})
+
+
+def _number(name: str, setting: TopicSetting) -> Config:
+    if name in _WITHOUT_BOUND:
+        return _whole_or_none(name)
+    return _whole(name, _INT if setting.most < 2**31 else _LONG)
 
 
 def _policies(text: str) -> Mapping[str, Any]:
@@ -81,7 +91,7 @@ def _lag_max(text: str) -> Mapping[str, Any]:
     return {"compaction_lag_ms_max": None if int(text) == 2**63 - 1 else int(text)}
 
 
-CONFIGS: dict[str, Config] = {
+_IN_WORDS: dict[str, Config] = {
     "cleanup.policy": Config(
         _LIST,
         lambda topic: ",".join(name for name, field in _POLICIES.items() if getattr(topic, field)),
@@ -90,24 +100,18 @@ CONFIGS: dict[str, Config] = {
     "compression.type": Config(
         _STRING, lambda topic: _AS_PRODUCED if topic.codec is None else _CODECS[topic.codec], _codec
     ),
-    "delete.retention.ms": _whole("tombstone_ms", _LONG),
     "max.compaction.lag.ms": Config(
         _LONG,
         lambda topic: str(2**63 - 1 if topic.compaction_lag_ms_max is None else topic.compaction_lag_ms_max),
         _lag_max,
     ),
-    "max.message.bytes": _whole("message_bytes_max", _INT),
-    "message.timestamp.after.max.ms": _whole_or_none("ahead_ms_max"),
     "message.timestamp.type": Config(
         _STRING, lambda topic: "LogAppendTime" if topic.has_append_time else "CreateTime", _time_kind
     ),
     "min.cleanable.dirty.ratio": Config(_DOUBLE, lambda topic: str(topic.dirty_percent_max / 100), _percent),
-    "min.compaction.lag.ms": _whole("compaction_lag_ms_min", _LONG),
-    "retention.bytes": _whole_or_none("retention_bytes"),
-    "retention.ms": _whole_or_none("retention_ms"),
-    "segment.bytes": _whole("segment_bytes", _INT),
-    "segment.ms": _whole("segment_ms", _LONG),
 }
+_IN_NUMBERS = {setting.kafka: _number(name, setting) for name, setting in TOPIC_SETTINGS.items() if setting.kafka}
+CONFIGS: dict[str, Config] = dict(sorted((_IN_WORDS | _IN_NUMBERS).items()))
 # What cannot be chosen here, and what it amounts to.
 FIXED: dict[str, tuple[int, str]] = {
     "message.timestamp.before.max.ms": (_LONG, str(2**63 - 1)),

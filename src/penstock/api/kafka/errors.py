@@ -24,6 +24,7 @@ from penstock.broker.groups import (
     TopicSubscribed,
     UnknownMember,
 )
+from penstock.contract.topic_settings import BadTopicSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull, OffsetOutOfRange
 from penstock.streams.batches import (
     BadTimestamp,
@@ -35,7 +36,6 @@ from penstock.streams.batches import (
 )
 from penstock.streams.packing import UnpackedTooLarge, UnsupportedCodec
 from penstock.streams.producers import OutOfOrderSequence, ProducerFenced
-from penstock.streams.settings import BadTopicSettings
 from penstock.streams.topic import (
     BadTopicName,
     PartitionNotFound,

@@ -10,7 +10,7 @@ from penstock.api.kafka.configs import described, settings_of
 from penstock.api.kafka.errors import REFUSALS, BadAssignment, BadReplication, BadRequest, code_of
 from penstock.broker.access import Role
 from penstock.contract.limits import TOPIC_PARTITIONS_MAX
-from penstock.streams.settings import TopicSettings
+from penstock.contract.topic_settings import TopicSettings
 from penstock.streams.topic import PartitionsCannotShrink, TooManyPartitions, Topic, TopicNotFound
 
 _BY_DEFAULT = -1

@@ -14,6 +14,7 @@ from penstock.broker.waiting import TooManyWaiting
 from penstock.contract.limits import BATCH_BYTES_MAX, QUEUE_NAME_CHARACTERS_MAX
 from penstock.contract.names import BadName
 from penstock.contract.queue_settings import SETTINGS, BadSettings
+from penstock.contract.topic_settings import TOPIC_SETTINGS, BadTopicSettings
 from penstock.core.drafts import BadDraft, BodyTooLarge, DueTooLate
 from penstock.core.queue import QueueFull
 from penstock.core.senders import BadSender, SenderFenced, SendForgotten
@@ -26,7 +27,6 @@ from penstock.store.routed import Unrouted
 from penstock.streams.batches import BadTimestamp, CorruptBatch, InvalidRecord, MessageTooLarge, TransactionsUnsupported
 from penstock.streams.packing import UnpackedTooLarge, UnsupportedCodec
 from penstock.streams.producers import OutOfOrderSequence, ProducerFenced, ProducerUnknown
-from penstock.streams.settings import BadTopicSettings
 from penstock.streams.topic import (
     BadTopicName,
     PartitionNotFound,
@@ -130,6 +130,13 @@ def _setting(error: Exception) -> Problem:
     return problem("bad_field", f"{said or name} {rest}", field=said or None, limit=error.limit)
 
 
+def _topic_setting(error: Exception) -> Problem:
+    assert isinstance(error, BadTopicSettings)
+    setting = TOPIC_SETTINGS.get(error.field)
+    said = setting.said if setting else ""
+    return problem("bad_field", f"{said or error.field} {error.reason}", field=said or None)
+
+
 def _name(error: Exception) -> Problem:
     field = "dead_letter_queue" if str(error).startswith("dead_letters ") else "queue_name"
     return problem("bad_field", str(error), field=field, limit=QUEUE_NAME_CHARACTERS_MAX)
@@ -187,7 +194,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     TopicNotFound: _plain("topic_not_found"),
     TopicExists: _plain("topic_exists"),
     BadTopicName: _named("bad_field", "topic_name"),
-    BadTopicSettings: _plain("bad_field"),
+    BadTopicSettings: _topic_setting,
     PartitionNotFound: _named("partition_not_found", "partition"),
     PartitionsCannotShrink: _named("partitions_fewer", "partitions"),
     TooManyPartitions: _named("bad_field", "partitions"),

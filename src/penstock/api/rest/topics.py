@@ -16,8 +16,8 @@ from penstock.api.rest.formats import Decoder
 from penstock.api.rest.times import milliseconds, seconds
 from penstock.broker.access import Role
 from penstock.contract.limits import PAGE_MAX
+from penstock.contract.topic_settings import TopicSettings
 from penstock.streams.partition import Partition
-from penstock.streams.settings import TopicSettings
 from penstock.streams.topic import Topic, TopicExists
 from penstock.wire import topics as wire
 
