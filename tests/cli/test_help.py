@@ -6,8 +6,7 @@ from typer.testing import CliRunner
 
 from penstock import __version__
 from penstock.cli import app
-from penstock.cli.exits import Ending, refuse
-from penstock.cli.output import duration, plain
+from penstock.cli.output import Ending, duration, plain, refuse
 from tests.docs.commands import Command, commands
 
 # They run until they are stopped, and what they say meanwhile is for a log.

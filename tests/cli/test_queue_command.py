@@ -5,7 +5,7 @@ import json
 import pytest
 import typer
 
-from penstock.cli.connection import complete_queue
+from penstock.cli.config import complete_queue
 from penstock.cli.key_value_options import complete_setting, settings_said
 from penstock.wire.queue_settings import SETTING_NAMES
 from tests.cli.conftest import Run

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.lines import BATCH_BYTES_MAX, BadLine, Lines, batches
+from penstock.cli.send import BATCH_BYTES_MAX, BadLine, Lines, batches
 from tests.cli.conftest import Run
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
-from penstock.cli.exits import Ending
+from penstock.cli.output import Ending
 from penstock.contract.limits import LIMITS
 from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, SECOND_MS, SETTINGS, Row
 from penstock.settings import PREFIX, SECTIONS, ServerSettings

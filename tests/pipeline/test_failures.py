@@ -8,10 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.progress import Progress
 
-from penstock.cli.exits import Ending
+from penstock.cli.output import Ending
 from penstock.cli.pipeline import options
-from penstock.cli.pipeline.java_words import JavaWords, hush_spark
-from penstock.cli.pipeline.options import ending_of
+from penstock.cli.pipeline.options import JavaWords, ending_of, hush_spark
 from penstock.pipeline.archive.job import ArchiveOptions
 from penstock.pipeline.archive.job import run as archive
 from penstock.pipeline.audit.job import AuditOptions

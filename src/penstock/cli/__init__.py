@@ -17,7 +17,6 @@ from penstock.cli import (
     config,
     dlq,
     escalate,
-    group,
     history,
     key,
     migrate,
@@ -87,7 +86,7 @@ app.command("escalate", rich_help_panel=MESSAGES)(escalate.escalate)
 app.command("escalations", rich_help_panel=MESSAGES)(escalate.escalations)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=MESSAGES)
 app.add_typer(topic.app, name="topic", rich_help_panel=STREAMS)
-app.add_typer(group.app, name="group", rich_help_panel=STREAMS)
+app.add_typer(topic.group_app, name="group", rich_help_panel=STREAMS)
 app.command("backup", rich_help_panel=FOLDERS)(backup.backup_command)
 app.command("repair", rich_help_panel=FOLDERS)(repair.repair_command)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SPARK)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.connection import Session, asks_server
+from penstock.cli.config import Session, asks_server
 from penstock.cli.output import console, plain, print_json, remark, table
 
 

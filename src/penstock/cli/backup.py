@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.exits import refuse
-from penstock.cli.output import counted, errors, print_json, say
+from penstock.cli.output import counted, errors, print_json, refuse, say
 
 if TYPE_CHECKING:
     from penstock.log.backup import Copied, Folder

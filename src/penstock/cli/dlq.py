@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.connection import Session, asks_server, complete_queue
-from penstock.cli.exits import Ending
-from penstock.cli.output import console, counted, duration, print_json, progress, remark, say, table
+from penstock.cli.config import Session, asks_server, complete_queue
+from penstock.cli.output import Ending, console, counted, duration, print_json, progress, remark, say, table
 from penstock.cli.receive import Containing, Group, look_for, show_seen
 from penstock.cli.send import Priority
 from penstock.client import SyncQueue

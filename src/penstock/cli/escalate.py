@@ -7,9 +7,8 @@ from typing import Annotated, Any, cast
 import msgspec
 import typer
 
-from penstock.cli.connection import Session, asks_server
-from penstock.cli.exits import Ending
-from penstock.cli.output import console, counted, duration, pairs, plain, print_json, remark, say, table
+from penstock.cli.config import Session, asks_server
+from penstock.cli.output import Ending, console, counted, duration, pairs, plain, print_json, remark, say, table
 from penstock.cli.queue import Name
 from penstock.cli.receive import Containing, Group
 from penstock.cli.send import complete_priority

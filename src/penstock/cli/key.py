@@ -20,9 +20,8 @@ from penstock.broker.access import BadGrant, Grant, Key, Role, sqs_access_key_id
 from penstock.broker.keyring import Change, KeyNotFound, Keyring, KeysDamaged, NewKey, TooManyKeys
 from penstock.broker.keys import change_file, read_keyring, reset_file
 from penstock.cli.config import Config, Json, loaded
-from penstock.cli.exits import Ending, refuse
 from penstock.cli.migrate import run_on
-from penstock.cli.output import console, plain, print_json, remark, say, table
+from penstock.cli.output import Ending, console, plain, print_json, refuse, remark, say, table
 from penstock.keeping import audit_log_of, change_shared_keys, entry_of, read_shared_keys, reset_shared_keys
 from penstock.settings import ServerSettings, without_password
 

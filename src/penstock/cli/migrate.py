@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.config import Config, Json, loaded
-from penstock.cli.exits import Ending, refuse
-from penstock.cli.output import counted, print_json, say
+from penstock.cli.output import Ending, counted, print_json, refuse, say
 from penstock.core.routes import is_map
 from penstock.settings import ServerSettings, without_password
 

@@ -1,13 +1,16 @@
-"""What people see: tables and progress on a terminal, plain text in a pipe, JSON for programs.
+"""What people see: tables and progress on a terminal, plain text in a pipe, JSON for programs; and every exit code.
 
-What was asked for goes to standard output, everything else to standard error, so
-that a pipe gets the one without the other.
+Results go to standard output, everything else to standard error, so that a pipe gets only results.
+
+Exit codes above 63 are those of `sysexits.h`, which mail programs and init systems know. `docs/reference/cli.md` is
+made from the table of them.
 """
 
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import typer
@@ -15,6 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from penstock.runtime.interface import EXIT_FILES_TAKEN, EXIT_STORAGE_FAILED
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -141,3 +146,40 @@ def counted(count: int, singular: str) -> str:
     ('1 message', '2,000 queues')
     """
     return f"1 {singular}" if count == 1 else f"{count:,} {singular}s"
+
+
+class Ending(IntEnum):
+    # It did what was asked.
+    DONE = 0
+    # There was nothing, or not all of it was done; `repair`: there is damage.
+    NOTHING = 1
+    # The command was not understood, or cannot do this with the folder it was given. Nothing was changed.
+    USAGE = 2
+    # The server refuses what was sent: a field is wrong, or a message is too large.
+    BAD_DATA = 65
+    # There is no such queue, message, task or file.
+    NOT_FOUND = 66
+    # No server answers.
+    UNREACHABLE = 69
+    # A mistake of Penstock's own, here or at the server. Please report it.
+    MISTAKE = 70
+    # The files of the server were removed, renamed or replaced while it ran.
+    FILES_TAKEN = EXIT_FILES_TAKEN
+    # It stands in the way of what is there: a queue with other settings, a lease that has ended.
+    CONFLICT = 73
+    # The disk failed. The server ends with it too, because nothing can be promised any more.
+    STORAGE_FAILED = EXIT_STORAGE_FAILED
+    # Not now: the queue is full, or the server is busy or stopping. Try again.
+    TRY_AGAIN = 75
+    # A key is needed, or the key may not do this.
+    NOT_ALLOWED = 77
+    # A setting is wrong: in the file, in the environment or among the options.
+    BAD_SETTINGS = 78
+    # Interrupted with Ctrl-C.
+    INTERRUPTED = 130
+
+
+def refuse(sentence: str, ending: Ending = Ending.USAGE) -> NoReturn:
+    """Say to a person why it ends here, and end."""
+    remark(sentence)
+    raise typer.Exit(ending)

@@ -5,10 +5,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.cli.connection import Session, asks_server, complete_queue
-from penstock.cli.exits import Ending
+from penstock.cli.config import Session, asks_server, complete_queue
 from penstock.cli.key_value_options import complete_setting, settings_said
-from penstock.cli.output import console, counted, duration, pairs, print_json, remark, say, table
+from penstock.cli.output import Ending, console, counted, duration, pairs, print_json, remark, say, table
 from penstock.contract.queue_settings import PARTS
 from penstock.wire.queues import QueueView
 

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from penstock.cli.connection import Session, asks_server
-from penstock.cli.exits import Ending
-from penstock.cli.output import console, plain, print_json, remark, table
+from penstock.cli.config import Session, asks_server
+from penstock.cli.output import Ending, console, plain, print_json, remark, table
 from penstock.cli.queue import Name
 from penstock.cli.send import Priority
 from penstock.client import SyncBatch, SyncMessage, SyncQueue

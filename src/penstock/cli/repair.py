@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from penstock.cli.exits import Ending, refuse
-from penstock.cli.output import console, counted, errors, print_json, remark, say, table
+from penstock.cli.output import Ending, console, counted, errors, print_json, refuse, remark, say, table
 from penstock.log.manifest import UnknownFormat
 from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey

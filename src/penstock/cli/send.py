@@ -1,21 +1,27 @@
-"""`penstock send`: one message from the command line or standard input, or a file of them."""
+"""`penstock send`: one message from the command line or standard input, or a file of them.
+
+The lines of a file are sent in batches. The server takes all of a batch or nothing, so after a stop the command can say
+up to which line everything was sent.
+"""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, cast
 
+import msgspec
 import typer
 
-from penstock.cli.connection import Session, asks_server, complain, ending_of
-from penstock.cli.exits import Ending
-from penstock.cli.lines import BadLine, Lines, batches
-from penstock.cli.output import counted, print_json, progress, remark, say
+from penstock.cli.config import Session, asks_server, complain, ending_of
+from penstock.cli.output import Ending, counted, print_json, progress, remark, say
 from penstock.cli.queue import Name
+from penstock.client.drafts import row_of
 from penstock.client.errors import ConnectionFailed, PenstockError
 from penstock.contract.messages import PRIORITIES
+from penstock.wire.messages import MESSAGES_MAX, Draft
 
 OfFile = "Many messages"
 # A file may fill a queue: then it goes on as fast as others empty it, if they do.
@@ -48,6 +54,55 @@ Raw = Annotated[bool, typer.Option("--raw", help="A line is the message itself, 
 FromLine = Annotated[
     int, typer.Option(min=1, help="Begin with this line, to go on after a stop.", rich_help_panel=OfFile)
 ]
+
+
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+
+_read = msgspec.json.Decoder(Draft).decode
+
+
+class BadLine(ValueError):
+    """A line is no draft; the message says which, and why."""
+
+
+@dataclass(slots=True)
+class Lines:
+    """Some lines of a file, from ``first`` to before ``next``, and the messages in them."""
+
+    first: int
+    next: int
+    size_bytes: int
+    messages: list[bytes | Draft]
+
+
+def batches(lines: Iterable[bytes], *, first: int, is_raw: bool) -> Iterator[Lines]:
+    """Yield lines ``first`` and on, counted from 1. Empty lines are none; a bad one ends it, after those before it."""
+    batch = Lines(first, first, 0, [])
+    for number, line in enumerate(lines, 1):
+        if number < first:
+            continue
+        try:
+            message = _message(line.rstrip(b"\r\n"), is_raw=is_raw)
+        except (msgspec.MsgspecError, PenstockError) as error:
+            yield batch
+            raise BadLine(f"line {number:,} is no message: {error}") from None
+        is_full = len(batch.messages) == MESSAGES_MAX or batch.size_bytes + len(line) > BATCH_BYTES_MAX
+        if is_full and batch.messages:
+            yield batch
+            batch = Lines(number, number, 0, [])
+        batch.next, batch.size_bytes = number + 1, batch.size_bytes + len(line)
+        if message is not None:
+            batch.messages.append(message)
+    yield batch
+
+
+def _message(line: bytes, *, is_raw: bool) -> bytes | Draft | None:
+    if not line.strip():
+        return None
+    message = line if is_raw else _read(line)
+    # The SDK would see the same, but of a whole batch, and could not say the line.
+    row_of(message)
+    return message
 
 
 @asks_server

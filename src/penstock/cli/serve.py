@@ -10,8 +10,7 @@ import typer
 
 from penstock.broker.keys import are_needed
 from penstock.cli.config import Config, loaded
-from penstock.cli.exits import Ending, refuse
-from penstock.cli.output import say
+from penstock.cli.output import Ending, refuse, say
 from penstock.core.routes import is_map
 from penstock.settings import BadSetting, Fsync, LogLevel, NotSecured, ServerSettings, without_password
 

@@ -1,20 +1,25 @@
 """`penstock top`: what the queues are doing, once a second.
 
-A sample is everything one look at the server shows; two of them make rates. The
-totals of a server begin at nothing when it starts, so a fall is a restart.
+A sample is everything that one look at the server shows; two samples make rates. The totals of a server begin at zero
+when it starts, so a fall is a restart.
 """
 
+import os
+import select
+import sys
+import termios
 import time
+import tty
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from types import TracebackType
+from typing import Annotated, Any, Self
 
 import msgspec
 import typer
 from rich.live import Live
 from rich.table import Table
 
-from penstock.cli.connection import Session, asks_server
-from penstock.cli.keyboard import Keyboard
+from penstock.cli.config import Session, asks_server
 from penstock.cli.output import console, duration, print_json, table
 from penstock.client import ConnectionFailed, QueueNotFound, ServerBusy
 from penstock.contract.messages import PRIORITIES
@@ -156,3 +161,31 @@ def _lines(before: Sample | None, now: Sample) -> dict[str, Any]:
             for queue in now.queues
         ],
     }
+
+
+class Keyboard:
+    """Reads keys while entered. Without a terminal to read from there are none, and waiting is all it does."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stdin.isatty():
+            self._before = termios.tcgetattr(sys.stdin)
+            # Keys come at once and are not shown; Ctrl-C still interrupts.
+            tty.setcbreak(sys.stdin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+
+    def wait(self, seconds: float) -> str:
+        """Return the key that is pressed within the time, empty if none is."""
+        if self._before is None:
+            time.sleep(seconds)
+            return ""
+        ready, _, _ = select.select([sys.stdin], [], [], seconds)
+        return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if ready else ""

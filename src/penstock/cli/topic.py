@@ -1,14 +1,16 @@
-"""`penstock topic`: make topics, look at them and at what is in them, produce a few records by hand."""
+"""`penstock topic`: make topics, look at them and their records, produce a few records by hand.
+
+`penstock group`: the consumer groups of topics, their offsets and their lag.
+"""
 
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from penstock.cli.connection import Session, asks_server
-from penstock.cli.exits import Ending
-from penstock.cli.output import console, counted, pairs, plain, print_json, remark, say, table
-from penstock.wire.topics import RecordView, TopicSettings, TopicView
+from penstock.cli.config import Session, asks_server
+from penstock.cli.output import Ending, console, counted, pairs, plain, print_json, remark, say, table
+from penstock.wire.topics import GroupView, LagRow, RecordView, TopicSettings, TopicView
 from penstock.wire.words import rule_of
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, browse and produce records.")
@@ -218,3 +220,96 @@ def _word(value: object) -> str:
 def _text(row: RecordView, side: str) -> str:
     plain_text, packed = getattr(row, side), getattr(row, f"{side}_base64")
     return f"base64:{packed}" if packed is not None else "-" if plain_text is None else str(plain_text)
+
+
+group_app = typer.Typer(no_args_is_help=True, help="See who reads topics together, and how far behind they are.")
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a consumer group.")]
+
+
+@group_app.command("list")
+@asks_server
+def list_groups(
+    session: Session, *, prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = ""
+) -> None:
+    """List the consumer groups: their state, their members, and how far behind they are.
+
+    [bold]Examples:[/]
+
+    penstock group list
+    penstock group list --json
+    """
+    rows = list(session.client.groups(prefix))
+    if session.is_json:
+        print_json(rows)
+        return
+    shown = table("group", "state", "members", "lag", numbers=("members", "lag"))
+    for row in rows:
+        shown.add_row(plain(row.group_name), row.state, f"{row.member_count:,}", f"{row.lag:,}")
+    console.print(shown)
+    if not rows:
+        remark("There are no groups here. A consumer makes one when it joins or commits.")
+
+
+@group_app.command("show")
+@asks_server
+def show_group(session: Session, name: GroupName) -> None:
+    """Show a group: its members, and its offset and lag in each partition.
+
+    [bold]Examples:[/]
+
+    penstock group show billing
+    penstock group show billing --json
+    """
+    view = session.client.group(name)
+    print_json(view) if session.is_json else _print_group(view)
+
+
+@group_app.command("delete")
+@asks_server
+def delete_group(
+    session: Session, name: GroupName, *, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False
+) -> None:
+    """Forget a group that has no members, and how far it has come. It asks first.
+
+    Whoever joins it afterwards begins as a new group does.
+
+    [bold]Example:[/]
+
+    penstock group delete billing --yes
+    """
+    if not yes and not typer.confirm(f"Forget how far {name} has come?", err=True):
+        raise typer.Exit(Ending.NOTHING)
+    session.client.delete_group(name)
+    print_json({"group_name": name}) if session.is_json else say(f"Deleted {name}.")
+
+
+def _print_group(view: GroupView) -> None:
+    facts = {
+        "group": view.group_name,
+        "state": view.state,
+        "protocol": view.protocol or "-",
+        "generation": str(view.generation),
+        "lag": f"{view.lag:,}",
+    }
+    console.print(pairs(facts.items()))
+    if view.members:
+        members = table("member", "client", "host", "partitions")
+        for each in view.members:
+            assigned = ", ".join(f"{place.topic_name}/{place.partition}" for place in each.assigned)
+            members.add_row(plain(each.member_id), plain(each.client_id), plain(each.host), plain(assigned or "-"))
+        console.print()
+        console.print(members)
+    if view.partitions:
+        console.print()
+        shown = table("topic", *_OFFSETS, numbers=_OFFSETS)
+        for row in view.partitions:
+            shown.add_row(plain(row.topic_name), f"{row.partition}", *_offset_texts(row))
+        console.print(shown)
+
+
+_OFFSETS = ("partition", "committed", "end", "lag")
+
+
+def _offset_texts(row: LagRow) -> list[str]:
+    return ["-" if each is None else f"{each:,}" for each in (row.committed, row.high_watermark, row.lag)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.exits import Ending, refuse
+from penstock.cli.output import Ending, refuse
 from penstock.settings import LogLevel
 
 

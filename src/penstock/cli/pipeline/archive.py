@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.exits import refuse
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, ending_of, need_spark, run_job
+from penstock.cli.output import refuse
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, ending_of, run_job
 
 if TYPE_CHECKING:
     from types import FrameType

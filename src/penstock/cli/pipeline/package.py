@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.exits import Ending, refuse
-from penstock.cli.output import counted, print_json, say
+from penstock.cli.output import Ending, counted, print_json, refuse, say
 
 DRIVER_NAME = "run_penstock.py"
 
