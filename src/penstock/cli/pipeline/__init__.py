@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, audit, package, replay, reports, send_jobs, skew, triage, whatif
+from penstock.cli.pipeline import archive, package, reports, send_jobs
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -25,11 +25,11 @@ def pipeline() -> None:
 REMEMBER, UNDERSTAND, SEND, SHIP = "Remember", "Understand", "Send", "Clusters"
 
 app.command("archive", rich_help_panel=REMEMBER)(archive.archive)
-app.command("audit", rich_help_panel=REMEMBER)(audit.audit_command)
+app.command("audit", rich_help_panel=REMEMBER)(reports.audit_command)
 app.command("signals", rich_help_panel=UNDERSTAND)(reports.signals_command)
-app.command("triage", rich_help_panel=UNDERSTAND)(triage.triage)
-app.command("skew", rich_help_panel=UNDERSTAND)(skew.skew_command)
-app.command("whatif", rich_help_panel=UNDERSTAND)(whatif.whatif)
-app.command("replay", rich_help_panel=SEND)(replay.replay)
+app.command("triage", rich_help_panel=UNDERSTAND)(reports.triage_command)
+app.command("skew", rich_help_panel=UNDERSTAND)(reports.skew_command)
+app.command("whatif", rich_help_panel=UNDERSTAND)(reports.whatif_command)
+app.command("replay", rich_help_panel=SEND)(send_jobs.replay)
 app.command("load", rich_help_panel=SEND)(send_jobs.load)
 app.command("package", rich_help_panel=SHIP)(package.package)

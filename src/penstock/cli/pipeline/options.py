@@ -42,10 +42,22 @@ Conf = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as one line of JSON.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")]
-Anew = Annotated[
+FullRefresh = Annotated[
     bool,
-    typer.Option("--anew", help="Read the whole history, and not only what is new since the last run into --out."),
+    typer.Option(
+        "--full-refresh", help="Read the whole history, and not only what is new since the last run into --out."
+    ),
 ]
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="An archive, a server as http://127.0.0.1:8080, its data folder, or its database, as postgresql://… "
+        "(with ?schema=… if it is not in penstock).",
+        metavar="SOURCE",
+    ),
+]
+Since = Annotated[str, typer.Option(help="Only messages settled from this time on: RFC 3339, as 2026-03-01T00:00:00Z.")]
+Until = Annotated[str, typer.Option(help="Only messages settled before this time.")]
 KeyText = Annotated[
     str,
     typer.Option(
