@@ -127,8 +127,8 @@ SERVER_STOPPED = Note("server.stopped", "info", "Everything is closed and the jo
 STORE_DOUBTFUL = Note(
     "store.doubtful",
     "warning",
-    "The database is configured so that a crash may lose what it has confirmed; says by which setting. `--may-lose` "
-    "says that you know.",
+    "The database is configured so that a crash may lose what it has confirmed; says by which setting. "
+    "`--allow-unsafe-durability` says that you know.",
 )
 SERVER_MAY_LOSE = Note(
     "server.may_lose",

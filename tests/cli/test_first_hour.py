@@ -37,12 +37,12 @@ def test_options_are_spelt_as_the_keywords_of_the_client(run: Run) -> None:
     assert made.exit_code == 0, made.stderr
     view = json.loads(made.stdout)
     assert (view["max_deliveries"], view["visibility_timeout"], view["retry"]["base_s"]) == (7, 5, 2)
-    assert json.loads(run("queue", "set", "spelt", "--max-deliveries", "3", "--json").stdout)["max_deliveries"] == 3
+    assert json.loads(run("queue", "update", "spelt", "--max-deliveries", "3", "--json").stdout)["max_deliveries"] == 3
     for wrong, said in (("--max-delivery", "max_deliveries"), ("--colour", "no option --colour")):
         refused = run("queue", "create", "spelt", wrong, "7")
         assert refused.exit_code == 2
         assert said in refused.stderr
-    assert run("queue", "set", "spelt", "--max-deliveries").exit_code == 2
+    assert run("queue", "update", "spelt", "--max-deliveries").exit_code == 2
     assert run("send", "spelt", "x", "--delay-s", "0").exit_code == 0
     assert run("send", "spelt", "y", "--scheduled-at", "2020-01-01T00:00:00Z").exit_code == 0
     assert sorted(run("receive", "spelt", "--limit", "5", "--wait-s", "5").stdout.split()) == ["x", "y"]

@@ -55,12 +55,12 @@ def test_a_queue_is_shown_with_its_settings_and_its_priorities(run: Run) -> None
 
 def test_settings_change_and_the_others_stay(run: Run) -> None:
     run("queue", "create", "changed", "max_deliveries=3")
-    view = json.loads(run("queue", "set", "changed", "visibility_timeout=7", "--json").stdout)
+    view = json.loads(run("queue", "update", "changed", "visibility_timeout=7", "--json").stdout)
     assert (view["visibility_timeout"], view["max_deliveries"]) == (7, 3)
 
 
 def test_nothing_to_set_is_a_usage_error(run: Run) -> None:
-    assert run("queue", "set", "changed").exit_code == 2
+    assert run("queue", "update", "changed").exit_code == 2
 
 
 def test_a_paused_queue_hands_nothing_out_until_it_is_resumed(run: Run) -> None:

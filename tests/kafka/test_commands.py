@@ -41,7 +41,7 @@ def test_a_topic_is_made_shown_changed_and_deleted(run: Run, topic: str, broker:
     assert (made["topic_name"], made["partition_count"], made["cleanup"]) == (topic, 2, "compact")
     assert run("topic", "create", topic, "partitions=2", "cleanup=compact").exit_code == 0
     assert run("topic", "create", topic, "partitions=3").exit_code == 73
-    changed = json.loads(run("topic", "set", topic, "retention_s=none", "partitions=3", "--json").stdout)
+    changed = json.loads(run("topic", "update", topic, "retention_s=none", "partitions=3", "--json").stdout)
     assert (changed["retention_s"], changed["partition_count"]) == (None, 3)
     shown = words(run("topic", "show", topic))
     assert ["kafka", broker.servers] in shown

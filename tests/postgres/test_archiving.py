@@ -47,8 +47,8 @@ async def settle_for_days(dsn: str, *, days: int) -> None:
             await store.tidy()
 
 
-def archive(dsn: str, *options: str) -> Any:
-    done = CliRunner().invoke(app, ["archive", "--store", dsn, "--json", *options])
+def history(dsn: str, verb: str = "list", *options: str) -> Any:
+    done = CliRunner().invoke(app, ["history", verb, "--store", dsn, "--json", *options])
     assert done.exit_code == 0, done.output
     return json.loads(done.output)["periods"]
 
@@ -65,17 +65,24 @@ async def test_periods_that_are_over_go_whole(tmp_path: Path) -> None:
     dsn = shared_server().new_database()
     await settle_for_days(dsn, days=5)
 
-    shown = await asyncio.to_thread(archive, dsn)
+    shown = await asyncio.to_thread(history, dsn)
     assert [(period["rows"], period["can_go"]) for period in shown] == [
         (1, True), (2, True), (3, True), (4, True), (5, False), (0, False),
     ]  # fmt: skip
     assert [period["is_written"] for period in shown] == [False] * 4 + [True] * 2
-    older = await asyncio.to_thread(archive, dsn, "--before", day_of(2))
+    older = await asyncio.to_thread(history, dsn, "list", "--before", day_of(2))
     assert [period["can_go"] for period in older] == [True, True, False, False, False, False]
+    await asyncio.to_thread(history, dsn, "export", str(tmp_path / "copy"), "--before", day_of(2))
+    assert written_to(tmp_path / "copy") == ["history_1.csv.gz", "history_2.csv.gz"]
+    refused = await asyncio.to_thread(CliRunner().invoke, app, ["history", "drop", "--store", dsn], "n")
+    assert refused.exit_code == 1
+    assert len(await asyncio.to_thread(history, dsn)) == 6
 
-    gone = await asyncio.to_thread(archive, dsn, "--before", day_of(2), "--export", str(tmp_path / "old"), "--drop")
+    gone = await asyncio.to_thread(
+        history, dsn, "drop", "--yes", "--before", day_of(2), "--export", str(tmp_path / "old")
+    )
     assert [period["rows"] for period in gone if period["can_go"]] == [1, 2]
-    left = await asyncio.to_thread(archive, dsn)
+    left = await asyncio.to_thread(history, dsn)
     # The command has a store open for a moment, which begins a period of its own.
     assert [period["rows"] for period in left][:4] == [3, 4, 5, 0]
     assert written_to(tmp_path / "old") == ["history_1.csv.gz", "history_2.csv.gz"]
@@ -101,7 +108,7 @@ async def test_a_period_that_somebody_reads_goes_when_it_was_read() -> None:
     async with await psycopg.AsyncConnection.connect(dsn) as reader:
         await reader.execute("SELECT count(*) FROM penstock.history")
         async with asyncio.TaskGroup() as tasks:
-            dropping = tasks.create_task(asyncio.to_thread(archive, dsn, "--drop"))
+            dropping = tasks.create_task(asyncio.to_thread(history, dsn, "drop", "--yes"))
             await until_waited_for(reader)
             await reader.rollback()
         assert [period["rows"] for period in dropping.result() if period["can_go"]] == [1, 2]
@@ -115,7 +122,7 @@ async def test_a_new_period_begins_while_somebody_reads_the_history() -> None:
         await reader.execute("SELECT count(*) FROM penstock.history")
         async with asyncio.timeout(60):
             await settle_for_days(dsn, days=2)
-    assert [period["rows"] for period in await asyncio.to_thread(archive, dsn)][:2] == [1, 2]
+    assert [period["rows"] for period in await asyncio.to_thread(history, dsn)][:2] == [1, 2]
 
 
 async def test_every_store_settles_into_the_newest_period_whoever_leads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +146,7 @@ async def test_every_store_settles_into_the_newest_period_whoever_leads(monkeypa
 async def test_the_history_of_a_schema_without_old_periods_stays(tmp_path: Path) -> None:
     dsn = shared_server().new_database()
     await settle_for_days(dsn, days=1)
-    shown = await asyncio.to_thread(archive, dsn, "--drop", "--export", str(tmp_path))
+    shown = await asyncio.to_thread(history, dsn, "drop", "--yes", "--export", str(tmp_path))
     assert [period["can_go"] for period in shown] == [False, False]
     assert written_to(tmp_path) == []
 
@@ -161,12 +168,12 @@ async def test_periods_past_their_retention_are_detached_or_dropped_by_the_leade
         assert len(page.ending) == 3 + 4 + 5
         assert span.first_kept_offset > 0
     monkeypatch.setenv("PENSTOCK_POSTGRES_HISTORY_RETENTION_S", str(3 * 86_400))
-    shown = await asyncio.to_thread(archive, dsn)
+    shown = await asyncio.to_thread(history, dsn)
     detached = [] if drops else [1, 2]
     assert [period["rows"] for period in shown if period["is_detached"]] == detached
     assert [period["rows"] for period in shown if not period["is_detached"]][:3] == [3, 4, 5]
     assert not [period for period in shown if period["is_detached"] and period["can_go"]]
-    said = (await asyncio.to_thread(CliRunner().invoke, app, ["archive", "--store", dsn])).output
+    said = (await asyncio.to_thread(CliRunner().invoke, app, ["history", "list", "--store", dsn])).output
     assert "A server with these settings detaches periods whose messages were all settled more than 3" in said
 
 

@@ -216,7 +216,7 @@ def test_commands_say_what_is_wrong_with_a_database(tmp_path: Path, monkeypatch:
         (["queue", "list", "--url"], f"{dsn}&foo=1", 78, "foo"),
         ([*serving, "--store"], f"{dsn}&options={_READ_ONLY}", 69, "takes no changes"),
         (["migrate", "--store"], f"{dsn}&options={_READ_ONLY}", 69, "takes no changes"),
-        (["archive", "--store"], dsn, 69, "penstock migrate"),
+        (["history", "list", "--store"], dsn, 69, "penstock migrate"),
         (["send", "orders", "a", "--timeout", "0", "--url"], f"postgresql://a:secret@/b?host={tmp_path}", 69, "runs"),
     ):
         done = CliRunner().invoke(app, [*arguments, url])

@@ -59,7 +59,7 @@ def test_a_schema_is_made_by_a_command_too(tmp_path: Path, monkeypatch: pytest.M
     first, second = _penstock("migrate", "--store", dsn), _penstock("migrate", "--store", dsn)
     assert (first.exit_code, "came from version 0" in first.output) == (0, True)
     assert "was up to date" in second.output
-    assert "Can go: 0 periods" in _penstock("archive", "--store", dsn).output
+    assert "Can go: 0 periods" in _penstock("history", "list", "--store", dsn).output
 
 
 def test_a_database_that_is_not_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ def test_a_server_is_started_with_a_map(tmp_path: Path, monkeypatch: pytest.Monk
     assert done.exit_code == 0, done.output
     assert "in the database of orders.* has version" in done.output
     assert "in the database of * has version" in done.output
-    assert "The database of orders.*:" in _penstock("archive", "--store", both).output
+    assert "The database of orders.*:" in _penstock("history", "list", "--store", both).output
     with Served(tmp_path / "a", "--store", both, "--no-migrate") as server:
         assert f"orders.*  {a}" in server.greeting
         with penstock.connect(server.url).sync() as client:

@@ -143,8 +143,8 @@ _ENDINGS = {
 # What to do next, in the words of this command; where nothing stands here the server's sentence says enough.
 _ADVICE = {
     "forbidden": "Use a key whose role and queues allow it.",
-    "queue_exists": "Change it with `penstock queue set`, or choose another name.",
-    "topic_exists": "Change it with `penstock topic set`, or choose another name.",
+    "queue_exists": "Change it with `penstock queue update`, or choose another name.",
+    "topic_exists": "Change it with `penstock topic update`, or choose another name.",
     "message_not_found": "It was settled, or is in another queue.",
     "topic_not_found": "`penstock topic list` shows what is there, `penstock topic create NAME` makes one.",
     "group_not_found": "`penstock group list` shows what is there; the first member or commit of a group makes it.",

@@ -1,4 +1,4 @@
-"""`penstock archive`: shows what of the history of a store in PostgreSQL can go, and lets it go."""
+"""`penstock history`: lists, exports and drops the periods of the history of a store in PostgreSQL."""
 
 import gzip
 import os
@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.config import Config, Json
 from penstock.cli.migrate import Schema, Store, database_settings, databases, run_on
-from penstock.cli.output import console, counted, print_json, say, table
+from penstock.cli.output import Ending, console, counted, print_json, say, table
 from penstock.core.routes import is_map
 from penstock.settings import ServerSettings
 
@@ -20,43 +20,104 @@ if TYPE_CHECKING:
     from penstock.store.postgres.periods import Period
 
 
-def archive_command(
+app = typer.Typer(no_args_is_help=True, help="List, export and drop the history of a store in PostgreSQL.")
+
+Before = Annotated[
+    datetime | None, typer.Option(help="Only periods whose messages were all settled before this day, UTC.")
+]
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        help="A folder for the files, a CSV file for each period; with several databases, a folder in it for each.",
+        file_okay=False,
+    ),
+]
+FolderBeforeDrop = Annotated[
+    Path | None, typer.Option("--export", help="Write them to files in this folder first.", file_okay=False)
+]
+
+
+@app.command("list")
+def list_periods(
     *,
-    before: Annotated[
-        datetime | None, typer.Option(help="Periods whose messages were all settled before this day, UTC.")
-    ] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Drop them. What they hold is gone.")] = False,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder to write them to first, a CSV file for each; of a map, one in it for each database.",
-            file_okay=False,
-        ),
-    ] = None,
+    before: Before = None,
     store: Store = None,
     postgres_schema: Schema = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Show the periods of the history in PostgreSQL, and drop old ones.
+    """List the periods of the history, and which of them can be dropped.
 
-    Every settled message has a row in the history. History is kept in periods, a
-    table for each, and goes in whole periods: nothing is deleted row by row. Whoever
-    wants to keep it elsewhere says --export, or archives it as Parquet for Spark
-    (penstock pipeline archive). The last two periods stay, since they are written to.
-    A server lets old ones go by itself if postgres_history_retention_s is set; those
-    that it detached and did not drop are shown, too.
+    Every settled message has a row in the history. The history is kept in periods, a
+    table for each, and is dropped in whole periods. The last two periods stay, since
+    they are written to. A server drops old periods by itself if
+    postgres_history_retention_s is set; those that it detached are shown, too.
 
     [bold]Examples:[/]
 
-    penstock archive --store postgresql://penstock@db.example.com/shop
-    penstock archive --store postgresql://penstock@db.example.com/shop --before 2026-01-01 --drop
-    penstock archive --store postgresql://penstock@db.example.com/shop --before 2026-01-01 --export ./old --drop
+    penstock history list --store postgresql://penstock@db.example.com/shop
+    penstock history list --store postgresql://penstock@db.example.com/shop --before 2026-01-01
+    """
+    _run(database_settings(store, postgres_schema, config), before, as_json=as_json)
+
+
+@app.command("export")
+def export_periods(
+    folder: Folder,
+    *,
+    before: Before = None,
+    store: Store = None,
+    postgres_schema: Schema = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Write the periods that can be dropped to CSV files.
+
+    `COPY … FROM` reads them. For Parquet, see penstock pipeline archive.
+
+    [bold]Example:[/]
+
+    penstock history export ./old --store postgresql://penstock@db.example.com/shop --before 2026-01-01
+    """
+    _run(database_settings(store, postgres_schema, config), before, folder=folder, as_json=as_json)
+
+
+@app.command("drop")
+def drop_periods(
+    *,
+    before: Before = None,
+    export: FolderBeforeDrop = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    store: Store = None,
+    postgres_schema: Schema = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Drop old periods of the history, with all rows in them. It asks first.
+
+    [bold]Examples:[/]
+
+    penstock history drop --store postgresql://penstock@db.example.com/shop --before 2026-01-01
+    penstock history drop --store postgresql://penstock@db.example.com/shop --before 2026-01-01 --export ./old --yes
     """
     settings = database_settings(store, postgres_schema, config)
+    limit = "that can be dropped" if before is None else f"settled before {before:%Y-%m-%d}"
+    if not yes and not typer.confirm(f"Drop the history {limit} for good?", err=True):
+        raise typer.Exit(Ending.NOTHING)
+    _run(settings, before, folder=export, is_dropped=True, as_json=as_json)
+
+
+def _run(
+    settings: ServerSettings,
+    before: datetime | None,
+    *,
+    folder: Path | None = None,
+    is_dropped: bool = False,
+    as_json: bool,
+) -> None:
     before_ms = int((before or datetime.now(UTC)).replace(tzinfo=UTC).timestamp() * 1_000)
     found = {
-        patterns: run_on(one, _found(one, before_ms, _folder(export, place, settings), is_dropped=drop))
+        patterns: run_on(one, _found(one, before_ms, _folder(folder, place, settings), is_dropped=is_dropped))
         for place, (patterns, one) in enumerate(databases(settings).items(), 1)
     }
     if as_json:
@@ -65,12 +126,13 @@ def archive_command(
             for patterns, (periods, chosen) in found.items()
             for period in periods
         ]
-        print_json({"periods": rows, "dropped": drop, "retention_s": settings.postgres_history_retention_s})
+        retention_s = settings.postgres_history_retention_s
+        print_json({"periods": rows, "dropped": is_dropped, "retention_s": retention_s})
         return
     for patterns, (periods, chosen) in found.items():
         if is_map(settings.store):
             say(f"The database of {patterns}:")
-        _show(periods, chosen, is_dropped=drop)
+        _show(periods, chosen, is_dropped=is_dropped)
     _say_retention(settings)
 
 

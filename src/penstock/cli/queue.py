@@ -91,15 +91,15 @@ def show(session: Session, name: Name) -> None:
     _print_view(session, session.client.queue(name).describe())
 
 
-@app.command("set", context_settings=_WITH_SETTINGS)
+@app.command("update", context_settings=_WITH_SETTINGS)
 @asks_server
-def change(session: Session, name: Name, words: Words = None) -> None:
+def update(session: Session, name: Name, words: Words = None) -> None:
     """Change settings of a queue while it is in use. What is not named stays as it is.
 
     [bold]Examples:[/]
 
-    penstock queue set orders visibility_timeout=120
-    penstock queue set orders tiers.mode=strict retry.cap_s=600
+    penstock queue update orders visibility_timeout=120
+    penstock queue update orders tiers.mode=strict retry.cap_s=600
     """
     said = settings_said(words or [])
     if not said:

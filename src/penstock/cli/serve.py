@@ -32,7 +32,9 @@ IsPooled = Annotated[
 ]
 MayLose = Annotated[
     bool | None,
-    typer.Option("--may-lose", help="Run although fsync or synchronous_commit is off.", rich_help_panel=Postgres),
+    typer.Option(
+        "--allow-unsafe-durability", help="Start even if fsync or synchronous_commit is off.", rich_help_panel=Postgres
+    ),
 ]
 StoreOption = Annotated[
     str | None,
@@ -202,7 +204,7 @@ def _reasons_of_postgres() -> list[Reason]:
         # Without the driver nothing of it can be the reason.
         return []
     return [
-        ((NotDurable,), Ending.BAD_SETTINGS, "\nOr say that it may: --may-lose."),
+        ((NotDurable,), Ending.BAD_SETTINGS, "\nOr accept that: --allow-unsafe-durability."),
         ((StoreUnfit,), Ending.BAD_SETTINGS, ""),
         ((StoreForbids,), Ending.NOT_ALLOWED, ""),
         ((StoreUnreachable,), Ending.UNREACHABLE, ""),

@@ -81,15 +81,15 @@ def show(session: Session, name: Name) -> None:
     _print_view(session, session.client.topic(name).describe())
 
 
-@app.command("set")
+@app.command("update")
 @asks_server
-def change(session: Session, name: Name, words: Words = None) -> None:
+def update(session: Session, name: Name, words: Words = None) -> None:
     """Change settings of a topic while it is in use. What is not named stays as it is.
 
     [bold]Examples:[/]
 
-    penstock topic set events retention_s=3600
-    penstock topic set events partitions=16
+    penstock topic update events retention_s=3600
+    penstock topic update events partitions=16
     """
     said = settings_said(words or [])
     if not said:
