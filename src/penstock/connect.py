@@ -30,7 +30,7 @@ from penstock.client.client import Client
 from penstock.client.errors import ConnectionFailed, DatabaseUnusable, TransactionRequired, WrongDatabase, error_of
 from penstock.client.http import Address, HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
-from penstock.client.topics.kafka import Access
+from penstock.client.topics.kafka import KafkaCredentials
 from penstock.frame import Buffer
 from penstock.settings import PREFIX, BadSetting, ClientSettings, ServerSettings, is_postgres, load
 from penstock.wire.frames import Held
@@ -66,7 +66,7 @@ def connect(
         _transport(settings.url, settings.key, tls),
         timeout_s=timeout_s,
         pending_bytes_max=pending_bytes_max,
-        kafka=Access(settings.key, settings.url.startswith("https:"), tls),
+        kafka=KafkaCredentials(settings.key, settings.url.startswith("https:"), tls),
     )
 
 

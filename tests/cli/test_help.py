@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from penstock import __version__
 from penstock.cli import app
-from penstock.cli.output import Ending, duration, plain, refuse
+from penstock.cli.output import ExitCode, duration, plain, refuse
 from tests.docs.commands import Command, commands
 
 # They run until they are stopped, and what they say meanwhile is for a log.
@@ -46,13 +46,13 @@ def test_a_shell_can_learn_the_commands() -> None:
 
 
 def test_every_exit_code_fits_into_a_byte_and_stands_once() -> None:
-    assert all(0 <= ending <= 255 for ending in Ending)
-    assert len({int(ending) for ending in Ending}) == len(Ending.__members__)
+    assert all(0 <= ending <= 255 for ending in ExitCode)
+    assert len({int(ending) for ending in ExitCode}) == len(ExitCode.__members__)
 
 
 def test_a_refusal_prints_what_it_was_given_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as caught:
-        refuse("[red]not markup[/]", Ending.NOT_FOUND)
+        refuse("[red]not markup[/]", ExitCode.NOT_FOUND)
 
     assert caught.value.exit_code == 66
     assert capsys.readouterr().err == "[red]not markup[/]\n"

@@ -5,7 +5,7 @@ import pytest
 
 from penstock.client import BadRequest, Client
 from penstock.client.caller import Answer
-from penstock.client.topics.kafka import Access, KafkaMissing
+from penstock.client.topics.kafka import KafkaCredentials, KafkaMissing
 from penstock.wire import topics as wire
 from tests.client.scripted import Request, ScriptedTransport
 
@@ -109,8 +109,8 @@ async def test_a_server_without_a_port_for_kafka_cannot_be_produced_to() -> None
 
 
 def test_a_key_is_the_password_and_its_id_the_user() -> None:
-    assert Access().options() == {"security_protocol": "PLAINTEXT"}
-    options = Access("pk_0123456789ab_secret_with_underscores", is_tls=True).options()
+    assert KafkaCredentials().options() == {"security_protocol": "PLAINTEXT"}
+    options = KafkaCredentials("pk_0123456789ab_secret_with_underscores", is_tls=True).options()
     assert options["security_protocol"] == "SASL_SSL"
     assert options["sasl_plain_username"] == "0123456789ab"
     assert options["sasl_plain_password"] == "pk_0123456789ab_secret_with_underscores"

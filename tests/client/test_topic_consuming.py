@@ -12,10 +12,10 @@ import pytest
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError
 
 from penstock.client import PenstockError
-from penstock.client.topics.consumer import COMMIT_S, Loop, Patience
+from penstock.client.topics.consumer import COMMIT_S, Loop, RetryPolicy
 from penstock.client.topics.record import ERROR_HEADER, OFFSET_HEADER, Record, body_of, dead_letter_headers
 
-PATIENCE = Patience(attempts=3, rest_s=1.0, rest_s_max=1.5)
+PATIENCE = RetryPolicy(attempts=3, rest_s=1.0, rest_s_max=1.5)
 
 
 class Row(NamedTuple):
@@ -152,7 +152,7 @@ async def test_a_record_that_cannot_be_buried_is_not_passed_over() -> None:
     async def refuse(record: Record) -> None:
         raise PenstockError("the disk is full")
 
-    loop = Loop(source, Patience(attempts=1), refuse)
+    loop = Loop(source, RetryPolicy(attempts=1), refuse)
     with await next_of(loop):
         raise ValueError("no")
     with pytest.raises(PenstockError, match="full"):

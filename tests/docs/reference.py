@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
-from penstock.cli.output import Ending
+from penstock.cli.output import ExitCode
 from penstock.contract.limits import LIMITS
 from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, SECOND_MS, SETTINGS, Row
 from penstock.settings import PREFIX, SECTIONS, ServerSettings
@@ -73,7 +73,7 @@ def queue_settings_page() -> str:
 
 
 def cli_page() -> str:
-    endings = [f"| {int(each.default)} | {each.meaning} |" for each in choices_of(Ending)]
+    endings = [f"| {int(each.default)} | {each.meaning} |" for each in choices_of(ExitCode)]
     lines = ["## Exit codes", "", "| code | meaning |", "|---|---|", *endings]
     for command in commands():
         lines += ["", f"## `{command.name}`", "", "```text", command.help_text, "```"]

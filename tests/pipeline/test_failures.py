@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.progress import Progress
 
-from penstock.cli.output import Ending
+from penstock.cli.output import ExitCode
 from penstock.cli.pipeline import options
-from penstock.cli.pipeline.options import JavaWords, ending_of, hush_spark
+from penstock.cli.pipeline.options import JvmOutput, exit_code_of, hush_spark
 from penstock.pipeline.archive.job import ArchiveOptions
 from penstock.pipeline.archive.job import run as archive
 from penstock.pipeline.audit.job import AuditOptions
@@ -92,7 +92,7 @@ def test_a_server_that_is_not_there_is_told_before_spark_asks_it(spark: SparkSes
     finally:
         held.give_back()
 
-    assert ending_of(refused.value) is Ending.UNREACHABLE
+    assert exit_code_of(refused.value) is ExitCode.UNREACHABLE
 
 
 def test_a_server_to_send_to_that_is_not_there_is_told_with_how_to_name_another() -> None:
@@ -104,7 +104,7 @@ def test_a_server_to_send_to_that_is_not_there_is_told_with_how_to_name_another(
     finally:
         held.give_back()
 
-    assert ending_of(refused.value) is Ending.UNREACHABLE
+    assert exit_code_of(refused.value) is ExitCode.UNREACHABLE
 
 
 def test_an_archive_is_not_begun_in_a_file_or_a_store(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,12 +121,12 @@ def test_an_archive_is_not_begun_in_a_file_or_a_store(spark: SparkSession, tmp_p
 def test_a_server_that_a_task_did_not_find_is_one_that_is_away() -> None:
     told = "Traceback …\npenstock.pipeline.http.ServerUnreachable: http://127.0.0.1:9 has not answered\n"
 
-    assert ending_of(RuntimeError(told)) is Ending.UNREACHABLE
-    assert ending_of(RuntimeError("penstock.pipeline.http.ServerRefused: no")) is Ending.BAD_DATA
+    assert exit_code_of(RuntimeError(told)) is ExitCode.UNREACHABLE
+    assert exit_code_of(RuntimeError("penstock.pipeline.http.ServerRefused: no")) is ExitCode.BAD_DATA
 
 
 def test_a_java_that_does_not_start_is_told_in_its_own_words() -> None:
-    words = JavaWords()
+    words = JvmOutput()
     words.path.write_text(
         'WARN Utils\nException in thread "main" org.apache.spark.SparkException: Master must be\n\tat x'
     )

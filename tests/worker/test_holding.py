@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from penstock.client.message import UNKNOWN, Facts, Message
+from penstock.client.message import UNKNOWN, LeasedBatch, Message
 from penstock.client.worker import MemoryIdempotencyStore, Worker
 from penstock.client.worker.leases import HeldLeases
 from penstock.wire.frames import Ids, LeasedFrame
@@ -134,7 +134,7 @@ async def test_two_workers_share_a_queue_and_do_everything_once() -> None:
         assert min(shares.values()) > 0
 
 
-def facts_of(count: int) -> Facts:
+def facts_of(count: int) -> LeasedBatch:
     frame = LeasedFrame(
         lease=1,
         token=1,
@@ -145,7 +145,7 @@ def facts_of(count: int) -> Facts:
         deliveries=[1] * count,
         sent_at_ms=[0] * count,
     )
-    return Facts(frame, "orders", UNKNOWN)
+    return LeasedBatch(frame, "orders", UNKNOWN)
 
 
 def test_what_is_being_settled_is_not_lost_when_it_cannot_be_extended() -> None:

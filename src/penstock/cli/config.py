@@ -18,7 +18,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from penstock.cli.output import Ending, console, plain, print_json, refuse, remark, table
+from penstock.cli.output import ExitCode, console, plain, print_json, refuse, remark, table
 from penstock.client import SyncClient
 from penstock.client.errors import ConnectionFailed, DatabaseUnusable, PenstockError, QueueFull, ServerBusy
 from penstock.connect import connect
@@ -49,7 +49,7 @@ def loaded(kind: type[Kind], options: Mapping[str, Any], config: Path | None) ->
         file = find_file(config, os.environ, Path())
         return load(kind, options=options, environment=os.environ, file=file)
     except BadSetting as error:
-        refuse(str(error), Ending.BAD_SETTINGS)
+        refuse(str(error), ExitCode.BAD_SETTINGS)
 
 
 def config_command(*, config: Config = None, as_json: Json = False) -> None:
@@ -132,12 +132,12 @@ Timeout = Annotated[
 ]
 
 _ENDINGS = {
-    **dict.fromkeys((400, 405, 406, 411, 413, 415), Ending.BAD_DATA),
-    **dict.fromkeys((401, 403), Ending.NOT_ALLOWED),
-    404: Ending.NOT_FOUND,
-    409: Ending.CONFLICT,
-    **dict.fromkeys((408, 429, 503, 507), Ending.TRY_AGAIN),
-    **dict.fromkeys((502, 504), Ending.UNREACHABLE),
+    **dict.fromkeys((400, 405, 406, 411, 413, 415), ExitCode.BAD_DATA),
+    **dict.fromkeys((401, 403), ExitCode.NOT_ALLOWED),
+    404: ExitCode.NOT_FOUND,
+    409: ExitCode.CONFLICT,
+    **dict.fromkeys((408, 429, 503, 507), ExitCode.TRY_AGAIN),
+    **dict.fromkeys((502, 504), ExitCode.UNREACHABLE),
 }
 
 # What to do next, in the words of this command; where nothing stands here the server's sentence says enough.
@@ -198,18 +198,18 @@ def asking(
     try:
         made = connect(settings.url, key=settings.key, timeout_s=timeout_s)
     except ValueError as error:
-        refuse(str(error), Ending.BAD_SETTINGS)
+        refuse(str(error), ExitCode.BAD_SETTINGS)
     try:
         with made as client:
             yield Session(client, is_json)
     except PenstockError as error:
         complain(error, settings.url, is_json=is_json)
-        raise typer.Exit(ending_of(error)) from None
+        raise typer.Exit(exit_code_of(error)) from None
     except FolderTaken as error:
         # `file:` opens the folder itself, and a server may have it.
-        refuse(f"{error}\nOr ask the server that has it: --url http://…", Ending.CONFLICT)
+        refuse(f"{error}\nOr ask the server that has it: --url http://…", ExitCode.CONFLICT)
     except KeyboardInterrupt:
-        raise typer.Exit(Ending.INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def complete_queue(incomplete: str) -> list[str]:
@@ -222,13 +222,13 @@ def complete_queue(incomplete: str) -> list[str]:
         return []
 
 
-def ending_of(error: PenstockError) -> Ending:
+def exit_code_of(error: PenstockError) -> ExitCode:
     """Return the exit code for an error of the SDK."""
     if isinstance(error, ConnectionFailed):
-        return Ending.UNREACHABLE
+        return ExitCode.UNREACHABLE
     if isinstance(error, DatabaseUnusable):
-        return Ending.BAD_SETTINGS
-    return _ENDINGS.get(error.status, Ending.MISTAKE)
+        return ExitCode.BAD_SETTINGS
+    return _ENDINGS.get(error.status, ExitCode.INTERNAL_ERROR)
 
 
 def complain(error: PenstockError, url: str, *, is_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.config import Session, asks_server, complete_queue
-from penstock.cli.output import Ending, console, counted, duration, print_json, progress, remark, say, table
+from penstock.cli.output import ExitCode, console, counted, duration, print_json, progress, remark, say, table
 from penstock.cli.receive import Containing, Group, look_for, show_seen
 from penstock.cli.send import Priority
 from penstock.client import SyncQueue
@@ -131,7 +131,7 @@ def redrive(
         task = _watched(queue, task)
     print_json(task) if session.is_json else _print_task(task)
     if task.state == "failed" or task.reason or (task.moved_total == 0 and task.state == "done"):
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 def dead_letters_of(session: Session, name: str) -> SyncQueue:
@@ -144,7 +144,7 @@ def dead_letters_of(session: Session, name: str) -> SyncQueue:
     view = session.client.queue(name).describe()
     if view.dlq_id is None:
         remark(f"Nothing of {name} has been buried.")
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
     return session.client.queue(view.dead_letter_queue or view.dlq_id)
 
 

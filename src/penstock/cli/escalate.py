@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from penstock.cli.config import Session, asks_server
-from penstock.cli.output import Ending, console, counted, duration, pairs, plain, print_json, remark, say, table
+from penstock.cli.output import ExitCode, console, counted, duration, pairs, plain, print_json, remark, say, table
 from penstock.cli.queue import Name
 from penstock.cli.receive import Containing, Group
 from penstock.cli.send import complete_priority
@@ -65,7 +65,7 @@ def escalate(
         if done.unknown:
             remark(f"Unknown here: {', '.join(done.unknown)}")
     if not done.moved:
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 @asks_server

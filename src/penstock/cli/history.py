@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.config import Config, Json
 from penstock.cli.migrate import Schema, Store, database_settings, databases, run_on
-from penstock.cli.output import Ending, console, counted, print_json, say, table
+from penstock.cli.output import ExitCode, console, counted, print_json, say, table
 from penstock.core.routes import is_map
 from penstock.settings import ServerSettings
 
@@ -103,7 +103,7 @@ def drop_periods(
     settings = database_settings(store, postgres_schema, config)
     limit = "that can be dropped" if before is None else f"settled before {before:%Y-%m-%d}"
     if not yes and not typer.confirm(f"Drop the history {limit} for good?", err=True):
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
     _run(settings, before, folder=export, is_dropped=True, as_json=as_json)
 
 

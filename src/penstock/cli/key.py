@@ -21,7 +21,7 @@ from penstock.broker.keyring import Change, KeyNotFound, Keyring, KeysDamaged, N
 from penstock.broker.keys import change_file, read_keyring, reset_file
 from penstock.cli.config import Config, Json, loaded
 from penstock.cli.migrate import run_on
-from penstock.cli.output import Ending, console, plain, print_json, refuse, remark, say, table
+from penstock.cli.output import ExitCode, console, plain, print_json, refuse, remark, say, table
 from penstock.keeping import audit_log_of, change_shared_keys, entry_of, read_shared_keys, reset_shared_keys
 from penstock.settings import ServerSettings, without_password
 
@@ -232,7 +232,7 @@ def reset(
             had_keys = reset_file(settings.keys_path)
             _write_down(settings, None)
     except OSError as error:
-        refuse(str(error), Ending.STORAGE_FAILED)
+        refuse(str(error), ExitCode.STORAGE_FAILED)
     if as_json:
         print_json({"had_keys": had_keys})
     else:
@@ -262,11 +262,11 @@ def _change(settings: ServerSettings, change: Callable[[Keyring | None], Change]
             _write_down(settings, done)
         return done
     except KeyNotFound as error:
-        refuse(f"{error} in {_place(settings)}", Ending.NOT_FOUND)
+        refuse(f"{error} in {_place(settings)}", ExitCode.NOT_FOUND)
     except TooManyKeys as error:
-        refuse(str(error), Ending.CONFLICT)
+        refuse(str(error), ExitCode.CONFLICT)
     except (KeysDamaged, OSError) as error:
-        refuse(str(error), Ending.STORAGE_FAILED)
+        refuse(str(error), ExitCode.STORAGE_FAILED)
 
 
 def _write_down(settings: ServerSettings, change: Change | None) -> None:
@@ -292,7 +292,7 @@ def _read(settings: ServerSettings) -> tuple[Key, ...]:
         else:
             keyring = read_keyring(settings.keys_path)
     except KeysDamaged as error:
-        refuse(str(error), Ending.STORAGE_FAILED)
+        refuse(str(error), ExitCode.STORAGE_FAILED)
     return () if keyring is None else keyring.keys
 
 

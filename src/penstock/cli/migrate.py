@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.config import Config, Json, loaded
-from penstock.cli.output import Ending, counted, print_json, refuse, say
+from penstock.cli.output import ExitCode, counted, print_json, refuse, say
 from penstock.core.routes import is_map
 from penstock.settings import ServerSettings, without_password
 
@@ -65,7 +65,7 @@ def database_settings(store: str | None, schema: str | None, config: Any) -> Ser
     """Return settings that name a database, or end the command."""
     settings = loaded(ServerSettings, {"store": store, "postgres_schema": schema}, config).settings
     if not settings.is_on_postgres:
-        refuse("Say which database: --store postgresql://…, or store in penstock.toml.", Ending.BAD_SETTINGS)
+        refuse("Say which database: --store postgresql://…, or store in penstock.toml.", ExitCode.BAD_SETTINGS)
     return settings
 
 
@@ -88,18 +88,18 @@ def run_on(settings: ServerSettings, work: Any, *, doing: str = "") -> Any:
         from penstock.store.refusals import StoreForbids, StoreUnfit
     except ImportError:
         work.close()
-        refuse("The driver of PostgreSQL is not installed: pip install 'penstock[postgres]'", Ending.BAD_SETTINGS)
+        refuse("The driver of PostgreSQL is not installed: pip install 'penstock[postgres]'", ExitCode.BAD_SETTINGS)
     try:
         return asyncio.run(work)
     except psycopg.errors.ConnectionTimeout:
-        refuse(f"{doing}{unanswered(settings.store)}.", Ending.UNREACHABLE)
+        refuse(f"{doing}{unanswered(settings.store)}.", ExitCode.UNREACHABLE)
     except StoreUnfit as error:
-        refuse(f"{doing}{error}", Ending.BAD_SETTINGS)
+        refuse(f"{doing}{error}", ExitCode.BAD_SETTINGS)
     except (StoreUnreachable, StoreForbids, psycopg.Error) as error:
         # Who runs this looks after the database, so what it says itself is for them, too.
         said, found = str(error).strip(), refusal(error) if isinstance(error, psycopg.Error) else None
         advice = "" if found is None else f"\n{found}"
-        ending = Ending.NOT_ALLOWED if isinstance(found or error, StoreForbids) else Ending.UNREACHABLE
+        ending = ExitCode.NOT_ALLOWED if isinstance(found or error, StoreForbids) else ExitCode.UNREACHABLE
         refuse(f"{doing}{without_password(settings.store)}: {said}{advice}", ending)
 
 

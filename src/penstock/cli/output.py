@@ -148,7 +148,7 @@ def counted(count: int, singular: str) -> str:
     return f"1 {singular}" if count == 1 else f"{count:,} {singular}s"
 
 
-class Ending(IntEnum):
+class ExitCode(IntEnum):
     # It did what was asked.
     DONE = 0
     # There was nothing, or not all of it was done; `repair`: there is damage.
@@ -162,7 +162,7 @@ class Ending(IntEnum):
     # No server answers.
     UNREACHABLE = 69
     # A mistake of Penstock's own, here or at the server. Please report it.
-    MISTAKE = 70
+    INTERNAL_ERROR = 70
     # The files of the server were removed, renamed or replaced while it ran.
     FILES_TAKEN = EXIT_FILES_TAKEN
     # It stands in the way of what is there: a queue with other settings, a lease that has ended.
@@ -179,7 +179,7 @@ class Ending(IntEnum):
     INTERRUPTED = 130
 
 
-def refuse(sentence: str, ending: Ending = Ending.USAGE) -> NoReturn:
+def refuse(sentence: str, ending: ExitCode = ExitCode.USAGE) -> NoReturn:
     """Say to a person why it ends here, and end."""
     remark(sentence)
     raise typer.Exit(ending)

@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.config import Session, asks_server, complete_queue
 from penstock.cli.key_value_options import complete_setting, settings_said
-from penstock.cli.output import Ending, console, counted, duration, pairs, print_json, remark, say, table
+from penstock.cli.output import ExitCode, console, counted, duration, pairs, print_json, remark, say, table
 from penstock.contract.queue_settings import PARTS
 from penstock.wire.queues import QueueView
 
@@ -182,7 +182,7 @@ def delete(
 
 def _confirm(question: str) -> None:
     if not typer.confirm(question, err=True):
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 def _print_view(session: Session, view: QueueView) -> None:

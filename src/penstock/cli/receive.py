@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from penstock.cli.config import Session, asks_server
-from penstock.cli.output import Ending, console, plain, print_json, remark, table
+from penstock.cli.output import ExitCode, console, plain, print_json, remark, table
 from penstock.cli.queue import Name
 from penstock.cli.send import Priority
 from penstock.client import SyncBatch, SyncMessage, SyncQueue
@@ -65,7 +65,7 @@ def receive(
     if not seen:
         if not session.is_json:
             remark(f"There was nothing to receive in {name}.")
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def show_seen(session: Session, page: SeenPage, *, with_error: bool = False) -> 
         if page.next:
             remark(f"There are more. Go on with: --cursor {page.next}")
     if not page.messages:
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 def print_seen(messages: list[Seen], *, with_error: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from penstock.cli.output import Ending, console, counted, errors, print_json, refuse, remark, say, table
+from penstock.cli.output import ExitCode, console, counted, errors, print_json, refuse, remark, say, table
 from penstock.log.manifest import UnknownFormat
 from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey
@@ -101,11 +101,11 @@ def _look_at_all(folder: Path, inside: list[Path], apply: WayOut | None, *, as_j
         try:
             repair_command(each, as_json=as_json)
         except typer.Exit as ended:
-            if ended.exit_code != Ending.NOTHING:
+            if ended.exit_code != ExitCode.NOTHING:
                 raise
             is_sound = False
     if not is_sound:
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 def _look_at_log(folder: Path, apply: WayOut | None, *, yes: bool, as_json: bool) -> None:
@@ -155,7 +155,7 @@ def _look_at_streams(folder: Path, *, as_json: bool) -> None:
     else:
         _print_logs(folder, found, damaged)
     if damaged:
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 def _print_logs(folder: Path, found: dict[str, Survey], damaged: list[str]) -> None:
@@ -181,9 +181,9 @@ def _survey(disk: SystemDisk, name: str, *, is_quiet: bool) -> Survey:
 
 def _mend_if_asked(disk: SystemDisk, found: Survey, way: Way | None, *, yes: bool) -> None:
     if way is None:
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
     if not yes and not typer.confirm(f"Mend {found.folder} by way of '{way}'?", err=True):
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
     repair(disk, found, way)
     remark(f"Mended. What was replaced is kept as *{DAMAGED} beside the log.")
 

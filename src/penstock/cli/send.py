@@ -15,8 +15,8 @@ from typing import Annotated, Any, BinaryIO, cast
 import msgspec
 import typer
 
-from penstock.cli.config import Session, asks_server, complain, ending_of
-from penstock.cli.output import Ending, counted, print_json, progress, remark, say
+from penstock.cli.config import Session, asks_server, complain, exit_code_of
+from penstock.cli.output import ExitCode, counted, print_json, progress, remark, say
 from penstock.cli.queue import Name
 from penstock.client.drafts import row_of
 from penstock.client.errors import ConnectionFailed, PenstockError
@@ -191,7 +191,7 @@ def _send_file(session: Session, name: str, path: Path, *, first: int, is_raw: b
     sent = 0
     # Everything before this line is sent, or was not asked for.
     done_before = first
-    reason, ending, is_unsure = "", Ending.DONE, False
+    reason, ending, is_unsure = "", ExitCode.DONE, False
     queue = session.client.queue(name)
     with _opened(path) as (file, size_bytes), progress() as bar:
         task = bar.add_task(f"Sending {path}", total=size_bytes)
@@ -205,13 +205,13 @@ def _send_file(session: Session, name: str, path: Path, *, first: int, is_raw: b
                 sent, done_before = sent + len(batch.messages), batch.next
                 bar.update(task, completed=_place(file, batch))
         except BadLine as error:
-            reason, ending = str(error), Ending.BAD_DATA
+            reason, ending = str(error), ExitCode.BAD_DATA
         except PenstockError as error:
             complain(error, "the server", is_json=session.is_json)
             is_unsure = isinstance(error, ConnectionFailed) and error.is_sent
-            reason, ending = "Stopped.", ending_of(error)
+            reason, ending = "Stopped.", exit_code_of(error)
         except KeyboardInterrupt:
-            reason, ending = "Interrupted.", Ending.INTERRUPTED
+            reason, ending = "Interrupted.", ExitCode.INTERRUPTED
     _report(session, sent, done_before, reason, is_unsure=is_unsure)
     raise typer.Exit(ending)
 
@@ -243,6 +243,6 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int | None]]:
         file = path.open("rb")
     except OSError as error:
         remark(f"{path} cannot be read: {error.strerror}")
-        raise typer.Exit(Ending.NOT_FOUND) from None
+        raise typer.Exit(ExitCode.NOT_FOUND) from None
     with file:
         yield file, path.stat().st_size

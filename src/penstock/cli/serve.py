@@ -10,7 +10,7 @@ import typer
 
 from penstock.broker.keys import are_needed
 from penstock.cli.config import Config, loaded
-from penstock.cli.output import Ending, refuse, say
+from penstock.cli.output import ExitCode, refuse, say
 from penstock.core.routes import is_map
 from penstock.settings import BadSetting, Fsync, LogLevel, NotSecured, ServerSettings, without_password
 
@@ -168,7 +168,7 @@ def _with_whole_paths(sentence: str, settings: ServerSettings) -> str:
     return re.sub(rf"(?<!\S){name}/", lambda _: f"{folder}/", sentence)
 
 
-Reason = tuple[tuple[type[BaseException], ...], Ending, str]
+Reason = tuple[tuple[type[BaseException], ...], ExitCode, str]
 
 
 def _reasons() -> list[Reason]:
@@ -187,11 +187,11 @@ def _reasons() -> list[Reason]:
     damages = (LogCorrupted, UnknownFormat, UnknownEvent, JournalHasHole, JournalHasNoBeginning, SnapshotUnknown)
     return [
         *_reasons_of_postgres(),
-        ((NotSecured, BadSetting, BadCertificate, TooFewShards), Ending.BAD_SETTINGS, ""),
-        ((FolderTaken,), Ending.CONFLICT, "\nOr give this server a folder of its own: --data."),
-        ((*damages, KeysDamaged), Ending.STORAGE_FAILED, ""),
+        ((NotSecured, BadSetting, BadCertificate, TooFewShards), ExitCode.BAD_SETTINGS, ""),
+        ((FolderTaken,), ExitCode.CONFLICT, "\nOr give this server a folder of its own: --data."),
+        ((*damages, KeysDamaged), ExitCode.STORAGE_FAILED, ""),
         # An address or a folder that cannot be had; the message says what to do.
-        ((OSError,), Ending.CONFLICT, ""),
+        ((OSError,), ExitCode.CONFLICT, ""),
     ]
 
 
@@ -204,8 +204,8 @@ def _reasons_of_postgres() -> list[Reason]:
         # Without the driver nothing of it can be the reason.
         return []
     return [
-        ((NotDurable,), Ending.BAD_SETTINGS, "\nOr accept that: --allow-unsafe-durability."),
-        ((StoreUnfit,), Ending.BAD_SETTINGS, ""),
-        ((StoreForbids,), Ending.NOT_ALLOWED, ""),
-        ((StoreUnreachable,), Ending.UNREACHABLE, ""),
+        ((NotDurable,), ExitCode.BAD_SETTINGS, "\nOr accept that: --allow-unsafe-durability."),
+        ((StoreUnfit,), ExitCode.BAD_SETTINGS, ""),
+        ((StoreForbids,), ExitCode.NOT_ALLOWED, ""),
+        ((StoreUnreachable,), ExitCode.UNREACHABLE, ""),
     ]

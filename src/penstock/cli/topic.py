@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from penstock.cli.config import Session, asks_server
-from penstock.cli.output import Ending, console, counted, pairs, plain, print_json, remark, say, table
+from penstock.cli.output import ExitCode, console, counted, pairs, plain, print_json, remark, say, table
 from penstock.wire.topics import GroupView, LagRow, RecordView, TopicSettings, TopicView
 from penstock.wire.words import rule_of
 
@@ -111,7 +111,7 @@ def delete(session: Session, name: Name, *, yes: Yes = False) -> None:
     if not yes:
         question = f"Delete {name} and {counted(topic.describe().record_count, 'record')} in it for good?"
         if not typer.confirm(question, err=True):
-            raise typer.Exit(Ending.NOTHING)
+            raise typer.Exit(ExitCode.NOTHING)
     topic.delete()
     print_json({"topic_name": name}) if session.is_json else say(f"Deleted {name}.")
 
@@ -279,7 +279,7 @@ def delete_group(
     penstock group delete billing --yes
     """
     if not yes and not typer.confirm(f"Forget how far {name} has come?", err=True):
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
     session.client.delete_group(name)
     print_json({"group_name": name}) if session.is_json else say(f"Deleted {name}.")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.output import Ending, refuse
+from penstock.cli.output import ExitCode, refuse
 from penstock.settings import LogLevel
 
 
@@ -46,10 +46,10 @@ def find_worker(target: str, folder: Path) -> Any:
         # A module that the worker's own module misses is a mistake of another kind, with a traceback worth seeing.
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise
-        refuse(f"There is no module {module_name} in {folder.resolve()}; say --folder", Ending.NOT_FOUND)
+        refuse(f"There is no module {module_name} in {folder.resolve()}; say --folder", ExitCode.NOT_FOUND)
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(getattr(found, "run_sync", None)):
-        refuse(f"{module_name} has no worker called {name}; make one: {name} = penstock.Worker(…)", Ending.NOT_FOUND)
+        refuse(f"{module_name} has no worker called {name}; make one: {name} = penstock.Worker(…)", ExitCode.NOT_FOUND)
     return found

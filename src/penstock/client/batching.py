@@ -38,8 +38,7 @@ from penstock.client.caller import Call, Caller, may_repeat, wait_s_of
 from penstock.client.delivery import Delivery, texts_of
 from penstock.client.drafts import NORMAL, Drafts, Extras
 from penstock.client.errors import ClientClosed, ConnectionFailed, PenstockError
-from penstock.client.message import Facts, end_of
-from penstock.contract.limits import REQUEST_MESSAGES_MAX
+from penstock.client.message import LeasedBatch, end_of
 from penstock.wire.frames import Held, Ids
 
 IN_FLIGHT_MAX = 4
@@ -57,7 +56,7 @@ _BODY = itemgetter(0)
 # A body, its other fields, the caller's future, and its deadline by the clock of the loop.
 Send = tuple[bytes, Extras | None, "asyncio.Future[str]", float]
 # Which messages, what is known of their lease, and the caller's future, which gets the bits of those that were done.
-Settlement = tuple[Held, Facts | None, "asyncio.Future[int]"]
+Settlement = tuple[Held, LeasedBatch | None, "asyncio.Future[int]"]
 # What settlements of one lane have in common: the verb, its time and its error.
 Terms = tuple[str, int | None, str]
 
@@ -281,7 +280,9 @@ class SettlementBatcher:
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[Terms, Lane[Settlement]] = {}
 
-    def add(self, verb: str, held: Held, facts: Facts | None, time_ms: int | None, text: str) -> "asyncio.Future[int]":
+    def add(
+        self, verb: str, held: Held, facts: LeasedBatch | None, time_ms: int | None, text: str
+    ) -> "asyncio.Future[int]":
         """Settle some messages of a lease; the future gets the bits of those that were done."""
         terms = verb, time_ms, text
         lane = self._lanes.get(terms)
@@ -362,7 +363,7 @@ def _cut_settlements(rows: list[Settlement]) -> tuple[int, int]:
     return count, taken
 
 
-def _not_lapsed(facts: Facts, bits: int) -> int:
+def _not_lapsed(facts: LeasedBatch, bits: int) -> int:
     return sum(1 << row for row in range(bits.bit_length()) if bits >> row & 1 and not facts.may_have_lapsed(row))
 
 

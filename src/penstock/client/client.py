@@ -11,7 +11,7 @@ from penstock.client.outbox import PENDING_BYTES_MAX, Outbox
 from penstock.client.queue import Queue
 from penstock.client.requests import PAGE_MAX, ask
 from penstock.client.settings import QueueSettings, TopicSettings
-from penstock.client.topics.kafka import Access, Link
+from penstock.client.topics.kafka import KafkaConnections, KafkaCredentials
 from penstock.client.topics.topic import Topic
 from penstock.wire import operations as api
 from penstock.wire.operating import AuditEntry, HistoryShard
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.sync import SyncClient
 
 # Without a key and without TLS.
-ANONYMOUS = Access()
+ANONYMOUS = KafkaCredentials()
 
 
 class Page(Protocol):
@@ -45,10 +45,10 @@ class Client:
         *,
         timeout_s: float = TIMEOUT_S,
         pending_bytes_max: int = PENDING_BYTES_MAX,
-        kafka: Access = ANONYMOUS,
+        kafka: KafkaCredentials = ANONYMOUS,
     ) -> None:
         self._open_transport = open_transport
-        self._link = Link(kafka)
+        self._link = KafkaConnections(kafka)
         self._timeout_s = timeout_s
         self._pending_bytes_max = pending_bytes_max
         self._caller = Caller(open_transport, timeout_s=timeout_s)

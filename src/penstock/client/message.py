@@ -111,7 +111,7 @@ class Bodies(Sequence[bytes]):
         return (data[start:end] for start, end in pairwise(self._offsets))
 
 
-class Facts:
+class LeasedBatch:
     """The columns of one lease, and when it ends by what is known here."""
 
     __slots__ = ("frame", "queue", "_end", "_extended", "_bodies")
@@ -167,7 +167,7 @@ class Delivered:
     """A message that was received: what is known about it."""
 
     __slots__ = ("facts", "row")
-    facts: Facts
+    facts: LeasedBatch
     row: int
 
     @property
@@ -254,7 +254,7 @@ class DeliveredBatch(Sequence[AnyMessage]):
 
     __slots__ = ("facts",)
     # None if nothing was received.
-    facts: Facts | None
+    facts: LeasedBatch | None
 
     def __len__(self) -> int:
         return 0 if self.facts is None else len(self.facts)
@@ -284,7 +284,7 @@ class DeliveredBatch(Sequence[AnyMessage]):
     def ids(self) -> Sequence[str]:
         return () if self.facts is None else self.facts.ids()
 
-    def _message(self, facts: Facts, row: int) -> AnyMessage:
+    def _message(self, facts: LeasedBatch, row: int) -> AnyMessage:
         raise NotImplementedError
 
 
@@ -292,7 +292,7 @@ class Settler(Protocol):
     """Settles rows of a lease and returns which of them were done; the queue of the asynchronous face is one."""
 
     def settle(
-        self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
+        self, verb: str, held: Held, facts: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""
     ) -> Awaitable[int]: ...
 
     def ack(self, what: "Delivered | str", *, connection: Connection) -> Awaitable[list[bool]]:
@@ -305,7 +305,7 @@ class Message(Delivered):
 
     __slots__ = ("_settler",)
 
-    def __init__(self, facts: Facts, row: int, settler: Settler) -> None:
+    def __init__(self, facts: LeasedBatch, row: int, settler: Settler) -> None:
         self.facts = facts
         self.row = row
         self._settler = settler
@@ -353,11 +353,11 @@ class Batch(DeliveredBatch[Message]):
 
     __slots__ = ("_settler",)
 
-    def __init__(self, facts: Facts | None, settler: Settler) -> None:
+    def __init__(self, facts: LeasedBatch | None, settler: Settler) -> None:
         self.facts = facts
         self._settler = settler
 
-    def _message(self, facts: Facts, row: int) -> Message:
+    def _message(self, facts: LeasedBatch, row: int) -> Message:
         return Message(facts, row, self._settler)
 
     async def ack(self) -> list[bool]:

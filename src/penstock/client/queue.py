@@ -16,7 +16,7 @@ from penstock.client.errors import StaleReceipt, bad_field
 from penstock.client.message import (
     Batch,
     Delivered,
-    Facts,
+    LeasedBatch,
     Message,
     Receipt,
     end_by_time_of_day,
@@ -42,7 +42,7 @@ Attributes = Mapping[str, str | int | float | bool]
 # Messages, or receipts.
 What = Iterable[Delivered] | Iterable[str] | Iterable[Delivered | str] | Delivered | str
 # Messages in hand: their lease, and their row in it.
-Ready = deque[tuple[Facts, int]]
+Ready = deque[tuple[LeasedBatch, int]]
 _NOTHING = (None,) * 7
 _NAME_OR_ID = re.compile(NAME_OR_ID_PATTERN)
 
@@ -151,7 +151,7 @@ class Queue:
             return Batch(facts, self)
         return None if facts is None else Message(facts, 0, self)
 
-    async def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> Facts | None:
+    async def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> LeasedBatch | None:
         """Receive messages as columns; what `receive` and the synchronous face are made of."""
         if visibility_timeout is not None:
             extend_ms(visibility_timeout)
@@ -170,8 +170,8 @@ class Queue:
             frame = await caller.perform_fresh(ask)
             if frame is not None:
                 if visibility_timeout is None:
-                    return Facts(frame, self.name, end_by_time_of_day(frame.until_ms))
-                return Facts(frame, self.name, end_of(visibility_timeout, asked_at_s))
+                    return LeasedBatch(frame, self.name, end_by_time_of_day(frame.until_ms))
+                return LeasedBatch(frame, self.name, end_of(visibility_timeout, asked_at_s))
             if ends_at_s - caller.now_s() <= 0.001:
                 return None
 
@@ -187,7 +187,7 @@ class Queue:
             detail = f"prefetch is {prefetch}; allowed are 0 to {REQUEST_MESSAGES_MAX:,}"
             raise bad_field("prefetch", detail, limit=REQUEST_MESSAGES_MAX)
         ready: Ready = deque()
-        fetching: asyncio.Task[Facts | None] | None = None
+        fetching: asyncio.Task[LeasedBatch | None] | None = None
         try:
             while True:
                 if fetching is None and len(ready) <= prefetch // 2:
@@ -204,13 +204,13 @@ class Queue:
         finally:
             await self._give_back(ready, fetching)
 
-    async def _give_back(self, ready: Ready, fetching: "asyncio.Task[Facts | None] | None") -> None:
+    async def _give_back(self, ready: Ready, fetching: "asyncio.Task[LeasedBatch | None] | None") -> None:
         if fetching is not None:
             fetching.cancel()
             await asyncio.wait([fetching])
             if not fetching.cancelled() and fetching.exception() is None:
                 _put(ready, fetching.result())
-        leases: dict[int, tuple[Facts, int]] = {}
+        leases: dict[int, tuple[LeasedBatch, int]] = {}
         for facts, row in ready:
             leases[id(facts)] = facts, leases.get(id(facts), (facts, 0))[1] | 1 << row
         for facts, rows in leases.values():
@@ -243,7 +243,7 @@ class Queue:
         return await self._settle_all("extend", what, time_ms=extend_ms(visibility_timeout))
 
     def settle(
-        self, verb: str, held: Held, facts: Facts | None, *, time_ms: int | None = None, text: str = ""
+        self, verb: str, held: Held, facts: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""
     ) -> "asyncio.Future[int]":
         """Settle some messages of one lease, gathered with others; what all of the above are made of."""
         settlements = self._settlements
@@ -262,7 +262,7 @@ class Queue:
         items = _listed(what)
         receipts = [self._receipt(item) for item in items]
         rows = _rows_by_lease(receipts)
-        facts: dict[tuple[int, int], Facts] = {}
+        facts: dict[tuple[int, int], LeasedBatch] = {}
         for item, (lease, token, _) in zip(items, receipts, strict=True):
             if isinstance(item, Delivered):
                 facts[lease, token] = item.facts
@@ -398,7 +398,7 @@ class Queue:
         return self._outbox.caller.perform(call)
 
 
-def _put(ready: Ready, facts: Facts | None) -> None:
+def _put(ready: Ready, facts: LeasedBatch | None) -> None:
     if facts is not None:
         ready.extend((facts, row) for row in range(len(facts)))
 

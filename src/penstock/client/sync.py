@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from penstock.client.client import Client
 from penstock.client.errors import ClientClosed
-from penstock.client.message import Batch, Delivered, DeliveredBatch, Facts, Message
+from penstock.client.message import Batch, Delivered, DeliveredBatch, LeasedBatch, Message
 from penstock.client.queue import Queue
 from penstock.client.topics.topic import Topic
 
@@ -155,7 +155,7 @@ class SyncMessage(Delivered):
 
     __slots__ = ("_queue",)
 
-    def __init__(self, facts: Facts, row: int, queue: "SyncQueue") -> None:
+    def __init__(self, facts: LeasedBatch, row: int, queue: "SyncQueue") -> None:
         self.facts = facts
         self.row = row
         self._queue = queue
@@ -174,7 +174,7 @@ class SyncBatch(DeliveredBatch[SyncMessage]):
 
     __slots__ = ("_queue",)
 
-    def __init__(self, facts: Facts | None, queue: "SyncQueue") -> None:
+    def __init__(self, facts: LeasedBatch | None, queue: "SyncQueue") -> None:
         self.facts = facts
         self._queue = queue
 
@@ -185,7 +185,7 @@ class SyncBatch(DeliveredBatch[SyncMessage]):
     def _asynchronous(self) -> Batch:
         return Batch(self.facts, self._queue._asynchronous())
 
-    def _message(self, facts: Facts, row: int) -> SyncMessage:
+    def _message(self, facts: LeasedBatch, row: int) -> SyncMessage:
         return SyncMessage(facts, row, self._queue)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack, overload
 
 from penstock.client.caller import Connection
 from penstock.client.client import Client
-from penstock.client.message import Delivered, DeliveredBatch, Facts
+from penstock.client.message import Delivered, DeliveredBatch, LeasedBatch
 from penstock.client.queue import Attributes, What
 from penstock.client.requests import Instant
 from penstock.client.settings import MessageFilter, Priority, QueueSettings, State, TopicSettings
@@ -29,7 +29,7 @@ from penstock.wire.topics import GroupRow, GroupView, ProducedRecord, RecordPage
 class SyncMessage(Delivered):
     """A message, to be acked, released or extended. `with message:` acks it, or releases it on an exception."""
 
-    def __init__(self, facts: Facts, row: int, queue: SyncQueue) -> None: ...
+    def __init__(self, facts: LeasedBatch, row: int, queue: SyncQueue) -> None: ...
     def ack(self, *, connection: Connection = None) -> None:
         """Settle it for good. Raises `StaleReceipt` if the lease has ended.
 
@@ -53,7 +53,7 @@ class SyncMessage(Delivered):
 class SyncBatch(DeliveredBatch[SyncMessage]):
     """Messages of one lease; each is made when it is looked at."""
 
-    def __init__(self, facts: Facts | None, queue: SyncQueue) -> None: ...
+    def __init__(self, facts: LeasedBatch | None, queue: SyncQueue) -> None: ...
     def ack(self) -> list[bool]:
         """Ack all of it in one request, and say for each whether it was done: False if the lease had ended."""
 
@@ -99,7 +99,7 @@ class SyncQueue:
     ) -> SyncMessage | None: ...
     @overload
     def receive(self, *, limit: int, wait_s: float = 0, visibility_timeout: float | None = None) -> SyncBatch: ...
-    def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> Facts | None:
+    def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> LeasedBatch | None:
         """Receive messages as columns; what `receive` and the synchronous face are made of."""
 
     def consume(

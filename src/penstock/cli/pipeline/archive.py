@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.output import refuse
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, ending_of, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, exit_code_of, run_job
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -105,7 +105,7 @@ def _check_arrow(url: str, key: str) -> None:
             client.arrow("/api/history", shard=0, offset=0, limit=1)
     except ServerRefused as error:
         if error.status == HTTPStatus.NOT_ACCEPTABLE:
-            refuse(str(error), ending_of(error))
+            refuse(str(error), exit_code_of(error))
     except (ServerUnreachable, ValueError):
         # The job says more about it.
         return

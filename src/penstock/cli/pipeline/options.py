@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from penstock.cli.output import Ending, console, counted, errors, plain, print_json, refuse, remark, say, table
+from penstock.cli.output import ExitCode, console, counted, errors, plain, print_json, refuse, remark, say, table
 from penstock.pipeline.failures import explained
 from penstock.pipeline.http import ServerUnreachable
 from penstock.pipeline.job import JobFailed, Outcome, Table, explained
@@ -120,7 +120,7 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
 
     settings = settings_for(running.where) if running.where else {}
     settings |= dict(_setting(word) for word in running.conf)
-    said = JavaWords()
+    said = JvmOutput()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
     try:
         with Progress(
@@ -136,34 +136,34 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
                 session.stop()
     except NoSpark as error:
         said.forget()
-        refuse(str(error), Ending.UNREACHABLE)
+        refuse(str(error), ExitCode.UNREACHABLE)
     except JobFailed as error:
         said.forget()
-        refuse(str(error), ending_of(error))
+        refuse(str(error), exit_code_of(error))
     except KeyboardInterrupt:
         said.forget()
         raise
     except Exception as error:
         if sentence := explained(error) or said.why_it_ended(error):
             said.forget()
-            refuse(sentence, ending_of(error))
+            refuse(sentence, exit_code_of(error))
         if said.keep():
             remark(f"What Spark said is in {said.path}")
         raise
     said.forget()
     _show(outcome, is_json=running.is_json)
     if not outcome.is_good:
-        raise typer.Exit(Ending.NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)
 
 
-def ending_of(error: Exception) -> Ending:
-    """Return the exit code. A scheduler tries again if there was no server, and not otherwise."""
+def exit_code_of(error: Exception) -> ExitCode:
+    """Return what to end with: whoever runs a job by a clock tries again if there was no server, and not otherwise."""
     # What a task of Spark has met is a text when it comes here.
     is_away = any(
         isinstance(each, ServerUnreachable) or f".{ServerUnreachable.__name__}: " in str(each)
         for each in (error, error.__context__)
     )
-    return Ending.UNREACHABLE if is_away else Ending.BAD_DATA
+    return ExitCode.UNREACHABLE if is_away else ExitCode.BAD_DATA
 
 
 def _setting(word: str) -> tuple[str, str]:
@@ -233,7 +233,7 @@ def hush_spark() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-class JavaWords:
+class JvmOutput:
     """The file, from the start of Java to the end of the job."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.output import Ending, counted, print_json, refuse, say
+from penstock.cli.output import ExitCode, counted, print_json, refuse, say
 
 DRIVER_NAME = "run_penstock.py"
 
@@ -34,7 +34,7 @@ def package(
         if driver is not None:
             driver.write_text(DRIVER)
     except OSError as error:
-        refuse(str(error), Ending.NOT_FOUND)
+        refuse(str(error), ExitCode.NOT_FOUND)
     line = f"spark-submit --py-files {target} {driver or DRIVER_NAME} archive http://127.0.0.1:8080 ./archive"
     if as_json:
         print_json({"package": str(target), "files": count, "driver": None if driver is None else str(driver)})

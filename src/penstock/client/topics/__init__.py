@@ -1,7 +1,7 @@
 """Topics for programs: producing and consuming over Kafka's protocol, with what a consumer needs around it.
 
     topic ──► calls (REST: make, describe, browse)
-      ├─────► kafka.Link ──► aiokafka: one producer for a client
+      ├─────► kafka.KafkaConnections ──► aiokafka: one producer for a client
       └─────► consuming ───► aiokafka: a consumer for each loop; commits, retries, dead letters
 
 `pip install "penstock[kafka]"` brings aiokafka. Nothing here imports it before it is needed.

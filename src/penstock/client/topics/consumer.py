@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How often a record is tried, and how long it rests in between."""
 
     attempts: int = 5
@@ -59,7 +59,7 @@ class Patience:
 class Loop:
     """Ask it for one record after the other; close it in the end."""
 
-    def __init__(self, source: Source, patience: Patience, bury: Callable[[Record], Awaitable[None]]) -> None:
+    def __init__(self, source: Source, patience: RetryPolicy, bury: Callable[[Record], Awaitable[None]]) -> None:
         self._source = source
         self._patience = patience
         self._bury = bury

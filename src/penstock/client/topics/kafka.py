@@ -28,7 +28,7 @@ class KafkaMissing(PenstockError):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class KafkaCredentials:
     """Who we are, and whether we are heard by others on the way."""
 
     key: str = ""
@@ -56,10 +56,10 @@ def library() -> Any:
     return aiokafka
 
 
-class Link:
+class KafkaConnections:
     """What the topics of one client share."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: KafkaCredentials) -> None:
         self.access = access
         self._producers: dict[str, Any] = {}
         self._starting = asyncio.Lock()

@@ -19,8 +19,8 @@ from penstock.client.caller import Call
 from penstock.client.errors import Forbidden, NotFound, TopicExists, bad_field
 from penstock.client.requests import ask, given
 from penstock.client.settings import TopicSettings
-from penstock.client.topics.consumer import Loop, Patience
-from penstock.client.topics.kafka import KafkaMissing, Link, kafka_errors, library
+from penstock.client.topics.consumer import Loop, RetryPolicy
+from penstock.client.topics.kafka import KafkaConnections, KafkaMissing, kafka_errors, library
 from penstock.client.topics.record import Headers, Place, Record, body_of, dead_letter_headers
 from penstock.wire import operations as api
 from penstock.wire.topics import ProducedRecord, RecordPage, TopicView
@@ -39,7 +39,7 @@ class Topic:
 
     __slots__ = ("name", "_caller", "_link", "_server")
 
-    def __init__(self, name: str, caller: Performer, link: Link, *, kafka: str | None = None) -> None:
+    def __init__(self, name: str, caller: Performer, link: KafkaConnections, *, kafka: str | None = None) -> None:
         self.name = name
         self._caller = caller
         self._link = link
@@ -84,7 +84,7 @@ class Topic:
         its headers, and the group goes on. A group that has committed nothing begins at
         the start, or with what comes from now on. ``options`` are aiokafka's.
         """
-        return Consumption(self, group, Patience(attempts=attempts), dead_letters, from_start, options)
+        return Consumption(self, group, RetryPolicy(attempts=attempts), dead_letters, from_start, options)
 
     async def describe(self) -> TopicView:
         return await self._caller.perform(ask(api.GET_TOPIC, {"topic": self.name}))
@@ -143,7 +143,7 @@ class Topic:
         )
 
     @property
-    def link(self) -> Link:
+    def link(self) -> KafkaConnections:
         return self._link
 
     async def _produce(
@@ -177,7 +177,7 @@ class Consumption:
         self,
         topic: Topic,
         group: str,
-        patience: Patience,
+        patience: RetryPolicy,
         dead_letters: str | None,
         from_start: bool,
         options: dict[str, Any],

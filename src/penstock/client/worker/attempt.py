@@ -1,17 +1,14 @@
-"""The work on one message: middleware, time limit, thread, and the memory of what was done.
+"""The work on one message: middleware, time limit, thread, and the idempotency store.
 
-An attempt never raises for what the work raises: it ends in an `Ending`, which says what is to be told the server. Only
-being cancelled goes through.
+An attempt raises nothing that the work raises: it ends in an `AttemptResult`, which says how the message is settled.
+Only a cancellation passes.
 
-What stands around the work on each message.
+A middleware is `async def middleware(message, call_next)`. It awaits `call_next(message)`, which is the next one, and
+in the end the work itself. It raises what the work raises. The first one given to `Worker.use` is outermost.
 
-A middleware is `async def middleware(message, call_next)`: it awaits `call_next(message)`, which is the next one, and
-in the end the work itself. What it raises is what the work raises. The first given to `Worker.use` is outermost.
-
-Threads for work that is a plain function: at most so many, started when they are needed.
-
-They are daemons, unlike those of `concurrent.futures`: one that never ends must not keep the process from ending. A
-thread cannot be stopped from outside. Work that is given up goes on, and its thread counts until it ends.
+Work that is a plain function runs in a thread. Threads are started when they are needed, up to a limit. They are
+daemons, unlike those of `concurrent.futures`: one that never ends must not keep the process from ending. A thread
+cannot be stopped from outside: work that is given up goes on, and its thread counts until it ends.
 """
 
 import asyncio
@@ -154,7 +151,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AttemptResult:
     """What came of a message, and how it is settled."""
 
     outcome: Outcome
@@ -172,14 +169,14 @@ class Ending:
         return not self.verb
 
 
-DONE = Ending(Outcome.DONE, "ack")
+DONE = AttemptResult(Outcome.DONE, "ack")
 # Acked in the transaction of its work.
-COMMITTED = Ending(Outcome.DONE, "")
-DUPLICATE = Ending(Outcome.DUPLICATE, "ack")
+COMMITTED = AttemptResult(Outcome.DONE, "")
+DUPLICATE = AttemptResult(Outcome.DUPLICATE, "ack")
 # Nothing was done with it: anybody may have it at once, and the delivery does not count.
-RETURNED = Ending(Outcome.RETURNED, "return")
+RETURNED = AttemptResult(Outcome.RETURNED, "return")
 # Its work was cancelled, and may have done something: the delivery counts.
-CANCELLED = Ending(Outcome.RETURNED, "release", 0, "the work was cancelled, because the worker stopped")
+CANCELLED = AttemptResult(Outcome.RETURNED, "release", 0, "the work was cancelled, because the worker stopped")
 
 
 class Transaction(Protocol):
@@ -227,7 +224,7 @@ class Attempts:
         self.abandoned = 0
         self.on_thread_ended: Callable[[], None] = lambda: None
 
-    async def attempt(self, work: Work, claim_s: float) -> Ending:
+    async def attempt(self, work: Work, claim_s: float) -> AttemptResult:
         """Work on a message, if nobody has; what is begun is claimed for ``claim_s``, unless that is extended."""
         if self._settings.idempotency is None:
             return await self._perform(work.message)
@@ -241,7 +238,7 @@ class Attempts:
             return DUPLICATE
         if standing is ClaimResult.TAKEN:
             # Whoever has it ends soon, or loses it.
-            return Ending(Outcome.RETURNED, "release", release_ms(claim_s), "another worker has it")
+            return AttemptResult(Outcome.RETURNED, "release", release_ms(claim_s), "another worker has it")
         work.key = key
         is_good = False
         try:
@@ -266,7 +263,7 @@ class Attempts:
             # The work is done all the same; should the message come again, so is its work.
             note(IDEMPOTENCY_FAILED, logging.ERROR, queue=self._settings.queue, key=key, error=describe(error))
 
-    async def _perform(self, message: Message) -> Ending:
+    async def _perform(self, message: Message) -> AttemptResult:
         limit_s = self._settings.time_limit_s
         try:
             if limit_s is None:
@@ -289,11 +286,11 @@ class Attempts:
                 raise _Expired from error
             raise
 
-    def _failure(self, message: Message, error: BaseException, outcome: Outcome = Outcome.FAILED) -> Ending:
+    def _failure(self, message: Message, error: BaseException, outcome: Outcome = Outcome.FAILED) -> AttemptResult:
         verdict = judge(self._settings.retry, error, message.delivery_count)
         if verdict.is_rejected:
-            return Ending(Outcome.REJECTED, "reject", text=describe(error))
-        return Ending(outcome, "release", release_ms(verdict.delay_s), describe(error))
+            return AttemptResult(Outcome.REJECTED, "reject", text=describe(error))
+        return AttemptResult(outcome, "release", release_ms(verdict.delay_s), describe(error))
 
     async def _function(self, message: Message, *connections: Connection) -> None:
         await self._settings.function(message, *connections)

@@ -30,9 +30,9 @@ from typing import Any, TypeVar
 
 from penstock.client.caller import wait_s_of
 from penstock.client.errors import Forbidden, PenstockError, QueueNotFound
-from penstock.client.message import Facts, Message
+from penstock.client.message import LeasedBatch, Message
 from penstock.client.queue import Queue
-from penstock.client.worker.attempt import CANCELLED, RETURNED, Attempts, Ending, Work
+from penstock.client.worker.attempt import CANCELLED, RETURNED, AttemptResult, Attempts, Work
 from penstock.client.worker.leases import HeldLease, HeldLeases, Prefetch
 from penstock.client.worker.log_events import (
     IDEMPOTENCY_FAILED,
@@ -198,7 +198,7 @@ class Consumer:
                 self._halt.found_nothing(self._settings.queue, since)
             await asyncio.sleep(IDLE_POLL_S)
 
-    def _take(self, facts: Facts, now_s: float) -> None:
+    def _take(self, facts: LeasedBatch, now_s: float) -> None:
         self._held.take(facts, now_s + self._lease_s)
         self._stats.received += len(facts)
         self._halt.happened += 1
@@ -294,7 +294,7 @@ class Consumer:
             else:
                 self._give_back(left)
 
-    async def _attempt(self, message: Message) -> Ending:
+    async def _attempt(self, message: Message) -> AttemptResult:
         work = Work(message, asyncio.current_task())
         self._works.add(work)
         began_s = self._loop.time()
@@ -312,7 +312,7 @@ class Consumer:
         for message in messages:
             self._settle(message, RETURNED)
 
-    def _settle(self, message: Message, ending: Ending) -> None:
+    def _settle(self, message: Message, ending: AttemptResult) -> None:
         """Let an ending begin its way. A task that waits for it would cost more than all else that is done for it."""
         if not self._held.has(message, float("-inf")):
             return
@@ -332,7 +332,7 @@ class Consumer:
         self._open.add(future)
         future.add_done_callback(partial(self._settled, message, ending))
 
-    def _settled(self, message: Message, ending: Ending, future: "asyncio.Future[int]") -> None:
+    def _settled(self, message: Message, ending: AttemptResult, future: "asyncio.Future[int]") -> None:
         error = None if future.cancelled() else future.exception()
         if error is not None:
             self._failed(message, ending, error)
@@ -343,7 +343,7 @@ class Consumer:
         self._held.drop(message)
         self._ended(future)
 
-    def _failed(self, message: Message, ending: Ending, error: BaseException) -> None:
+    def _failed(self, message: Message, ending: AttemptResult, error: BaseException) -> None:
         fields = {"queue": message.queue, "id": message.id, "verb": ending.verb, "error": describe(error)}
         note(SETTLING_FAILED, logging.WARNING, **fields)
         self._held.drop(message)
@@ -401,7 +401,7 @@ class Consumer:
                 if work.message.facts is message.facts and work.message.row == message.row:
                     work.cancel()
 
-    # Ending.
+    # AttemptResult.
 
     async def _end(self, fetching: "asyncio.Task[None]", beating: "asyncio.Task[None]") -> None:
         self._room.set()

@@ -15,8 +15,8 @@ to other consumers. It begins with nothing, and slow work never gets beyond that
 
 from collections.abc import Iterator
 
-from penstock.client.message import Facts, Message
-from penstock.contract.limits import REQUEST_MESSAGES_MAX
+from penstock.client.message import LeasedBatch, Message
+from penstock.wire.messages import MESSAGES_MAX
 
 
 class HeldLease:
@@ -24,7 +24,7 @@ class HeldLease:
 
     __slots__ = ("facts", "rows", "settling", "until_s")
 
-    def __init__(self, facts: Facts, until_s: float) -> None:
+    def __init__(self, facts: LeasedBatch, until_s: float) -> None:
         self.facts = facts
         self.rows = (1 << len(facts)) - 1
         # Those whose ack or release is on its way; part of ``rows``.
@@ -41,7 +41,7 @@ class HeldLeases:
     def __iter__(self) -> Iterator[HeldLease]:
         return iter(self._leases.values())
 
-    def take(self, facts: Facts, until_s: float) -> None:
+    def take(self, facts: LeasedBatch, until_s: float) -> None:
         self._leases[id(facts)] = HeldLease(facts, until_s)
 
     def has(self, message: Message, now_s: float) -> bool:
