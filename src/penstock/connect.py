@@ -109,7 +109,7 @@ async def _open_application(settings: ServerSettings) -> AsyncIterator["Opened"]
 
 
 class Opened(NamedTuple):
-    """An application that is open, and what makes it answer everyone who waits."""
+    """An open application, and how to make it answer all waiting requests."""
 
     asgi: AsgiApplication
     stop: Callable[[], None]
@@ -138,7 +138,7 @@ class InProcessTransport:
         application = (await self._open()).asgi
         exchange = Exchange(body)
         call = application(self._scope(method, path, headers, len(body)), exchange.receive, exchange.send)
-        # As with a server, who is cancelled leaves and the request goes on: so it is a task of its own.
+        # As with a server, a request goes on after its caller is cancelled: so it is a task of its own.
         task = asyncio.create_task(cast("Any", call))  # noqa: TID251 - `close` awaits it.
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
@@ -179,7 +179,7 @@ class InProcessTransport:
         except Exception as error:
             if opened.done():
                 raise
-            # Whoever asks is told; nobody else is here to be. The next one tries again: a database may be back by then.
+            # The callers get the error. The next call tries again: a database may be back by then.
             self._opened = None
             opened.set_exception(_told(error))
             opened.exception()
@@ -285,7 +285,7 @@ class Exchange:
         self._parts: list[bytes] = []
 
     def leave(self) -> None:
-        """Nobody waits for the answer any more."""
+        """The caller does not wait for the answer any more."""
         self._is_left.set()
 
     async def receive(self) -> Message:
@@ -309,7 +309,7 @@ class Exchange:
 
 
 class _CallableModule(ModuleType):
-    """`penstock.connect` is this module once somebody has imported it, and the function before: both can be called."""
+    """`penstock.connect` is this module once it was imported, and the function before: both can be called."""
 
     __call__ = staticmethod(connect)
 

@@ -50,7 +50,7 @@ def _print_version(is_asked: bool) -> None:
 @app.callback()
 def about(
     *,
-    version: Annotated[  # noqa: ARG001 - whoever asks for it has been answered by now.
+    version: Annotated[  # noqa: ARG001 - the callback has answered by now.
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:

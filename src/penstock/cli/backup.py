@@ -1,4 +1,4 @@
-"""`penstock backup`: copies a store, its topics or a single log while somebody uses them."""
+"""`penstock backup`: copies a store, its topics or a single log while they are in use."""
 
 import asyncio
 from collections.abc import Callable

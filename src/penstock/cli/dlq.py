@@ -86,7 +86,7 @@ def requeue(
     *,
     into: Into = None,
 ) -> None:
-    """Send some dead letters back, one by one. Their deliveries are counted anew.
+    """Send some dead letters back, one by one. Their deliveries are counted from 1 again.
 
     [bold]Example:[/]
 

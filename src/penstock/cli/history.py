@@ -213,7 +213,7 @@ async def _found(
             return found, [] if is_dropped else chosen
         async with open_application(settings) as application:
             (span,) = await application.store.history_shards()
-            # What somebody's open transaction holds up stays for now.
+            # A period that an open transaction reads stays for now.
             await application.store.trim_history(span.shard, before=min(max(offsets) + 1, span.end_offset))
         left = {period.table for period in await periods(connection, settings.postgres_schema)}
     return found, [period for period in chosen if period.table not in left]

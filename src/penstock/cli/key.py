@@ -89,7 +89,7 @@ def create(
     """Make a key and print it, this one time.
 
     The server keeps only a hash of it, and takes it up within a second or two, also
-    while it runs. With the first key, everybody needs one.
+    while it runs. With the first key, every client needs one.
 
     metrics   read /metrics, and nothing else; on all queues
     send      send; list and describe
@@ -191,7 +191,7 @@ def revoke(
 ) -> None:
     """Take a key away. Running servers refuse it within a second or two, also those who wait with it.
 
-    After the last key nobody is let in: make another one first.
+    After the last key no client is admitted: make another one first.
 
     [bold]Example:[/]
 

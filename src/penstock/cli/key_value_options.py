@@ -16,7 +16,7 @@ from penstock.wire.words import rule_of
 
 
 def complete_setting(incomplete: str) -> list[str]:
-    """What a shell offers when somebody has begun to type a setting."""
+    """What a shell offers after the first letters of a setting."""
     return [f"{name}=" for name in SETTING_NAMES if name.startswith(incomplete)]
 
 

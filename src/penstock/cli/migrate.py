@@ -96,7 +96,7 @@ def run_on(settings: ServerSettings, work: Any, *, doing: str = "") -> Any:
     except StoreUnfit as error:
         refuse(f"{doing}{error}", ExitCode.BAD_SETTINGS)
     except (StoreUnreachable, StoreForbids, psycopg.Error) as error:
-        # Who runs this looks after the database, so what it says itself is for them, too.
+        # The user of this command looks after the database, so its own error is for them, too.
         said, found = str(error).strip(), refusal(error) if isinstance(error, psycopg.Error) else None
         advice = "" if found is None else f"\n{found}"
         ending = ExitCode.NOT_ALLOWED if isinstance(found or error, StoreForbids) else ExitCode.UNREACHABLE

@@ -33,7 +33,7 @@ errors = Console(stderr=True, highlight=False)
 
 
 def fit() -> None:
-    """Make lines as long as where they go to can have them; asked anew for each command."""
+    """Fit lines to the terminal or the pipe; each command does so when it starts."""
     columns = os.environ.get("COLUMNS", "")
     for each, stream in ((console, sys.stdout), (errors, sys.stderr)):
         if columns.isdecimal():
@@ -161,7 +161,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 66
     # No server answers.
     UNREACHABLE = 69
-    # A mistake of Penstock's own, here or at the server. Please report it.
+    # A bug in Penstock, here or at the server. Please report it.
     INTERNAL_ERROR = 70
     # The files of the server were removed, renamed or replaced while it ran.
     FILES_TAKEN = EXIT_FILES_TAKEN

@@ -110,7 +110,7 @@ def update(session: Session, name: Name, words: Words = None) -> None:
 @app.command("pause")
 @asks_server
 def pause(session: Session, name: Name) -> None:
-    """Hand nothing out any more. Sends go on, and who holds a message may settle it.
+    """Stop deliveries. Sends continue, and consumers can still ack, release or extend the messages they hold.
 
     [bold]Example:[/]
 
@@ -123,7 +123,7 @@ def pause(session: Session, name: Name) -> None:
 @app.command("resume")
 @asks_server
 def resume(session: Session, name: Name) -> None:
-    """Hand out messages again.
+    """Resume deliveries.
 
     [bold]Example:[/]
 

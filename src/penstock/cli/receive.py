@@ -57,7 +57,7 @@ def receive(
         with _to_its_end():
             for message in batch:
                 print_json(_about(message)) if session.is_json else _print_body(message.body)
-            # What was not seen by anybody must not be settled.
+            # What was not printed must not be settled.
             sys.stdout.flush()
             if ack and not all(done := batch.ack()):
                 remark(f"{done.count(False)} came too late to be acked: they will be delivered again.")

@@ -171,7 +171,7 @@ def _body(data: str | None, *, is_json: bool) -> Any:
 
 
 def _typed() -> bytes:
-    """Return standard input. `echo` ends a line, and nobody means that to be sent."""
+    """Return standard input, without the line end that `echo` adds."""
     if sys.stdin.isatty():
         remark("Type the message; Ctrl-D on a line of its own ends it.")
     return sys.stdin.buffer.read().removesuffix(b"\n")

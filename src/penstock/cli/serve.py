@@ -152,7 +152,7 @@ def _refusals(settings: ServerSettings) -> Iterator[None]:
         yield
     except Exception as error:
         cause: BaseException = error
-        # Whoever stood between it and us may have been a group of tasks.
+        # A group of tasks may have wrapped it.
         while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
             cause = cause.exceptions[0]
         for kinds, ending, advice in _reasons():

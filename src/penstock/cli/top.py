@@ -130,7 +130,7 @@ def _watch(session: Session, prefix: str, interval_s: float) -> None:
                 screen.update(drawn(before, sample, most), refresh=True)
                 before = sample
             except (ConnectionFailed, ServerBusy) as error:
-                # A server that starts anew is worth waiting for; one that never answered is not.
+                # Wait for a server that restarts, not for one that never answered.
                 if before is None:
                     raise
                 lost = drawn(None, before, most)

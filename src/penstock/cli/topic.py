@@ -272,7 +272,7 @@ def delete_group(
 ) -> None:
     """Forget a group that has no members, and how far it has come. It asks first.
 
-    Whoever joins it afterwards begins as a new group does.
+    Members that join it afterwards begin as a new group does.
 
     [bold]Example:[/]
 

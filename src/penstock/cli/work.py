@@ -43,7 +43,7 @@ def find_worker(target: str, folder: Path) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # A module that the worker's own module misses is a mistake of another kind, with a traceback worth seeing.
+        # If the worker's own module misses a module, its traceback is worth seeing.
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise
         refuse(f"There is no module {module_name} in {folder.resolve()}; say --folder", ExitCode.NOT_FOUND)

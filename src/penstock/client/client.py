@@ -34,9 +34,9 @@ AnyPage = TypeVar("AnyPage", bound=Page)
 
 
 class Client:
-    """Speaks to one server. Nothing happens before the first call, and everything in the event loop that makes it.
+    """A client of one server. It connects at the first call, in the event loop of that call.
 
-    `async with` it, or call `close` in the end. `with` gives the synchronous face, and so does `sync`.
+    Use it in `async with`, or call `close` in the end. `with` and `sync` give the synchronous API.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class Client:
         self._sync: SyncClient | None = None
 
     def queue(self, name: str) -> Queue:
-        """A handle of a queue; it need not exist yet."""
+        """Return a handle of a queue, which need not exist yet."""
         return Queue(name, self._outbox)
 
     async def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> QueueView:
-        """Make a queue; again with equal settings changes nothing."""
+        """Create a queue. A repeat with equal settings changes nothing."""
         return await self._caller.perform(ask(api.CREATE_QUEUE, body={"queue_name": name, **settings}))
 
     async def queues(self, prefix: str = "") -> AsyncIterator[QueueName]:
-        """Every queue, sorted by name; asked for in pages."""
+        """List all queues by name, page by page."""
         async for page in self._pages(api.LIST_QUEUES, prefix=prefix or None):
             for each in page.queues:
                 yield each
@@ -72,43 +72,43 @@ class Client:
     def transaction(
         self, *, is_threaded: bool = False, queue: str | None = None
     ) -> AbstractAsyncContextManager[Connection]:
-        """A transaction on a connection of the client's own, for `connection=`; only with `postgresql://…`.
+        """Open a transaction on a connection of the client, for `connection=`; only with `postgresql://…`.
 
         It is committed at the end of the block, or rolled back on an exception. The connection is one of psycopg; with
-        ``is_threaded`` of its synchronous face. Where queues are in several databases, say which ``queue`` it is for.
+        ``is_threaded`` a synchronous one. If queues are in several databases, name the ``queue`` that it is for.
         """
         return self._caller.transactional().transaction(is_threaded=is_threaded, queue=queue)
 
     def topic(self, name: str, *, kafka: str | None = None) -> Topic:
-        """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""
+        """Return a handle of a topic; it need not exist. ``kafka`` is its host and port, if not the server's."""
         return Topic(name, self._caller, self._link, kafka=kafka)
 
     async def create_topic(self, name: str, **settings: Unpack[TopicSettings]) -> TopicView:
-        """Make a topic; again with equal settings changes nothing."""
+        """Create a topic. A repeat with equal settings changes nothing."""
         return await self._caller.perform(ask(api.CREATE_TOPIC, body={"topic_name": name, **settings}))
 
     async def topics(self, prefix: str = "") -> AsyncIterator[TopicRow]:
-        """Every topic, sorted by name; asked for in pages."""
+        """List all topics by name, page by page."""
         async for page in self._pages(api.LIST_TOPICS, prefix=prefix or None):
             for each in page.topics:
                 yield each
 
     async def groups(self, prefix: str = "") -> AsyncIterator[GroupRow]:
-        """Every consumer group, sorted by name; asked for in pages."""
+        """List all consumer groups by name, page by page."""
         async for page in self._pages(api.LIST_GROUPS, prefix=prefix or None):
             for each in page.groups:
                 yield each
 
     async def group(self, name: str) -> GroupView:
-        """A consumer group: its members, and how far it has come."""
+        """Describe a consumer group: its members, offsets and lag."""
         return await self._caller.perform(ask(api.GET_GROUP, {"group": name}))
 
     async def delete_group(self, name: str) -> None:
-        """Forget a consumer group that has no members, with the offsets it has committed."""
+        """Delete a consumer group without members, and its committed offsets."""
         await self._caller.perform(ask(api.DELETE_GROUP, {"group": name}))
 
     async def health(self) -> dict[str, Any]:
-        """Whether the server is ready, as `status`, and if not the `reasons`."""
+        """Say in `status` whether the server is ready, and if not, why in `reasons`."""
         return await self._caller.perform(ask(api.HEALTH, also_read=503))
 
     async def activity(
@@ -120,20 +120,20 @@ class Client:
         since: str | None = None,
         until: str | None = None,
     ) -> AsyncIterator[AuditEntry]:
-        """Who did what, the newest first: on one queue, topic, group or key, or on all that the key may administer."""
+        """Read the audit log, newest first: of one queue, topic, group or key, or of all the key may administer."""
         pages = self._pages(api.READ_AUDIT_LOG, target=target, actor=actor, action=action, since=since, until=until)
         async for page in pages:
             for each in page.entries:
                 yield each
 
     async def history_shards(self) -> list[HistoryShard]:
-        """The parts of the history, and what is kept of each; for a key that is good for all queues."""
+        """List the shards of the history and their offsets. The key has to be valid for all queues."""
         return (await self._caller.perform(ask(api.LIST_HISTORY_SHARDS))).shards
 
     async def trim_history(self, shard: int, *, before: int) -> int:
-        """Let go of history that is kept elsewhere, and return the first offset that is kept from now on.
+        """Delete history that is kept elsewhere, and return the first offset that remains.
 
-        Whole segments go, in which every row is below ``before``.
+        Only whole segments are deleted, in which every row is below ``before``.
         """
         call = ask(api.TRIM_HISTORY, body={"shard": shard, "before": before})
         return (await self._caller.perform(call)).first_kept_offset
@@ -148,7 +148,7 @@ class Client:
                 return
 
     async def close(self) -> None:
-        """Wait for what is on its way, and close the connections."""
+        """Wait for requests on their way, then close the connections."""
         try:
             try:
                 await self._link.close()
@@ -158,7 +158,7 @@ class Client:
             await self._caller.close()
 
     def copy(self) -> "Client":
-        """A client of the same server that shares nothing with this one."""
+        """Return a client of the same server that shares nothing with this one."""
         return Client(
             self._open_transport,
             timeout_s=self._timeout_s,
@@ -167,7 +167,7 @@ class Client:
         )
 
     def sync(self) -> "SyncClient":
-        """The synchronous face: the same methods without `await`, and a thread that runs them."""
+        """The synchronous API: the same methods without `await`, run by a thread."""
         from penstock.client.sync import SyncClient  # noqa: PLC0415 - it is made from this class.
 
         return SyncClient(self)

@@ -36,7 +36,7 @@ WINDOW = 32
 
 
 class SendBatch(Protocol):
-    """Messages on their way, and whoever waits for them."""
+    """Messages on their way, and the callers that wait for them."""
 
     # Whether they belong to several callers, so that one that is refused must not be the others' trouble.
     is_mixed: bool
@@ -52,15 +52,15 @@ class SendBatch(Protocol):
         ...
 
     def fail(self, start: int, stop: int, error: PenstockError) -> None:
-        """These were not, or nobody knows."""
+        """These were not sent, or it is not known."""
         ...
 
     def expire(self, start: int, now_s: float, error: PenstockError) -> bool:
-        """From ``start`` on: fail those whose time is up, and return whether anybody waits still."""
+        """From ``start`` on: fail those whose time is up, and return whether any caller still waits."""
         ...
 
     def drop_done(self, start: int) -> None:
-        """From ``start`` on: leave out those nobody waits for any more."""
+        """From ``start`` on: leave out those whose callers have gone."""
         ...
 
 

@@ -178,7 +178,7 @@ class Drafts:
 
 
 def is_number(value: object, kind: type[int] | type[float]) -> bool:
-    """Whether this is a number; a bool is one to Python, and a mistake here."""
+    """Whether this is a number; a bool is one to Python, but not here."""
     return isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
 
 

@@ -13,7 +13,7 @@ from penstock.wire.problems import Problem
 
 
 class PenstockError(Exception):
-    """Something the server refused or could not do; ``code`` says what, for programs."""
+    """The server refused a request or could not do it; ``code`` says why, for programs."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class PenstockError(Exception):
 
 
 class BadRequest(PenstockError):
-    """A field is wrong, or the request is; ``field`` names it."""
+    """A field of the request is wrong; ``field`` names it."""
 
 
 class TooLarge(PenstockError):
@@ -46,15 +46,15 @@ class TooLarge(PenstockError):
 
 
 class TransactionRequired(PenstockError):
-    """There is no transaction of the caller's that this could be in: the client or the connection has none."""
+    """The client or the connection has no transaction for this to be part of."""
 
 
 class WrongDatabase(PenstockError):
-    """The queue is in another database than the connection is to; nothing was written."""
+    """The connection is to another database than that of the queue. Nothing was written."""
 
 
 class Unauthorized(PenstockError):
-    """A key is needed, and a good one."""
+    """A valid API key is needed."""
 
 
 class Forbidden(PenstockError):
@@ -62,7 +62,7 @@ class Forbidden(PenstockError):
 
 
 class NotFound(PenstockError):
-    """There is nothing of this name."""
+    """Nothing has this name."""
 
 
 class QueueNotFound(NotFound):
@@ -78,7 +78,7 @@ class GroupNotFound(NotFound):
 
 
 class MessageNotFound(NotFound):
-    """There is no such message in the queue: it was settled, or is elsewhere."""
+    """The queue has no such message: it was settled, or is in another queue."""
 
 
 class RedriveNotFound(NotFound):
@@ -98,7 +98,7 @@ class GroupNotEmpty(PenstockError):
 
 
 class StaleReceipt(PenstockError):
-    """The lease has ended: somebody else may have the message."""
+    """The lease has ended: another consumer may have the message."""
 
 
 class QueueFull(PenstockError):
@@ -106,11 +106,11 @@ class QueueFull(PenstockError):
 
 
 class ServerBusy(PenstockError):
-    """The server cannot do it now and may soon."""
+    """The server cannot do it now. Try again soon."""
 
 
 class ServerError(PenstockError):
-    """The server made a mistake, or what answered is not our server."""
+    """A bug in the server, or the answer is not from a Penstock server."""
 
 
 class ConnectionFailed(PenstockError):
@@ -120,7 +120,7 @@ class ConnectionFailed(PenstockError):
 
 
 class DatabaseUnusable(PenstockError):
-    """The database of the queues cannot be used as it is; the message says why. To try again would not help."""
+    """The database of the queues cannot be used as it is; the message says why. A retry does not help."""
 
 
 class ClientClosed(PenstockError):
@@ -156,7 +156,7 @@ CODES: dict[str, type[PenstockError]] = {
     "internal": ServerError,
 }
 
-# Whatever else is said: nothing was done, and it may be done soon.
+# With any other code: nothing was done, and a retry may succeed.
 _BUSY = (429, 502, 503, 504)
 
 _problems = msgspec.json.Decoder(Problem)
@@ -184,5 +184,5 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> PenstockEr
 
 
 def bad_field(field: str, detail: str, *, limit: float | str | None = None) -> BadRequest:
-    """An error that is seen before anything is sent."""
+    """An error that is found before anything is sent."""
     return BadRequest(detail, code="bad_field", status=400, field=field, limit=limit)

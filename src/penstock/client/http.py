@@ -1,12 +1,12 @@
 """HTTP/1.1 over sockets: a bounded pool of connections that are kept open.
 
-Our own and small, because the price of a request decides how many a core can make: this takes some 20 µs of CPU more
-than a bare socket does, general clients 150 to 250 µs. Spoken is what our server needs and no more: no redirects, no
-cookies, no proxies, no compression.
+It is our own, because the CPU time of a request decides how many a core can make: this takes some 20 µs more than a
+bare socket, general clients 150 to 250 µs. It has what our server needs and no more: no redirects, no cookies, no
+proxies, no compression.
 
 Laws of the file
 ----------------
-1. There are at most ``connections_max`` connections; who comes too late waits its turn.
+1. There are at most ``connections_max`` connections; further requests wait for one.
 2. A server may close a connection that is idle, at any time. If that meets a request on its way, the request goes
    once more on a fresh connection: if it is repeatable. One that is not avoids connections that have rested for long.
 
@@ -18,8 +18,8 @@ One HTTP/1.1 connection: a request goes out, an answer comes in, and then the ne
 
 Laws of the file
 ----------------
-1. There is one request at a time. Whoever is cancelled or fails closes the connection, so an answer that comes
-   late has nobody to be taken for.
+1. There is one request at a time. A request that is cancelled or fails closes the connection, so a late answer is
+   never taken for another's.
 2. What the server sends unasked closes the connection.
 3. Headers and body are bounded, and a length that is said is believed before anything is kept.
 
@@ -360,7 +360,7 @@ class HttpTransport:
         return connection
 
     def _lost(self, reason: str, advice: str = _NO_SERVER) -> NotSent:
-        """Say at once that there is no server: it may be tried again for a minute."""
+        """Log at once that there is no server: retries may go on for a minute."""
         sentence = f"no connection to {self._address.authority}{'' if reason.startswith(':') else ' '}{reason}"
         if not self._is_lost:
             self._is_lost = True

@@ -1,8 +1,8 @@
-"""Which messages were worked on already, so that one that is delivered again is not worked on again.
+"""Idempotency stores: they remember which messages are done, so that a second delivery is not worked on again.
 
     begin ──► BEGUN ──work──► finish ──► remembered until it expires
           ──► DONE: it was finished before
-          ──► TAKEN: somebody works on it now; the claim lapses if nobody extends it
+          ──► TAKEN: another worker has claimed it; the claim expires unless it is extended
 
 A mark is set after the work and before the ack. Between the work and the mark a crash leaves neither, and the message
 is worked on again: to be sure, the work itself has to be a transaction with the mark in it. Without a crash, two
@@ -39,7 +39,7 @@ class IdempotencyStore(Protocol):
     """Remembers keys. Each object is one worker to it: what one has begun is taken for the others."""
 
     async def begin(self, key: str, claim_s: float) -> ClaimResult:
-        """Claim a key for ``claim_s``, unless it is done or somebody else has claimed it."""
+        """Claim a key for ``claim_s``, unless it is done or another worker has claimed it."""
         ...
 
     async def extend(self, key: str, claim_s: float) -> None:
@@ -51,7 +51,7 @@ class IdempotencyStore(Protocol):
         ...
 
     async def forget(self, key: str) -> None:
-        """Give the claim up: the work has failed, and anybody may try again."""
+        """Give the claim up: the work has failed, and any worker may try again."""
         ...
 
     async def close(self) -> None: ...

@@ -6,7 +6,7 @@ Work that writes to the same database needs none of it: `transactional=True` ack
 Needs psycopg, `pip install 'penstock[postgres]'`. The table is made when it is first used; the clock is the
 database's, since machines disagree. What is done is durable before it counts as done, as far as the database syncs.
 
-A connection that has broken, or whose database says nothing for some seconds, is made anew, and what was asked is asked
+A connection that has broken, or whose database says nothing for some seconds, is opened again, and the statement is run
 once more. To say anything twice is to say it once; only a claim whose answer was lost counts as another's until it
 lapses, so that nothing is begun twice.
 """
@@ -27,7 +27,7 @@ from penstock.client.idempotency import EXPIRY_S, ClaimResult
 
 TABLE = "penstock_seen"
 _SWEEP_S = 60.0
-# How long a statement may take: each is about one row, or about those that nobody needs any more.
+# How long a statement may take: each is about one row, or about expired rows.
 ANSWER_S = 10.0
 # As a store has them for its own connections (`store/postgres/reach.py`), which the client knows nothing of.
 _BOUNDS: dict[str, int] = {
@@ -101,7 +101,7 @@ class PostgresIdempotencyStore:
             self._sweeps_at_s = now_s + _SWEEP_S
             await self._run(_SWEEP)
         row = await self._run(_BEGIN, key=key, claim_s=claim_s)
-        # Whoever had it gave it up between the two looks; so it is free for whoever comes next.
+        # Its owner gave it up between the two reads: the next worker may claim it.
         return ClaimResult(row[0]) if row is not None else ClaimResult.TAKEN
 
     async def extend(self, key: str, claim_s: float) -> None:
@@ -127,7 +127,7 @@ class PostgresIdempotencyStore:
         except psycopg.OperationalError:
             if not connection.closed:
                 raise
-        # It may have been gone for long, and nobody had noticed.
+        # It may have been broken for long without notice.
         return await self._ask(await self._open(), statement, values)
 
     async def _ask(
@@ -143,7 +143,7 @@ class PostgresIdempotencyStore:
             if self._connection is not None and not self._connection.closed:
                 return self._connection
             if failures != self._failures:
-                # Whoever waits would wait for the same answer, one after the other.
+                # The callers that wait would get the same answer, one after the other.
                 raise psycopg.OperationalError("the database could not be reached a moment ago")
             try:
                 self._connection = await self._connected()

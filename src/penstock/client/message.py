@@ -112,7 +112,7 @@ class Bodies(Sequence[bytes]):
 
 
 class LeasedBatch:
-    """The columns of one lease, and when it ends by what is known here."""
+    """The columns of one lease, and when it ends as far as the client knows."""
 
     __slots__ = ("frame", "queue", "_end", "_extended", "_bodies")
 
@@ -207,7 +207,7 @@ class Delivered:
 
     @property
     def delivery_count(self) -> int:
-        """How often it was handed out, this time included."""
+        """How often it was delivered, this time included."""
         return self.facts.frame.deliveries[self.row]
 
     @property
@@ -216,7 +216,7 @@ class Delivered:
 
     @property
     def invisible_until(self) -> datetime:
-        """When the lease ends and others may receive it; later if it was extended."""
+        """When the lease ends and other consumers may receive it."""
         return _instant(self.facts.until_ms(self.row))
 
     @property
@@ -289,7 +289,7 @@ class DeliveredBatch(Sequence[AnyMessage]):
 
 
 class Settler(Protocol):
-    """Settles rows of a lease and returns which of them were done; the queue of the asynchronous face is one."""
+    """Settles rows of a lease and returns which of them were done; a `Queue` is one."""
 
     def settle(
         self, verb: str, held: Held, facts: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""
@@ -301,7 +301,7 @@ class Settler(Protocol):
 
 
 class Message(Delivered):
-    """A message, to be acked, released or extended. `async with message:` acks it, or releases it on an exception."""
+    """A received message. `async with message:` acks it, or releases it on an exception."""
 
     __slots__ = ("_settler",)
 
@@ -311,10 +311,10 @@ class Message(Delivered):
         self._settler = settler
 
     async def ack(self, *, connection: Connection = None) -> None:
-        """Settle it for good. Raises `StaleReceipt` if the lease has ended.
+        """Settle the message. Raises `StaleReceipt` if the lease has ended.
 
-        With a ``connection`` to the database that the queues are in, it is settled when the transaction of that one
-        commits; one whose lease has ended makes the transaction fail.
+        With a ``connection`` to the database of the queue, it is settled when the transaction of the connection
+        commits. If the lease has ended, the transaction fails.
         """
         if connection is not None:
             await self._settler.ack(self, connection=connection)
@@ -322,17 +322,17 @@ class Message(Delivered):
         check_done(await self._settler.settle("ack", self.held(), self.facts), self)
 
     async def release(self, error: str = "", *, delay_s: float | None = None) -> None:
-        """Give it back, to rest for ``delay_s`` or for the queue's own backoff."""
+        """Return it to the queue, delayed for ``delay_s`` or the queue's backoff."""
         time_ms = release_ms(delay_s)
         done = await self._settler.settle("release", self.held(), self.facts, time_ms=time_ms, text=error)
         check_done(done, self)
 
     async def reject(self, error: str = "") -> None:
-        """Send it to the dead letters, whatever deliveries it has left: another would be no use."""
+        """Send it to the dead-letter queue, however many deliveries are left."""
         check_done(await self._settler.settle("reject", self.held(), self.facts, text=error), self)
 
     async def extend(self, visibility_timeout: float) -> None:
-        """Hold it for so many seconds from now on."""
+        """Extend the lease to end ``visibility_timeout`` seconds from now."""
         time_ms = extend_ms(visibility_timeout)
         check_done(await self._settler.settle("extend", self.held(), self.facts, time_ms=time_ms), self)
 
@@ -361,7 +361,7 @@ class Batch(DeliveredBatch[Message]):
         return Message(facts, row, self._settler)
 
     async def ack(self) -> list[bool]:
-        """Ack all of it in one request, and say for each whether it was done: False if the lease had ended."""
+        """Ack all messages in one request, and say for each whether it was done: False if its lease had ended."""
         return await self._settle("ack")
 
     async def release(self, error: str = "", *, delay_s: float | None = None) -> list[bool]:

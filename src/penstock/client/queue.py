@@ -48,7 +48,7 @@ _NAME_OR_ID = re.compile(NAME_OR_ID_PATTERN)
 
 
 class Queue:
-    """A handle: making one asks the server nothing."""
+    """A handle of a queue. To make one sends no request."""
 
     __slots__ = ("name", "_outbox", "_lease_path", "_sends", "_settlements")
 
@@ -81,7 +81,7 @@ class Queue:
         timeout_s: float | None = None,
         connection: Connection = None,
     ) -> str:
-        """Send one message and return its id, once it is stored. Calls at the same time travel together.
+        """Send one message and return its id, once it is stored. Concurrent calls share requests.
 
         If the queue is full it waits for up to ``timeout_s``; with 0 it raises `QueueFull` at once. With a
         ``connection`` to the database that the queues are in, it is sent in the transaction of that one.
@@ -152,7 +152,7 @@ class Queue:
         return None if facts is None else Message(facts, 0, self)
 
     async def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> LeasedBatch | None:
-        """Receive messages as columns; what `receive` and the synchronous face are made of."""
+        """Receive messages as columns; `receive` and the worker are made of it."""
         if visibility_timeout is not None:
             extend_ms(visibility_timeout)
         milliseconds(wait_s, field="wait_s", seconds_max=86_400)
@@ -178,7 +178,7 @@ class Queue:
     async def consume(
         self, *, prefetch: int = 16, wait_s: float = 20, visibility_timeout: float | None = None
     ) -> AsyncGenerator[Message, None]:
-        """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end.
+        """Receive messages without end, with up to ``prefetch`` in hand. Unused ones are returned in the end.
 
         The next messages are fetched while the caller works on this one; with ``prefetch`` 0 only when the next one is
         wanted. A message whose lease has ended before its turn is left out: others may have it.
@@ -220,7 +220,7 @@ class Queue:
         """Ack messages, or receipts, in one request; False for those whose lease had ended.
 
         With a ``connection``, they are acked in its transaction. If one lease has ended, `StaleReceipt` is raised, and
-        the transaction cannot commit: nobody's work is done twice.
+        the transaction cannot commit, so no work is done twice.
         """
         if connection is None:
             return await self._settle_all("ack", what)
@@ -235,11 +235,11 @@ class Queue:
         return [True] * len(receipts)
 
     async def release(self, what: What, *, error: str = "", delay_s: float | None = None) -> list[bool]:
-        """Give messages back, to rest for ``delay_s`` or for the queue's own backoff."""
+        """Return messages to the queue, delayed for ``delay_s`` or the queue's backoff."""
         return await self._settle_all("release", what, time_ms=release_ms(delay_s), text=error)
 
     async def extend(self, what: What, *, visibility_timeout: float) -> list[bool]:
-        """Hold messages for so many seconds from now on."""
+        """Extend leases to end ``visibility_timeout`` seconds from now."""
         return await self._settle_all("extend", what, time_ms=extend_ms(visibility_timeout))
 
     def settle(
@@ -288,18 +288,18 @@ class Queue:
         return await self._perform(api.GET_QUEUE)
 
     async def update(self, **settings: Unpack[QueueSettings]) -> QueueView:
-        """Change settings, by the names they have in `create_queue`; what is left out stays."""
+        """Change settings; those that are left out stay."""
         return await self._perform(api.CHANGE_QUEUE, body=settings)
 
     async def pause(self) -> QueueView:
-        """Hand nothing out until `resume`. Sends go on."""
+        """Stop deliveries until `resume`. Sends continue."""
         return await self._perform(api.CHANGE_QUEUE, body={"paused": True})
 
     async def resume(self) -> QueueView:
         return await self._perform(api.CHANGE_QUEUE, body={"paused": False})
 
     async def purge(self) -> int:
-        """Delete every message in it, received or not, and return how many."""
+        """Delete every message in the queue, received or not, and return how many."""
         return (await self._perform(api.PURGE_QUEUE)).purged
 
     async def delete(self, *, with_dead_letters: bool = False) -> Deleted:
@@ -322,15 +322,15 @@ class Queue:
         return await self._perform(api.PEEK_MESSAGES, query={"limit": limit, "cursor": cursor, **which})
 
     async def get_message(self, message_id: str) -> Story:
-        """Look at one message and its story so far. Raises `MessageNotFound` if it is not there any more."""
+        """Return a message with its story so far. Raises `MessageNotFound` if it is not in the queue."""
         return await self._perform(api.GET_MESSAGE, message_id=message_id)
 
     async def explain(self, message_id: str) -> Explained:
-        """Say what a message waits for."""
+        """Explain why a message was not delivered yet."""
         return await self._perform(api.EXPLAIN_MESSAGE, message_id=message_id)
 
     async def ack_by_id(self, message_id: str, *, receipt: str | None = None) -> Acked:
-        """Ack a message that somebody has received, by its id."""
+        """Ack a message that is in flight, by its id; any consumer's, unless ``receipt`` is given."""
         return await self._perform(api.ACK_MESSAGE, query={"receipt": receipt}, message_id=message_id)
 
     async def escalate(
@@ -365,7 +365,7 @@ class Queue:
         rate_per_s: float | None = None,
         dry_run: bool = False,
     ) -> RedriveTask:
-        """Send dead letters back, in the background; `redrive_task` says how far it is."""
+        """Send dead letters back, in the background; `redrive_task` tells the progress."""
         chosen = given(into=into, message_ids=message_ids, filter=filter)
         how = given(limit=limit, rate_per_s=rate_per_s, dry_run=dry_run or None)
         return await self._perform(api.BEGIN_REDRIVE, body=chosen | how)
@@ -382,7 +382,7 @@ class Queue:
     async def history(
         self, *, offset: int | None = None, since: Instant | None = None, limit: int = 1_000
     ) -> HistoryPage:
-        """Read what became of settled messages, from an offset or an instant on."""
+        """Read the history of settled messages, from an offset or a time on."""
         which = {"offset": offset, "since": instant_text(since, field="since"), "limit": limit}
         return await self._perform(api.READ_HISTORY, query=which)
 

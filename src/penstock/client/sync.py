@@ -151,7 +151,7 @@ async def _next(items: AsyncIterator[T]) -> T | None:
 
 @_mirrors(Message)
 class SyncMessage(Delivered):
-    """A message, to be acked, released or extended. `with message:` acks it, or releases it on an exception."""
+    """A received message. `with message:` acks it, or releases it on an exception."""
 
     __slots__ = ("_queue",)
 
@@ -191,7 +191,7 @@ class SyncBatch(DeliveredBatch[SyncMessage]):
 
 @_mirrors(Queue)
 class SyncQueue:
-    """A handle: making one asks the server nothing."""
+    """A handle of a queue. To make one sends no request."""
 
     __slots__ = ("name", "_client", "_runner", "_made", "_made_by")
 
@@ -215,7 +215,7 @@ class SyncQueue:
 
 @_mirrors(Topic, "consume")
 class SyncTopic:
-    """A handle: making one asks the server nothing."""
+    """A handle of a topic. To make one sends no request."""
 
     __slots__ = ("name", "_client", "_kafka")
 
@@ -237,7 +237,7 @@ class SyncTopic:
 
 @_mirrors(Client)
 class SyncClient:
-    """Speaks to one server. Close it in the end, or use it in a `with`. Threads may share it."""
+    """A client of one server. Use it in `with`, or call `close` in the end. Threads may share it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -245,15 +245,15 @@ class SyncClient:
         self._pid = os.getpid()
 
     def queue(self, name: str) -> SyncQueue:
-        """A handle of a queue; it need not exist yet."""
+        """Return a handle of a queue, which need not exist yet."""
         return SyncQueue(name, self)
 
     def topic(self, name: str, *, kafka: str | None = None) -> SyncTopic:
-        """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""
+        """Return a handle of a topic; it need not exist. ``kafka`` is its host and port, if not the server's."""
         return SyncTopic(name, self, kafka=kafka)
 
     def close(self) -> None:
-        """Wait for what is on its way, close the connections and end the thread."""
+        """Wait for requests on their way, close the connections and end the thread."""
         # Nothing of a parent process is ours to close.
         current = self._current()
         self._runner.close(current.close())

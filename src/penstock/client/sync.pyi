@@ -27,23 +27,23 @@ from penstock.wire.queues import Deleted, QueueName, QueueView
 from penstock.wire.topics import GroupRow, GroupView, ProducedRecord, RecordPage, TopicRow, TopicView
 
 class SyncMessage(Delivered):
-    """A message, to be acked, released or extended. `with message:` acks it, or releases it on an exception."""
+    """A received message. `with message:` acks it, or releases it on an exception."""
 
     def __init__(self, facts: LeasedBatch, row: int, queue: SyncQueue) -> None: ...
     def ack(self, *, connection: Connection = None) -> None:
-        """Settle it for good. Raises `StaleReceipt` if the lease has ended.
+        """Settle the message. Raises `StaleReceipt` if the lease has ended.
 
-        With a ``connection`` to the database that the queues are in, it is settled when the transaction of that one
-        commits; one whose lease has ended makes the transaction fail."""
+        With a ``connection`` to the database of the queue, it is settled when the transaction of the connection
+        commits. If the lease has ended, the transaction fails."""
 
     def release(self, error: str = "", *, delay_s: float | None = None) -> None:
-        """Give it back, to rest for ``delay_s`` or for the queue's own backoff."""
+        """Return it to the queue, delayed for ``delay_s`` or the queue's backoff."""
 
     def reject(self, error: str = "") -> None:
-        """Send it to the dead letters, whatever deliveries it has left: another would be no use."""
+        """Send it to the dead-letter queue, however many deliveries are left."""
 
     def extend(self, visibility_timeout: float) -> None:
-        """Hold it for so many seconds from now on."""
+        """Extend the lease to end ``visibility_timeout`` seconds from now."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -55,13 +55,13 @@ class SyncBatch(DeliveredBatch[SyncMessage]):
 
     def __init__(self, facts: LeasedBatch | None, queue: SyncQueue) -> None: ...
     def ack(self) -> list[bool]:
-        """Ack all of it in one request, and say for each whether it was done: False if the lease had ended."""
+        """Ack all messages in one request, and say for each whether it was done: False if its lease had ended."""
 
     def release(self, error: str = "", *, delay_s: float | None = None) -> list[bool]: ...
     def extend(self, visibility_timeout: float) -> list[bool]: ...
 
 class SyncQueue:
-    """A handle: making one asks the server nothing."""
+    """A handle of a queue. To make one sends no request."""
 
     name: str
 
@@ -80,7 +80,7 @@ class SyncQueue:
         timeout_s: float | None = None,
         connection: Connection = None,
     ) -> str:
-        """Send one message and return its id, once it is stored. Calls at the same time travel together.
+        """Send one message and return its id, once it is stored. Concurrent calls share requests.
 
         If the queue is full it waits for up to ``timeout_s``; with 0 it raises `QueueFull` at once. With a
         ``connection`` to the database that the queues are in, it is sent in the transaction of that one."""
@@ -100,12 +100,12 @@ class SyncQueue:
     @overload
     def receive(self, *, limit: int, wait_s: float = 0, visibility_timeout: float | None = None) -> SyncBatch: ...
     def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> LeasedBatch | None:
-        """Receive messages as columns; what `receive` and the synchronous face are made of."""
+        """Receive messages as columns; `receive` and the worker are made of it."""
 
     def consume(
         self, *, prefetch: int = 16, wait_s: float = 20, visibility_timeout: float | None = None
     ) -> Iterator[SyncMessage]:
-        """Receive for ever, with up to ``prefetch`` messages in hand. Those not looked at are given back in the end.
+        """Receive messages without end, with up to ``prefetch`` in hand. Unused ones are returned in the end.
 
         The next messages are fetched while the caller works on this one; with ``prefetch`` 0 only when the next one is
         wanted. A message whose lease has ended before its turn is left out: others may have it."""
@@ -114,24 +114,24 @@ class SyncQueue:
         """Ack messages, or receipts, in one request; False for those whose lease had ended.
 
         With a ``connection``, they are acked in its transaction. If one lease has ended, `StaleReceipt` is raised, and
-        the transaction cannot commit: nobody's work is done twice."""
+        the transaction cannot commit, so no work is done twice."""
 
     def release(self, what: What, *, error: str = "", delay_s: float | None = None) -> list[bool]:
-        """Give messages back, to rest for ``delay_s`` or for the queue's own backoff."""
+        """Return messages to the queue, delayed for ``delay_s`` or the queue's backoff."""
 
     def extend(self, what: What, *, visibility_timeout: float) -> list[bool]:
-        """Hold messages for so many seconds from now on."""
+        """Extend leases to end ``visibility_timeout`` seconds from now."""
 
     def describe(self) -> QueueView: ...
     def update(self, **settings: Unpack[QueueSettings]) -> QueueView:
-        """Change settings, by the names they have in `create_queue`; what is left out stays."""
+        """Change settings; those that are left out stay."""
 
     def pause(self) -> QueueView:
-        """Hand nothing out until `resume`. Sends go on."""
+        """Stop deliveries until `resume`. Sends continue."""
 
     def resume(self) -> QueueView: ...
     def purge(self) -> int:
-        """Delete every message in it, received or not, and return how many."""
+        """Delete every message in the queue, received or not, and return how many."""
 
     def delete(self, *, with_dead_letters: bool = False) -> Deleted: ...
     def peek(
@@ -147,13 +147,13 @@ class SyncQueue:
         """Look at messages without receiving them."""
 
     def get_message(self, message_id: str) -> Story:
-        """Look at one message and its story so far. Raises `MessageNotFound` if it is not there any more."""
+        """Return a message with its story so far. Raises `MessageNotFound` if it is not in the queue."""
 
     def explain(self, message_id: str) -> Explained:
-        """Say what a message waits for."""
+        """Explain why a message was not delivered yet."""
 
     def ack_by_id(self, message_id: str, *, receipt: str | None = None) -> Acked:
-        """Ack a message that somebody has received, by its id."""
+        """Ack a message that is in flight, by its id; any consumer's, unless ``receipt`` is given."""
 
     def escalate(
         self,
@@ -181,16 +181,16 @@ class SyncQueue:
         rate_per_s: float | None = None,
         dry_run: bool = False,
     ) -> RedriveTask:
-        """Send dead letters back, in the background; `redrive_task` says how far it is."""
+        """Send dead letters back, in the background; `redrive_task` tells the progress."""
 
     def redrive_task(self, task_id: str) -> RedriveTask: ...
     def stop_redrive(self, task_id: str) -> RedriveTask: ...
     def redrive_tasks(self) -> list[RedriveTask]: ...
     def history(self, *, offset: int | None = None, since: Instant | None = None, limit: int = 1000) -> HistoryPage:
-        """Read what became of settled messages, from an offset or an instant on."""
+        """Read the history of settled messages, from an offset or a time on."""
 
 class SyncTopic:
-    """A handle: making one asks the server nothing."""
+    """A handle of a topic. To make one sends no request."""
 
     name: str
 
@@ -242,49 +242,49 @@ class SyncTopic:
         """Where Kafka's protocol is spoken."""
 
     def bury(self, record: Record, into: str, group: str) -> None:
-        """Put a record among the dead letters; durable on return."""
+        """Write a record to the dead-letter topic; durable on return."""
 
     def open_loop(self, group: str, *, from_start: bool, options: dict[str, Any]) -> Any:
         """Return a consumer of the library that is not started."""
 
 class SyncClient:
-    """Speaks to one server. Close it in the end, or use it in a `with`. Threads may share it."""
+    """A client of one server. Use it in `with`, or call `close` in the end. Threads may share it."""
 
     def __init__(self, client: Client) -> None: ...
     def queue(self, name: str) -> SyncQueue:
-        """A handle of a queue; it need not exist yet."""
+        """Return a handle of a queue, which need not exist yet."""
 
     def topic(self, name: str, *, kafka: str | None = None) -> SyncTopic:
-        """A handle of a topic; it need not exist yet. ``kafka`` is a host and port, if not where the server says."""
+        """Return a handle of a topic; it need not exist. ``kafka`` is its host and port, if not the server's."""
 
     def close(self) -> None:
-        """Wait for what is on its way, close the connections and end the thread."""
+        """Wait for requests on their way, close the connections and end the thread."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> QueueView:
-        """Make a queue; again with equal settings changes nothing."""
+        """Create a queue. A repeat with equal settings changes nothing."""
 
     def queues(self, prefix: str = "") -> Iterator[QueueName]:
-        """Every queue, sorted by name; asked for in pages."""
+        """List all queues by name, page by page."""
 
     def create_topic(self, name: str, **settings: Unpack[TopicSettings]) -> TopicView:
-        """Make a topic; again with equal settings changes nothing."""
+        """Create a topic. A repeat with equal settings changes nothing."""
 
     def topics(self, prefix: str = "") -> Iterator[TopicRow]:
-        """Every topic, sorted by name; asked for in pages."""
+        """List all topics by name, page by page."""
 
     def groups(self, prefix: str = "") -> Iterator[GroupRow]:
-        """Every consumer group, sorted by name; asked for in pages."""
+        """List all consumer groups by name, page by page."""
 
     def group(self, name: str) -> GroupView:
-        """A consumer group: its members, and how far it has come."""
+        """Describe a consumer group: its members, offsets and lag."""
 
     def delete_group(self, name: str) -> None:
-        """Forget a consumer group that has no members, with the offsets it has committed."""
+        """Delete a consumer group without members, and its committed offsets."""
 
     def health(self) -> dict[str, Any]:
-        """Whether the server is ready, as `status`, and if not the `reasons`."""
+        """Say in `status` whether the server is ready, and if not, why in `reasons`."""
 
     def activity(
         self,
@@ -295,12 +295,12 @@ class SyncClient:
         since: str | None = None,
         until: str | None = None,
     ) -> Iterator[AuditEntry]:
-        """Who did what, the newest first: on one queue, topic, group or key, or on all that the key may administer."""
+        """Read the audit log, newest first: of one queue, topic, group or key, or of all the key may administer."""
 
     def history_shards(self) -> list[HistoryShard]:
-        """The parts of the history, and what is kept of each; for a key that is good for all queues."""
+        """List the shards of the history and their offsets. The key has to be valid for all queues."""
 
     def trim_history(self, shard: int, *, before: int) -> int:
-        """Let go of history that is kept elsewhere, and return the first offset that is kept from now on.
+        """Delete history that is kept elsewhere, and return the first offset that remains.
 
-        Whole segments go, in which every row is below ``before``."""
+        Only whole segments are deleted, in which every row is below ``before``."""

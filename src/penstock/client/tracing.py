@@ -80,7 +80,7 @@ class OpenTelemetryMiddleware:
                 self._consumed.add(1, attributes)
 
     def _links(self, message: Message) -> "list[Any]":
-        """The context of the send, if there was one; what somebody else put there may be anything."""
+        """The context of the send, if there was one. Other programs may have put anything there."""
         said = message.attributes
         carrier = {name: value for name in _TRACE_ATTRIBUTES if isinstance(value := said.get(name), str)}
         span = self._trace.get_current_span(self._propagator.extract(carrier))
@@ -96,7 +96,7 @@ def instrument(
 ) -> Client:
     """Let the queues of a client trace what they send: a span `send <queue>`, whose context travels in the attributes.
 
-    Returns the same client. Its synchronous face traces, too, if it is made after this.
+    Returns the same client. Its synchronous API traces, too, if it is made after this.
     """
     tracing = _SendTracing(tracer_provider, meter_provider)
     plain = client.queue

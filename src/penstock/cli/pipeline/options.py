@@ -81,7 +81,7 @@ class Running:
     where: str = ""
 
 
-# Without a terminal, progress is logged at most this often: a person may read the log of a follower.
+# Without a terminal, at most this often: people read the log of a follower, too.
 TOLD_EVERY_S = 10.0
 
 
@@ -157,7 +157,7 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
 
 
 def exit_code_of(error: Exception) -> ExitCode:
-    """Return what to end with: whoever runs a job by a clock tries again if there was no server, and not otherwise."""
+    """Return the exit code: a scheduler retries a job if there was no server, and not otherwise."""
     # What a task of Spark has met is a text when it comes here.
     is_away = any(
         isinstance(each, ServerUnreachable) or f".{ServerUnreachable.__name__}: " in str(each)

@@ -8,7 +8,7 @@
 Laws of this file
 -----------------
 1. An offset is committed only when every record below it was processed, or is a durable
-   dead letter. So a record comes at least once, and one that always fails holds nobody up.
+   dead letter. So a record comes at least once, and one that always fails does not hold up others.
 2. Commits come behind: at the latest after `COMMIT_S`, after every batch, when
    partitions go to another member, and in the end.
 3. What was fetched before partitions went away is not handed out afterwards, and
@@ -136,7 +136,7 @@ class Loop:
             with kafka_errors():
                 batches = await self._source.getmany(timeout_ms=int(COMMIT_S * 1_000), max_records=RECORDS_MAX)
         except Exception:
-            # A source that was stopped says so to whoever waits for it, in words of its own.
+            # A source that was stopped raises an error of its own in callers that wait for it.
             if self._is_closed:
                 return False
             raise
@@ -165,7 +165,7 @@ class Loop:
         except PenstockError as error:
             if type(error.__cause__).__name__ not in _NOT_OURS:
                 raise
-            # The group has gone on without us: whoever has the partitions now begins before these records.
+            # The group has gone on without us: the member that has the partitions now begins before these records.
 
 
 # What aiokafka raises when a commit is of a generation that has ended, or of a partition that we have no more.

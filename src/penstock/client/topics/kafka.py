@@ -69,7 +69,7 @@ class KafkaConnections:
         self.made: set[str] = set()
 
     async def producer(self, server: str) -> Any:
-        """Return the producer for a server; it is started by whoever asks first.
+        """Return the producer for a server. The first call starts it.
 
         It is idempotent: a batch that is sent again, because an answer was lost, is there once.
         """

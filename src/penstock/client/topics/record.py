@@ -8,7 +8,7 @@ A `with` that ends well has processed the record. One that ends with an error ke
 error in the record and goes on: the same record comes again, as its next attempt, until
 it has had all of them and goes to the dead letters. Without a `with`, a record has been
 processed when the next one is asked for, and an error ends the loop: the record comes
-again to whoever consumes next.
+again to the next consumer.
 """
 
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ class Record:
         if isinstance(error, Exception):
             self.error = error
             return True
-        # Whoever is cancelled, or leaves by `break`, has come to the end of the block only in the latter case.
+        # `break` ends the block well; a cancellation does not.
         self.is_done = error is None
         return False
 

@@ -35,7 +35,7 @@ class Performer(Protocol):
 
 
 class Topic:
-    """A handle: making one asks the server nothing."""
+    """A handle of a topic. To make one sends no request."""
 
     __slots__ = ("name", "_caller", "_link", "_server")
 
@@ -121,7 +121,7 @@ class Topic:
         return self._server
 
     async def bury(self, record: Record, into: str, group: str) -> None:
-        """Put a record among the dead letters; durable on return."""
+        """Write a record to the dead-letter topic; durable on return."""
         if into not in self._link.made:
             await self._make(into)
             self._link.made.add(into)
@@ -161,7 +161,7 @@ class Topic:
         return [Place(each.partition, each.offset) for each in found]
 
     async def _make(self, name: str) -> None:
-        """See to it that a topic is there. One that has other settings, or that we may not make, may be there, too."""
+        """Make sure that a topic exists. It may exist with other settings, or be one that the key may not create."""
         with suppress(TopicExists, Forbidden, NotFound):
             await self._caller.perform(ask(api.CREATE_TOPIC, body={"topic_name": name}))
 

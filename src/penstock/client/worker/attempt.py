@@ -117,12 +117,12 @@ class Threads:
             try:
                 result = function()
             except BaseException as error:
-                # It is raised again where somebody waits for it.
+                # It is raised again where the work is awaited.
                 failure = error
             try:
                 loop.call_soon_threadsafe(self._end, future, result, failure)
             except RuntimeError:
-                # The loop is closed: nobody waits any more.
+                # The loop is closed: the work is not awaited any more.
                 return
             del job, function, future, result, failure
 
@@ -173,7 +173,7 @@ DONE = AttemptResult(Outcome.DONE, "ack")
 # Acked in the transaction of its work.
 COMMITTED = AttemptResult(Outcome.DONE, "")
 DUPLICATE = AttemptResult(Outcome.DUPLICATE, "ack")
-# Nothing was done with it: anybody may have it at once, and the delivery does not count.
+# The work had not begun: other consumers may receive it at once, and the delivery does not count.
 RETURNED = AttemptResult(Outcome.RETURNED, "return")
 # Its work was cancelled, and may have done something: the delivery counts.
 CANCELLED = AttemptResult(Outcome.RETURNED, "release", 0, "the work was cancelled, because the worker stopped")
@@ -225,19 +225,19 @@ class Attempts:
         self.on_thread_ended: Callable[[], None] = lambda: None
 
     async def attempt(self, work: Work, claim_s: float) -> AttemptResult:
-        """Work on a message, if nobody has; what is begun is claimed for ``claim_s``, unless that is extended."""
+        """Work on a message unless it is done or claimed. The claim lasts ``claim_s`` unless it is extended."""
         if self._settings.idempotency is None:
             return await self._perform(work.message)
         try:
             key = self._settings.key_of(work.message)
             standing = await self._settings.idempotency.begin(key, claim_s)
         except Exception as error:
-            # Without the memory nobody knows whether to do it; so not now.
+            # Without the store it is not known whether the work is done; so not now.
             return self._failure(work.message, error)
         if standing is ClaimResult.DONE:
             return DUPLICATE
         if standing is ClaimResult.TAKEN:
-            # Whoever has it ends soon, or loses it.
+            # The worker that has it ends soon, or loses its claim.
             return AttemptResult(Outcome.RETURNED, "release", release_ms(claim_s), "another worker has it")
         work.key = key
         is_good = False
@@ -322,6 +322,6 @@ class Attempts:
 
     def _thread_ended(self, future: "asyncio.Future[Any]") -> None:
         self.abandoned -= 1
-        # Whatever came of it, nobody waits for it any more.
+        # Its result is not awaited any more.
         future.exception()
         self.on_thread_ended()

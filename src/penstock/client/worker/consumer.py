@@ -8,7 +8,7 @@ Laws of the file
 ----------------
 1. A message is acked only after its work is done, and after `idempotency` knows so.
 2. Messages of one FIFO group that came together are worked on one after the other. When one fails, those after it are
-   given back untouched.
+   returned; their delivery does not count.
 3. A message whose lease was lost is not settled: others may have it.
 4. A place is free again when the work has ended, not when the server knows: settlements gather on their way. A thread
    whose work was given up has its place until it ends.
@@ -132,7 +132,7 @@ class Consumer:
             try:
                 await self._halt.begun.wait()
             except asyncio.CancelledError:
-                # Whoever cancels does not want to wait; what is in hand is given back all the same.
+                # The caller does not want to wait; messages in hand are returned all the same.
                 self._halt.hurry()
                 await self._end(fetching, beating)
                 raise
@@ -157,7 +157,7 @@ class Consumer:
                 await self._room.wait()
 
     async def _ask_queue(self) -> None:
-        """Learn how long leases are and whether groups have an order; who may not ask takes the careful answers."""
+        """Ask how long leases are and whether groups have an order. If that is forbidden, assume careful answers."""
 
         async def ask() -> QueueView | None:
             try:
@@ -262,7 +262,7 @@ class Consumer:
         try:
             task = self._tasks.create_task(work)
         except RuntimeError:
-            # All of the worker is being given up, because of a mistake in it: leases end by themselves.
+            # A bug ends the whole worker: leases end by themselves.
             work.close()
             return
         self._open.add(task)
@@ -371,7 +371,7 @@ class Consumer:
                 "extend", lease.facts.held(asked), lease.facts, time_ms=round(self._lease_s * 1_000)
             )
         except PenstockError as error:
-            # The lease may hold still: a server that was away begins them anew.
+            # The lease may still hold: a server that was restarted begins leases again.
             note(SETTLING_FAILED, logging.WARNING, queue=self._queue.name, verb="extend", error=describe(error))
             lease.until_s = max(lease.until_s, self._loop.time() + self._lease_s / 3 + RETRY_S_MIN)
             return
@@ -381,7 +381,7 @@ class Consumer:
                 self._lose(Message(lease.facts, row, self._queue))
 
     async def _extend_claims(self) -> None:
-        """All work that runs keeps its claim, also if its lease was lost: nobody is to begin it a second time."""
+        """Work that runs keeps its claim, also after its lease was lost, so that no worker begins it a second time."""
         store = self._settings.idempotency
         if store is None:
             return
@@ -405,7 +405,7 @@ class Consumer:
 
     async def _end(self, fetching: "asyncio.Task[None]", beating: "asyncio.Task[None]") -> None:
         self._room.set()
-        # A lease that is just being answered would be held by nobody. One that waits for messages can be cancelled.
+        # A lease that is being answered would be lost until it ends. One that waits for messages can be cancelled.
         grace_s = 0.0 if self._halt.is_hurried else self._leased_at_s + GRACE_S - self._loop.time()
         await asyncio.wait([fetching], timeout=max(0.0, grace_s))
         fetching.cancel()

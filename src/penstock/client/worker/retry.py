@@ -68,7 +68,7 @@ class Verdict:
 
 
 def judge(retry: Retry, error: BaseException, attempt: int, roll: float | None = None) -> Verdict:
-    """Decide about an error at the ``attempt``-th delivery; ``roll`` in [0, 1) is drawn here if nobody gives it.
+    """Decide about an error at the ``attempt``-th delivery; ``roll`` in [0, 1) is drawn here if it is not given.
 
     >>> judge(Retry(by={OSError: 5, ConnectionError: Reject}), ConnectionResetError(), 1)
     Verdict(is_rejected=True, delay_s=None)
