@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.output import refuse
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, exit_code_of, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, exit_code_of, need_spark, run_job
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -5,6 +5,7 @@ job can use. So its error stream is a file while it starts. The file is removed 
 user is told where it is.
 """
 
+import importlib.util
 import os
 import re
 import sys
@@ -20,7 +21,6 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.output import ExitCode, console, counted, errors, plain, print_json, refuse, remark, say, table
-from penstock.pipeline.failures import explained
 from penstock.pipeline.http import ServerUnreachable
 from penstock.pipeline.job import JobFailed, Outcome, Table, explained
 
@@ -111,7 +111,7 @@ class Bar:
 def need_spark() -> None:
     """End with a sentence where Spark is not installed: a job imports it, and would end with a traceback."""
     if importlib.util.find_spec("pyspark") is None:
-        refuse("Spark is not installed. Install it with: pip install 'penstock[spark]'", Ending.UNREACHABLE)
+        refuse("Spark is not installed. Install it with: pip install 'penstock[spark]'", ExitCode.UNREACHABLE)
 
 
 def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") -> None:

@@ -17,11 +17,12 @@ from penstock.cli.pipeline.options import (
     Since,
     Source,
     Until,
+    need_spark,
     run_job,
 )
 
 if TYPE_CHECKING:
-    from penstock.pipeline.whatif.scenarios import Scenario
+    from penstock.pipeline.whatif.simulation import Scenario
 
 
 def signals_command(
@@ -133,6 +134,7 @@ def triage_command(
     penstock pipeline triage ./archive --out ./triage --deploys deploys.csv --deploy-window 60
     penstock pipeline triage http://127.0.0.1:8080 --out ./triage --queue orders --since 2026-03-01T00:00:00Z
     """
+    need_spark()
     from penstock.pipeline.locations import Place
     from penstock.pipeline.triage import job
 
@@ -185,6 +187,7 @@ def skew_command(
     penstock pipeline skew ./archive
     penstock pipeline skew ./archive --queue orders --attribute customer --out ./skew
     """
+    need_spark()
     from penstock.pipeline.locations import Place
     from penstock.pipeline.skew import SkewOptions, run
 
@@ -246,6 +249,7 @@ def whatif_command(
     penstock pipeline whatif ./archive --scenario night:mode=strict,workers=4 --queue orders
     penstock pipeline whatif ./archive --scenario 'calm:weights=4,2,2,1,1,aging=0,0,0,10m,20m' --out ./whatif
     """
+    need_spark()
     from penstock.pipeline.locations import Place
     from penstock.pipeline.whatif import job
 
@@ -267,7 +271,7 @@ def whatif_command(
 def _scenarios(weights: list[str], scenarios: list[str]) -> "list[Scenario]":
     """Read them before Spark starts: a slip of the hand is told at once."""
     from penstock.pipeline.job import JobFailed
-    from penstock.pipeline.whatif.scenarios import of_weights, read_scenario
+    from penstock.pipeline.whatif.simulation import of_weights, read_scenario
 
     try:
         return [*map(of_weights, weights), *map(read_scenario, scenarios)]
@@ -307,6 +311,7 @@ def audit_command(
     penstock pipeline audit http://127.0.0.1:8080 --history ./archive --out ./audit
     penstock pipeline audit http://127.0.0.1:8080 --queue orders --sent ids.parquet --complete
     """
+    need_spark()
     from penstock.pipeline.audit import job as audit
     from penstock.pipeline.locations import Place
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, run_job
+from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, need_spark, run_job
 from penstock.pipeline.locations import Place
 
 if TYPE_CHECKING:
@@ -167,8 +167,9 @@ def replay(
     penstock pipeline replay ./archive --job again --where "error LIKE '%timeout%'" --into retries
     penstock pipeline replay ./archive --job to-events --queue orders --topic events --map timestamp=sent_at
     """
+    need_spark()
     from penstock.pipeline import replay as job_module
-    from penstock.pipeline.replay_rows import Choice
+    from penstock.pipeline.replay import Choice
 
     texts = {"work": work, "job": job, "signatures": signature, "ids": ids, "into": into, "topic": topic}
     options = job_module.ReplayOptions(
