@@ -20,8 +20,9 @@ from penstock.cli.output import ExitCode, counted, print_json, progress, remark,
 from penstock.cli.queue import Name
 from penstock.client.drafts import row_of
 from penstock.client.errors import ConnectionFailed, PenstockError
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.contract.messages import PRIORITIES
-from penstock.wire.messages import MESSAGES_MAX, Draft
+from penstock.wire.messages import Draft
 
 OfFile = "Many messages"
 # A file may fill a queue: then it goes on as fast as others empty it, if they do.
@@ -86,7 +87,7 @@ def batches(lines: Iterable[bytes], *, first: int, is_raw: bool) -> Iterator[Lin
         except (msgspec.MsgspecError, PenstockError) as error:
             yield batch
             raise BadLine(f"line {number:,} is no message: {error}") from None
-        is_full = len(batch.messages) == MESSAGES_MAX or batch.size_bytes + len(line) > BATCH_BYTES_MAX
+        is_full = len(batch.messages) == REQUEST_MESSAGES_MAX or batch.size_bytes + len(line) > BATCH_BYTES_MAX
         if is_full and batch.messages:
             yield batch
             batch = Lines(number, number, 0, [])

@@ -39,6 +39,7 @@ from penstock.client.delivery import Delivery, texts_of
 from penstock.client.drafts import NORMAL, Drafts, Extras
 from penstock.client.errors import ClientClosed, ConnectionFailed, PenstockError
 from penstock.client.message import LeasedBatch, end_of
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.wire.frames import Held, Ids
 
 IN_FLIGHT_MAX = 4

@@ -16,7 +16,7 @@ to other consumers. It begins with nothing, and slow work never gets beyond that
 from collections.abc import Iterator
 
 from penstock.client.message import LeasedBatch, Message
-from penstock.wire.messages import MESSAGES_MAX
+from penstock.contract.limits import REQUEST_MESSAGES_MAX
 
 
 class HeldLease:
