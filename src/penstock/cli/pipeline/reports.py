@@ -65,7 +65,7 @@ def signals_command(
     from penstock.pipeline.signals.job import SignalsOptions, run
 
     options = SignalsOptions(
-        place=Place(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
         out=out,
         window=window,
         tenant=tenant,
@@ -135,11 +135,11 @@ def triage_command(
     penstock pipeline triage http://127.0.0.1:8080 --out ./triage --queue orders --since 2026-03-01T00:00:00Z
     """
     need_spark()
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.triage import job
 
     options = job.TriageOptions(
-        place=Place(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
         out=str(out),
         deploys=str(deploys or ""),
         deploy_window=timedelta(minutes=deploy_window),
@@ -188,11 +188,11 @@ def skew_command(
     penstock pipeline skew ./archive --queue orders --attribute customer --out ./skew
     """
     need_spark()
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.skew import SkewOptions, run
 
     options = SkewOptions(
-        place=Place(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
         out=out,
         attributes=tuple(attribute or ()),
         is_anew=full_refresh,
@@ -250,11 +250,11 @@ def whatif_command(
     penstock pipeline whatif ./archive --scenario 'calm:weights=4,2,2,1,1,aging=0,0,0,10m,20m' --out ./whatif
     """
     need_spark()
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.whatif import job
 
     options = job.WhatIfOptions(
-        place=Place(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
         scenarios=_scenarios(weights or [], scenario or []),
         workers=workers,
         batch=batch,
@@ -313,10 +313,10 @@ def audit_command(
     """
     need_spark()
     from penstock.pipeline.audit import job as audit
-    from penstock.pipeline.locations import Place
+    from penstock.pipeline.locations import HistoryLocation
 
     options = audit.AuditOptions(
-        server=Place(where=server, key=key, queues=tuple(queue or ()), since=since),
+        server=HistoryLocation(where=server, key=key, queues=tuple(queue or ()), since=since),
         history=history,
         sent=sent,
         is_complete=complete,

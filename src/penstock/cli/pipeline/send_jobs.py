@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, need_spark, run_job
-from penstock.pipeline.locations import Place
+from penstock.pipeline.locations import HistoryLocation
 
 if TYPE_CHECKING:
     from penstock.pipeline.staging import Target
@@ -173,7 +173,7 @@ def replay(
 
     texts = {"work": work, "job": job, "signatures": signature, "ids": ids, "into": into, "topic": topic}
     options = job_module.ReplayOptions(
-        place=Place(where=source, key=key, queues=queue or (), since=since, until=until),
+        place=HistoryLocation(where=source, key=key, queues=queue or (), since=since, until=until),
         target=target_of(url, key, rate, max_wait),
         choice=Choice(outcomes=outcome or (), attributes=pairs_of(attribute or (), "--attribute"), where=where),
         mapping=pairs_of(mapping or (), "--map"),
