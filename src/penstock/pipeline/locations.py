@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from penstock.contract.history_columns import HISTORY, ddl
 from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.storage import has_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -194,6 +193,12 @@ def is_archive(spark: "SparkSession", where: str) -> bool:
         and not where.startswith(("http://", "https://"))
         and all(has_path(spark, f"{where}/{each}") for each in (MANIFEST, MESSAGES))
     )
+
+
+def has_path(spark: "SparkSession", where: str) -> bool:
+    """Whether there is such a file or folder, on whatever file system Spark reaches."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(where)  # type: ignore[union-attr] # the jobs run in a classic session.
+    return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))
 
 
 def with_id(rows: "DataFrame") -> "DataFrame":

@@ -15,8 +15,7 @@ from urllib.parse import quote
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import SAID_NAMES, BadSettings, QueueSettings, from_said, whole_weights
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import QUEUES, HistoryLocation, client_of, is_archive
-from penstock.pipeline.storage import has_path
+from penstock.pipeline.locations import QUEUES, HistoryLocation, client_of, has_path, is_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

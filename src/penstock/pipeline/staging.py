@@ -39,9 +39,9 @@ from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, S
 from penstock.pipeline.job import JobFailed, Progress, counted, first_line
 from penstock.pipeline.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MAX, BadOption, check_server
 from penstock.pipeline.sink.columns import COLUMNS
-from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import Manifest
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
+from penstock.pipeline.storage import Folder, open_folder
 
 VERSION = 1
 REASON = "reason"

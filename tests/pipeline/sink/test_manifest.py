@@ -28,7 +28,6 @@ from pyspark.sql.types import (
 from penstock.pipeline.options import WRITE_OPTIONS, BadOption, write_options
 from penstock.pipeline.sink.chunks import Chunk
 from penstock.pipeline.sink.columns import COLUMNS, BadColumns, check_columns
-from penstock.pipeline.sink.folders import Folder, LocalFolder, RemoteFolder, open_folder
 from penstock.pipeline.sink.manifest import (
     REMEMBERED_MS,
     InputChanged,
@@ -45,6 +44,7 @@ from penstock.pipeline.sink.send import Answered, SendFailed
 from penstock.pipeline.sink.topic_columns import COLUMNS as TOPIC_COLUMNS
 from penstock.pipeline.sink.topic_columns import check_columns as check_topic_columns
 from penstock.pipeline.sink.writer import MessageWriter
+from penstock.pipeline.storage import Folder, LocalFolder, RemoteFolder, open_folder
 from penstock.wire.frames import SendFrame, encode_send
 from tests.pipeline.answering import FULL, HANGS_UP, TAKEN, answering, waiting
 

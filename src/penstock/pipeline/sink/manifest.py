@@ -54,8 +54,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from penstock.contract.limits import SENDER_MS
-from penstock.pipeline.sink.folders import Folder
 from penstock.pipeline.sink.send import Answered
+from penstock.pipeline.storage import Folder
 
 RESUMING = "resuming"
 _SEEN = "seen-"

@@ -29,10 +29,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from penstock.pipeline.options import WriteOptions
 from penstock.pipeline.sink.chunks import Chunk, chunks_of
 from penstock.pipeline.sink.columns import read_batch
-from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import OF_A_QUEUE, Manifest, Memory, NotYet, Recorder, ResumeBarrier, Sendable
 from penstock.pipeline.sink.send import UNKNOWN, Answered, Meanwhile, SendFailed, Sending
 from penstock.pipeline.sink.topic_chunks import TopicPlan, TopicRoute
+from penstock.pipeline.storage import Folder, open_folder
 
 Item = TypeVar("Item")
 

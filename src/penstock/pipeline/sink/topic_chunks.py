@@ -43,7 +43,6 @@ from penstock.contract.limits import PRODUCER_MS
 from penstock.pipeline.http import ServerClient, ServerRefused, ServerUnreachable
 from penstock.pipeline.options import BadOption, WriteOptions
 from penstock.pipeline.sink.chunks import WINDOW_BYTES_MAX, windows_of
-from penstock.pipeline.sink.folders import Folder, open_folder
 from penstock.pipeline.sink.manifest import Manifest, ManifestDamaged, Memory, batch_of, job_place
 from penstock.pipeline.sink.send import Answered, Meanwhile, Sending
 from penstock.pipeline.sink.topic_batches import (
@@ -56,6 +55,7 @@ from penstock.pipeline.sink.topic_batches import (
     without_null,
 )
 from penstock.pipeline.sink.topic_columns import NOT_SAID, Bounds, content_bytes, partitions_of, read_rows
+from penstock.pipeline.storage import Folder, open_folder
 
 VERSION = 1
 PLAN_FILE = "topic.json"

@@ -18,11 +18,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from penstock.pipeline.options import BadOption, WriteOptions, write_options
 from penstock.pipeline.sink.columns import check_columns
-from penstock.pipeline.sink.folders import open_folder
 from penstock.pipeline.sink.manifest import Manifest, Part
 from penstock.pipeline.sink.partition import Written, finish_partition, write_partition
 from penstock.pipeline.sink.topic_chunks import TopicPlan, plan_write
 from penstock.pipeline.sink.topic_columns import check_columns as check_topic_columns
+from penstock.pipeline.storage import open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -35,11 +35,10 @@ from pyspark.sql import functions as f
 from penstock.pipeline.archive.job import dead_letter_queues
 from penstock.pipeline.incremental import PreviousRun, State, begin, leave
 from penstock.pipeline.job import Outcome, Progress, Table, counted
-from penstock.pipeline.locations import DEAD_LETTERS, HistoryLocation, is_archive, read_history, read_live
+from penstock.pipeline.locations import DEAD_LETTERS, HistoryLocation, has_path, is_archive, read_history, read_live
 from penstock.pipeline.queue_info import described_queues
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.plots import cut
-from penstock.pipeline.storage import has_path
 from penstock.pipeline.triage.causes import (
     BUCKETS,
     BURIED,
