@@ -224,7 +224,9 @@ def run(spark: SparkSession, options: ReplayOptions, progress: Progress) -> Outc
 
 def _replay(staging: Staging, rows: DataFrame, options: ReplayOptions, progress: Progress, counts: _Counts) -> Outcome:
     """Count, and unless it is a dry run: fix and send."""
-    found = _counted(rows)
+    by = ("from_queue", "outcome", "reason")
+    counted_rows = rows.groupBy(*by).count().orderBy(*by).collect()
+    found = [(row["from_queue"], row["outcome"], int(row["count"]), row["reason"]) for row in counted_rows]
     if options.is_dry_run:
         return _foretell(rows, found, body="value" if options.topic else "data")
     good = rows.where("reason IS NULL")
@@ -324,11 +326,6 @@ def _limits(rows: DataFrame, options: ReplayOptions) -> dict[str, int]:
             if "queue_not_found" not in str(error):
                 raise
     return limits
-
-
-def _counted(rows: DataFrame) -> list[tuple[str, str, int, str | None]]:
-    found = rows.groupBy("from_queue", "outcome", "reason").count().orderBy("from_queue", "outcome", "reason").collect()
-    return [(row["from_queue"], row["outcome"], int(row["count"]), row["reason"]) for row in found]
 
 
 def _tables(found: Sequence[tuple[str, str, int, str | None]]) -> list[Table]:

@@ -24,7 +24,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from pyspark import StorageLevel
@@ -255,7 +254,9 @@ def run(spark: SparkSession, options: SkewOptions, progress: Progress) -> Outcom
     found = findings(heaviest, concentration)
     if options.out:
         with results(options.out) as folder:
-            _write(folder, {"heaviest": heaviest, "concentration": concentration, "findings": found})
+            for name, table in (("heaviest", heaviest), ("concentration", concentration), ("findings", found)):
+                (folder / f"{name}.json").write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
+                write_rows(folder / f"{name}.csv", table[0] if table else [], table)
             if state is not None:
                 leave(folder, options.place, options.resting, state)
     told = start.told(count - start.rows_known, is_kept=state is not None or not options.out)
@@ -396,12 +397,6 @@ def _dimensions(options: SkewOptions) -> dict[str, Column]:
 def _sorted(rows: Sequence[Any]) -> list[Row]:
     found = [row.asDict() for row in rows]
     return sorted(found, key=lambda row: (row["dimension"], row["queue"] or "", row.get("rank", 0)))
-
-
-def _write(folder: Path, tables: dict[str, list[Row]]) -> None:
-    for name, rows in tables.items():
-        (folder / f"{name}.json").write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
-        write_rows(folder / f"{name}.csv", rows[0] if rows else [], rows)
 
 
 def _outcome(

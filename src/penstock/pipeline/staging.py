@@ -23,7 +23,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -41,7 +41,7 @@ from penstock.pipeline.options import MESSAGES_PER_SEND_MAX, RECORDS_PER_SEND_MA
 from penstock.pipeline.sink.columns import COLUMNS
 from penstock.pipeline.sink.manifest import Manifest
 from penstock.pipeline.sink.topic_columns import COLUMNS as RECORD_COLUMNS
-from penstock.pipeline.storage import Folder, open_folder
+from penstock.pipeline.storage import open_folder
 
 VERSION = 1
 REASON = "reason"
@@ -184,7 +184,9 @@ class Staging:
 
         def look() -> None:
             while not is_over.wait(_LOOK_S):
-                parts = Manifest(self._sink_folder(), self._sink_job(generation), None, "look").everything()
+                parts = Manifest(
+                    open_folder(f"{self._where}/manifest"), self._sink_job(generation), None, "look"
+                ).everything()
                 progress.rows(sum(part.sent_messages for part in parts.values()), total=generation.rows)
 
         looker = threading.Thread(target=look, daemon=True)
@@ -194,9 +196,6 @@ class Staging:
         finally:
             is_over.set()
             looker.join()
-
-    def _sink_folder(self) -> Folder:
-        return open_folder(f"{self._where}/manifest")
 
     def _sink_job(self, generation: Generation) -> str:
         return f"{self.job} {generation.name}"
@@ -235,7 +234,7 @@ def open_staging(spark: SparkSession, work: str, job: str) -> Iterator[Staging]:
     is_local = urlsplit(work).scheme in ("", "file")
     root = str(Path(work.removeprefix("file://")).resolve()) if is_local else work.rstrip("/")
     where = f"{root}/{job}"
-    with _locked(Path(where) / "lock", job) if is_local else _unlocked():
+    with _locked(Path(where) / "lock", job) if is_local else nullcontext():
         yield Staging(spark, where, job)
 
 
@@ -249,11 +248,6 @@ def _locked(path: Path, job: str) -> Iterator[None]:
         except OSError:
             raise JobFailed(f"job {job!r} is running already, with the same work folder {path.parent}") from None
         yield
-
-
-@contextmanager
-def _unlocked() -> Iterator[None]:
-    yield
 
 
 def _ordered(rows: DataFrame, topic: str) -> DataFrame:

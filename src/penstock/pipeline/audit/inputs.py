@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import quote
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.contract.history_columns import FRAME_ROW_BITS, TRANSACTION_ROW_BITS
@@ -134,7 +134,7 @@ def settled(
                 "where the server begins, is gone; say with --since from when on to audit"
             )
         starts[shard] = max(starts.get(shard, 0), last + 1)
-    chosen = found.where(_is_chosen(server.queues))
+    chosen = found.where(f.col("queue").isin(list(server.queues))) if server.queues else found
     return chosen.unionByName(_told(spark, server, starts, ends))
 
 
@@ -153,10 +153,6 @@ def _elsewhere(spark: SparkSession, where: str) -> DataFrame:
     check_folder(HistoryLocation(where=where))
     reader = spark.read.format("penstock").option("path", where)
     return reader.option("columns", ",".join(_COLUMNS)).load()
-
-
-def _is_chosen(queues: Sequence[str]) -> Column:
-    return f.col("queue").isin(list(queues)) if queues else f.lit(True)
 
 
 def _told(spark: SparkSession, server: HistoryLocation, starts: dict[int, int], ends: dict[int, int]) -> DataFrame:

@@ -84,16 +84,16 @@ def _look_at(client: ServerClient, queue: str) -> Iterator[Any]:
 
 def _messages(batch: Any, said: dict[str, str]) -> Any:
     seen_at = pa.scalar(int(said["seen_at"]), pa.timestamp("ms", tz="UTC")).cast(_TIME)
-    columns = {name: _plain(batch.column(name), _KINDS[name]) for name in _OF_MESSAGES}
+    columns = {}
+    for name in _OF_MESSAGES:
+        column = batch.column(name)
+        # Spark takes no dictionaries.
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        columns[name] = plain.cast(_KINDS[name])
     columns["seen_at"] = pa.repeat(seen_at, batch.num_rows)
     return pa.record_batch(
         [columns.get(name, pa.nulls(batch.num_rows, kind)) for name, kind in _KINDS.items()], names=list(_KINDS)
     )
-
-
-def _plain(column: Any, kind: Any) -> Any:
-    # Spark takes no dictionaries.
-    return (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).cast(kind)
 
 
 def _ranges(queue: str, said: dict[str, str]) -> Any:

@@ -76,10 +76,14 @@ def run(spark: SparkSession, options: LoadOptions, progress: Progress) -> Outcom
     facts = ask_topic(options.target, options.topic) if options.topic else ask_queue(options.target, options.queue)
     progress.step("Looking for files")
     files = find_files(spark, options.paths)
-    with open_staging(spark, options.work, options.job or _job(options)) as staging:
+    default = f"load-topic-{options.topic}" if options.topic else f"load-{options.queue}"
+    with open_staging(spark, options.work, options.job or default) as staging:
         counts = _Counts()
         if not options.is_dry_run:
-            _finish(staging, options, progress, counts)
+            # What an earlier run left unfinished comes first.
+            for generation in staging.generations():
+                if not generation.is_done:
+                    counts.resumed += _complete(staging, generation, options, progress, counts)
         known = {_identity(note) for each in staging.generations() for note in each.note["files"]}
         fresh = [file for file in files if _identity(file.as_note()) not in known]
         skipped = len(files) - len(fresh)
@@ -95,13 +99,6 @@ def run(spark: SparkSession, options: LoadOptions, progress: Progress) -> Outcom
             generation = staging.stage(rows, note=note, rate=options.target.rate, topic=options.topic)
             counts.sent = _complete(staging, generation, options, progress, counts)
     return _summary(options, counts, files=len(fresh), skipped=skipped)
-
-
-def _finish(staging: Staging, options: LoadOptions, progress: Progress, counts: _Counts) -> None:
-    """Complete what an earlier run left unfinished."""
-    for generation in staging.generations():
-        if not generation.is_done:
-            counts.resumed += _complete(staging, generation, options, progress, counts)
 
 
 def _complete(
@@ -156,10 +153,6 @@ def _check(options: LoadOptions) -> None:
     unknown = [name for name in options.mapping if name not in names]
     if unknown:
         raise JobFailed(f"--map {unknown[0]}: no column of a {noun} is called so; there are {', '.join(names)}")
-
-
-def _job(options: LoadOptions) -> str:
-    return f"load-topic-{options.topic}" if options.topic else f"load-{options.queue}"
 
 
 def _identity(note: Mapping[str, object]) -> tuple[object, ...]:

@@ -67,12 +67,9 @@ def _plain(column: pyarrow.ChunkedArray) -> Any:
     if not (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)):
         return column
     compute = pyarrow.compute
-    is_formula = compute.match_substring_regex(column, f"^[{''.join(map(_escaped, _FORMULA))}]")
+    escaped = "".join(f"\\x{ord(character):02x}" for character in _FORMULA)
+    is_formula = compute.match_substring_regex(column, f"^[{escaped}]")
     return compute.if_else(is_formula, compute.binary_join_element_wise("'", column, ""), column)
-
-
-def _escaped(character: str) -> str:
-    return f"\\x{ord(character):02x}"
 
 
 MARK = ".penstock-results"

@@ -31,9 +31,8 @@ first one, and sums say which messages were in line then. Both moments are diffe
 new rows is not looked at.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import pandas  # type: ignore[import-untyped]
@@ -76,7 +75,9 @@ def breaches(steps: DataFrame, known: Before, *, cuts: DataFrame | None = None) 
     `judged_from_ms`: only messages that left the line from then on are judged; and `whole_from_ms`, where a bucket
     begins: all stays are there that came or left from then on. The judged ones have come since.
     """
-    weights = f.create_map(*chain.from_iterable(_weights(known))) if known.queues else f.lit(None)
+    by_queue = zip(known.queues, known.weights.tolist(), strict=True)
+    pairs = [column for queue, each in by_queue for column in (f.lit(queue), f.array(*map(f.lit, each)))]
+    weights = f.create_map(*pairs) if pairs else f.lit(None)
     bound = (
         f.ceil(
             (f.col("ahead") + 1)
@@ -130,11 +131,6 @@ def _turns() -> Column:
 
 def _bucket(at_ms: Column, bucket_ms: int) -> Column:
     return f.floor(at_ms / bucket_ms)
-
-
-def _weights(known: Before) -> Iterator[tuple[Column, Column]]:
-    for queue, weights in zip(known.queues, known.weights.tolist(), strict=True):
-        yield f.lit(queue), f.array(*map(f.lit, weights))
 
 
 WORST = 20

@@ -204,7 +204,7 @@ def golden_signals(
 def _tenants(spark: SparkSession, given: SignalsInput, tenants: int, keep: Keep) -> tuple[Any, Tables]:
     """Return the tenants that are told apart, as pandas has them, None if there are none; and what is kept of all."""
     if not given.has_tenants:
-        return None, {TENANTS: _nothing(_TENANTS, spark), CANDIDATES: _TOP.empty_table()}
+        return None, {TENANTS: spark.createDataFrame([], _TENANTS).toArrow(), CANDIDATES: _TOP.empty_table()}
     counts = keep(stays.tenant_counts(given.steps, "moves"))
     before = given.start.table(spark, TENANTS, _TENANTS)
     largest = stays.top_tenants(before.union(counts.select(*before.columns)), tenants * _CANDIDATES)
@@ -230,10 +230,6 @@ def _candidates(largest: Any, given: SignalsInput) -> Any:
     # Behind the numbers that are taken.
     number = fresh["tenant_rank"] + int(known["tenant_rank"].max() if len(known) else 0)
     return pandas.concat([known, fresh.assign(tenant_rank=number)[_TOP.names]])
-
-
-def _nothing(schema: str, spark: SparkSession) -> Any:
-    return spark.createDataFrame([], schema).toArrow()
 
 
 def _ranks(top: Any, candidates: pyarrow.Table) -> Any:

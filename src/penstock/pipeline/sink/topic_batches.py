@@ -210,7 +210,8 @@ class Numbers(NamedTuple):
 
     @classmethod
     def of(cls, column: Any) -> "Numbers":
-        zigzag = _zigzag(column)
+        whole = np.asarray(column, np.int64)
+        zigzag = (whole << 1 ^ whole >> 63).view(np.uint64)
         return cls(zigzag, _widths(zigzag))
 
 
@@ -232,11 +233,6 @@ def _laid(*columns: Numbers) -> pa.Array:
         at = at + width
     offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
     return pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(found)])
-
-
-def _zigzag(numbers: Any) -> Any:
-    whole = np.asarray(numbers, np.int64)
-    return (whole << 1 ^ whole >> 63).view(np.uint64)
 
 
 def _widths(numbers: Any) -> Any:

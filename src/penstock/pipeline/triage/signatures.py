@@ -136,11 +136,12 @@ def with_signature(rows: DataFrame) -> DataFrame:
 def with_error_signature(rows: DataFrame) -> DataFrame:
     """Add `error_signature`: the words and frames of `error`, or a remark that there are none."""
     text = f.substring(f.coalesce(f.col("error"), f.lit("")), 1, ERROR_CHARACTERS_MAX)
+    words = f.when(f.length("_words") > 0, f.col("_words")).otherwise(f.lit("(no error text)"))
     # What is used twice is a column of its own for a moment, or Spark would work out every pattern twice.
     for step in (
         {"_text": f.regexp_replace(text, r"\r\n?", "\n")},
         {"_words": _words(f.col("_text")), "_frames": f.array_join(_frames(f.col("_text")), " > ")},
-        {ERROR_SIGNATURE: _error_signature(f.col("_words"), f.col("_frames"))},
+        {ERROR_SIGNATURE: f.concat_ws(" | ", words, f.when(f.length("_frames") > 0, f.col("_frames")))},
     ):
         rows = rows.withColumns(step)
     return rows.drop("_text", "_words", "_frames")
@@ -152,11 +153,6 @@ def signature_of(error: Column, shape: Column) -> Column:
 
 def signature_id_of(error: Column, shape: Column) -> Column:
     return f.concat_ws("-", _digits(error, _ERROR_DIGITS), _digits(shape, _SHAPE_DIGITS))
-
-
-def _error_signature(words: Column, frames: Column) -> Column:
-    said = f.when(f.length(words) > 0, words).otherwise(f.lit("(no error text)"))
-    return f.concat_ws(" | ", said, f.when(f.length(frames) > 0, frames))
 
 
 def body_shape(data: Column) -> Column:

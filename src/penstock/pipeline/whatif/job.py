@@ -16,7 +16,6 @@ A message that was moved here from a queue that is not in the history is left ou
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pyarrow  # type: ignore[import-untyped]
@@ -194,7 +193,9 @@ def run(spark: SparkSession, options: WhatIfOptions, progress: Progress) -> Outc
     remarks = [*_remarks(options, counts, plan.present), *_doubts(found)]
     if options.out:
         with results(options.out) as folder:
-            _write(folder, found, report(found, remarks=remarks, foot=f"from {options.place.shown}"))
+            write_rows(folder / "waits.csv", found[0], found)
+            page_text = report(found, remarks=remarks, foot=f"from {options.place.shown}")
+            (folder / "report.html").write_text(page_text, encoding="utf-8")
     return _outcome(options, found, remarks)
 
 
@@ -253,11 +254,6 @@ def _doubts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             advice = "say how many --workers there were, and how many messages each took (--batch)"
             remarks.append(f"{queue}: do not believe these scenarios: {waits}; {advice}.")
     return remarks
-
-
-def _write(folder: Path, rows: Sequence[Mapping[str, Any]], page: str) -> None:
-    write_rows(folder / "waits.csv", rows[0], rows)
-    (folder / "report.html").write_text(page, encoding="utf-8")
 
 
 def _outcome(options: WhatIfOptions, rows: Sequence[Mapping[str, Any]], remarks: Sequence[str]) -> Outcome:

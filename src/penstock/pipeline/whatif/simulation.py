@@ -97,14 +97,6 @@ def _options(text: str, whole: str) -> list[tuple[str, str]]:
     return found
 
 
-def _weights(text: str) -> tuple[int, ...]:
-    return _list(text, int)
-
-
-def _aging(text: str) -> tuple[int, ...]:
-    return _list(text, _span_ms)
-
-
 def _mode(text: str) -> bool:
     if text not in {"strict", "weighted"}:
         raise ValueError("a mode is strict or weighted")
@@ -133,8 +125,8 @@ def _span_ms(text: str) -> int:
 
 
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "weights": ("weights", _weights),
-    "aging": ("aging_ms", _aging),
+    "weights": ("weights", lambda text: _list(text, int)),
+    "aging": ("aging_ms", lambda text: _list(text, _span_ms)),
     "mode": ("is_strict", _mode),
     "workers": ("workers", _workers),
 }
