@@ -102,8 +102,8 @@ def commit(files: Files, *, last: Entry | None, entry: Entry) -> Entry:
     if not create_entry(files, entry):
         files.remove(entry.staging)
         raise AnotherArchiver(
-            f"batch {entry.batch} of {files.where('')} has been committed by another archiver: two archivers are at work. "
-            "Nothing is there twice; let one of them go on"
+            f"batch {entry.batch} of {files.where('')} has been committed by another archiver: "
+            "two archivers are at work. Nothing is there twice; let one of them go on"
         )
     finish(files, entry)
     return entry
