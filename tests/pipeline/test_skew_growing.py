@@ -61,7 +61,7 @@ def test_a_skew_in_steps_is_the_skew_of_all_and_reads_each_row_once(
         read = files_of(root)
         if step:
             grow(spark, root, step)
-        whole = skew(spark, str(root), tmp_path / "anew", queues, is_anew=True)
+        whole = skew(spark, str(root), tmp_path / "anew", queues, full_refresh=True)
         with blinded(read):
             grown = skew(spark, str(root), tmp_path / "grown", queues)
         new = sum(not queues or row.get("queue", "orders") in queues for row in step)

@@ -253,10 +253,12 @@ class PreviousRun:
         return {"rows_new": rows_new, "rows_known": self.rows_known}
 
 
-def begin(spark: SparkSession, place: HistoryLocation, out: str, options: Options, *, is_anew: bool) -> PreviousRun:
+def begin(
+    spark: SparkSession, place: HistoryLocation, out: str, options: Options, *, full_refresh: bool
+) -> PreviousRun:
     """Look at what the last run left and at what the place has now; without ``out``, nothing was left."""
     rests_on = _rests_on(place, options)
-    known, reason = (None, _ASKED) if is_anew else _recalled(Path(out), rests_on) if out else (None, "")
+    known, reason = (None, _ASKED) if full_refresh else _recalled(Path(out), rests_on) if out else (None, "")
     found = new_input(spark, place, known.extent if known else None)
     if found.reason:
         known, reason = None, found.reason

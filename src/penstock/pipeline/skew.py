@@ -203,7 +203,7 @@ class SkewOptions:
     # Names of attributes to look at as well.
     attributes: Sequence[str] = ()
     # Whether the whole history is read, also if the last run has left a state.
-    is_anew: bool = False
+    full_refresh: bool = False
 
     @property
     def resting(self) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def run(spark: SparkSession, options: SkewOptions, progress: Progress) -> Outcom
     if options.out:
         settle_folder(options.out)
     progress.step("Looking at what is new")
-    start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
+    start = begin(spark, options.place, options.out, options.resting, full_refresh=options.full_refresh)
     with ExitStack() as persisted:
 
         def keep(frame: DataFrame) -> DataFrame:

@@ -55,11 +55,11 @@ def test_signals_in_steps_are_the_signals_of_all(spark: SparkSession, tmp_path: 
     root, known = tmp_path / "archive", 0
     for part in history_in_parts():
         grow(spark, root, part)
-        whole = signals(spark, str(root), tmp_path / "anew", queues, is_anew=True, **said)
+        whole = signals(spark, str(root), tmp_path / "anew", queues, full_refresh=True, **said)
         grown = signals(spark, str(root), tmp_path / "grown", queues, **said)
 
         assert contents(tmp_path / "grown") == contents(tmp_path / "anew")
-        assert (grown.figures["rows_known"], "anew" in grown.sentence) == (known, False), grown.sentence
+        assert (grown.figures["rows_known"], "computed again" in grown.sentence) == (known, False), grown.sentence
         assert grown.figures["rows"] == whole.figures["rows"]
         known = int(grown.figures["rows"])
         assert whole.figures["breaches"] != 0
@@ -161,12 +161,12 @@ def test_tenants_after_messages_of_nobody_are_computed_anew(spark: SparkSession,
     grow(spark, root, day(0, 3, group=None))
     signals(spark, str(root), out, window="1h")
     grow(spark, root, day(1, 3))
-    assert "anew: there were no tenants then." in signals(spark, str(root), out, window="1h").sentence
+    assert "again: there were no tenants then." in signals(spark, str(root), out, window="1h").sentence
     assert contents(out) == contents_of_all(spark, root, tmp_path, window="1h")
 
 
 def contents_of_all(spark: SparkSession, root: Path, tmp_path: Path, **said: Any) -> dict[str, bytes]:
-    signals(spark, str(root), tmp_path / "all", is_anew=True, **said)
+    signals(spark, str(root), tmp_path / "all", full_refresh=True, **said)
     return contents(tmp_path / "all")
 
 

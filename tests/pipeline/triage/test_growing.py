@@ -45,7 +45,7 @@ def test_a_triage_in_steps_is_the_triage_of_all_and_reads_each_row_once(spark: S
             grow(spark, root, step)
         # What is still a dead letter changes from run to run, and with it the causes of burials that are known.
         letters(spark, root, [f"1-{row:x}" for row in (number * 8 + 2, 26)])
-        whole = triage(spark, str(root), tmp_path / "anew", is_anew=True)
+        whole = triage(spark, str(root), tmp_path / "anew", full_refresh=True)
         with blinded(read):
             grown = triage(spark, str(root), tmp_path / "grown")
 

@@ -71,7 +71,7 @@ def signals_command(
         tenant=tenant,
         tenants=tenants,
         weights=weights,
-        is_anew=full_refresh,
+        full_refresh=full_refresh,
     )
     running = Running("signals", master, conf or (), as_json, source)
     run_job(running, lambda session, progress: run(session, options, progress))
@@ -145,7 +145,7 @@ def triage_command(
         deploy_window=timedelta(minutes=deploy_window),
         by_shape=shape,
         with_dead_letters=dead_letters,
-        is_anew=full_refresh,
+        full_refresh=full_refresh,
     )
 
     run_job(
@@ -195,7 +195,7 @@ def skew_command(
         place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
         out=out,
         attributes=tuple(attribute or ()),
-        is_anew=full_refresh,
+        full_refresh=full_refresh,
     )
     running = Running("skew", master, conf or (), as_json, source)
     run_job(running, lambda session, progress: run(session, options, progress))

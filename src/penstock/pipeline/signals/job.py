@@ -79,7 +79,7 @@ class SignalsOptions:
     # For all queues, as in 16,8,4,2,1; empty for those of the archive, or of a new queue.
     weights: str = ""
     # Whether the whole history is read, also if the last run has left a state.
-    is_anew: bool = False
+    full_refresh: bool = False
 
     @property
     def resting(self) -> dict[str, Any]:
@@ -92,11 +92,11 @@ def run(spark: SparkSession, options: SignalsOptions, progress: Progress) -> Out
     _check(options)
     settle_folder(options.out)
     progress.step("Looking at what is new")
-    start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
+    start = begin(spark, options.place, options.out, options.resting, full_refresh=options.full_refresh)
     try:
         return _run(spark, options, progress, start)
     except StateMismatch as unfit:
-        again = begin(spark, options.place, options.out, options.resting, is_anew=True)
+        again = begin(spark, options.place, options.out, options.resting, full_refresh=True)
         return _run(spark, options, progress, replace(again, reason=str(unfit)))
 
 

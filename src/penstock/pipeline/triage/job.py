@@ -129,7 +129,7 @@ class TriageOptions:
     # Whether bodies are taken from dead letters where the history has none.
     with_dead_letters: bool = True
     # Whether the whole history is read, also if the last run has left a state.
-    is_anew: bool = False
+    full_refresh: bool = False
 
     @property
     def resting(self) -> dict[str, str]:
@@ -165,7 +165,7 @@ def run(spark: SparkSession, options: TriageOptions, progress: Progress) -> Outc
     marks = read_deploys(options.deploys) if options.deploys else []
     last = recall(Path(options.out), by_shape=options.by_shape)
     progress.step("Looking at what is new")
-    start = begin(spark, options.place, options.out, options.resting, is_anew=options.is_anew)
+    start = begin(spark, options.place, options.out, options.resting, full_refresh=options.full_refresh)
     progress.step("Reading the history")
     fresh = _known(read_history(spark, options.place, _COUNTED, part=start.part))
     known = _together(start, fresh)
