@@ -1,7 +1,7 @@
 """Plots as inline SVG, drawn by hand: lines, stacked areas and bars.
 
 A plot is a string: one `<svg>` element, well-formed by itself, of a fixed viewBox that scales
-with the page. Colours are classes (`c0` … `c7`) that `page.py` gives a light and a dark value;
+with the page. Colours are classes (`c0` … `c7`) that `html.py` gives a light and a dark value;
 texts are `text` elements; what stands under the pointer is told by a `title`, which every
 browser shows without a script.
 
