@@ -204,7 +204,7 @@ def _send_file(session: Session, name: str, path: Path, *, first: int, is_raw: b
                     queue.send_many(batch.messages, timeout_s=FILE_TIMEOUT_S)
                 is_unsure = False
                 sent, done_before = sent + len(batch.messages), batch.next
-                bar.update(task, completed=_place(file, batch))
+                bar.update(task, completed=file.tell() if file.seekable() else batch.next)
         except BadLine as error:
             reason, ending = str(error), ExitCode.BAD_DATA
         except PenstockError as error:
@@ -228,11 +228,6 @@ def _report(session: Session, sent: int, done_before: int, reason: str, *, is_un
         remark(f"Everything before line {done_before:,} was sent. Go on with: --from-line {done_before}")
     if is_unsure:
         remark("Of what follows that line up to 1,000 messages may have been sent too: there was no answer.")
-
-
-def _place(file: BinaryIO, batch: Lines) -> int | None:
-    """Return how far into the file we are, as far as a pipe can tell."""
-    return file.tell() if file.seekable() else batch.next
 
 
 @contextmanager

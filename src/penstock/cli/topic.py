@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.config import Session, asks_server
 from penstock.cli.output import ExitCode, console, counted, pairs, plain, print_json, remark, say, table
-from penstock.wire.topics import GroupView, LagRow, RecordView, TopicSettings, TopicView
+from penstock.wire.topics import GroupView, RecordView, TopicSettings, TopicView
 from penstock.wire.words import rule_of
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, browse and produce records.")
@@ -304,12 +304,11 @@ def _print_group(view: GroupView) -> None:
         console.print()
         shown = table("topic", *_OFFSETS, numbers=_OFFSETS)
         for row in view.partitions:
-            shown.add_row(plain(row.topic_name), f"{row.partition}", *_offset_texts(row))
+            offsets = (row.committed, row.high_watermark, row.lag)
+            shown.add_row(
+                plain(row.topic_name), f"{row.partition}", *("-" if each is None else f"{each:,}" for each in offsets)
+            )
         console.print(shown)
 
 
 _OFFSETS = ("partition", "committed", "end", "lag")
-
-
-def _offset_texts(row: LagRow) -> list[str]:
-    return ["-" if each is None else f"{each:,}" for each in (row.committed, row.high_watermark, row.lag)]

@@ -134,7 +134,8 @@ class PostgresIdempotencyStore:
         self, connection: psycopg.AsyncConnection[Any], statement: str, values: dict[str, object] | None = None
     ) -> tuple[Any, ...] | None:
         with _answered_within(connection, ANSWER_S):
-            cursor = await connection.execute(self._composed(statement), values)
+            composed = sql.SQL(statement).format(table=self._table, name=sql.Literal(self._table.as_string()))
+            cursor = await connection.execute(composed, values)
             return await cursor.fetchone() if cursor.description else None
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
@@ -161,9 +162,6 @@ class PostgresIdempotencyStore:
             await connection.close()
             raise
         return connection
-
-    def _composed(self, statement: str) -> sql.Composed:
-        return sql.SQL(statement).format(table=self._table, name=sql.Literal(self._table.as_string()))
 
 
 def bounded(dsn: str) -> str:

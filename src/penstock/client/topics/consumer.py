@@ -126,7 +126,8 @@ class Loop:
         return None
 
     def _hand_out(self, partition: TopicPartition, row: Any, *, attempt: int) -> Record:
-        record = _record(row, attempt)
+        headers = tuple((name, bytes(value or b"")) for name, value in row.headers)
+        record = Record(row.topic, row.partition, row.offset, row.key, row.value, headers, row.timestamp, attempt)
         self._at_hand = (partition, row, record)
         return record
 
@@ -170,11 +171,6 @@ class Loop:
 
 # What aiokafka raises when a commit is of a generation that has ended, or of a partition that we have no more.
 _NOT_OURS = {"CommitFailedError", "IllegalStateError", "IllegalGenerationError", "UnknownMemberIdError"}
-
-
-def _record(row: Any, attempt: int) -> Record:
-    headers = tuple((name, bytes(value or b"")) for name, value in row.headers)
-    return Record(row.topic, row.partition, row.offset, row.key, row.value, headers, row.timestamp, attempt)
 
 
 def _now_s() -> float:

@@ -125,18 +125,13 @@ class Startable(Protocol):
 @contextmanager
 def kafka_errors() -> Iterator[None]:
     """Turn what aiokafka raises into errors of ours."""
-    errors = _errors()
+    library()
+    from aiokafka import errors  # noqa: PLC0415 - most clients need none of it.
+
     try:
         yield
     except errors.KafkaError as error:
         raise _error_of(error, errors) from error
-
-
-def _errors() -> Any:
-    library()
-    import aiokafka.errors  # noqa: PLC0415
-
-    return aiokafka.errors
 
 
 def _error_of(error: Exception, errors: Any) -> PenstockError:

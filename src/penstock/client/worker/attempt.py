@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from penstock.client.caller import Connection
 from penstock.client.idempotency import ClaimResult
 from penstock.client.message import Message, release_ms
-from penstock.client.worker.log_events import IDEMPOTENCY_FAILED, MESSAGE_WORKED, THREAD_ABANDONED, note
+from penstock.client.worker.log_events import IDEMPOTENCY_FAILED, MESSAGE_WORKED, THREAD_ABANDONED, log_event
 from penstock.client.worker.retry import Reject, TimeLimitExceeded, describe, judge
 from penstock.client.worker.settings import ConsumerSettings
 
@@ -73,7 +73,7 @@ class LoggingMiddleware:
             }
             if error:
                 fields["error"] = error
-            note(MESSAGE_WORKED, self._level if outcome == "done" else self._failure_level, **fields)
+            log_event(MESSAGE_WORKED, self._level if outcome == "done" else self._failure_level, **fields)
 
 
 _Job = tuple[Callable[[], object], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
@@ -261,7 +261,7 @@ class Attempts:
             await (store.finish(key) if is_good else store.forget(key))
         except Exception as error:
             # The work is done all the same; should the message come again, so is its work.
-            note(IDEMPOTENCY_FAILED, logging.ERROR, queue=self._settings.queue, key=key, error=describe(error))
+            log_event(IDEMPOTENCY_FAILED, logging.ERROR, queue=self._settings.queue, key=key, error=describe(error))
 
     async def _perform(self, message: Message) -> AttemptResult:
         limit_s = self._settings.time_limit_s
@@ -317,7 +317,7 @@ class Attempts:
         if future.done():
             return
         self.abandoned += 1
-        note(THREAD_ABANDONED, logging.WARNING, queue=message.queue, id=message.id)
+        log_event(THREAD_ABANDONED, logging.WARNING, queue=message.queue, id=message.id)
         future.add_done_callback(self._thread_ended)
 
     def _thread_ended(self, future: "asyncio.Future[Any]") -> None:

@@ -41,7 +41,7 @@ from penstock.client.worker.log_events import (
     SERVER_FOUND,
     SERVER_LOST,
     SETTLING_FAILED,
-    note,
+    log_event,
 )
 from penstock.client.worker.retry import describe
 from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
@@ -96,11 +96,11 @@ class Shutdown:
 
 
 class Consumer:
-    def __init__(self, queue: Queue, settings: ConsumerSettings, attempts: Attempts, halt: Shutdown) -> None:
+    def __init__(self, queue: Queue, settings: ConsumerSettings, attempts: Attempts, shutdown: Shutdown) -> None:
         self._queue = queue
         self._settings = settings
         self._attempts = attempts
-        self._halt = halt
+        self._shutdown = shutdown
         self._loop = asyncio.get_running_loop()
         self._lease_s = settings.visibility_timeout or LEASE_S
         self._is_ordered = True
@@ -120,20 +120,20 @@ class Consumer:
         # When the last lease was asked for.
         self._leased_at_s = float("-inf")
         self._stats = ConsumerStats()
-        halt.join(settings.queue, self._cancel_works)
+        shutdown.join(settings.queue, self._cancel_works)
         attempts.on_thread_ended = self._start_ready
 
     async def run(self) -> None:
-        """Work until the halt begins, then drain."""
+        """Work until the shutdown begins, then drain."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             beating = tasks.create_task(self._beat())
             fetching = tasks.create_task(self._fetch())
             try:
-                await self._halt.begun.wait()
+                await self._shutdown.begun.wait()
             except asyncio.CancelledError:
                 # The caller does not want to wait; messages in hand are returned all the same.
-                self._halt.hurry()
+                self._shutdown.hurry()
                 await self._end(fetching, beating)
                 raise
             await self._end(fetching, beating)
@@ -148,7 +148,7 @@ class Consumer:
 
     async def _fetch(self) -> None:
         await self._ask_queue()
-        while not self._halt.begun.is_set():
+        while not self._shutdown.begun.is_set():
             wanted = self._wanted()
             if wanted:
                 await self._lease(wanted)
@@ -183,8 +183,8 @@ class Consumer:
         return sum(map(len, self._ready))
 
     async def _lease(self, wanted: int) -> None:
-        since, is_idle = self._halt.happened, not self._open and not self._ready
-        wait_s = 0.0 if self._halt.is_until_idle else self._settings.wait_s
+        since, is_idle = self._shutdown.happened, not self._open and not self._ready
+        wait_s = 0.0 if self._shutdown.is_until_idle else self._settings.wait_s
         began_s = self._leased_at_s = self._loop.time()
         facts = await self._persist(
             lambda: self._queue.lease(limit=wanted, wait_s=wait_s, visibility_timeout=self._lease_s)
@@ -193,15 +193,15 @@ class Consumer:
         if facts is not None:
             self._prefetch.fetched(ended_s - began_s, is_whole=len(facts) == wanted)
             self._take(facts, ended_s)
-        elif self._halt.is_until_idle:
+        elif self._shutdown.is_until_idle:
             if is_idle:
-                self._halt.found_nothing(self._settings.queue, since)
+                self._shutdown.found_nothing(self._settings.queue, since)
             await asyncio.sleep(IDLE_POLL_S)
 
     def _take(self, facts: LeasedBatch, now_s: float) -> None:
         self._held.take(facts, now_s + self._lease_s)
         self._stats.received += len(facts)
-        self._halt.happened += 1
+        self._shutdown.happened += 1
         chains: dict[str, list[Message]] = {}
         for row in range(len(facts)):
             message = Message(facts, row, self._queue)
@@ -223,7 +223,7 @@ class Consumer:
             try:
                 answer = await ask()
             except Exception as error:
-                if self._halt.is_until_idle:
+                if self._shutdown.is_until_idle:
                     # A test would wait for ever.
                     raise
                 # The client has tried for long by itself, and so have those of all other workers.
@@ -236,16 +236,16 @@ class Consumer:
                 continue
             if self._is_server_lost:
                 self._is_server_lost = False
-                note(SERVER_FOUND, queue=self._settings.queue)
+                log_event(SERVER_FOUND, queue=self._settings.queue)
             return answer
 
     def _note_lost(self, error: Exception) -> None:
         queue = self._settings.queue
         if isinstance(error, QueueNotFound):
             fix = f"`penstock queue create {queue}` makes it; it is tried again until then"
-            note(QUEUE_NOT_FOUND, logging.WARNING, queue=queue, error=f"queue not found: {fix}")
+            log_event(QUEUE_NOT_FOUND, logging.WARNING, queue=queue, error=f"queue not found: {fix}")
         else:
-            note(SERVER_LOST, logging.WARNING, queue=queue, error=describe(error))
+            log_event(SERVER_LOST, logging.WARNING, queue=queue, error=describe(error))
 
     # Working.
 
@@ -253,7 +253,7 @@ class Consumer:
         return self._settings.concurrency - self._running - self._attempts.abandoned
 
     def _start_ready(self) -> None:
-        while self._ready and self._places() > 0 and not self._halt.begun.is_set():
+        while self._ready and self._places() > 0 and not self._shutdown.begun.is_set():
             self._running += 1
             self._begin(self._work_on(self._ready.popleft()))
         self._room.set()
@@ -270,14 +270,14 @@ class Consumer:
 
     def _ended(self, future: "asyncio.Future[Any]") -> None:
         self._open.discard(future)
-        self._halt.happened += 1
+        self._shutdown.happened += 1
         self._room.set()
 
     async def _work_on(self, chain: list[Message]) -> None:
         """Work on a message and on those of its group after it, and leave the place to others once that is done."""
         left = deque(chain)
         try:
-            while left and not self._halt.begun.is_set() and self._held.has(left[0], self._loop.time()):
+            while left and not self._shutdown.begun.is_set() and self._held.has(left[0], self._loop.time()):
                 message = left.popleft()
                 ending = await self._attempt(message)
                 self._settle(message, ending)
@@ -289,7 +289,7 @@ class Consumer:
         finally:
             self._running -= 1
             self._start_ready()
-            if left and self._halt.begun.is_set() and self._is_fetching:
+            if left and self._shutdown.begun.is_set() and self._is_fetching:
                 self._ready.append(list(left))
             else:
                 self._give_back(left)
@@ -345,7 +345,7 @@ class Consumer:
 
     def _failed(self, message: Message, ending: AttemptResult, error: BaseException) -> None:
         fields = {"queue": message.queue, "id": message.id, "verb": ending.verb, "error": describe(error)}
-        note(SETTLING_FAILED, logging.WARNING, **fields)
+        log_event(SETTLING_FAILED, logging.WARNING, **fields)
         self._held.drop(message)
 
     # Holding.
@@ -372,7 +372,7 @@ class Consumer:
             )
         except PenstockError as error:
             # The lease may still hold: a server that was restarted begins leases again.
-            note(SETTLING_FAILED, logging.WARNING, queue=self._queue.name, verb="extend", error=describe(error))
+            log_event(SETTLING_FAILED, logging.WARNING, queue=self._queue.name, verb="extend", error=describe(error))
             lease.until_s = max(lease.until_s, self._loop.time() + self._lease_s / 3 + RETRY_S_MIN)
             return
         lost = self._held.extended(lease, asked, done, until_s)
@@ -389,13 +389,13 @@ class Consumer:
             try:
                 await store.extend(key, self._lease_s)
             except Exception as error:
-                note(IDEMPOTENCY_FAILED, logging.ERROR, queue=self._queue.name, key=key, error=describe(error))
+                log_event(IDEMPOTENCY_FAILED, logging.ERROR, queue=self._queue.name, key=key, error=describe(error))
 
     def _lose(self, message: Message) -> None:
         """Its lease has ended, and others may have it: it is not settled, and its work is cancelled if wanted."""
         self._stats.lost += 1
         self._held.drop(message)
-        note(LEASE_LOST, logging.WARNING, queue=message.queue, id=message.id)
+        log_event(LEASE_LOST, logging.WARNING, queue=message.queue, id=message.id)
         if self._settings.cancel_on_lost_lease and self._settings.is_asynchronous:
             for work in self._works:
                 if work.message.facts is message.facts and work.message.row == message.row:
@@ -406,7 +406,7 @@ class Consumer:
     async def _end(self, fetching: "asyncio.Task[None]", beating: "asyncio.Task[None]") -> None:
         self._room.set()
         # A lease that is being answered would be lost until it ends. One that waits for messages can be cancelled.
-        grace_s = 0.0 if self._halt.is_hurried else self._leased_at_s + GRACE_S - self._loop.time()
+        grace_s = 0.0 if self._shutdown.is_hurried else self._leased_at_s + GRACE_S - self._loop.time()
         await asyncio.wait([fetching], timeout=max(0.0, grace_s))
         fetching.cancel()
         await asyncio.wait([fetching])
@@ -420,8 +420,8 @@ class Consumer:
 
     async def _drain(self) -> None:
         """Wait for what runs, then cancel it; and wait until the server knows."""
-        ends_s = self._loop.time() + self._halt.shutdown_timeout_s
-        while self._works and not self._halt.is_hurried and (left_s := ends_s - self._loop.time()) > 0:
+        ends_s = self._loop.time() + self._shutdown.shutdown_timeout_s
+        while self._works and not self._shutdown.is_hurried and (left_s := ends_s - self._loop.time()) > 0:
             await asyncio.wait(self._open, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         self._cancel_works()
         ends_s = self._loop.time() + FLUSH_S

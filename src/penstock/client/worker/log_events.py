@@ -21,7 +21,7 @@ IDEMPOTENCY_FAILED = "worker_idempotency_failed"
 MESSAGE_WORKED = "message_worked"
 
 
-def note(name: str, /, level: int = logging.INFO, **fields: object) -> None:
+def log_event(name: str, /, level: int = logging.INFO, **fields: object) -> None:
     if logger.isEnabledFor(level):
         details = " ".join(f"{field}={value}" for field, value in fields.items())
         logger.log(level, "%s %s", name, details, extra={"note": name, "fields": fields})

@@ -22,7 +22,7 @@ from penstock.client.idempotency import IdempotencyStore
 from penstock.client.message import Message
 from penstock.client.worker.attempt import Attempts, Middleware
 from penstock.client.worker.consumer import Consumer, Shutdown
-from penstock.client.worker.log_events import HURRIED, STARTED, STOPPED, STOPPING, note
+from penstock.client.worker.log_events import HURRIED, STARTED, STOPPED, STOPPING, log_event
 from penstock.client.worker.retry import Retry, Rule, as_retry
 from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
 
@@ -45,7 +45,7 @@ class Worker:
         self._settings: dict[str, ConsumerSettings] = {}
         self._middleware: list[Middleware] = []
         self._consumers: dict[str, Consumer] = {}
-        self._halt: Shutdown | None = None
+        self._shutdown: Shutdown | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -104,20 +104,20 @@ class Worker:
         With ``until_idle`` it ends once nothing can be received, for tests: messages that rest are not waited for,
         and an error of the server is raised.
         """
-        if self._halt is not None:
+        if self._shutdown is not None:
             raise RuntimeError("the worker runs already")
         if not self._settings:
             raise RuntimeError("the worker has no handlers; say which function is for which queue with `handler`")
-        self._halt, self._loop = (
+        self._shutdown, self._loop = (
             Shutdown(shutdown_timeout_s=self._drain_s, is_until_idle=until_idle),
             asyncio.get_running_loop(),
         )
         client = self._given if isinstance(self._given, Client) else _client_of(self._given, self._key)
         try:
             with self._signals():
-                await self._consume(client, self._halt)
+                await self._consume(client, self._shutdown)
         finally:
-            self._halt = self._loop = None
+            self._shutdown = self._loop = None
             if client is not self._given:
                 await client.close()
 
@@ -127,22 +127,23 @@ class Worker:
 
     def stop(self) -> None:
         """Let `run` end in good order; a second time, without waiting for work that runs. From any thread."""
-        halt, loop = self._halt, self._loop
-        if halt is not None and loop is not None:
-            loop.call_soon_threadsafe(self._stop, halt)
+        shutdown, loop = self._shutdown, self._loop
+        if shutdown is not None and loop is not None:
+            loop.call_soon_threadsafe(self._stop, shutdown)
 
     def stats(self) -> dict[str, ConsumerStats]:
         """For each queue, what came of its messages in the run that goes on, or in the last one."""
         return {queue: consumer.stats() for queue, consumer in self._consumers.items()}
 
-    async def _consume(self, client: Client, halt: Shutdown) -> None:
+    async def _consume(self, client: Client, shutdown: Shutdown) -> None:
         attempts = {
             queue: Attempts(each, self._middleware, client.transaction) for queue, each in self._settings.items()
         }
         self._consumers = {
-            queue: Consumer(client.queue(queue), each, attempts[queue], halt) for queue, each in self._settings.items()
+            queue: Consumer(client.queue(queue), each, attempts[queue], shutdown)
+            for queue, each in self._settings.items()
         }
-        note(STARTED, queues=",".join(self._settings))
+        log_event(STARTED, queues=",".join(self._settings))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for consumer in self._consumers.values():
@@ -154,7 +155,7 @@ class Worker:
                 id(each.idempotency): each.idempotency for each in self._settings.values() if each.idempotency
             }.values():
                 await store.close()
-            note(STOPPED, queues=",".join(self._settings))
+            log_event(STOPPED, queues=",".join(self._settings))
 
     async def _run_and_close(self) -> None:
         try:
@@ -163,9 +164,9 @@ class Worker:
             if isinstance(self._given, Client):
                 await self._given.close()
 
-    def _stop(self, halt: Shutdown) -> None:
-        note(HURRIED if halt.begun.is_set() else STOPPING)
-        halt.stop()
+    def _stop(self, shutdown: Shutdown) -> None:
+        log_event(HURRIED if shutdown.begun.is_set() else STOPPING)
+        shutdown.stop()
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
