@@ -336,8 +336,10 @@ class QueueSettings:
     ] = ""
 
     def __post_init__(self) -> None:
-        for name, row in SETTINGS.items():
-            row.check(name, getattr(self, name))
+        for name, least, most, row in _WITH_BOUNDS:
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                row.check(name, value)
 
     def room(self, tier: int) -> int:
         """How many messages the queue may hold for one more of this tier to be let in."""
@@ -442,6 +444,9 @@ def _rows() -> dict[str, Row]:
 
 # By their names in the core, and by those in REST.
 SETTINGS: dict[str, Row] = _rows()
+_WITH_BOUNDS = tuple(
+    (name, row.setting.least, row.setting.most, row) for name, row in SETTINGS.items() if row.setting.most
+)
 SAID: dict[str, str] = {row.setting.said: name for name, row in SETTINGS.items() if row.setting.said}
 # The names that a description of a queue has, in their order: parts are objects.
 SAID_NAMES: tuple[str, ...] = tuple(dict.fromkeys(said.partition(".")[0] for said in SAID))
