@@ -31,8 +31,7 @@ from penstock import frame
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 
 MESSAGE_BYTES = 256
 ROUNDS = 7

@@ -23,8 +23,7 @@ from penstock.contract.messages import MessageOutcome
 from penstock.core.settling import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history import LOG_SETTINGS
 from penstock.store.embedded.history_frames import Bodies, encode, part
 from penstock.store.history import BodyState

@@ -28,8 +28,7 @@ from bench.processes import Server
 from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 
 MESSAGE_BYTES = 256
 ROUNDS = 3

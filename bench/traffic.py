@@ -30,8 +30,7 @@ from bench.processes import Clocks, Cpu, own_cpu
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.log.settings import LogSettings
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.running import JOURNAL_SETTINGS
 from penstock.store.embedded.store import EmbeddedStore
 

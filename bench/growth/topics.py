@@ -24,8 +24,7 @@ from penstock.core.group_roster import GroupSettings
 from penstock.log import record
 from penstock.metrics.streams import families_of_streams
 from penstock.runtime.interface import Runtime
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.server import GC_THRESHOLDS
 from penstock.streams.groups import CoordinatorSettings
 from penstock.telemetry import Note

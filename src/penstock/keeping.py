@@ -27,8 +27,7 @@ from penstock.runtime.disk import make_folders
 from penstock.runtime.interface import Clock, Runtime
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.open_files import files_for_topics
-from penstock.runtime.system import SystemClock, SystemDice, halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import SystemClock, SystemDice, ThreadWorkers, halt, system_runtime
 from penstock.settings import BadSetting, ServerSettings
 from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
 from penstock.store.embedded.keeping import ON_DISK

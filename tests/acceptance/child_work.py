@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from penstock.runtime.child import ChildProcess
+from penstock.runtime.child_process import ChildProcess
 from penstock.runtime.interface import Disk
 
 Work: TypeAlias = Callable[[Disk, bytes], bytes]

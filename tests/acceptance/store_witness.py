@@ -21,8 +21,7 @@ from pathlib import Path
 from penstock.contract.messages import MessageOutcome
 from penstock.core.events import Copied
 from penstock.log import record
-from penstock.runtime.system import SystemClock, halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import SystemClock, ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.replay import entries
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome

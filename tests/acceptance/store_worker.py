@@ -36,8 +36,7 @@ from penstock.core.queue import QueueFull
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings, SyncPolicy
 from penstock.runtime.interface import Aside, Disk, Runtime
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome
 from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE, STORE_UPKEEP_FAILED, Note

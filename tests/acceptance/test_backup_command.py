@@ -6,8 +6,7 @@ from pathlib import Path
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.log.settings import LogSettings
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from tests.acceptance.test_repair_command import penstock, read_all, write_and_close
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime.child import NICENESS, ChildProcess
+from penstock.runtime.child_process import NICENESS, ChildProcess
 from penstock.runtime.interface import AsideFailed
 from tests.acceptance import child_work
 from tests.acceptance.mounts import needs_to_mount, tmpfs

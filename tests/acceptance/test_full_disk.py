@@ -8,8 +8,7 @@ from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogFull
 from penstock.log.settings import LogSettings
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from tests.acceptance.mounts import needs_to_mount, tmpfs
 
 pytestmark = [needs_to_mount, pytest.mark.real_time]

@@ -12,8 +12,7 @@ from penstock.broker.topics import Topics
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.recovery import LogCorrupted
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 
 SEGMENT = "00000000000000000000.log"
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.contract.messages import MessageOutcome
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from tests.acceptance.store_rounds import Moment, run_until_killed, see_to_their_end
 from tests.acceptance.store_witness import StoreWitness

@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from penstock.runtime.interface import EXIT_STORAGE_FAILED
-from penstock.runtime.system import halt
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt
 from tests.acceptance.processes import ROOT, SECONDS_MAX
 
 
@@ -71,7 +70,7 @@ async def test_closing_waits_for_what_was_submitted() -> None:
 UNFORESEEN = """
 import asyncio
 from penstock.runtime.system import halt
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers
 
 async def main():
     async with ThreadWorkers(1, halt) as workers:

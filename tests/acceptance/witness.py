@@ -19,8 +19,7 @@ from pathlib import Path
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.telemetry import Note
 from tests.acceptance.writer import BATCH_RECORDS_MAX, body_of, small
 

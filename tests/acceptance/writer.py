@@ -29,8 +29,7 @@ from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings, SyncPolicy
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 
 BATCH_RECORDS_MAX = 3
 # A writer that nobody stops ends by itself.

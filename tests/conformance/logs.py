@@ -7,8 +7,7 @@ from pathlib import Path
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import Log
 from penstock.log.settings import LogSettings
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 

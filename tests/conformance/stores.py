@@ -25,8 +25,7 @@ from penstock.core.message import Drafts
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import InThread, MemoryDisk, MemoryLock, memory_runtime
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome, QueueStore
 from penstock.store.postgres.database import PostgresSettings

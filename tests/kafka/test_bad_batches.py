@@ -18,8 +18,7 @@ from penstock.api.kafka.wire.versions import Api
 from penstock.broker.topics import Topics
 from penstock.log import record
 from penstock.log.record import varint
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.streams import packing
 from tests.kafka.brokers import Broker, RawClient
 from tests.kafka.librdkafka import WAIT_S, create, produce_all, producer, read_topic

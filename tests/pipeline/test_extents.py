@@ -12,8 +12,7 @@ from penstock.log.disk_log import DiskLog
 from penstock.pipeline.incremental import ReadPosition, new_input
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.locations import HistoryLocation, read_history
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.settings import ServerSettings
 from tests.pipeline.growing import files_of, grow
 from tests.pipeline.rows import at

@@ -15,8 +15,7 @@ from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history import FrameLimits, History, frames, retain
 from penstock.store.embedded.history_cuts import About
 from penstock.store.embedded.history_frames import UnknownFrame, encode

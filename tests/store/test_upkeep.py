@@ -10,8 +10,7 @@ from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts, Run
 from penstock.log.settings import MAY_LOSE
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.replay import stored
 from penstock.store.embedded.store import EmbeddedStore

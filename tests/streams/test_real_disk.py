@@ -11,8 +11,7 @@ from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.limits import TOPIC_FILES_MAX
 from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.open_files import files_for_topics
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.streams.streams import StreamsSettings
 from tests.streams.small import CODECS, NEVER_MS, batch, look_after, read_all, values
 

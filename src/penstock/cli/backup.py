@@ -89,8 +89,7 @@ def _copy(source: Path, copy: Path, show: Callable[[str, int, int], None]) -> "C
 
 
 async def _copy_topics(source: "Folder", copy: Path, show: Callable[[str, int, int], None]) -> "Copied":
-    from penstock.runtime.system import halt, system_runtime
-    from penstock.runtime.workers import ThreadWorkers
+    from penstock.runtime.system import ThreadWorkers, halt, system_runtime
     from penstock.streams.backup import backup_streams
 
     async with ThreadWorkers(1, halt) as workers:

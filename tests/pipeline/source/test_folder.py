@@ -12,8 +12,7 @@ from penstock.log.disk_log import DiskLog
 from penstock.log.recovery import LogCorrupted
 from penstock.pipeline.source.folder import FolderHistories, NoHistory
 from penstock.pipeline.source.ranges import HistoryDropped, Range
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history import LOG_SETTINGS
 from penstock.store.history import BodyState
 from tests.pipeline import told

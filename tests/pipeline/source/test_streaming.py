@@ -15,8 +15,7 @@ from penstock.log.disk_log import DiskLog
 from penstock.pipeline.options import BadOption
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice
 from penstock.pipeline.source.reader import HistoryStreamReader
-from penstock.runtime.system import halt, system_runtime
-from penstock.runtime.workers import ThreadWorkers
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history import LOG_SETTINGS
 from tests.pipeline import told
 from tests.pipeline.reading import read_between, stream_of

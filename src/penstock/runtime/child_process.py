@@ -1,6 +1,6 @@
 """A process of its own for long work: how it is started, and what it does when it is.
 
-    parent                                  child: python -m penstock.runtime.child
+    parent                                  child: python -m penstock.runtime.child_process
     ──────                                  ─────
     request ───────────── stdin ──────────▶ module:function(disk, request)
     answer  ◀──────────── stdout ────────── its bytes, then exit 0
