@@ -42,8 +42,9 @@ from penstock.broker.queues import Queues, open_queues
 from penstock.broker.redrives import Redrives
 from penstock.contract.topic_settings import TopicSettings
 from penstock.keeping import Kept, open_store, open_streams
-from penstock.listening.connection import Shared
-from penstock.listening.limits import PATIENT, Patience
+from penstock.listening.buffers import BufferBudget
+from penstock.listening.http_connection import Shared
+from penstock.listening.http_limits import USUAL, ConnectionLimits
 from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import CannotListen, Files, address_of, allow_connections, bind, tls_context
 from penstock.log.settings import MAY_LOSE
@@ -52,7 +53,6 @@ from penstock.metrics.prometheus import Connections, Prometheus
 from penstock.metrics.requests import Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
 from penstock.metrics.watchdog import Watchdog, watching
-from penstock.runtime.buffers import BufferBudget
 from penstock.runtime.system import write_note
 from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
 from penstock.telemetry import (
@@ -216,7 +216,7 @@ async def run(
     *,
     announce: Callable[[str], None],
     announce_kafka: Callable[[str], None] = _say_nothing,
-    patience: Patience = PATIENT,
+    limits: ConnectionLimits = USUAL,
 ) -> None:
     """Run a server until it is told to stop; see `serve`."""
     keys = _keys(settings)
@@ -229,7 +229,7 @@ async def run(
     files = _files(settings)
     shared = Shared(
         starting(health),
-        patience,
+        limits,
         write_note,
         connections_max=files.connections_max,
         budget=budget,

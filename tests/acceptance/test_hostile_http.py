@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.listening.limits import PATIENT
+from penstock.listening.http_limits import USUAL
 from tests.acceptance.http_server import RunningServer, running_server
 from tests.acceptance.raw_http import RawAnswer, ask, connect, read_answer, request
 
@@ -364,7 +364,7 @@ def test_a_trailer_is_not_taken_for_a_header(server: RunningServer) -> None:
 
 
 def test_requests_sent_together_are_answered_in_their_order(server: RunningServer) -> None:
-    bodies = [b'{"data":"%d"}' % number for number in range(PATIENT.pipelined_max)]
+    bodies = [b'{"data":"%d"}' % number for number in range(USUAL.pipelined_max)]
     with connect(server.port) as connection:
         connection.sendall(b"".join(request("POST", MESSAGES, body) for body in bodies) + request("GET", "/nowhere"))
         stream = connection.makefile("rb")

@@ -14,8 +14,8 @@ from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.headers import Header
 from penstock.api.kafka.wire.versions import Api
 from penstock.contract.limits import MIB
+from penstock.listening.buffers import BufferBudget
 from penstock.listening.sockets import bind
-from penstock.runtime.buffers import BufferBudget
 from penstock.telemetry import Note
 
 pytestmark = pytest.mark.real_time

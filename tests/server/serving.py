@@ -18,24 +18,24 @@ from typing import Any, NamedTuple, Self
 import uvloop
 
 from penstock.contract.limits import MIB
-from penstock.listening.connection import Shared
-from penstock.listening.limits import Patience
+from penstock.listening.buffers import BufferBudget
+from penstock.listening.http_connection import Shared
+from penstock.listening.http_limits import ConnectionLimits
 from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import bind
-from penstock.runtime.buffers import BufferBudget
 from penstock.server import Told, run
 from penstock.settings import ServerSettings
 from penstock.telemetry import Note
 
 # Nobody waits longer for an answer; a test that does has failed.
 ANSWER_S = 60.0
-HASTY = Patience(sweep_s=0.02, farewell_s=30)
+HASTY = ConnectionLimits(sweep_s=0.02, farewell_s=30)
 
 
 Loop = Callable[[], uvloop.Loop]
 
 
-def hasty(**changes: Any) -> Patience:
+def hasty(**changes: Any) -> ConnectionLimits:
     return replace(HASTY, **changes)
 
 
@@ -207,7 +207,7 @@ def in_thread(main: Callable[[Running], Awaitable[None]], loop: Loop = uvloop.ne
 @contextmanager
 def listener(
     application: Any,
-    patience: Patience = HASTY,
+    limits: ConnectionLimits = HASTY,
     *,
     connections_max: int = 1_000,
     buffered_bytes_max: int = 256 * MIB,
@@ -222,7 +222,7 @@ def listener(
         told = asyncio.Event()
         running.stop = told.set
         budget = BufferBudget(buffered_bytes_max, asyncio.get_running_loop().time)
-        running.shared = Shared(application, patience, note, connections_max=connections_max, budget=budget)
+        running.shared = Shared(application, limits, note, connections_max=connections_max, budget=budget)
         doors = bind("127.0.0.1", 0)
         async with listening(doors, running.shared, None) as running.listener:
             running.address = doors[0].getsockname()[:2]
@@ -234,7 +234,7 @@ def listener(
 
 
 @contextmanager
-def server(settings: ServerSettings, patience: Patience = HASTY, *, has_kafka: bool = False) -> Iterator[Running]:
+def server(settings: ServerSettings, limits: ConnectionLimits = HASTY, *, has_kafka: bool = False) -> Iterator[Running]:
     """A whole server. Kafka clients have servers of their own, in `tests/kafka`."""
     settings = replace(settings, kafka=has_kafka)
 
@@ -246,7 +246,7 @@ def server(settings: ServerSettings, patience: Patience = HASTY, *, has_kafka: b
 
         told = Told()
         running.stop = told.stop
-        await run(settings, told, announce=announce, patience=patience)
+        await run(settings, told, announce=announce, limits=limits)
 
     with in_thread(main) as running:
         yield running

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.contract.limits import KIB, MIB
-from penstock.listening.connection import Phase
-from penstock.listening.exchange import CLIENT_GONE, DEPARTURE
+from penstock.listening.http_connection import Phase
+from penstock.listening.http_exchange import CLIENT_GONE, DEPARTURE
 from penstock.telemetry import REST_FAILED
 from tests.last_words import end_speech
 from tests.server.serving import Client, HeldLoop, Running, hasty, listener
@@ -223,8 +223,8 @@ def test_a_client_that_does_not_read_makes_the_server_keep_one_answer_and_is_dro
 
 
 def test_a_client_that_reads_slowly_and_steadily_is_not_dropped() -> None:
-    patience = hasty(answer_s=30, answer_bytes_min=1 * KIB, idle_s=86_400)
-    with listener(application, patience, loop=HeldLoop) as running, running.client(receives=64 * KIB) as slow:
+    limits = hasty(answer_s=30, answer_bytes_min=1 * KIB, idle_s=86_400)
+    with listener(application, limits, loop=HeldLoop) as running, running.client(receives=64 * KIB) as slow:
         slow.send(b"GET /large HTTP/1.1\r\n\r\n")
         running.wait_until(lambda: unread(running) > 0)
         received, left, looks = 0, running.call(lambda: unread(running)), 0

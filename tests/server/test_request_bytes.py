@@ -7,7 +7,7 @@ from itertools import repeat
 import pytest
 
 from penstock.contract.limits import KIB
-from penstock.listening.connection import Phase
+from penstock.listening.http_connection import Phase
 from tests.server.serving import Client, hasty, listener
 from tests.server.test_connections import application, assert_others_are_served, wait_for_connection
 

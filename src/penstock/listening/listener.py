@@ -18,7 +18,7 @@ from typing import Any
 
 from uvicorn.config import Config
 
-from penstock.listening.connection import Connection, Shared
+from penstock.listening.http_connection import Connection, Shared
 from penstock.runtime.doors import emptied, finished, happened, opened, swept
 
 # A client that sends on an idle connection just when the server stops is told so, rather than cut off.
@@ -73,7 +73,7 @@ async def listening(
 ) -> AsyncIterator[Listener]:
     """Listen, and answer, until this ends; then nobody is connected any more."""
     listener = Listener(shared)
-    async with swept(listener._look, shared.patience.sweep_s):
+    async with swept(listener._look, shared.limits.sweep_s):
         try:
             await listener._listen(doors, tls)
             yield listener

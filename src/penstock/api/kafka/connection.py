@@ -30,7 +30,7 @@ from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.frames import Frames
 from penstock.api.kafka.wire.headers import Header, NotOffered, framed, read_header
 from penstock.api.kafka.wire.versions import Api
-from penstock.runtime.buffers import BufferBudget
+from penstock.listening.buffers import BufferBudget
 from penstock.runtime.doors import is_file_beyond
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import KAFKA_FAILED
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_bytes = 0
         # Of the request that is arriving: how much has come, and how much of it when its deadline was set.
         self._arrived_bytes = self._timed_bytes = 0
-        # What it holds of the budget, and since when; see `runtime.buffers.Arriving`.
+        # What it holds of the budget, and since when; see `listening.buffers.Arriving`.
         self.held_bytes = 0
         self.held_since_s = 0.0
         self.due_at = inf

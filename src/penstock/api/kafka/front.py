@@ -10,7 +10,7 @@ from penstock.api.kafka.connection import Shared
 from penstock.api.kafka.limits import Limits
 from penstock.api.kafka.listener import Listener, listening
 from penstock.api.kafka.session import Session
-from penstock.runtime.buffers import BufferBudget
+from penstock.listening.buffers import BufferBudget
 from penstock.runtime.interface import NoteWriter
 
 __all__ = ["Limits", "Listener", "Service", "serving"]

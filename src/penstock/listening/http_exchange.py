@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from penstock.listening import refusals
+from penstock.listening.http_limits import server_failed
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import REST_FAILED
 
@@ -156,7 +156,7 @@ class Exchange:
             self.connection.abort()
             return
         self.status = 500
-        self.connection.refuse(refusals.failed())
+        self.connection.refuse(server_failed())
 
     # What the application calls.
 
@@ -250,7 +250,7 @@ class Exchange:
         self._tell()
 
     def shed(self) -> None:
-        """Satisfies `runtime.buffers.Arriving`."""
+        """Satisfies `listening.buffers.Arriving`."""
         self.connection.give_up(self)
 
     def lose(self) -> None:

@@ -34,11 +34,18 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from penstock.listening import refusals
-from penstock.listening.exchange import CLIENT_GONE, DEPARTURE, Application, Exchange, Message
-from penstock.listening.limits import Patience
-from penstock.listening.upgrades import framing_of, parser_of_body
-from penstock.runtime.buffers import BufferBudget
+from penstock.listening.buffers import BufferBudget
+from penstock.listening.http_exchange import CLIENT_GONE, DEPARTURE, Application, Exchange, Message
+from penstock.listening.http_limits import (
+    ConnectionLimits,
+    body_too_late,
+    framing_too_large,
+    head_too_large,
+    head_too_late,
+    malformed,
+    no_room,
+    too_many_connections,
+)
 from penstock.runtime.doors import is_file_beyond
 from penstock.runtime.interface import NoteWriter
 
@@ -64,7 +71,7 @@ class Shared:
     def __init__(
         self,
         application: Application,
-        patience: Patience,
+        limits: ConnectionLimits,
         note: NoteWriter,
         *,
         connections_max: int,
@@ -73,7 +80,7 @@ class Shared:
     ) -> None:
         # What requests are given to; another one once the store is open.
         self.application = application
-        self.patience = patience
+        self.limits = limits
         self.note = note
         self.connections_max = connections_max
         self.budget = budget
@@ -108,7 +115,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, config: Config, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(config, shared.state, {}, loop)
         self._shared = shared
-        self._patience = shared.patience
+        self._limits = shared.limits
         self._budget = shared.budget
         self.note = shared.note
         self.phase = Phase.NEW
@@ -122,7 +129,7 @@ class Connection(HttpToolsProtocol):
         self._body_bytes = self._framing_bytes = self._gap_bytes = 0
         # How much of the body was there when its deadline was set.
         self._timed_bytes = 0
-        # What a head that is not whole holds of the budget, and since when; see `runtime.buffers.Arriving`.
+        # What a head that is not whole holds of the budget, and since when; see `listening.buffers.Arriving`.
         self.held_bytes = 0
         self.held_since_s = 0.0
         # The request that is being read, and the one that is being answered; often the same.
@@ -130,7 +137,7 @@ class Connection(HttpToolsProtocol):
         self._answering: Exchange | None = None
         # A refusal to be said when the parser has been left.
         self._refusal: bytes | None = None
-        # How the body of a request is delimited that the parser does not read; see `upgrades`.
+        # How the body of a request is delimited that the parser does not read; see `_framing_of`.
         self._framing = b""
         self._discarded_bytes = 0
         self._unread_bytes = 0
@@ -140,16 +147,16 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         shared = self._shared
-        self.due_at = self.loop.time() + self._patience.first_byte_s
+        self.due_at = self.loop.time() + self._limits.first_byte_s
         if len(shared.connections) > shared.connections_max or is_file_beyond(transport, shared.file_number_max):
             shared.connections.discard(self)
             shared.turned_away += 1
-            if len(shared.refused) >= self._patience.refused_max:
+            if len(shared.refused) >= self._limits.refused_max:
                 # Those that are told why take files while they are heard out.
                 self.abort()
                 return
             shared.refused.add(self)
-            self.refuse(refusals.too_many_connections(min(len(shared.connections), shared.connections_max)))
+            self.refuse(too_many_connections(min(len(shared.connections), shared.connections_max)))
         else:
             shared.accepted += 1
 
@@ -164,7 +171,7 @@ class Connection(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self._stop_reading_for(self._refusal or refusals.malformed())
+            self._stop_reading_for(self._refusal or malformed())
             return
         if self.phase is Phase.HEAD:
             self._check_half_head()
@@ -172,15 +179,15 @@ class Connection(HttpToolsProtocol):
             self._check_half_body(begun, len(data), self._body_bytes - body_bytes)
 
     def _check_half_head(self) -> None:
-        patience = self._patience
+        limits = self._limits
         if self._is_head_too_large():
-            self._stop_reading_for(refusals.head_too_large(patience))
+            self._stop_reading_for(head_too_large(limits))
             return
-        is_counted = self._head_bytes > patience.uncounted_bytes_max
+        is_counted = self._head_bytes > limits.uncounted_bytes_max
         if is_counted and not self._budget.hold(self, self._head_bytes - self.held_bytes):
             self.shed()
         elif not self.flow.write_paused:
-            self.due_at = self._head_began_at + patience.head_s
+            self.due_at = self._head_began_at + limits.head_s
 
     def _check_half_body(self, begun: Exchange | None, arrived_bytes: int, body_bytes: int) -> None:
         if self._arriving is not begun:
@@ -188,11 +195,11 @@ class Connection(HttpToolsProtocol):
             if not self.flow.write_paused:
                 self._give_body_time()
         elif self._is_framing_too_large(arrived_bytes, body_bytes):
-            self._stop_reading_for(refusals.framing_too_large(self._patience.head_bytes_max))
+            self._stop_reading_for(framing_too_large(self._limits.head_bytes_max))
 
     def _is_head_too_large(self) -> bool:
-        patience = self._patience
-        return self._head_bytes > patience.head_bytes_max or len(self.headers) > patience.headers_max
+        limits = self._limits
+        return self._head_bytes > limits.head_bytes_max or len(self.headers) > limits.headers_max
 
     def _is_framing_too_large(self, arrived_bytes: int, body_bytes: int) -> bool:
         """Count what arrived around a body, and return whether it is too much.
@@ -202,7 +209,7 @@ class Connection(HttpToolsProtocol):
         """
         self._framing_bytes += arrived_bytes - body_bytes
         self._gap_bytes = 0 if body_bytes else self._gap_bytes + arrived_bytes
-        most = self._patience.head_bytes_max
+        most = self._limits.head_bytes_max
         return self._gap_bytes > most or self._framing_bytes > most + self._body_bytes // _BODY_BYTES_PER_FRAMING_BYTE
 
     def _parse(self, data: bytes) -> None:
@@ -212,7 +219,7 @@ class Connection(HttpToolsProtocol):
             # Nothing else is spoken here: the request is answered as if it had not asked.
             if self._framing:
                 framing, self._framing = self._framing, b""
-                self.parser = parser_of_body(framing, self)
+                self.parser = _parser_of_body(framing, self)
             rest = data[error.args[0] :]
             if rest:
                 self._parse(rest)
@@ -232,13 +239,13 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         self.flow.pause_writing()
         self._unread_bytes = self.transport.get_write_buffer_size()
-        self.due_at = self.loop.time() + self._patience.answer_s
+        self.due_at = self.loop.time() + self._limits.answer_s
 
     def resume_writing(self) -> None:
         self.flow.resume_writing()
         self._unread_bytes = 0
         if self.phase is Phase.CLOSING:
-            self.due_at = self.loop.time() + self._patience.farewell_s
+            self.due_at = self.loop.time() + self._limits.farewell_s
         elif self._answering is None:
             self._next()
         else:
@@ -278,10 +285,10 @@ class Connection(HttpToolsProtocol):
         if self.held_bytes:
             self._budget.free(self)
         if parser.should_upgrade():
-            self._framing = framing_of(self.headers)
+            self._framing = _framing_of(self.headers)
         self._arriving = exchange
         self.phase = Phase.BODY
-        if head_bytes > self._patience.uncounted_bytes_max:
+        if head_bytes > self._limits.uncounted_bytes_max:
             self._hold(exchange, head_bytes)
         if self._answering is None and not self.flow.write_paused:
             self._begin(exchange)
@@ -296,12 +303,12 @@ class Connection(HttpToolsProtocol):
     def _checked_head_bytes(self) -> int:
         """Return how large the head is, about, and begin to count its body."""
         size = self._head_bytes
-        if size > self._patience.uncounted_bytes_max:
+        if size > self._limits.uncounted_bytes_max:
             # What arrived in one piece may hold a body, too: then it is counted exactly.
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         self._head_bytes = size
         if self._is_head_too_large():
-            self._refusal = refusals.head_too_large(self._patience)
+            self._refusal = head_too_large(self._limits)
             raise _Stopped
         self._head_bytes = self._body_bytes = self._framing_bytes = self._gap_bytes = 0
         return size
@@ -309,12 +316,12 @@ class Connection(HttpToolsProtocol):
     def _hold(self, exchange: Exchange, size_bytes: int) -> None:
         """Count what was kept of a request; called by the parser, which is left if there is no room."""
         if not self._budget.hold(exchange, size_bytes):
-            self._refusal = refusals.no_room(self._budget.bytes_max)
+            self._refusal = no_room(self._budget.bytes_max)
             raise _Stopped
 
     def _queue(self, exchange: Exchange) -> None:
         queue = cast(Any, self.pipeline)
-        if len(queue) >= self._patience.pipelined_max:
+        if len(queue) >= self._limits.pipelined_max:
             # Those before it are answered, the last of them with a word that it is the last.
             queue[-1].is_kept_alive = False
             raise _Stopped
@@ -331,9 +338,9 @@ class Connection(HttpToolsProtocol):
             return
         if exchange.held_bytes:
             self._hold(exchange, len(body))
-        elif self._body_bytes > self._patience.uncounted_bytes_max:
+        elif self._body_bytes > self._limits.uncounted_bytes_max:
             self._hold(exchange, self._body_bytes)
-        if exchange.take_in(body) > self._patience.ahead_bytes_max:
+        if exchange.take_in(body) > self._limits.ahead_bytes_max:
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -397,9 +404,9 @@ class Connection(HttpToolsProtocol):
         self.shed()
 
     def shed(self) -> None:
-        """Refuse what is arriving for want of room; for a head that is not whole see `runtime.buffers.Arriving`."""
+        """Refuse what is arriving for want of room; for a head that is not whole see `listening.buffers.Arriving`."""
         if self.phase is not Phase.CLOSING:
-            self._stop_reading_for(refusals.no_room(self._budget.bytes_max))
+            self._stop_reading_for(no_room(self._budget.bytes_max))
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -431,25 +438,25 @@ class Connection(HttpToolsProtocol):
         left = self.transport.get_write_buffer_size()
         if not left:
             self._unread_bytes = 0
-            self.due_at = now + self._patience.farewell_s
+            self.due_at = now + self._limits.farewell_s
             return
-        if self._unread_bytes - left < self._patience.answer_bytes_min:
+        if self._unread_bytes - left < self._limits.answer_bytes_min:
             self._shared.timed_out += 1
             self.abort()
             return
         self._unread_bytes = left
-        self.due_at = now + self._patience.answer_s
+        self.due_at = now + self._limits.answer_s
 
     def _check_is_sending(self) -> None:
         is_head = self.phase is Phase.HEAD
         is_behind_another = self._answering is not None and (is_head or self._answering is not self._arriving)
-        has_sent = not is_head and self._body_bytes - self._timed_bytes >= self._patience.body_bytes_min
+        has_sent = not is_head and self._body_bytes - self._timed_bytes >= self._limits.body_bytes_min
         if self.flow.read_paused or is_behind_another or has_sent:
             self._give_body_time()
             return
         self._shared.timed_out += 1
-        too_late = refusals.head_too_late if is_head else refusals.body_too_late
-        self._stop_reading_for(too_late(self._patience))
+        too_late = head_too_late if is_head else body_too_late
+        self._stop_reading_for(too_late(self._limits))
 
     # What happens here.
 
@@ -473,20 +480,20 @@ class Connection(HttpToolsProtocol):
 
     def _arm(self) -> None:
         """Begin the time for what the connection waits for now; what came behind another has waited for us so far."""
-        patience, phase = self._patience, self.phase
+        limits, phase = self._limits, self.phase
         self._head_began_at = now = self.loop.time()
         # On the way of every request: a dictionary of phases would cost ten times as much.
         if phase is Phase.IDLE:
-            self.due_at = now + patience.idle_s
+            self.due_at = now + limits.idle_s
         elif phase is Phase.HEAD:
-            self.due_at = now + patience.head_s
+            self.due_at = now + limits.head_s
         elif phase is Phase.BODY:
             self._give_body_time()
         else:
             self.due_at = inf
 
     def _give_body_time(self) -> None:
-        self.due_at = self.loop.time() + self._patience.body_s
+        self.due_at = self.loop.time() + self._limits.body_s
         self._timed_bytes = self._body_bytes
 
     def _forget_from(self, exchange: Exchange | None) -> None:
@@ -530,10 +537,59 @@ class Connection(HttpToolsProtocol):
     def _begin_closing(self) -> None:
         self.phase = Phase.CLOSING
         self._unread_bytes = self.transport.get_write_buffer_size()
-        waits_s = self._patience.answer_s if self._unread_bytes else self._patience.farewell_s
+        waits_s = self._limits.answer_s if self._unread_bytes else self._limits.farewell_s
         self.due_at = self.loop.time() + waits_s
 
     def _discard(self, size_bytes: int) -> None:
         self._discarded_bytes += size_bytes
-        if self._discarded_bytes > self._patience.discarded_bytes_max:
+        if self._discarded_bytes > self._limits.discarded_bytes_max:
             self.abort()
+
+
+# Requests that offer another protocol (`Upgrade: h2c`, as some clients do at first) are answered in HTTP/1.1. The
+# parser takes what follows the head of such a request for the other protocol: it says that the request is complete, and
+# stops before its body. A server that went on from there would take the body for the next request. So a second parser,
+# which is told the length again, reads the body and all requests that follow.
+_LENGTHS = (b"content-length", b"transfer-encoding")
+
+
+def _framing_of(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return a head that says of a body what these headers say; empty if there is no body."""
+    lengths = [b"%b: %b\r\n" % (name, value) for name, value in headers if name in _LENGTHS]
+    return b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lengths) if lengths else b""
+
+
+def _parser_of_body(framing: bytes, protocol: Any) -> Any:
+    """Return a parser that goes on where a head has ended, and calls ``protocol`` as its own would."""
+    parser = httptools.HttpRequestParser(_RestOfRequest(protocol))
+    parser.feed_data(framing)
+    return parser
+
+
+class _RestOfRequest:
+    """Keeps the head that was made up to itself."""
+
+    def __init__(self, protocol: Any) -> None:
+        self._protocol = protocol
+        self._is_past = False
+        self.on_body = protocol.on_body
+
+    def on_message_begin(self) -> None:
+        if self._is_past:
+            self._protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if self._is_past:
+            self._protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_past:
+            self._protocol.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._is_past:
+            self._protocol.on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_past = True
+        self._protocol.on_message_complete()
