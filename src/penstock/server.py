@@ -424,7 +424,7 @@ async def _watch_until_told(told: Told, health: Health) -> None:
     health.is_stopping = True
 
 
-async def _drain(listener: Listener, settings: ServerSettings, told: Told) -> None:
+async def _drain(listener: Listener[Shared], settings: ServerSettings, told: Told) -> None:
     cut_off = await listener.drain(settings.stop_timeout_s, told.to_hurry)
     if cut_off:
         write_note(SERVER_CUT_OFF, requests=cut_off)

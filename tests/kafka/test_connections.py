@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from penstock.api.kafka.connection import Connection, Parts, Shared
-from penstock.api.kafka.limits import Limits
-from penstock.api.kafka.listener import Listener, listening
+from penstock.api.kafka.connection import Connection, Limits, Parts, Shared
 from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.headers import Header
 from penstock.api.kafka.wire.versions import Api
 from penstock.contract.limits import MIB
 from penstock.listening.buffers import BufferBudget
+from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import bind
 from penstock.telemetry import Note
 
@@ -60,7 +59,7 @@ class Stage:
         self.gate = asyncio.Event()
         self.notes: list[tuple[Note, dict[str, object]]] = []
         self.is_stranger = False
-        self.listener: Listener
+        self.listener: Listener[Shared]
         self.address: tuple[str, int]
 
     def note(self, note: Note, /, **fields: object) -> None:

@@ -134,7 +134,7 @@ class Running:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop: Callable[[], None] = lambda: None
         self.shared: Shared | None = None
-        self.listener: Listener | None = None
+        self.listener: Listener[Shared] | None = None
         self.notes: list[tuple[Note, dict[str, object]]] = []
         self.error: BaseException | None = None
 
@@ -162,11 +162,11 @@ class Running:
 
         def moved() -> bool:
             assert isinstance(self.loop, HeldLoop)
-            assert self.listener is not None
+            assert self.shared is not None
             if not once():
                 return False
             self.loop.stands_at_s += seconds
-            self.listener._look()
+            self.shared.sweep(self.loop.time())
             return True
 
         return bool(self.call(moved))

@@ -18,7 +18,7 @@ from penstock.runtime.interface import FolderTaken
 from penstock.settings import NotSecured, ServerSettings
 from penstock.store.embedded.shards import TooFewShards
 from tests.certificates import make_certificate
-from tests.server.serving import Client, Running, server
+from tests.server.serving import Client, Running, hasty, server
 
 
 def on_any_port(folder: Path, **more: Any) -> ServerSettings:
@@ -280,12 +280,10 @@ def test_tls_is_not_negotiated_again_on_a_connection(certificate: tuple[str, str
     assert tls_context(*certificate).options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_a_tls_handshake_that_is_not_finished_is_ended(
-    tmp_path: Path, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.runtime.doors._HANDSHAKE_S", 0.2)
+def test_a_tls_handshake_that_is_not_finished_is_ended(tmp_path: Path, certificate: tuple[str, str]) -> None:
     cert, key = certificate
-    with server(on_any_port(tmp_path, tls_cert=cert, tls_key=key)) as running, running.client() as client:
+    settings = on_any_port(tmp_path, tls_cert=cert, tls_key=key)
+    with server(settings, hasty(handshake_s=0.2)) as running, running.client() as client:
         # The beginning of a first message of 512 bytes.
         client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
         assert client.is_closed()

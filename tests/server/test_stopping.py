@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.settings import ServerSettings
-from tests.server.serving import Running, listener, server
+from tests.server.serving import Running, hasty, listener, server
 from tests.server.test_connections import Held, application, shared_of
 
 
@@ -35,12 +35,13 @@ def test_long_polls_are_answered_at_once_with_nothing(tmp_path: Path) -> None:
         assert answer.headers["connection"] == "close"
 
 
-def test_sends_on_open_connections_are_refused_and_new_connections_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sends_on_open_connections_are_refused_and_new_connections_too(tmp_path: Path) -> None:
     # Both clients have said something before it is over, however slow the machine is; the second wish cuts it short.
-    monkeypatch.setattr("penstock.listening.listener.GRACE_S", 60)
-    with server(in_memory(tmp_path)) as running, running.client() as client, running.client() as probe:
+    with (
+        server(in_memory(tmp_path), hasty(grace_s=60)) as running,
+        running.client() as client,
+        running.client() as probe,
+    ):
         client.ask("POST", "/api/queues", {"queue_name": "orders"})
         tell(running)
         while (ready := probe.ask("GET", "/health/ready")).status == 200:

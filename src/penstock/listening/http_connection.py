@@ -22,7 +22,9 @@ Laws of this file
 import asyncio
 import re
 import sys
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from enum import Enum, auto
 from math import inf
 from time import perf_counter
@@ -46,7 +48,7 @@ from penstock.listening.http_limits import (
     no_room,
     too_many_connections,
 )
-from penstock.runtime.doors import is_file_beyond
+from penstock.listening.listener import drain_tasks, expire_due, happened, is_file_beyond
 from penstock.runtime.interface import NoteWriter
 
 
@@ -95,8 +97,48 @@ class Shared:
         self.count: Count = lambda _scope, _status, _seconds: None
         # Of connections, since the start.
         self.accepted = self.turned_away = self.timed_out = 0
-        # Called when there are no connections any more.
+        # Called when the last connection is gone.
         self.emptied: Callable[[], None] | None = None
+        # The application is not here: each request looks for it, as it changes when the store is open.
+        self._config = Config(
+            app=_nobody, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False
+        )
+        self._config.load()
+
+    @property
+    def sweep_s(self) -> float:
+        return self.limits.sweep_s
+
+    @property
+    def handshake_s(self) -> float:
+        return self.limits.handshake_s
+
+    @property
+    def open_connections(self) -> "list[Connection]":
+        return [*self.connections, *self.refused]
+
+    def is_empty(self) -> bool:
+        return not self.connections
+
+    def connect(self) -> "Connection":
+        return Connection(self._config, self, asyncio.get_running_loop())
+
+    def sweep(self, now: float) -> None:
+        self.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
+        expire_due(self.open_connections, now)
+
+    async def finish(self, ends_at: float, hurry: asyncio.Event) -> int:
+        """Answer the requests that still come, each as the last one of its connection."""
+        left_s = ends_at - asyncio.get_running_loop().time()
+        await happened(hurry, min(self.limits.grace_s, left_s) if self.connections else 0)
+        cut_off = await drain_tasks(self.state.tasks, ends_at, hurry)
+        for connection in [each for each in self.connections if each.is_idle()]:
+            connection.close()
+        return cut_off
+
+
+async def _nobody(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - so it is known for an application.
+    raise AssertionError("requests go to the shared application")
 
 
 # Parts of an answer that are smaller together are joined before they are written.

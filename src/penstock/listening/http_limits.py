@@ -45,7 +45,11 @@ class ConnectionLimits:
     pipelined_max: int = 64
     # Connections that are one too many and are told so, at once; more are closed without a word.
     refused_max: int = 32
-    # How often deadlines are looked at.
+    # For a TLS handshake.
+    handshake_s: float = 10.0
+    # How long idle connections stay open when the server stops: a client that sends just then gets an answer.
+    grace_s: float = 0.2
+    # How often deadlines are checked.
     sweep_s: float = 1.0
 
 

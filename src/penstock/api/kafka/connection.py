@@ -19,19 +19,21 @@ Laws of this file
 
 import asyncio
 import ipaddress
+import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import Protocol, cast
 
-from penstock.api.kafka.limits import Limits
 from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.frames import Frames
 from penstock.api.kafka.wire.headers import Header, NotOffered, framed, read_header
 from penstock.api.kafka.wire.versions import Api
+from penstock.contract.limits import KIB, MIB
 from penstock.listening.buffers import BufferBudget
-from penstock.runtime.doors import is_file_beyond
+from penstock.listening.listener import drain_tasks, expire_due, is_file_beyond
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import KAFKA_FAILED
 
@@ -39,6 +41,47 @@ Parts = list[bytes | memoryview]
 
 # They wait for others, not for us: nothing is lost if they are not answered.
 _CUT_SHORT = frozenset({Api.FETCH, Api.JOIN_GROUP, Api.SYNC_GROUP})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Deadlines in seconds, and sizes in bytes."""
+
+    # From connecting to the first request, and to the proof of who asks where one is needed.
+    first_request_s: float = 30.0
+    # A client that sends less than `arriving_bytes_min` of a request in this time is dropped; a smaller one has this
+    # time.
+    arriving_s: float = 30.0
+    arriving_bytes_min: int = 64 * KIB
+    # Between two requests. Kafka's own default; clients open another connection when they need one.
+    idle_s: float = 600.0
+    # A client that takes less than `answer_bytes_min` of its answers in this time is dropped.
+    answer_s: float = 30.0
+    answer_bytes_min: int = 64 * KIB
+    # For the client to close its side, too.
+    farewell_s: float = 5.0
+    # The largest request.
+    frame_bytes_max: int = 16 * MIB
+    # A larger request up to this is refused in words, if it produces: the client would send it again and again.
+    refused_frame_bytes_max: int = 128 * MIB
+    # The largest request of somebody who has not said yet who they are.
+    stranger_frame_bytes_max: int = 64 * KIB
+    # Requests of one connection that wait for their answers; then nothing more is read from it.
+    pipelined_max: int = 64
+    pipelined_bytes_max: int = 32 * MIB
+    # Produce requests of one connection that are on their way to the disk at once.
+    overlapping_max: int = 16
+    # The batches of one answer; the first comes however large it is.
+    fetched_bytes_max: int = 16 * MIB
+    # Answers that clients have not read yet, of all connections together; then fetches get one batch at a time.
+    unread_bytes_max: int = 256 * MIB
+    connections_max: int = 16_000
+    # A connection whose file has this number, or a higher one, is one too many: the store needs the rest.
+    file_number_max: int = sys.maxsize
+    # For a TLS handshake.
+    handshake_s: float = 10.0
+    # How often deadlines are checked.
+    sweep_s: float = 1.0
 
 
 class Ended(Exception):
@@ -112,6 +155,36 @@ class Shared:
         # Since the start.
         self.accepted = self.turned_away = self.timed_out = self.requests = 0
         self.emptied: Callable[[], None] | None = None
+
+    @property
+    def sweep_s(self) -> float:
+        return self.limits.sweep_s
+
+    @property
+    def handshake_s(self) -> float:
+        return self.limits.handshake_s
+
+    @property
+    def open_connections(self) -> "set[Connection]":
+        return self.connections
+
+    def is_empty(self) -> bool:
+        return not self.connections
+
+    def connect(self) -> "Connection":
+        return Connection(self, asyncio.get_running_loop())
+
+    def sweep(self, now: float) -> None:
+        expire_due(self.connections, now)
+
+    async def finish(self, ends_at: float, hurry: asyncio.Event) -> int:
+        """Begin no request, and finish those that change something.
+
+        Long fetches, and members that wait for their group, are cut short: their clients ask again elsewhere.
+        """
+        for connection in [*self.connections]:
+            connection.stop()
+        return await drain_tasks(self.tasks, ends_at, hurry)
 
     def hold_up(self, connection: "Connection") -> None:
         """Let a connection wait until less is held."""

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from penstock.api.kafka.calling import Service
-from penstock.api.kafka.connection import Shared
-from penstock.api.kafka.limits import Limits
-from penstock.api.kafka.listener import Listener, listening
+from penstock.api.kafka.connection import Limits, Shared
 from penstock.api.kafka.session import Session
 from penstock.listening.buffers import BufferBudget
+from penstock.listening.listener import Listener, listening
 from penstock.runtime.interface import NoteWriter
 
-__all__ = ["Limits", "Listener", "Service", "serving"]
+__all__ = ["Limits", "Service", "serving"]
 
 
 @asynccontextmanager
@@ -24,7 +23,7 @@ async def serving(
     limits: Limits,
     note: NoteWriter,
     budget: BufferBudget,
-) -> AsyncIterator[Listener]:
+) -> AsyncIterator[Listener[Shared]]:
     """Serve Kafka clients at these doors until this ends."""
     shared = Shared(lambda connection: Session(service, connection), limits, note, budget)
     async with listening(doors, shared, tls) as listener:
