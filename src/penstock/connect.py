@@ -207,18 +207,18 @@ class DatabaseTransport(InProcessTransport):
     """Queues in a database, where the caller may have a transaction: a `client.caller.TransactionalTransport`."""
 
     async def send_within(self, connection: Any, queue: str, frame: bytes) -> Sequence[str]:
-        from penstock.api.rest import within  # noqa: PLC0415 - of the server, which is open by now.
+        from penstock.api.rest import caller_transaction  # noqa: PLC0415 - of the server, which is open by now.
 
         transactions, now_ms = await self._transactions()
-        with _as_answered(within.answer_of):
-            return await within.send(transactions, connection, queue, frame, now_ms)
+        with _as_answered(caller_transaction.answer_of):
+            return await caller_transaction.send(transactions, connection, queue, frame, now_ms)
 
     async def ack_within(self, connection: Any, queue: str, held: Sequence[Held]) -> bool:
-        from penstock.api.rest import within  # noqa: PLC0415
+        from penstock.api.rest import caller_transaction  # noqa: PLC0415
 
         transactions, _ = await self._transactions()
-        with _as_answered(within.answer_of):
-            return await within.ack(transactions, connection, queue, held)
+        with _as_answered(caller_transaction.answer_of):
+            return await caller_transaction.ack(transactions, connection, queue, held)
 
     @asynccontextmanager
     async def transaction(self, *, is_threaded: bool, queue: str | None = None) -> AsyncIterator[Any]:

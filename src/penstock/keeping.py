@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.api.rest.calling import Streams
+from penstock.api.rest.request import Streams
 from penstock.broker.audit_files import FOLDER, FolderAuditLog
 from penstock.broker.groups import open_groups
 from penstock.broker.keyring import Change, Keyring, decode, encode

@@ -24,12 +24,11 @@ from typing import Any
 import uvloop
 from starlette.routing import Route
 
-from penstock.api.asgi import OPERATION, ASGIApplication
-from penstock.api.choosing import ByProtocol
+from penstock.api.front import OPERATION, ASGIApplication, ByProtocol
 from penstock.api.rest.app import RestApplication
-from penstock.api.rest.calling import Service, Streams
 from penstock.api.rest.hosts import LocalOnly, NamedHosts
 from penstock.api.rest.operations import HOT, OPERATIONS
+from penstock.api.rest.request import Service, Streams
 from penstock.api.sqs.app import SqsApplication, is_for_sqs
 from penstock.api.sqs.calling import Service as SqsService
 from penstock.api.sqs.signature import Credentials

@@ -22,7 +22,7 @@ import schemathesis
 from schemathesis import Case, DeserializationContext, HookContext, Response, SerializationContext
 from schemathesis.generation.meta import TestPhase
 
-from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX
+from penstock.api.rest.request import CURSOR_CHARACTERS_MAX
 
 WAIT_S = 0.01
 # What `test_schemathesis` has put on the server.

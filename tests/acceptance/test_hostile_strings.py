@@ -13,10 +13,9 @@ from urllib.parse import quote, quote_from_bytes, urlencode
 import pytest
 from msgspec import inspect
 
-from penstock.api.rest.calling import Operation
-from penstock.api.rest.examples import EXAMPLES
+from penstock.api.rest.openapi_examples import EXAMPLES, Example
 from penstock.api.rest.operations import OPERATIONS
-from penstock.api.rest.stream_examples import Example
+from penstock.api.rest.request import Operation
 from tests.acceptance.raw_http import RawAnswer, ask, request
 from tests.cli.servers import Served
 from tests.postgres.servers import shared_server

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from penstock.api.rest.app import RestApplication
-from penstock.api.rest.calling import Service
+from penstock.api.rest.request import Service
 from penstock.broker.access import Access
 from penstock.broker.queues import Queues
 from penstock.wire.frames import FRAME_TYPE

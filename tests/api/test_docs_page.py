@@ -14,9 +14,9 @@ import pytest
 from starlette.routing import Router
 
 from penstock import __version__
+from penstock.api.rest.docs_page import PAGES, routes
 from penstock.api.rest.openapi import document_bytes
 from penstock.api.rest.operations import OPERATIONS
-from penstock.api.rest.service import PAGES, routes
 
 PAGE_BYTES_MAX = 40_000
 NODE = shutil.which("node")

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.api.rest.cursors import read_cursor
+from penstock.api.rest.request import read_cursor
 from penstock.broker.access import Role
 from tests.api.asgi import Api, open_api
 from tests.api.holders import Holder, access_of

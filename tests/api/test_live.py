@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.rest.live import BODIES, COLUMNS
+from penstock.api.rest.inspect import LIVE_BODIES, LIVE_COLUMNS
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send
 from tests.api.test_history import ARROW, table
 from tests.simulation.loop import simulate
@@ -73,7 +73,7 @@ async def test_what_is_in_a_queue_is_an_arrow_stream_for_whoever_wants_one() -> 
         ids = await furnish(api)
         plain = await api.get(LIVE)
         found = table((await api.get(LIVE, headers=ARROW, limit=65_536, told="true")).body)
-        assert tuple(found.column_names) == (*COLUMNS, *BODIES)
+        assert tuple(found.column_names) == (*LIVE_COLUMNS, *LIVE_BODIES)
         columns = found.to_pydict()
         names = zip(columns["first_queue"], columns["number"], columns["sent_tier"], strict=True)
         assert [f"{queue:x}-{number << 3 | tier:x}" for queue, number, tier in names] == ids

@@ -9,11 +9,21 @@ import msgspec
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from penstock.api.rest.calling import Operation
-from penstock.api.rest.described import ANSWER_HEADERS, ARROWED, BODY_OPTIONAL, FRAMED, LEASES, REQUEST_HEADERS, TAGS
-from penstock.api.rest.examples import EXAMPLES, LINKS
-from penstock.api.rest.openapi import document, document_bytes, problem_codes
+from penstock.api.rest.openapi import (
+    ANSWER_HEADERS,
+    ARROWED,
+    BODY_OPTIONAL,
+    FRAMED,
+    LEASES,
+    REQUEST_HEADERS,
+    TAGS,
+    document,
+    document_bytes,
+    problem_codes,
+)
+from penstock.api.rest.openapi_examples import EXAMPLES, LINKS
 from penstock.api.rest.operations import OPERATIONS
+from penstock.api.rest.request import Operation
 from penstock.contract.names import BadName, check_name
 from penstock.wire.problems import CODES
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from penstock.api.rest import operating, queues
-from penstock.api.rest.calling import Call, Operation, Service
+from penstock.api.rest import operators, queues
 from penstock.api.rest.errors import problem_of
 from penstock.api.rest.operations import HOT, OPERATIONS
+from penstock.api.rest.request import Call, Operation, Service
 from penstock.broker.access import GRANTED, INCLUDED, Access, Caller, Grant, Key, NotAllowed, Role, TooManyQueuesMade
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull
@@ -222,7 +222,7 @@ async def test_dead_letters_are_requeued_only_into_queues_that_the_caller_may_se
         scope = {"headers": [(b"content-type", b"application/json")], "query_string": b""}
         call = Call(Service(broker.queues, Access.open(), 1_000), scope, receive_body, PARAMETERS)
         call.caller = Caller("some", (Grant(Role.ADMIN, "orders"), Grant(Role.READ, "mail")))
-        for run in (operating.requeue, operating.begin_redrive):
+        for run in (operators.requeue, operators.begin_redrive):
             with pytest.raises(NotAllowed):
                 await run(call)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from penstock.api.rest.calling import Call, Service
 from penstock.api.rest.history import COLUMNS, QUEUE_COLUMNS
 from penstock.api.rest.operations import OPERATIONS
+from penstock.api.rest.request import Call, Service
 from penstock.broker.access import Access, Caller, Grant, NotAllowed, Role
 from tests.api.asgi import ORDERS, open_api
 from tests.api.test_history import ARROW, HISTORY, settle_some, table

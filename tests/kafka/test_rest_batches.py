@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.rest.batches import _split
 from penstock.api.rest.errors import Refused
-from penstock.api.rest.formats import BATCHES_TYPE
+from penstock.api.rest.records import _split
+from penstock.api.rest.request import BATCHES_TYPE
 from penstock.log.record import Producer, encode
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create, produce_all, producer, read_topic

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.api.rest.calling import Operation
 from penstock.api.rest.operations import OPERATIONS
+from penstock.api.rest.request import Operation
 from penstock.broker.access import Grant, Role
 from penstock.broker.keys import create_key
 from penstock.settings import ServerSettings

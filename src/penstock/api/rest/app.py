@@ -13,12 +13,11 @@ from urllib.parse import unquote
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
-from penstock.api.asgi import Gone, Receive, Scope, Send
-from penstock.api.rest.calling import Answer, Call, Operation, Service
+from penstock.api.front import Gone, Receive, Scope, Send
+from penstock.api.rest.docs_page import routes as service_routes
 from penstock.api.rest.errors import encode_problem, problem, problem_of
-from penstock.api.rest.formats import encode
 from penstock.api.rest.operations import HOT, OPERATIONS
-from penstock.api.rest.service import routes as service_routes
+from penstock.api.rest.request import Answer, Call, Operation, Service, encode
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import REST_FAILED
 from penstock.wire.problems import Problem

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.errors import bad_field
-from penstock.api.rest.times import instant, read_instant
+from penstock.api.rest.request import Answer, Call, instant, read_instant
 from penstock.broker.activity import Wanted
 from penstock.contract.limits import PAGE_MAX
 from penstock.store.audit_log import Entry

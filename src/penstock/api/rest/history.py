@@ -1,6 +1,9 @@
 """The history of settled messages: rows of JSON or MessagePack, or columns as an Arrow IPC stream.
 
-Arrow is an extra (`penstock[arrow]`), and imported when somebody asks for it.
+The history of one queue needs a key for that queue. The history of a shard holds rows of all queues,
+deleted ones too, so it needs a key for all queues; so do its list of shards, its offsets and trimming.
+
+Arrow is an extra (`penstock[arrow]`). It is imported on first use.
 """
 
 import asyncio
@@ -11,11 +14,9 @@ from typing import Annotated, TypedDict
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.errors import Refused, bad_field
-from penstock.api.rest.formats import ARROW_TYPE, Format
-from penstock.api.rest.leasing import show_attributes, show_body
-from penstock.api.rest.times import instant, maybe_instant, read_instant
+from penstock.api.rest.receive import show_attributes, show_body
+from penstock.api.rest.request import ARROW_TYPE, Answer, Call, Decoder, Format, instant, maybe_instant, read_instant
 from penstock.broker.access import Role
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES
@@ -23,7 +24,16 @@ from penstock.store.history import BodyState, HistoryPage
 from penstock.store.ids import parse, queue_id
 from penstock.wire import operating as wire
 from penstock.wire.messages import LIST_MAX
-from penstock.wire.operating import HistoryRow, Offset, Shard
+from penstock.wire.operating import (
+    HistoryOffset,
+    HistoryRow,
+    HistoryShard,
+    HistoryShards,
+    Offset,
+    Shard,
+    TrimHistory,
+    Trimmed,
+)
 
 NEXT_OFFSET = b"penstock-next-offset"
 # Who asks for a message that is settled is told how, if it was lately and among not too many.
@@ -208,3 +218,41 @@ async def arrows() -> ModuleType:
         return await asyncio.to_thread(import_module, "penstock.api.rest.arrows")
     except ImportError:
         raise Refused("not_acceptable", _HINT, field="Accept") from None
+
+
+_read_trim = Decoder(TrimHistory)
+
+
+class OffsetQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    shard: Shard
+    since: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
+    offset: Offset | UnsetType = UNSET
+    rows: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
+
+
+async def shards(call: Call) -> Answer:
+    call.caller.check_everywhere(Role.READ)
+    return Answer(HistoryShards([HistoryShard(*each) for each in await call.queues.store.history_shards()]))
+
+
+async def find_offset(call: Call) -> Answer:
+    """Answer where a time begins, or where so many rows from an offset on end."""
+    call.caller.check_everywhere(Role.READ)
+    asked: OffsetQuery = call.query(OffsetQuery)
+    store = call.queues.store
+    if not isinstance(asked.since, UnsetType):
+        if not isinstance(asked.rows, UnsetType) or not isinstance(asked.offset, UnsetType):
+            raise bad_field("since is a question of its own; offset and rows are another", "since")
+        return Answer(HistoryOffset(await store.history_offset_at(asked.shard, since_ms(asked.since))))
+    if isinstance(asked.rows, UnsetType):
+        raise bad_field("what is sought? give since, or rows from an offset on", "rows")
+    offset = 0 if isinstance(asked.offset, UnsetType) else asked.offset
+    return Answer(HistoryOffset(await store.history_offset_after(asked.shard, offset, rows=asked.rows)))
+
+
+async def trim(call: Call) -> Answer:
+    call.caller.check_everywhere(Role.ADMIN)
+    asked: TrimHistory = await call.body(_read_trim)
+    first_kept = await call.queues.store.trim_history(asked.shard, before=asked.before)
+    await call.did("history.trim", f"shard {asked.shard}", detail=f"kept from {first_kept}")
+    return Answer(Trimmed(asked.shard, first_kept))

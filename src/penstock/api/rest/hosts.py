@@ -20,7 +20,7 @@ Probes of its health ask by an address, and are answered.
 import ipaddress
 from functools import lru_cache
 
-from penstock.api.asgi import ASGIApplication, Receive, Scope, Send
+from penstock.api.front import ASGIApplication, Receive, Scope, Send
 from penstock.api.rest.errors import encode_problem, problem
 from penstock.wire.problems import Problem
 

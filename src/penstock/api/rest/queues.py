@@ -1,26 +1,32 @@
-"""Queues as a resource: made, listed, described, changed, deleted, purged."""
+"""Queues as a resource: create, list, describe, change, delete, purge; and their settings in the words of REST."""
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct, json
 
-from penstock.api.rest.calling import Answer, Call
-from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX, cursor_after, read_cursor
-from penstock.api.rest.errors import Refused
-from penstock.api.rest.formats import Decoder
-from penstock.api.rest.settings import settings_of, view_of
-from penstock.api.rest.times import maybe_instant
+from penstock.api.rest.errors import Refused, bad_field
+from penstock.api.rest.request import (
+    CURSOR_CHARACTERS_MAX,
+    Answer,
+    Call,
+    Decoder,
+    cursor_after,
+    maybe_instant,
+    read_cursor,
+)
 from penstock.broker.access import Role
 from penstock.broker.listing import visible_queues
 from penstock.broker.queues import Totals
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.messages import PRIORITIES
-from penstock.contract.queue_settings import QueueSettings
+from penstock.contract.names import dead_letters_of, is_dead_letters
+from penstock.contract.queue_settings import DedupScope, QueueSettings, as_said, from_said
 from penstock.store.interface import Counts, Description, QueueExists
 from penstock.wire import queues as wire
-from penstock.wire.queue_settings import Settings
+from penstock.wire.queue_settings import PART_TYPES, Settings
 from penstock.wire.queues import CreateQueue, QueueList, QueueName, QueueView, TierView
 
 _read_create = Decoder(CreateQueue)
@@ -124,7 +130,7 @@ async def _view(call: Call, queue: str) -> QueueView:
         stuck_age_s=_age_s(counts.stuck_since_ms, call.queues.now_ms()),
         by_tier=_tiers(description, counts, call.queues.now_ms()),
         totals=_totals(call, queue),
-        dlq_id=_grave(call, description),
+        dlq_id=_dead_letter_queue_id(call, description),
         **view_of(description.settings, queue),
     )
 
@@ -142,11 +148,11 @@ def _row(call: Call, description: Description, counts: Counts) -> QueueName:
         paused=description.settings.is_paused,
         oldest_age_s=_age_s(oldest, call.queues.now_ms()),
         totals=_totals(call, description.queue),
-        dlq_id=_grave(call, description),
+        dlq_id=_dead_letter_queue_id(call, description),
     )
 
 
-def _grave(call: Call, description: Description) -> str | None:
+def _dead_letter_queue_id(call: Call, description: Description) -> str | None:
     if description.dead_letters is None or not call.caller.may_list(description.dead_letters):
         return None
     return description.dead_letters_id
@@ -183,3 +189,40 @@ def _age_s(sent_at_ms: int | None, now_ms: int) -> float | None:
 def _totals(call: Call, queue: str) -> wire.Totals:
     found = call.queues.totals.get(queue) or Totals()
     return wire.Totals(found.sent, found.received, found.acked, found.released)
+
+
+def settings_of(asked: Settings, queue: str, old: QueueSettings | None = None) -> QueueSettings:
+    """Return the settings that were asked for; what is left out is as in ``old``, or has its default."""
+    found = from_said(msgspec.to_builtins(asked))
+    is_live = old is None or old.dedup_scope is DedupScope.LIVE
+    if "dedup_window_ms" in found and "dedup_scope" not in found and is_live:
+        # Who says how long the window is wants one.
+        found["dedup_scope"] = DedupScope.WINDOW
+    if "dead_letters" in found:
+        found["dead_letters"] = _own_dead_letter_queue(found["dead_letters"], queue)
+    if old is not None:
+        if found.get("is_fifo", old.is_fifo) is not old.is_fifo:
+            raise bad_field("fifo is chosen when a queue is created, and stays", "fifo")
+        return replace(old, **found)
+    if is_dead_letters(queue) and not found.get("dead_letters"):
+        # What is in the dead letters has nowhere to go.
+        found.setdefault("deliveries_max", 0)
+    return QueueSettings(**found)
+
+
+def view_of(settings: QueueSettings, queue: str) -> dict[str, Any]:
+    """Return all settings, by the names they have in a `QueueView`."""
+    found = as_said(settings)
+    default = None if is_dead_letters(queue) else dead_letters_of(queue)
+    return (
+        found
+        | {part: kind(**found[part]) for part, kind in PART_TYPES.items()}
+        | {"dead_letter_queue": settings.dead_letters or default}
+    )
+
+
+def _own_dead_letter_queue(dead_letters: str, queue: str) -> str:
+    """The default name is the same as none, so that a view can be sent back as it is."""
+    if dead_letters == queue:
+        raise bad_field("a queue cannot be its own dead-letter queue", "dead_letter_queue")
+    return "" if dead_letters == dead_letters_of(queue) else dead_letters

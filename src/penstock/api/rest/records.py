@@ -1,29 +1,39 @@
-"""Records of topics: a few produced, a page looked at. Nothing is committed, and whoever looks takes nothing.
+"""Records of topics: produce a few, look at a page of them, or send and read whole record batches.
 
-Whoever reads all of a topic accepts `application/vnd.penstock.record-batches`, and gets
-whole batches as they are stored: nothing is made of a record here. Whoever sends those
-is in `batches.py`.
+Reading here commits nothing and takes nothing. A client that reads all of a topic accepts
+`application/vnd.penstock.record-batches` and gets whole batches as they are stored, without decoding any record.
+A client without Kafka's protocol can send batches as Kafka's producers make them:
+
+    POST /api/topics/{topic}/producers                     ids for producers that number what they send
+    POST /api/topics/{topic}/records?partitions=0,3        two batches, one after the other
+
+All batches of a request are checked before the first is written, so a refused request has changed
+nothing. Sequences follow Kafka's rules, with one difference: a producer that is no longer known is
+refused, where Kafka accepts whatever it sends. A client that retries a batch after a lost answer
+sets `repeat`.
 """
 
 import base64
 import binascii
+import struct
 from collections.abc import Sequence
 from itertools import count
 from typing import Annotated
+from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.api.rest.batches import ProduceQuery, produce_batches
-from penstock.api.rest.calling import Answer, Call
-from penstock.api.rest.errors import bad_field
-from penstock.api.rest.formats import BATCHES_TYPE, Decoder, Format, sent_format
-from penstock.api.rest.times import instant, read_instant
+from penstock.api.rest.errors import Refused, bad_field, problem_of
+from penstock.api.rest.request import BATCHES_TYPE, Answer, Call, Decoder, Format, instant, read_instant, sent_format
 from penstock.broker.access import Role
 from penstock.broker.records import UNREADABLE, PlainRecord, batch_of, records_of
-from penstock.broker.topics import FetchOne
-from penstock.contract.limits import MIB
+from penstock.broker.topics import FetchOne, Topics
+from penstock.contract.limits import MIB, TOPIC_PARTITIONS_MAX
 from penstock.core.partitioning import partition_of
-from penstock.log.record import header
+from penstock.log.interface import LogBusy
+from penstock.log.record import HEADER_BYTES, LENGTH_FROM, Header, header
+from penstock.streams.partition import Appended
+from penstock.streams.topic import Topic
 from penstock.wire import topics as wire
 
 # What is read for one page; at least one batch comes, however large it is.
@@ -178,3 +188,102 @@ def _text(data: bytes | None) -> tuple[str | None, str | None]:
         return data.decode(), None
     except UnicodeDecodeError:
         return None, base64.b64encode(data).decode()
+
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+
+_read_producers = Decoder(wire.NewProducers)
+
+
+class ProduceQuery(Struct, forbid_unknown_fields=True):
+    partitions: Annotated[
+        str,
+        Meta(
+            max_length=8 * TOPIC_PARTITIONS_MAX,
+            description="Only of record batches: the partition of each, comma separated, each partition once.",
+        ),
+    ] = ""
+    repeat: Annotated[
+        bool, Meta(description="Only of record batches: they may have been sent before, and the answer was lost.")
+    ] = False
+
+
+async def new_producers(call: Call) -> Answer:
+    name = call.topic(Role.SEND)
+    topic = call.streams.topics.find(name)
+    asked: wire.NewProducers = await call.body(_read_producers, may_be_empty=True)
+    first = await call.streams.topics.new_producers(asked.count)
+    view = wire.ProducersView(
+        producer_id=first,
+        producer_epoch=0,
+        count=asked.count,
+        topic_id=str(UUID(bytes=topic.id)),
+        partition_count=len(topic.partitions),
+        max_message_bytes=topic.settings.message_bytes_max,
+    )
+    return Answer(view, status=201)
+
+
+async def produce_batches(call: Call, topic: Topic) -> Answer:
+    asked: ProduceQuery = call.query(ProduceQuery)
+    partitions = _partitions(asked.partitions)
+    batches = _split(memoryview(await call.bytes()))
+    if len(batches) != len(partitions):
+        raise bad_field(f"there are {len(batches)} batches for {len(partitions)} partitions", "partitions")
+    topics = call.streams.topics
+    placed = list(zip(partitions, batches, strict=True))
+    headers = [_check(topics, topic, at, *batch, is_repeat=asked.repeat) for at, batch in enumerate(placed)]
+    begun = [await _append(topics, topic.name, *batch, header) for batch, header in zip(placed, headers, strict=True)]
+    done = [
+        (partition, await topics.settled(topic.name, partition, appended))
+        for partition, appended in zip(partitions, begun, strict=True)
+    ]
+    rows = [wire.ProducedBatch(partition, each.base_offset, each.is_duplicate) for partition, each in done]
+    return Answer(wire.ProducedBatches(rows), status=201)
+
+
+def _partitions(said: str) -> list[int]:
+    found: list[int] = []
+    for word in said.split(",") if said else ():
+        if not (word.isascii() and word.isdigit() and len(word) < 8):
+            raise bad_field(f"partitions has {word[:20]!r}; it is numbers with commas between them", "partitions")
+        found.append(int(word))
+    if not found or len(set(found)) != len(found):
+        raise bad_field("partitions names the partition of each batch, and each partition once", "partitions")
+    return found
+
+
+def _split(content: memoryview) -> list[memoryview]:
+    """Cut a body into batches by the lengths that they say; everything else about them is checked later."""
+    found: list[memoryview] = []
+    at = 0
+    while at < len(content):
+        end = at
+        if len(content) - at >= HEADER_BYTES:
+            end = at + LENGTH_FROM + _LENGTH.unpack_from(content, at + _LENGTH_AT)[0]
+        if not at + HEADER_BYTES <= end <= len(content):
+            raise bad_field(f"batch {len(found)} is not a whole record batch", f"batches[{len(found)}]")
+        found.append(content[at:end])
+        at = end
+    return found
+
+
+def _check(topics: Topics, topic: Topic, place: int, partition: int, batch: memoryview, *, is_repeat: bool) -> Header:
+    try:
+        return topics.check(topic.name, partition, batch, is_repeat=is_repeat)
+    except Exception as error:
+        problem = problem_of(error)
+        if problem is None or problem.field in {"partition", "topic_name"}:
+            raise
+        name = "" if problem.field == "records" else f".{problem.field}"
+        limit = topic.settings.message_bytes_max if problem.code == "message_too_large" else None
+        raise Refused(problem.code, problem.detail, field=f"batches[{place}]{name}", limit=limit) from error
+
+
+async def _append(topics: Topics, topic: str, partition: int, batch: memoryview, header: Header) -> Appended:
+    while True:
+        try:
+            return topics.append(topic, partition, batch, header)
+        except LogBusy:
+            await topics.room(topic, partition)

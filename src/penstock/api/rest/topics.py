@@ -1,6 +1,6 @@
-"""Topics as a resource: made, listed, described, changed, deleted; for people, the console and the command line.
+"""Topics and consumer groups as resources, for people, the console and the command line.
 
-Programs that produce and consume speak Kafka. What is here shows the same topics.
+Programs that produce and consume speak Kafka. Both protocols show the same topics and groups.
 """
 
 from dataclasses import replace
@@ -9,12 +9,19 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, json
 
-from penstock.api.rest.calling import Answer, Call
-from penstock.api.rest.cursors import CURSOR_CHARACTERS_MAX, cursor_after, read_cursor
 from penstock.api.rest.errors import Refused
-from penstock.api.rest.formats import Decoder
-from penstock.api.rest.times import milliseconds, seconds
+from penstock.api.rest.request import (
+    CURSOR_CHARACTERS_MAX,
+    Answer,
+    Call,
+    Decoder,
+    cursor_after,
+    milliseconds,
+    read_cursor,
+    seconds,
+)
 from penstock.broker.access import Role
+from penstock.broker.groups import GroupNotFound, Lag, assigned_partitions
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.topic_settings import TopicSettings
 from penstock.streams.partition import Partition
@@ -46,9 +53,9 @@ async def create(call: Call) -> Answer:
         topic = call.streams.topics.find(asked.topic_name)
         if topic.settings != settings:
             raise Refused("topic_exists", f"there is a topic {asked.topic_name} with other settings") from None
-        return Answer(_view(call, topic))
+        return Answer(_topic_view(call, topic))
     await call.did("topic.create", topic.name, detail=_text(asked))
-    return Answer(_view(call, topic), status=201)
+    return Answer(_topic_view(call, topic), status=201)
 
 
 async def list_topics(call: Call) -> Answer:
@@ -61,12 +68,12 @@ async def list_topics(call: Call) -> Answer:
     ]
     page = found[: asked.limit]
     more = cursor_after(page[-1].name) if len(found) > len(page) else None
-    return Answer(wire.TopicList([_row(topic) for topic in page], more))
+    return Answer(wire.TopicList([_topic_row(topic) for topic in page], more))
 
 
 async def describe(call: Call) -> Answer:
     name = call.topic(Role.SEE)
-    return Answer(_view(call, call.streams.topics.find(name)))
+    return Answer(_topic_view(call, call.streams.topics.find(name)))
 
 
 async def change(call: Call) -> Answer:
@@ -81,7 +88,7 @@ async def change(call: Call) -> Answer:
     if settings != topics.find(name).settings:
         await topics.change(name, settings)
     await call.did("topic.change", name, detail=_text(asked))
-    return Answer(_view(call, topics.find(name)))
+    return Answer(_topic_view(call, topics.find(name)))
 
 
 async def delete(call: Call) -> Answer:
@@ -114,7 +121,7 @@ def _said(name: str, value: Any) -> dict[str, Any]:
     return {} if value is UNSET else {name: value}
 
 
-def _view(call: Call, topic: Topic) -> wire.TopicView:
+def _topic_view(call: Call, topic: Topic) -> wire.TopicView:
     settings = topic.settings
     policies = ("compact", settings.is_compacted), ("delete", settings.is_deleted)
     rows = [_partition(index, each) for index, each in enumerate(topic.partitions)]
@@ -134,7 +141,7 @@ def _view(call: Call, topic: Topic) -> wire.TopicView:
     )
 
 
-def _row(topic: Topic) -> wire.TopicRow:
+def _topic_row(topic: Topic) -> wire.TopicRow:
     rows = [_partition(index, each) for index, each in enumerate(topic.partitions)]
     count = sum(row.high_watermark - row.start_offset for row in rows)
     return wire.TopicRow(topic.name, len(rows), count, sum(row.size_bytes for row in rows))
@@ -143,3 +150,83 @@ def _row(topic: Topic) -> wire.TopicRow:
 def _partition(index: int, found: Partition) -> wire.PartitionView:
     size_bytes = sum(segment.size_bytes for segment in found.log.segments)
     return wire.PartitionView(index, found.start_offset, found.high_watermark, size_bytes)
+
+
+class GroupsQuery(Struct, forbid_unknown_fields=True):
+    prefix: Annotated[str, Meta(max_length=255)] = ""
+    cursor: Annotated[str, Meta(max_length=CURSOR_CHARACTERS_MAX)] = ""
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+
+
+async def list_groups(call: Call) -> Answer:
+    asked: GroupsQuery = call.query(GroupsQuery)
+    after = read_cursor(asked.cursor)
+    names = [
+        each.group
+        for each in await call.streams.groups.listed()
+        if each.group.startswith(asked.prefix) and each.group > after and call.caller.has(Role.READ, each.group)
+    ]
+    page = names[: asked.limit]
+    rows = [row for name in page if (row := await _group_row(call, name)) is not None]
+    return Answer(wire.GroupList(rows, cursor_after(page[-1]) if len(names) > len(page) else None))
+
+
+async def describe_group(call: Call) -> Answer:
+    name = call.group(Role.READ)
+    group = await call.streams.groups.describe(name)
+    lags = await _lags(call, name)
+    members = [
+        wire.MemberView(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            # What is no consumer's is understood only by those who made it.
+            [
+                wire.Assigned(topic, partition)
+                for topic, partition in assigned_partitions(each.assignment) or ()
+                if call.caller.may_list(topic)
+            ],
+        )
+        for each in group.members
+    ]
+    holders = {(place.topic_name, place.partition): member.member_id for member in members for place in member.assigned}
+    return Answer(
+        wire.GroupView(
+            group_name=name,
+            state=group.state.value,
+            protocol=group.protocol,
+            generation=group.generation,
+            lag=sum(each.lag or 0 for each in lags),
+            members=members,
+            partitions=[_lag(each, holders.get((each.topic, each.partition))) for each in lags],
+        )
+    )
+
+
+async def delete_group(call: Call) -> Answer:
+    name = call.group(Role.ADMIN)
+    await call.streams.groups.delete(name)
+    await call.did("group.delete", name)
+    return Answer(wire.GroupDeleted(name))
+
+
+async def _lags(call: Call, name: str) -> list[Lag]:
+    """Return how far behind a group is in the topics that the caller may see."""
+    return [each for each in await call.streams.groups.lag(name) if call.caller.may_list(each.topic)]
+
+
+async def _group_row(call: Call, name: str) -> wire.GroupRow | None:
+    try:
+        group = await call.streams.groups.describe(name)
+        lags = await _lags(call, name)
+    except GroupNotFound:
+        # It went between two looks.
+        return None
+    return wire.GroupRow(name, group.state.value, len(group.members), sum(each.lag or 0 for each in lags))
+
+
+def _lag(each: Lag, member_id: str | None) -> wire.LagRow:
+    return wire.LagRow(
+        each.topic, each.partition, each.committed, each.start_offset, each.high_watermark, each.lag, member_id
+    )

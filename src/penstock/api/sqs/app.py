@@ -12,7 +12,7 @@ import uuid
 from functools import partial
 from typing import NamedTuple
 
-from penstock.api.asgi import OPERATION, Departure, Gone, Receive, Scope, Send, TooLong, read_body, source_of
+from penstock.api.front import OPERATION, Departure, Gone, Receive, Scope, Send, TooLong, read_body, source_of
 from penstock.api.sqs import json_protocol, query_protocol
 from penstock.api.sqs.actions import ACTIONS, Action
 from penstock.api.sqs.calling import Call, Service

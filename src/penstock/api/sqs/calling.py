@@ -9,7 +9,7 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from penstock.api.asgi import Departure
+from penstock.api.front import Departure
 from penstock.api.sqs.attempts import Attempts
 from penstock.api.sqs.errors import invalid, missing
 from penstock.api.sqs.receipts import queue_number

@@ -6,12 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, UnsetType
 
-from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.errors import Refused, bad_field
-from penstock.api.rest.formats import Decoder
-from penstock.api.rest.looking import PLACES, missing, show_escalation
-from penstock.api.rest.sending import read_priority
-from penstock.api.rest.times import instant, maybe_instant, read_instant
+from penstock.api.rest.inspect import PLACES, missing, show_escalation
+from penstock.api.rest.request import Answer, Call, Decoder, instant, maybe_instant, read_instant
+from penstock.api.rest.send import read_priority
 from penstock.broker.access import Caller, Role
 from penstock.broker.dead_letters import check_goes_back
 from penstock.broker.redrives import Order, Task

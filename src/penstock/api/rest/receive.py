@@ -1,5 +1,9 @@
-"""Leasing: columns from the store become messages in JSON, MessagePack, or a frame."""
+"""Receiving: columns from the store become messages in JSON, MessagePack, or a frame.
 
+A receipt is opaque text for a client and three numbers for the server: lease, token and row, in hexadecimal.
+"""
+
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from itertools import repeat
@@ -8,14 +12,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from penstock.api.rest import receipts
-from penstock.api.rest.calling import Answer, Call
-from penstock.api.rest.formats import Decoder, Format
-from penstock.api.rest.sending import check_frames_only, ids_frame
-from penstock.api.rest.settings import lease_ms
-from penstock.api.rest.times import instant
+from penstock.api.rest.errors import bad_field
+from penstock.api.rest.request import Answer, Call, Decoder, Format, instant, lease_ms
+from penstock.api.rest.send import check_frames_only, ids_frame
 from penstock.broker.access import Role
 from penstock.contract.messages import PRIORITIES
+from penstock.core.message import Receipt
 from penstock.store.interface import Delivery, Past
 from penstock.wire import frames
 from penstock.wire.frames import FRAME_TYPE, LeasedFrame
@@ -100,7 +102,7 @@ def _origins(pasts: Sequence[Past | None]) -> tuple[list[bytes], list[int], list
 
 def received(delivery: Delivery, form: Format) -> list[Received]:
     until = instant(delivery.until_ms)
-    proofs = receipts.texts(delivery.lease, delivery.token, len(delivery))
+    proofs = receipt_texts(delivery.lease, delivery.token, len(delivery))
     columns = zip(
         delivery.ids,
         proofs,
@@ -171,3 +173,41 @@ def show_past(message: Any, past: Past | None) -> None:
         message.origin_queue = past.queue
         message.first_sent_at = instant(past.sent_at_ms)
         message.earlier_deliveries = past.deliveries
+
+
+_RECEIPT = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})-([0-9a-f]{1,4})")
+
+# As they are written, for most rows there are.
+_ROWS = {f"{row:x}": row for row in range(1_000)}
+
+
+def receipt_texts(lease: int, token: int, count: int) -> list[str]:
+    """Return the receipts of a lease.
+
+    >>> texts(3, 255, 2)
+    ['3-ff-0', '3-ff-1']
+    """
+    front = f"{lease:x}-{token:x}-"
+    return [front + f"{row:x}" for row in range(count)]
+
+
+def read_receipt(text: str, field: str) -> Receipt:
+    found = _RECEIPT.fullmatch(text)
+    if found is None:
+        raise bad_field(f"{text[:64]!r} is not a receipt; give back what came with the message", field)
+    return Receipt(int(found[1], 16), int(found[2], 16), int(found[3], 16))
+
+
+def read_receipts(found: Sequence[str]) -> list[Receipt]:
+    """Read receipts; most are of the same few leases, so those are read once."""
+    leases: dict[str, Receipt] = {}
+    receipts = []
+    for row, text in enumerate(found):
+        front, _, last = text.rpartition("-")
+        known = leases.get(front)
+        if known is None or last not in _ROWS:
+            known = leases[front] = read_receipt(text, f"receipts[{row}]")
+            receipts.append(known)
+        else:
+            receipts.append(Receipt(known.lease, known.token, _ROWS[last]))
+    return receipts

@@ -1,7 +1,7 @@
-"""What every front end over HTTP needs of ASGI: its types, a body that is read within a bound, a client that leaves.
+"""What all HTTP front ends share: the types of ASGI, reading a body within a limit, noticing that a client is gone, and
+passing each request of the port to the front end of its protocol.
 
-Front ends are strangers to each other, and this is below all of them. Nothing here
-knows a protocol: who finds a body too long, or a client gone, says so in its own words.
+Nothing here knows a protocol. Each front end turns `TooLong` and `Gone` into its own errors.
 """
 
 import asyncio
@@ -111,3 +111,18 @@ class Departure:
             await asyncio.wait([self._watching])
             # It holds its own end, with the frames it came from, and so us.
             self._watching = None
+
+
+class ByProtocol:
+    """An ASGI application before two others: ``special`` gets what is for it, ``usual`` the rest."""
+
+    def __init__(
+        self, *, usual: ASGIApplication, special: ASGIApplication, is_for_special: Callable[[Scope], bool]
+    ) -> None:
+        self._usual = usual
+        self._special = special
+        self._is_for_special = is_for_special
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = self._special if self._is_for_special(scope) else self._usual
+        await chosen(scope, receive, send)

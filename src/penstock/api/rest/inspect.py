@@ -1,23 +1,28 @@
-"""Looking without receiving: pages of messages, one with its whole story, and what it waits for."""
+"""Reading without receiving: a page of messages, one message with its story, why a message waits, and all of a queue.
 
+`peek` and `look` are for people. `live` returns all of a queue, page by page, for programs that count or copy it.
+"""
+
+from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.errors import bad_field
-from penstock.api.rest.formats import Format
-from penstock.api.rest.history import ending_of
-from penstock.api.rest.leasing import show_attributes, show_body, show_past
-from penstock.api.rest.sending import read_priority
-from penstock.api.rest.times import instant, maybe_instant
+from penstock.api.rest.history import arrows, check_plain, chosen, ending_of
+from penstock.api.rest.receive import show_attributes, show_body, show_past
+from penstock.api.rest.request import ARROW_TYPE, Answer, Call, Format, instant, maybe_instant
+from penstock.api.rest.send import read_priority
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
+from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import PRIORITIES, STATES
+from penstock.store.ids import queue_id
 from penstock.store.interface import Escalation as StoredEscalation
 from penstock.store.interface import Explained, Message
+from penstock.store.live import LivePage
 from penstock.wire import messages as wire
-from penstock.wire.messages import LIST_MAX, Group, Priority, Seen, SeenPage, State, Text
+from penstock.wire.messages import LIST_MAX, Group, LiveRange, LiveRow, Priority, Seen, SeenPage, State, Text
 from penstock.wire.operating import Escalation, Story
 
 # The states of REST, and what a store calls them.
@@ -150,3 +155,91 @@ def show_escalation(escalation: StoredEscalation, *, only: str | None = None) ->
         until=maybe_instant(escalation.until_ms),
         message_ids=list(escalation.ids) if only is None else [only],
     )
+
+
+LIVE_COLUMNS = (
+    "queue",
+    "queue_id",
+    "first_queue",
+    "sent_tier",
+    "number",
+    "key",
+    "tier",
+    "priority",
+    "state",
+    "sent_at",
+    "delivery_count",
+    "group",
+    "error",
+)
+LIVE_BODIES = ("data", "attributes")
+
+
+class LiveQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    after: Annotated[str, Meta(max_length=19)] = ""
+    limit: Annotated[int, Meta(ge=1, le=HISTORY_ROWS_MAX)] = LIST_MAX
+    bodies: bool = True
+    told: bool = False
+    columns: Annotated[str, Meta(max_length=1_000)] | UnsetType = UNSET
+
+
+async def live(call: Call) -> Answer:
+    queue = await call.queue(Role.READ)
+    asked: LiveQuery = call.query(LiveQuery)
+    columns = _live_columns(call, asked)
+    to_stream = None if columns is None else (await arrows()).live_stream
+    try:
+        page = await call.queues.store.live(
+            queue, after=asked.after, most=asked.limit, with_bodies=asked.bodies, is_told=asked.told
+        )
+    except ValueError as error:
+        # Everything else was checked before.
+        raise bad_field(f"{error}; give back `next` of the page before", "after") from None
+    if to_stream is not None:
+        return Answer(to_stream(page, columns), content_type=ARROW_TYPE.encode())
+    return Answer(_live_page(page, call.form))
+
+
+def _live_columns(call: Call, asked: LiveQuery) -> Sequence[str] | None:
+    """Return the columns of an Arrow stream; None for another format."""
+    if call.form is not Format.ARROW:
+        check_plain(asked.limit, asked.columns)
+        return None
+    return chosen(asked.columns, (*LIVE_COLUMNS, *LIVE_BODIES) if asked.bodies else LIVE_COLUMNS)
+
+
+def _live_page(page: LivePage, form: Format) -> wire.LivePage:
+    return wire.LivePage(
+        queue=page.queue,
+        queue_id=queue_id(page.queue_number),
+        messages=[_live_row(page, row, message_id, form) for row, message_id in enumerate(page.ids)],
+        next=page.next,
+        seen_at=instant(page.seen_at_ms),
+        ranges=[LiveRange(*each) for each in page.ranges],
+        next_numbers=list(page.next_numbers),
+        shard=page.shard,
+        history_offset=page.history_offset,
+        may_skip_numbers=page.may_skip_numbers,
+    )
+
+
+def _live_row(page: LivePage, row: int, message_id: str, form: Format) -> LiveRow:
+    shown = LiveRow(
+        message_id=message_id,
+        key=page.key[row],
+        # The first of the places is that of nobody.
+        state=STATES[page.place[row] - 1],
+        priority=PRIORITIES[page.tier[row]],
+        sent_priority=PRIORITIES[page.sent_tier[row]],
+        sent_at=instant(page.sent_at_ms[row]),
+        delivery_count=page.deliveries[row],
+    )
+    if page.group is not None and len(page.group[row]):
+        shown.group = bytes(page.group[row]).decode(errors="replace")
+    if page.error is not None and len(page.error[row]):
+        shown.error = bytes(page.error[row]).decode(errors="replace")
+    if page.body is not None:
+        attributes = memoryview(b"") if page.attributes is None else page.attributes[row]
+        shown.data, shown.data_base64 = show_body(page.body[row], attributes, form)
+        shown.attributes = show_attributes(attributes, form)
+    return shown

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from penstock.api.rest import receipts
-from penstock.api.rest.calling import Answer, Call
+from penstock.api.rest import receive
 from penstock.api.rest.errors import Refused, bad_field
-from penstock.api.rest.formats import Decoder, Format, sent_format
-from penstock.api.rest.settings import lease_ms
-from penstock.api.rest.times import milliseconds
+from penstock.api.rest.request import Answer, Call, Decoder, Format, lease_ms, milliseconds, sent_format
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
 from penstock.contract.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX, REQUEST_MESSAGES_MAX
@@ -37,7 +34,7 @@ async def ack(call: Call) -> Answer:
         wanted = _receipts_of(settle)
         return _settled_frame(settle, wanted, await call.queues.ack(queue, wanted))
     asked: Acks = _read_acks.decode(raw, form)
-    return _settled("acked", asked.receipts, await call.queues.ack(queue, receipts.read_all(asked.receipts)))
+    return _settled("acked", asked.receipts, await call.queues.ack(queue, receive.read_receipts(asked.receipts)))
 
 
 async def release(call: Call) -> Answer:
@@ -58,7 +55,7 @@ async def release(call: Call) -> Answer:
         return _settled_frame(settle, wanted, outcomes)
     asked: Releases = _read_releases.decode(raw, form)
     delay_ms = None if isinstance(asked.delay_s, UnsetType) else milliseconds(asked.delay_s)
-    proofs = receipts.read_all(asked.receipts)
+    proofs = receive.read_receipts(asked.receipts)
     outcomes = await call.queues.release(
         queue, proofs, delay_ms=delay_ms, error=asked.error, is_rejected=asked.reject, is_untouched=asked.untouched
     )
@@ -77,7 +74,7 @@ async def extend(call: Call) -> Answer:
         return _settled_frame(settle, wanted, await call.queues.extend(queue, wanted, lease_ms=settle.time_ms or 1))
     asked: Extensions = _read_extensions.decode(raw, form)
     length_ms = lease_ms(asked.visibility_timeout)
-    outcomes = await call.queues.extend(queue, receipts.read_all(asked.receipts), lease_ms=length_ms)
+    outcomes = await call.queues.extend(queue, receive.read_receipts(asked.receipts), lease_ms=length_ms)
     return _settled("extended", asked.receipts, outcomes)
 
 
@@ -88,7 +85,7 @@ async def ack_one(call: Call) -> Answer:
     if isinstance(asked.receipt, UnsetType):
         await call.queues.ack_by_id(queue, message_id)
         return Answer(Acked(message_id, deleted=True))
-    receipt = receipts.read(asked.receipt, "receipt")
+    receipt = receive.read_receipt(asked.receipt, "receipt")
     seen = await call.queues.store.look(queue, message_id)
     if seen is None:
         raise MessageNotFound(f"there is no message {message_id[:64]!r} in {queue!r}")

@@ -10,10 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.api.rest.calling import Answer, Call
 from penstock.api.rest.errors import Refused, bad_field
-from penstock.api.rest.formats import Decoder, Format, sent_format
-from penstock.api.rest.times import milliseconds, read_instant
+from penstock.api.rest.request import Answer, Call, Decoder, Format, milliseconds, read_instant, sent_format
 from penstock.broker.access import Role
 from penstock.contract.limits import (
     ATTRIBUTES_BYTES_MAX,
