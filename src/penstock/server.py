@@ -30,9 +30,9 @@ from penstock.api.rest.hosts import LocalOnly, NamedHosts
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.rest.request import Service, Streams
 from penstock.api.sqs.app import SqsApplication, is_for_sqs
-from penstock.api.sqs.calling import Service as SqsService
+from penstock.api.sqs.request import Account
+from penstock.api.sqs.request import Service as SqsService
 from penstock.api.sqs.signature import Credentials
-from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
 from penstock.broker.activity import Activity, keeping_activity
 from penstock.broker.keyring import KeysDamaged

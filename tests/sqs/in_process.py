@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from penstock.api.sqs.app import SqsApplication
-from penstock.api.sqs.calling import Service
+from penstock.api.sqs.request import Account, Service
 from penstock.api.sqs.signature import Credentials
-from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access
 from penstock.broker.queues import Queues
 from tests.api.asgi import Connection, Response

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from penstock.api.sqs.receipts import message_of_uuid
+from penstock.api.sqs.receipt_handles import message_of_uuid
 from penstock.core.message import Receipt
 from penstock.settings import ServerSettings
 from tests.server.serving import server

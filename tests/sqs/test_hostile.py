@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.sqs import json_protocol, message_attributes, query_protocol
-from penstock.api.sqs.actions import ACTIONS
+from penstock.api.sqs.app import ACTIONS
 from penstock.api.sqs.errors import Refused
-from penstock.api.sqs.receipts import message_of_uuid, message_uuid, read_handle
+from penstock.api.sqs.receipt_handles import message_of_uuid, message_uuid, read_handle
 from penstock.api.sqs.shapes import Attributes, MessageAttributeValue
 from penstock.api.sqs.signature import Credentials, Signed, verify
 from tests.sqs.in_process import open_sqs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api.sqs.actions import ACTIONS
+from penstock.api.sqs.app import ACTIONS
 from penstock.broker import keyring
 from penstock.broker.access import GRANTED, INCLUDED, Grant, Role, sqs_access_key_id
 from penstock.broker.keyring import Change, NewKey

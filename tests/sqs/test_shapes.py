@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.api.sqs import errors, md5, shapes
-from penstock.api.sqs.actions import ACTIONS
+from penstock.api.sqs import errors, message_attributes, shapes
+from penstock.api.sqs.app import ACTIONS
 from penstock.api.sqs.errors import Kind
 from penstock.api.sqs.shapes import MessageAttributeValue, Shape, names_of
 from tests.sqs.older import model
@@ -75,4 +75,4 @@ def test_an_error_has_the_code_and_the_status_of_aws(shape: str, code: str, stat
 )
 def test_the_digest_of_attributes_is_the_one_that_aws_answers(attributes: dict[str, Any], digest: str) -> None:
     given = msgspec.convert(attributes, dict[str, MessageAttributeValue])
-    assert md5.of_attributes(given) == digest
+    assert message_attributes.md5_of_attributes(given) == digest

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from penstock.api.sqs import receiving
 from tests.api.asgi import Connection
 from tests.sqs.in_process import Failed, Sqs, open_sqs
 
@@ -268,7 +267,7 @@ async def test_a_change_through_another_front_end_is_seen_within_a_second() -> N
 
 
 async def test_a_standard_queue_hands_out_no_more_than_aws_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "IN_FLIGHT_MAX", 3)
+    monkeypatch.setattr(receive, "IN_FLIGHT_MAX", 3)
     async with open_sqs() as sqs:
         url = await sqs.make(VisibilityTimeout="10")
         await send(sqs, url, *"abcde")
@@ -295,7 +294,7 @@ async def test_a_message_received_three_times_goes_to_the_back_of_a_standard_que
 
 
 async def test_a_fifo_queue_with_too_many_in_flight_answers_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "IN_FLIGHT_MAX", 3)
+    monkeypatch.setattr(receive, "IN_FLIGHT_MAX", 3)
     async with open_sqs() as sqs:
         url = await sqs.make("orders.fifo", FifoQueue="true", ContentBasedDeduplication="true")
         for number in range(5):

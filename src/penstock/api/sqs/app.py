@@ -1,21 +1,23 @@
 """The application: a request in either protocol to an action, and an answer in the same protocol.
 
     X-Amz-Target: AmazonSQS.…      JSON 1.0
-    Action=… in the form or URL    query, answered in XML, or in JSON to those who accept only that
+    Action=… in the form or URL    query, answered in XML, or in JSON if the client accepts only JSON
 
-Who may call is decided here: whoever signs with the server's credentials, if it has any.
-A server that has keys for REST and no credentials for SQS lets nobody in through SQS.
+`ACTIONS` is the table of the actions, with the role, the type and the required parameters of each.
+
+Access is decided here. If the server has credentials, a request must be signed with them. A server
+that has keys for REST and no credentials for SQS refuses every request of SQS.
 """
 
 import traceback
 import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.api.front import OPERATION, Departure, Gone, Receive, Scope, Send, TooLong, read_body, source_of
-from penstock.api.sqs import json_protocol, query_protocol
-from penstock.api.sqs.actions import ACTIONS, Action
-from penstock.api.sqs.calling import Call, Service
+from penstock.api.sqs import json_protocol, move_tasks, policies, query_protocol, queues, receive, send, settle, shapes
 from penstock.api.sqs.errors import (
     ACCESS_DENIED,
     INTERNAL,
@@ -27,12 +29,13 @@ from penstock.api.sqs.errors import (
     UNKNOWN_OPERATION,
     UNRECOGNIZED_CLIENT,
     Refused,
+    missing,
     refused_of,
 )
 from penstock.api.sqs.query_protocol import FORM_TYPE, Form
-from penstock.api.sqs.shapes import Shape
+from penstock.api.sqs.request import Call, Service, front_of, is_queue_path
+from penstock.api.sqs.shapes import Shape, names_of
 from penstock.api.sqs.signature import Claim, Signed, access_key_of, check_claim, check_signature
-from penstock.api.sqs.urls import front_of, is_queue_path
 from penstock.broker.access import EVERYBODY, Caller, Grant, Role
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import SQS_FAILED
@@ -215,7 +218,7 @@ def _read(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Asked:
     return Asked(form.get("Action", ""), body, form)
 
 
-def _decode(asked: Asked, action: Action) -> Shape:
+def _decode(asked: Asked, action: "Action") -> Shape:
     if asked.form is None:
         return json_protocol.decode(asked.body, action.request)
     return query_protocol.decode(asked.form, action.request)
@@ -245,3 +248,65 @@ def _content_type(headers: dict[bytes, bytes], body: bytes) -> bytes:
         return json_protocol.CONTENT_TYPE
     # An error may be XML although JSON was wanted.
     return query_protocol.JSON_TYPE if body.startswith(b"{") else query_protocol.CONTENT_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    # What a caller needs on the queues that it is about.
+    role: Role
+    request: type[Shape]
+    run: Callable[[Call, Any], Awaitable[Shape]]
+    # By AWS's names, in the order in which they are missed.
+    required: tuple[str, ...] = ("QueueUrl",)
+
+    def check(self, asked: Shape) -> None:
+        """Refuse a request that lacks what it must say."""
+        for name in self.required:
+            if getattr(asked, names_of(self.request)[name]) in {"", None}:
+                raise missing(name)
+
+
+ACTIONS: dict[str, Action] = {
+    "AddPermission": Action(Role.ADMIN, shapes.AddPermissionRequest, policies.add_permission, ("QueueUrl", "Label")),
+    "CancelMessageMoveTask": Action(
+        Role.ADMIN, shapes.CancelMessageMoveTaskRequest, move_tasks.cancel_message_move_task, ("TaskHandle",)
+    ),
+    "ChangeMessageVisibility": Action(
+        Role.RECEIVE,
+        shapes.ChangeMessageVisibilityRequest,
+        settle.change_message_visibility,
+        ("QueueUrl", "ReceiptHandle", "VisibilityTimeout"),
+    ),
+    "ChangeMessageVisibilityBatch": Action(
+        Role.RECEIVE, shapes.ChangeMessageVisibilityBatchRequest, settle.change_message_visibility_batch
+    ),
+    "CreateQueue": Action(Role.ADMIN, shapes.CreateQueueRequest, queues.create_queue, ("QueueName",)),
+    "DeleteMessage": Action(
+        Role.RECEIVE, shapes.DeleteMessageRequest, settle.delete_message, ("QueueUrl", "ReceiptHandle")
+    ),
+    "DeleteMessageBatch": Action(Role.RECEIVE, shapes.DeleteMessageBatchRequest, settle.delete_message_batch),
+    "DeleteQueue": Action(Role.ADMIN, shapes.QueueRequest, queues.delete_queue),
+    "GetQueueAttributes": Action(Role.SEE, shapes.GetQueueAttributesRequest, queues.get_queue_attributes),
+    "GetQueueUrl": Action(Role.SEE, shapes.GetQueueUrlRequest, queues.get_queue_url, ("QueueName",)),
+    "ListDeadLetterSourceQueues": Action(
+        Role.SEE, shapes.ListDeadLetterSourceQueuesRequest, move_tasks.list_dead_letter_source_queues
+    ),
+    "ListMessageMoveTasks": Action(
+        Role.READ, shapes.ListMessageMoveTasksRequest, move_tasks.list_message_move_tasks, ("SourceArn",)
+    ),
+    "ListQueueTags": Action(Role.SEE, shapes.QueueRequest, queues.list_queue_tags),
+    "ListQueues": Action(Role.SEE, shapes.ListQueuesRequest, queues.list_queues, ()),
+    "PurgeQueue": Action(Role.ADMIN, shapes.QueueRequest, queues.purge_queue),
+    "ReceiveMessage": Action(Role.RECEIVE, shapes.ReceiveMessageRequest, receive.receive_message),
+    "RemovePermission": Action(
+        Role.ADMIN, shapes.RemovePermissionRequest, policies.remove_permission, ("QueueUrl", "Label")
+    ),
+    "SendMessage": Action(Role.SEND, shapes.SendMessageRequest, send.send_message, ("QueueUrl", "MessageBody")),
+    "SendMessageBatch": Action(Role.SEND, shapes.SendMessageBatchRequest, send.send_message_batch),
+    "SetQueueAttributes": Action(Role.ADMIN, shapes.SetQueueAttributesRequest, queues.set_queue_attributes),
+    "StartMessageMoveTask": Action(
+        Role.ADMIN, shapes.StartMessageMoveTaskRequest, move_tasks.start_message_move_task, ("SourceArn",)
+    ),
+    "TagQueue": Action(Role.ADMIN, shapes.TagQueueRequest, queues.tag_queue),
+    "UntagQueue": Action(Role.ADMIN, shapes.UntagQueueRequest, queues.untag_queue),
+}

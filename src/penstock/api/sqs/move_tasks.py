@@ -11,7 +11,6 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.api.sqs.calling import Call, check_between
 from penstock.api.sqs.errors import (
     INVALID_PARAMETER_VALUE,
     QUEUE_DOES_NOT_EXIST,
@@ -21,9 +20,9 @@ from penstock.api.sqs.errors import (
     invalid,
     refused_of,
 )
-from penstock.api.sqs.kept import kept_of
-from penstock.api.sqs.queue_attributes import REDRIVE
+from penstock.api.sqs.queue_attributes import REDRIVE, kept_of
 from penstock.api.sqs.queues import LIST_MAX, read_token, token
+from penstock.api.sqs.request import Call, check_between
 from penstock.api.sqs.shapes import (
     CancelMessageMoveTaskRequest,
     CancelMessageMoveTaskResult,

@@ -1,20 +1,23 @@
-"""Attributes of a queue: those that are settings of ours, those that are only kept, those that are counted.
+"""Attributes of a queue: those that are settings of Penstock, those that are only kept, those that are counted.
 
-Each attribute that can be set is one row of a table: what it may be, and what becomes
-of it. `RedrivePolicy` and `RedriveAllowPolicy` name other queues, and are in
-`redrive_policy`.
+Each attribute that can be set is one row of a table: its values, and its effect. `RedrivePolicy` and
+`RedriveAllowPolicy` name other queues, and are in `policies`.
+
+What SQS has and Penstock has not (tags, policies and the like) is kept in the labels of the queue's
+settings and given back. Policies are not enforced and nothing is encrypted; the reference says so for
+each attribute.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from penstock.api.sqs.errors import INVALID_ATTRIBUTE_NAME, INVALID_ATTRIBUTE_VALUE, Refused
-from penstock.api.sqs.kept import kept_of, with_kept
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.store.interface import Counts, Description
 
@@ -227,3 +230,53 @@ def _plain(policy: str) -> object:
     if isinstance(found, dict) and isinstance(found.get("maxReceiveCount"), str):
         return found | {"maxReceiveCount": _plain(found["maxReceiveCount"])}
     return found
+
+
+class Kept(msgspec.Struct, omit_defaults=True, frozen=True):
+    tags: dict[str, str] = {}
+    # As they were set, by their names.
+    attributes: dict[str, str] = {}
+    modified_at_s: int = 0
+    # A second purge has to wait, whatever happens to the server meanwhile.
+    purged_at_ms: int = 0
+
+
+class _Labels(msgspec.Struct, omit_defaults=True):
+    """One place for each front end."""
+
+    sqs: Kept = Kept()
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Labels).decode
+
+
+@lru_cache(maxsize=1_024)
+def _read(labels: str) -> Kept:
+    try:
+        return _decode(labels).sqs
+    except ValueError:
+        # Somebody else's; there is nothing of ours in it.
+        return Kept()
+
+
+def kept_of(settings: QueueSettings) -> Kept:
+    """Return what is kept with a queue. Nobody changes it: it is shared."""
+    return _read(settings.labels) if settings.labels else Kept()
+
+
+def with_kept(settings: QueueSettings, kept: Kept) -> QueueSettings:
+    return replace(settings, labels=_encode(_Labels(kept)).decode())
+
+
+def with_attribute(settings: QueueSettings, name: str, value: str) -> QueueSettings:
+    """Return settings that keep one attribute with this value, or without it if that is empty."""
+    kept = kept_of(settings)
+    others = {other: said for other, said in kept.attributes.items() if other != name}
+    attributes = {**others, name: value} if value else others
+    return with_kept(settings, msgspec.structs.replace(kept, attributes=attributes))
+
+
+def changing(change: Callable[[Kept], Kept]) -> Callable[[QueueSettings], QueueSettings]:
+    """Return a change of settings that changes only what is kept."""
+    return lambda settings: with_kept(settings, change(kept_of(settings)))

@@ -1,4 +1,4 @@
-"""Queues as SQS has them: made, found, listed, emptied, deleted, and their attributes."""
+"""Queues as SQS has them: create, find, list, empty, delete; their attributes, and their tags, which are only kept."""
 
 import re
 from base64 import b64decode, urlsafe_b64encode
@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from penstock.api.sqs import queue_attributes, redrive_policy, tags
-from penstock.api.sqs.calling import Call, check_between
+from penstock.api.sqs import policies, queue_attributes
 from penstock.api.sqs.errors import (
     INVALID_PARAMETER_VALUE,
     PURGE_QUEUE_IN_PROGRESS,
@@ -19,8 +18,19 @@ from penstock.api.sqs.errors import (
     missing,
     no_queue,
 )
-from penstock.api.sqs.kept import Kept, changing, kept_of, with_attribute, with_kept
-from penstock.api.sqs.queue_attributes import ALLOW, ATTRIBUTES, FIFO, REDRIVE, unknown
+from penstock.api.sqs.queue_attributes import (
+    ALLOW,
+    ATTRIBUTES,
+    FIFO,
+    REDRIVE,
+    Kept,
+    changing,
+    kept_of,
+    unknown,
+    with_attribute,
+    with_kept,
+)
+from penstock.api.sqs.request import Call, check_between
 from penstock.api.sqs.shapes import (
     CreateQueueRequest,
     GetQueueAttributesRequest,
@@ -28,10 +38,13 @@ from penstock.api.sqs.shapes import (
     GetQueueUrlRequest,
     ListQueuesRequest,
     ListQueuesResult,
+    ListQueueTagsResult,
     Nothing,
     QueueRequest,
     QueueUrlResult,
     SetQueueAttributesRequest,
+    TagQueueRequest,
+    UntagQueueRequest,
 )
 from penstock.broker.listing import visible_queues
 from penstock.contract.queue_settings import DAY_MS, DedupScope, QueueSettings
@@ -52,7 +65,7 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
     name, now_ms = asked.queue_name, call.queues.now_ms()
     is_fifo = _check_name(name, asked.attributes)
     call.caller.check(call.role, name)
-    tags.check(asked.tags)
+    check_tags(asked.tags)
     settings = QueueSettings(
         is_fifo=is_fifo,
         opens_early=is_fifo,
@@ -73,7 +86,7 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
                 QUEUE_DELETED_RECENTLY,
                 "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
             )
-        settings = await redrive_policy.apply(call, name, asked.attributes, settings)
+        settings = await policies.apply_redrive_policy(call, name, asked.attributes, settings)
         there = await _make(call, name, settings)
     if there is not None:
         _check_same(call, there, asked.attributes)
@@ -114,7 +127,7 @@ def _check_name(name: str, attributes: Mapping[str, str]) -> bool:
 def _check_same(call: Call, there: Description, attributes: Mapping[str, str]) -> None:
     """Refuse to make a queue that is there with other attributes; what is not said is not compared."""
     kept = kept_of(there.settings).attributes
-    shown = kept | queue_attributes.show_settings(there.settings) | redrive_policy.show(call, there)
+    shown = kept | queue_attributes.show_settings(there.settings) | policies.show_redrive_policy(call, there)
     for name, value in attributes.items():
         if not queue_attributes.same(name, value, shown.get(name, "")):
             raise Refused(
@@ -193,7 +206,7 @@ async def get_queue_attributes(call: Call, asked: GetQueueAttributesRequest) -> 
             raise unknown(name)
     description, counts = await call.queues.describe(call.name(asked.queue_url))
     found = queue_attributes.show_counts(description, counts, call.arn(description.queue))
-    found |= queue_attributes.show_settings(description.settings) | redrive_policy.show(call, description)
+    found |= queue_attributes.show_settings(description.settings) | policies.show_redrive_policy(call, description)
     if _ALL not in asked.attribute_names:
         found = {name: value for name, value in found.items() if name in asked.attribute_names}
     return GetQueueAttributesResult(found)
@@ -206,7 +219,7 @@ async def set_queue_attributes(call: Call, asked: SetQueueAttributesRequest) -> 
     settings = (await call.queues.store.describe(name)).settings
     now_s = call.queues.now_ms() // 1_000
     # Other queues are looked at before; then nothing is awaited while the settings are read and written.
-    redriven = await redrive_policy.apply(call, name, asked.attributes, settings)
+    redriven = await policies.apply_redrive_policy(call, name, asked.attributes, settings)
 
     def change(old: QueueSettings) -> QueueSettings:
         new = queue_attributes.apply(asked.attributes, old, now_s=now_s)
@@ -224,3 +237,53 @@ def _with_redrive(new: QueueSettings, redriven: QueueSettings, attributes: Mappi
     for name in {REDRIVE, ALLOW} & attributes.keys():
         new = with_attribute(new, name, kept_of(redriven).attributes.get(name, ""))
     return new
+
+
+TAGS_MAX = 50
+KEY_CHARACTERS_MAX = 128
+VALUE_CHARACTERS_MAX = 256
+
+
+def check_tags(tags: dict[str, str]) -> None:
+    if len(tags) > TAGS_MAX:
+        raise Refused(INVALID_PARAMETER_VALUE, f"Too many tags: {len(tags)}. A queue has at most {TAGS_MAX}.")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= KEY_CHARACTERS_MAX or len(value) > VALUE_CHARACTERS_MAX or key.startswith("aws:"):
+            raise Refused(
+                INVALID_PARAMETER_VALUE,
+                f"The tag {key[:KEY_CHARACTERS_MAX]!r} is invalid. A key has 1 to {KEY_CHARACTERS_MAX} characters and "
+                f"does not begin with aws:, a value has at most {VALUE_CHARACTERS_MAX}.",
+            )
+
+
+async def tag_queue(call: Call, asked: TagQueueRequest) -> Nothing:
+    name = call.name(asked.queue_url)
+    if not asked.tags:
+        raise missing("Tags")
+
+    def change(kept: Kept) -> Kept:
+        tags = kept.tags | asked.tags
+        check_tags(tags)
+        return structs.replace(kept, tags=tags)
+
+    await call.queues.change(name, changing(change))
+    await call.did("queue.change", name, detail=f"tags {', '.join(asked.tags)}")
+    return Nothing()
+
+
+async def untag_queue(call: Call, asked: UntagQueueRequest) -> Nothing:
+    name = call.name(asked.queue_url)
+    if not asked.tag_keys:
+        raise missing("TagKeys")
+
+    def change(kept: Kept) -> Kept:
+        tags = {key: value for key, value in kept.tags.items() if key not in asked.tag_keys}
+        return structs.replace(kept, tags=tags)
+
+    await call.queues.change(name, changing(change))
+    await call.did("queue.change", name, detail=f"without tags {', '.join(asked.tag_keys)}")
+    return Nothing()
+
+
+async def list_queue_tags(call: Call, asked: QueueRequest) -> ListQueueTagsResult:
+    return ListQueueTagsResult(kept_of((await call.describe(asked.queue_url)).settings).tags)

@@ -12,14 +12,13 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import nullcontext
 
-from penstock.api.sqs import md5, message_attributes
-from penstock.api.sqs.attempts import Attempt
-from penstock.api.sqs.calling import Call, Known, check_between, check_name
+from penstock.api.sqs import message_attributes
 from penstock.api.sqs.errors import OVER_LIMIT, Refused, invalid
-from penstock.api.sqs.kept import kept_of
 from penstock.api.sqs.message_attributes import TRACE, Beside
-from penstock.api.sqs.queue_attributes import ATTRIBUTES, WAIT, unknown
-from penstock.api.sqs.receipts import handle_text, message_uuid, sequence_number
+from penstock.api.sqs.queue_attributes import ATTRIBUTES, WAIT, kept_of, unknown
+from penstock.api.sqs.receipt_handles import handle_text, message_uuid, sequence_number
+from penstock.api.sqs.receive_attempts import Attempt
+from penstock.api.sqs.request import Call, Known, check_between, check_name
 from penstock.api.sqs.shapes import (
     Message,
     MessageAttributeValue,
@@ -160,10 +159,10 @@ def _messages(
             receipt_handle=handle_text(
                 queue.number, Receipt(delivery.lease, delivery.token, row), leased_at_s, message
             ),
-            md5_of_body=md5.of_body(raw),
+            md5_of_body=message_attributes.md5_of_body(raw),
             body=text,
             attributes=_system(call, queue, delivery, row, beside, names) if names else {},
-            md5_of_message_attributes=md5.of_attributes(told),
+            md5_of_message_attributes=message_attributes.md5_of_attributes(told),
             message_attributes=told,
         )
 

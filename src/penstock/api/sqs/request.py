@@ -1,20 +1,38 @@
-"""One call on its way: who serves it, what queue it is about, and what is remembered between calls.
+"""One request: its caller, its queue, the names of queues in URLs and ARNs, and the rules of a batch.
 
-AWS lets a change of a queue take a minute to be seen everywhere. Here it is seen at once
-if it came through SQS, and within a second if it came another way: what a queue is like
-is remembered that long, so that a send or a receive asks the store once, not twice.
+    http://127.0.0.1:8080/000000000000/orders        arn:aws:sqs:us-east-1:000000000000:orders
+
+A URL is built from the `Host` of the request, so that it leads back to this server under any name.
+Of a URL that a client sends, only the path is read: another name of the same server may stand in it.
+
+AWS may take a minute to show a change of a queue everywhere. Here a change through SQS is seen at
+once, and a change through another API within a second: the settings of a queue are cached that long,
+so that a send or a receive asks the store once, not twice.
 """
 
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 from penstock.api.front import Departure
-from penstock.api.sqs.attempts import Attempts
-from penstock.api.sqs.errors import invalid, missing
-from penstock.api.sqs.receipts import queue_number
+from penstock.api.sqs.errors import (
+    BATCH_ENTRY_IDS_NOT_DISTINCT,
+    EMPTY_BATCH_REQUEST,
+    INVALID_ADDRESS,
+    INVALID_BATCH_ENTRY_ID,
+    TOO_MANY_ENTRIES,
+    Refused,
+    invalid,
+    missing,
+    no_queue,
+)
+from penstock.api.sqs.receipt_handles import queue_number
+from penstock.api.sqs.receive_attempts import Attempts
+from penstock.api.sqs.shapes import BatchResultErrorEntry
 from penstock.api.sqs.signature import Credentials
-from penstock.api.sqs.urls import Account
 from penstock.broker.access import Access, Caller, Role
 from penstock.broker.queues import Queues
 from penstock.contract.queue_settings import QueueSettings
@@ -24,6 +42,14 @@ KNOWN_MS = 1_000
 KNOWN_MAX = 1_000
 RECENT_MAX = 10_000
 _ID = re.compile(r"[!-~]{1,128}")
+ENTRIES_MAX = 10
+_BATCH_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+# Other emulators and old clients write `queue` in the place of the account.
+_ANY_ACCOUNT = "queue"
+_HOST = re.compile(r"[A-Za-z0-9._\[\]:-]{1,300}")
+_PATH = re.compile(r"/([0-9]{12}|queue)/([^/]+)/?")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?")
+_ARN = re.compile(r"arn:([a-z-]+):sqs:([a-z0-9-]*):([0-9]{12}):([^:/]+)")
 
 
 class Recent:
@@ -46,6 +72,45 @@ class Recent:
         while len(self._at_ms) > RECENT_MAX or now_ms >= self._at_ms[oldest] + self._within_ms:
             del self._at_ms[oldest]
             oldest = next(iter(self._at_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whose queues these are, as far as names go."""
+
+    id: str = "000000000000"
+    region: str = "us-east-1"
+
+    def arn(self, queue: str) -> str:
+        return f"arn:aws:sqs:{self.region}:{self.id}:{queue}"
+
+    def queue_of_arn(self, arn: str) -> str | None:
+        """Return the name of the queue with this ARN, None if none of ours has it.
+
+        >>> Account().queue_of_arn("arn:aws:sqs:us-east-1:000000000000:orders")
+        'orders'
+        """
+        found = _ARN.fullmatch(arn)
+        return found[4] if found and (found[2], found[3]) == (self.region, self.id) else None
+
+    def url(self, front: str, queue: str) -> str:
+        return f"{front}/{self.id}/{queue}"
+
+    def queue_of_url(self, url: str) -> str:
+        """Return the name of the queue with this URL, path or name; another account has no queues here."""
+        if _NAME.fullmatch(url):
+            # AWS wants a URL, and takes a name.
+            return url
+        try:
+            path = urlsplit(url).path
+        except ValueError:
+            path = ""
+        found = _PATH.fullmatch(path)
+        if found is None:
+            raise Refused(INVALID_ADDRESS, f"The address {url[:200]} is not valid for this endpoint.")
+        if found[1] not in {self.id, _ANY_ACCOUNT}:
+            raise no_queue()
+        return unquote(found[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +226,53 @@ def check_between(parameter: str, value: int | None, least: int, most: int, *, r
     if value is not None and not least <= value <= most:
         raise invalid(parameter, value, reason or f"Must be between {least} and {most}, if provided.")
     return value
+
+
+def is_queue_path(path: str) -> bool:
+    """Whether a path is that of a queue.
+
+    >>> [is_queue_path(path) for path in ("/000000000000/orders", "/queue/orders", "/api/queues", "/")]
+    [True, True, False, False]
+    """
+    return _PATH.fullmatch(path) is not None
+
+
+def front_of(scheme: str, host: str) -> str:
+    """Return what the URLs of a client's queues begin with; a `Host` that is no name of a host is not repeated.
+
+    >>> front_of("http", "127.0.0.1:8080"), front_of("https", 'x"><script>')
+    ('http://127.0.0.1:8080', 'https://localhost')
+    """
+    return f"{scheme}://{host}" if _HOST.fullmatch(host) else f"{scheme}://localhost"
+
+
+class BatchEntry(Protocol):
+    id: str
+
+
+def check_batch(entries: Sequence[BatchEntry], kind: str) -> None:
+    """Refuse a whole batch; ``kind`` is what an entry of it is called."""
+    if not entries:
+        raise Refused(EMPTY_BATCH_REQUEST, f"There should be at least one {kind} in the request.")
+    if len(entries) > ENTRIES_MAX:
+        raise Refused(
+            TOO_MANY_ENTRIES,
+            f"Maximum number of entries per request are {ENTRIES_MAX}. You have sent {len(entries)}.",
+        )
+    seen: set[str] = set()
+    for entry in entries:
+        if not _BATCH_ID.fullmatch(entry.id):
+            raise Refused(
+                INVALID_BATCH_ENTRY_ID,
+                "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
+                "It can be at most 80 letters long.",
+            )
+        if entry.id in seen:
+            raise Refused(BATCH_ENTRY_IDS_NOT_DISTINCT, f"Id {entry.id} repeated.")
+        seen.add(entry.id)
+
+
+def failed_entry(entry: BatchEntry, refused: Refused) -> BatchResultErrorEntry:
+    return BatchResultErrorEntry(
+        id=entry.id, sender_fault=refused.kind.is_sender, code=refused.kind.code, message=refused.message
+    )

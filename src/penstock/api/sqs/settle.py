@@ -12,11 +12,11 @@ what became of the message:
 from collections.abc import Sequence
 from typing import TypeVar
 
-from penstock.api.sqs import batches
-from penstock.api.sqs.calling import Call, Known, check_between
+from penstock.api.sqs import request
 from penstock.api.sqs.errors import MESSAGE_NOT_INFLIGHT, RECEIPT_HANDLE_IS_INVALID, Refused, invalid, missing
-from penstock.api.sqs.receipts import Handle, read_handle
-from penstock.api.sqs.receiving import VISIBILITY_S_MAX
+from penstock.api.sqs.receipt_handles import Handle, read_handle
+from penstock.api.sqs.receive import VISIBILITY_S_MAX
+from penstock.api.sqs.request import Call, Known, check_between
 from penstock.api.sqs.shapes import (
     ChangeMessageVisibilityBatchRequest,
     ChangeMessageVisibilityBatchRequestEntry,
@@ -47,7 +47,7 @@ async def delete_message(call: Call, asked: DeleteMessageRequest) -> Nothing:
 
 async def delete_message_batch(call: Call, asked: DeleteMessageBatchRequest) -> DeleteMessageBatchResult:
     name = call.name(asked.queue_url)
-    batches.check(asked.entries, "DeleteMessageBatchRequestEntry")
+    request.check_batch(asked.entries, "DeleteMessageBatchRequestEntry")
     queue = await call.service.queue(name)
     result = DeleteMessageBatchResult()
     entries, handles = _handles(queue, asked.entries, result)
@@ -55,7 +55,7 @@ async def delete_message_batch(call: Call, asked: DeleteMessageBatchRequest) -> 
         if refused is None:
             result.successful.append(DeleteMessageBatchResultEntry(id=entry.id))
         else:
-            result.failed.append(batches.failed(entry, refused))
+            result.failed.append(request.failed_entry(entry, refused))
     return result
 
 
@@ -73,7 +73,7 @@ async def change_message_visibility_batch(
     call: Call, asked: ChangeMessageVisibilityBatchRequest
 ) -> ChangeMessageVisibilityBatchResult:
     name = call.name(asked.queue_url)
-    batches.check(asked.entries, "ChangeMessageVisibilityBatchRequestEntry")
+    request.check_batch(asked.entries, "ChangeMessageVisibilityBatchRequestEntry")
     queue = await call.service.queue(name)
     result = ChangeMessageVisibilityBatchResult()
     entries, handles = _handles(queue, asked.entries, result)
@@ -81,7 +81,7 @@ async def change_message_visibility_batch(
         if refused is None:
             result.successful.append(ChangeMessageVisibilityBatchResultEntry(id=entry.id))
         else:
-            result.failed.append(batches.failed(entry, refused))
+            result.failed.append(request.failed_entry(entry, refused))
     return result
 
 
@@ -105,7 +105,7 @@ def _handles(
             handles.append(_handle(queue, entry.receipt_handle))
             good.append(entry)
         except Refused as error:
-            result.failed.append(batches.failed(entry, error))
+            result.failed.append(request.failed_entry(entry, error))
     return good, handles
 
 

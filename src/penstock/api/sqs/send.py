@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from penstock.api.sqs import batches, md5, message_attributes
-from penstock.api.sqs.calling import Call, Known, check_between, check_name
+from penstock.api.sqs import message_attributes, request
 from penstock.api.sqs.errors import (
     BATCH_REQUEST_TOO_LONG,
     INVALID_MESSAGE_CONTENTS,
@@ -20,10 +19,10 @@ from penstock.api.sqs.errors import (
     invalid,
     missing,
 )
-from penstock.api.sqs.kept import kept_of
 from penstock.api.sqs.message_attributes import PRIORITY
-from penstock.api.sqs.queue_attributes import MESSAGE_BYTES_MAX, SCOPE
-from penstock.api.sqs.receipts import message_uuid, sequence_number
+from penstock.api.sqs.queue_attributes import MESSAGE_BYTES_MAX, SCOPE, kept_of
+from penstock.api.sqs.receipt_handles import message_uuid, sequence_number
+from penstock.api.sqs.request import Call, Known, check_between, check_name
 from penstock.api.sqs.shapes import (
     SendMessageBatchRequest,
     SendMessageBatchRequestEntry,
@@ -81,7 +80,7 @@ async def send_message(call: Call, asked: SendMessageRequest) -> SendMessageResu
 
 async def send_message_batch(call: Call, asked: SendMessageBatchRequest) -> SendMessageBatchResult:
     name = call.name(asked.queue_url)
-    batches.check(asked.entries, "SendMessageBatchRequestEntry")
+    request.check_batch(asked.entries, "SendMessageBatchRequestEntry")
     queue = await call.service.queue(name)
     result, rows, total = SendMessageBatchResult(), {}, 0
     for entry in asked.entries:
@@ -93,7 +92,7 @@ async def send_message_batch(call: Call, asked: SendMessageBatchRequest) -> Send
             if error.kind is MISSING_PARAMETER or error.message == NO_DEDUP_ID:
                 # As AWS has it: a batch in which one lacks what all must have is wrong as a whole.
                 raise Refused(INVALID_PARAMETER_VALUE, error.message) from None
-            result.failed.append(batches.failed(entry, error))
+            result.failed.append(request.failed_entry(entry, error))
     if total > MESSAGE_BYTES_MAX:
         raise Refused(
             BATCH_REQUEST_TOO_LONG,
@@ -196,9 +195,9 @@ def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked:
         group.encode(),
         _scoped(queue, group, dedup_id),
         (
-            md5.of_body(checked.body),
-            md5.of_attributes(entry.message_attributes),
-            md5.of_attributes(entry.message_system_attributes),
+            message_attributes.md5_of_body(checked.body),
+            message_attributes.md5_of_attributes(entry.message_attributes),
+            message_attributes.md5_of_attributes(entry.message_system_attributes),
         ),
     )
 
