@@ -48,8 +48,7 @@ from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import CannotListen, Files, address_of, allow_connections, bind, tls_context
 from penstock.log.settings import MAY_LOSE
 from penstock.metrics.health import Health, starting
-from penstock.metrics.prometheus import Connections, Prometheus
-from penstock.metrics.requests import Requests, Scope
+from penstock.metrics.prometheus import Connections, Prometheus, Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
 from penstock.metrics.watchdog import Watchdog, watching
 from penstock.runtime.system import write_note

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import inspect
 
 from penstock.contract.messages import PRIORITIES, STATES
-from penstock.wire.operating import Filter
+from penstock.wire.operators import Filter
 from penstock.wire.queue_settings import PART_TYPES, Settings
 from penstock.wire.topics import TopicSettings
 from tests.docs.pages import ROOT

@@ -15,8 +15,7 @@ from penstock.client.errors import PenstockError, WrongDatabase
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.metrics.health import Health
-from penstock.metrics.prometheus import Connections, Prometheus
-from penstock.metrics.requests import Requests
+from penstock.metrics.prometheus import Connections, Prometheus, Requests
 from penstock.server import open_application
 from penstock.settings import ServerSettings
 from penstock.store.interface import StoreUnreachable

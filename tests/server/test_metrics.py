@@ -16,8 +16,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.message import Drafts
 from penstock.metrics import prometheus
 from penstock.metrics.health import Health
-from penstock.metrics.prometheus import Connections, Prometheus
-from penstock.metrics.requests import Requests
+from penstock.metrics.prometheus import Connections, Prometheus, Requests
 from penstock.metrics.watchdog import watching
 from penstock.server import Application, open_application, operation_of
 from penstock.settings import ServerSettings

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from penstock.api.sqs import receive
 from tests.api.asgi import Connection
 from tests.sqs.in_process import Failed, Sqs, open_sqs
 

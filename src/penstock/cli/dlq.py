@@ -12,7 +12,7 @@ from penstock.cli.send import Priority
 from penstock.client import SyncQueue
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.contract.names import is_dead_letters
-from penstock.wire.operating import RedriveTask
+from penstock.wire.operators import RedriveTask
 
 POLL_S = 0.2
 DeadIn = Annotated[

@@ -14,7 +14,7 @@ from penstock.client.settings import QueueSettings, TopicSettings
 from penstock.client.topics.kafka import KafkaConnections, KafkaCredentials
 from penstock.client.topics.topic import Topic
 from penstock.wire import operations as api
-from penstock.wire.operating import AuditEntry, HistoryShard
+from penstock.wire.operators import AuditEntry, HistoryShard
 from penstock.wire.queues import QueueName, QueueView
 from penstock.wire.topics import GroupRow, GroupView, TopicRow, TopicView
 

@@ -32,7 +32,7 @@ from penstock.contract.names import NAME_OR_ID_PATTERN
 from penstock.wire import operations as api
 from penstock.wire.frames import Held, LeasedFrame
 from penstock.wire.messages import Acked, Explained, SeenPage
-from penstock.wire.operating import Escalated, Escalation, HistoryPage, RedriveTask, Requeued, Story
+from penstock.wire.operators import Escalated, Escalation, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 from penstock.wire.words import RULES
 

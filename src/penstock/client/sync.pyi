@@ -13,7 +13,7 @@ from penstock.client.requests import Instant
 from penstock.client.settings import MessageFilter, Priority, QueueSettings, State, TopicSettings
 from penstock.client.topics.record import Place, Record
 from penstock.wire.messages import Acked, Explained, SeenPage
-from penstock.wire.operating import (
+from penstock.wire.operators import (
     AuditEntry,
     Escalated,
     Escalation,

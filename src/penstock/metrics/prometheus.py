@@ -1,12 +1,13 @@
-"""Numbers for Prometheus, computed when it asks, in pieces so that nobody else waits for them.
+"""Numbers for Prometheus: counts of requests, and families computed in small turns when Prometheus asks.
 
-Nothing is counted here on the way of a message. The families are gathered queue by
-queue and written out a few hundred samples at a time; in between, others have their
-turn. There are numbers of their own for so many queues, by name; how many are left
-out is a number, too.
+Counting a request looks up one cell, by operation and status, in a dict; the buckets of its histogram
+are a list. Nothing is counted here for a message. Families are gathered queue by queue and written out
+a few hundred samples at a time, so that other requests have their turn in between. Only `QUEUES_MAX`
+queues, by name, have samples of their own; one more sample says how many are left out.
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from penstock.broker.queues import Queues, Totals
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.messages import Tier
 from penstock.metrics.health import Health, refused
-from penstock.metrics.requests import BOUNDS_S, Requests
 from penstock.metrics.watchdog import BOUNDS_S as LAG_BOUNDS_S
 from penstock.metrics.watchdog import Watchdog
 from penstock.store.interface import Counts, Description, StoreUnreachable
@@ -40,9 +40,51 @@ QUEUES_MAX = 1_000
 _TURN_QUEUES = 10
 _TURN_SAMPLES = 200
 
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _TIERS = tuple(tier.name.lower() for tier in Tier)
 _OPENMETRICS = "application/openmetrics-text"
 _MARK = b"# EOF\n"
+
+Scope = Mapping[str, Any]
+
+
+class Cell:
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        # One more than there are bounds: what took longer than the last.
+        self.buckets = [0] * (len(BOUNDS_S) + 1)
+        self.seconds = 0.0
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets)
+
+    def add(self, other: "Cell") -> None:
+        self.buckets = [mine + others for mine, others in zip(self.buckets, other.buckets, strict=True)]
+        self.seconds += other.seconds
+
+
+class Requests:
+    """``name_of`` says which operation a request was for. There are few, so there are few cells."""
+
+    def __init__(self, name_of: Callable[[Scope], str]) -> None:
+        self._name_of = name_of
+        self.cells: dict[tuple[str, int], Cell] = {}
+
+    def count(self, scope: Scope, status: int, seconds: float) -> None:
+        key = self._name_of(scope), status
+        cell = self.cells.get(key)
+        if cell is None:
+            cell = self.cells[key] = Cell()
+        cell.buckets[bisect_left(BOUNDS_S, seconds)] += 1
+        cell.seconds += seconds
+
+    def by_operation(self) -> dict[str, Cell]:
+        found: dict[str, Cell] = {}
+        for (operation, _), cell in self.cells.items():
+            found.setdefault(operation, Cell()).add(cell)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

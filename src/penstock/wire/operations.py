@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from penstock.wire import messages, operating, queue_settings, queues, topics
+from penstock.wire import messages, operators, queue_settings, queues, topics
 
 T = TypeVar("T")
 
@@ -51,20 +51,20 @@ PURGE_QUEUE = Operation("POST", _QUEUE + "/purge", queues.Purged)
 
 # What operators do.
 PEEK_MESSAGES = Operation("GET", _QUEUE + "/peek", messages.SeenPage, is_repeatable=True)
-GET_MESSAGE = Operation("GET", _MESSAGE, operating.Story, is_repeatable=True)
+GET_MESSAGE = Operation("GET", _MESSAGE, operators.Story, is_repeatable=True)
 EXPLAIN_MESSAGE = Operation("GET", _MESSAGE + "/explain", messages.Explained, is_repeatable=True)
 ACK_MESSAGE = Operation("DELETE", _MESSAGE, messages.Acked)
-ESCALATE_MESSAGES = Operation("POST", _QUEUE + "/escalate", operating.Escalated, operating.Escalate)
-LIST_ESCALATIONS = Operation("GET", _QUEUE + "/escalations", operating.Escalations, is_repeatable=True)
-REQUEUE_MESSAGE = Operation("POST", _MESSAGE + "/requeue", operating.Requeued, operating.Requeue)
-BEGIN_REDRIVE = Operation("POST", _REDRIVE, operating.RedriveTask, operating.Redrive)
-LIST_REDRIVES = Operation("GET", _REDRIVE, operating.RedriveTasks, is_repeatable=True)
-GET_REDRIVE = Operation("GET", _REDRIVE + "/{task_id}", operating.RedriveTask, is_repeatable=True)
-END_REDRIVE = Operation("DELETE", _REDRIVE + "/{task_id}", operating.RedriveTask, is_repeatable=True)
-READ_HISTORY = Operation("GET", _QUEUE + "/history", operating.HistoryPage, is_repeatable=True)
-LIST_HISTORY_SHARDS = Operation("GET", "/api/history/shards", operating.HistoryShards, is_repeatable=True)
-TRIM_HISTORY = Operation("POST", "/api/history/trim", operating.Trimmed, operating.TrimHistory, is_repeatable=True)
-READ_AUDIT_LOG = Operation("GET", "/api/audit-log", operating.AuditPage, is_repeatable=True)
+ESCALATE_MESSAGES = Operation("POST", _QUEUE + "/escalate", operators.Escalated, operators.Escalate)
+LIST_ESCALATIONS = Operation("GET", _QUEUE + "/escalations", operators.Escalations, is_repeatable=True)
+REQUEUE_MESSAGE = Operation("POST", _MESSAGE + "/requeue", operators.Requeued, operators.Requeue)
+BEGIN_REDRIVE = Operation("POST", _REDRIVE, operators.RedriveTask, operators.Redrive)
+LIST_REDRIVES = Operation("GET", _REDRIVE, operators.RedriveTasks, is_repeatable=True)
+GET_REDRIVE = Operation("GET", _REDRIVE + "/{task_id}", operators.RedriveTask, is_repeatable=True)
+END_REDRIVE = Operation("DELETE", _REDRIVE + "/{task_id}", operators.RedriveTask, is_repeatable=True)
+READ_HISTORY = Operation("GET", _QUEUE + "/history", operators.HistoryPage, is_repeatable=True)
+LIST_HISTORY_SHARDS = Operation("GET", "/api/history/shards", operators.HistoryShards, is_repeatable=True)
+TRIM_HISTORY = Operation("POST", "/api/history/trim", operators.Trimmed, operators.TrimHistory, is_repeatable=True)
+READ_AUDIT_LOG = Operation("GET", "/api/audit-log", operators.AuditPage, is_repeatable=True)
 
 # Topics and consumer groups.
 CREATE_TOPIC = Operation("POST", _TOPICS, topics.TopicView, topics.CreateTopic, is_repeatable=True)

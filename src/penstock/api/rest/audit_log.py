@@ -9,7 +9,7 @@ from penstock.api.rest.request import Answer, Call, instant, read_instant
 from penstock.broker.activity import Wanted
 from penstock.contract.limits import PAGE_MAX
 from penstock.store.audit_log import Entry
-from penstock.wire.operating import AuditEntry, AuditPage
+from penstock.wire.operators import AuditEntry, AuditPage
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Instant = Annotated[str, Meta(max_length=64)]

@@ -22,9 +22,9 @@ from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES
 from penstock.store.history import BodyState, HistoryPage
 from penstock.store.ids import parse, queue_id
-from penstock.wire import operating as wire
+from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
-from penstock.wire.operating import (
+from penstock.wire.operators import (
     HistoryOffset,
     HistoryRow,
     HistoryShard,

@@ -23,7 +23,7 @@ from penstock.store.interface import Explained, Message
 from penstock.store.live import LivePage
 from penstock.wire import messages as wire
 from penstock.wire.messages import LIST_MAX, Group, LiveRange, LiveRow, Priority, Seen, SeenPage, State, Text
-from penstock.wire.operating import Escalation, Story
+from penstock.wire.operators import Escalation, Story
 
 # The states of REST, and what a store calls them.
 PLACES: dict[State, str] = dict(zip(STATES, ("waiting", "resting", "leased", "spent", "moving"), strict=True))

@@ -4,7 +4,7 @@ from penstock.api.rest import audit_log, history, inspect, operators, queues, re
 from penstock.api.rest.request import Operation
 from penstock.broker.access import Role
 from penstock.wire import messages as message_types
-from penstock.wire import operating as operator_types
+from penstock.wire import operators as operator_types
 from penstock.wire import queues as queue_types
 from penstock.wire import topics as topic_types
 from penstock.wire.queue_settings import Settings

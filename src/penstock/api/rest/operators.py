@@ -17,9 +17,9 @@ from penstock.broker.selecting import Selection, pages
 from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import PRIORITIES
 from penstock.store.interface import Message, Outcome, QueueNotFound
-from penstock.wire import operating as wire
+from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
-from penstock.wire.operating import (
+from penstock.wire.operators import (
     Escalate,
     Escalated,
     Escalations,
