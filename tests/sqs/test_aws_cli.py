@@ -12,7 +12,7 @@ import pytest
 from tests.server.serving import Running
 from tests.sqs.aws_commands import Aws, CommandFailed, arguments, aws, environment
 from tests.sqs.conftest import arn_of, name_of, new_name
-from tests.sqs.test_sending import text
+from tests.sqs.test_send import text
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import Any
 from tests.server.serving import Running
 from tests.sqs.conftest import attributes_of, bodies, name_of, new_name, received
 from tests.sqs.test_queues import refusal
-from tests.sqs.test_sending import TRACE, text
+from tests.sqs.test_send import TRACE, text
 
 
 def rest(running: Running, method: str, path: str, body: Any = None) -> Any:

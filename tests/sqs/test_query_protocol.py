@@ -14,7 +14,7 @@ from tests.server.serving import Answer, Running
 from tests.sqs.conftest import ACCOUNT, arn_of, attributes_of, bodies, made, name_of, new_name, received
 from tests.sqs.older import older_client
 from tests.sqs.test_queues import refusal
-from tests.sqs.test_sending import TRACE, text
+from tests.sqs.test_send import TRACE, text
 
 SPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 NAMESPACE = {"s": SPACE}

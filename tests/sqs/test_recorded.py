@@ -8,7 +8,7 @@ import pytest
 from tests.server.serving import Answer, Running
 from tests.sqs.conftest import arn_of, attributes_of, bodies, made, name_of, received
 from tests.sqs.test_queues import refusal
-from tests.sqs.test_sending import text
+from tests.sqs.test_send import text
 
 
 def get(running: Running, path: str, accept: str = "*/*") -> Answer:

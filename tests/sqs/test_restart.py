@@ -7,7 +7,7 @@ from penstock.settings import ServerSettings
 from tests.server.serving import server
 from tests.sqs.conftest import arn_of, attributes_of, client_of, name_of, received
 from tests.sqs.test_queues import refusal
-from tests.sqs.test_sending import TRACE, text
+from tests.sqs.test_send import TRACE, text
 
 
 def test_a_queue_that_was_purged_is_not_purged_again_because_the_server_restarted(tmp_path: Path) -> None:
