@@ -20,7 +20,7 @@ from penstock.core.group_calls import (
     SyncRequest,
 )
 from penstock.core.group_members import assigned_partitions, subscribed_topics
-from penstock.core.group_roster import GroupSettings
+from penstock.core.group_roster import OLD_DEADLINES, GroupSettings
 
 DELAY_MS = 20
 SESSION_MS = 1_000
@@ -159,6 +159,12 @@ class Life:
         assert not (group.state is GroupState.EMPTY and roster.members)
         assert group.state is GroupState.PREPARING or not any(each.join_ticket for each in members)
         assert group.state is GroupState.COMPLETING or not any(each.sync_ticket for each in members)
+        assert roster.joins == {each.join_ticket: each for each in members if each.join_ticket is not None}
+        assert roster.syncs == {each.sync_ticket: each for each in members if each.sync_ticket is not None}
+        assert roster.size_bytes() == sum(each.size_bytes + len(each.assignment) for each in members)
+        ends_ms = [*roster.pending.values(), *(each.until_ms for each in members if not each.is_waiting)]
+        assert not ends_ms or roster.deadlines[0][0] <= min(ends_ms), "a deadline would be missed"
+        assert len(roster.deadlines) <= 2 * (len(members) + len(roster.pending) + 1) + OLD_DEADLINES
         assert group.generation >= self.generation
         self.generation = group.generation
 

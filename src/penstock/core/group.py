@@ -26,7 +26,7 @@ Where we are kinder than Kafka: a new member whose client has gone is forgotten 
 may change its protocols, and a static member that is away is given up by its session alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,7 +51,7 @@ from penstock.core.group_calls import (
     UnknownMember,
 )
 from penstock.core.group_members import Member, choose_protocol, new_member, subscribed_topics
-from penstock.core.group_roster import GroupSettings, Roster, check_fits, check_request
+from penstock.core.group_roster import GroupSettings, Roster, check_request
 
 GENERATION_MAX = 2**31 - 1
 # A group that keeps growing while it waits to begin waits no longer than so many delays.
@@ -100,7 +100,7 @@ class Group:
     def join(self, request: JoinRequest, *, ticket: int, now_ms: int, token: int) -> list[Answer]:
         """Let a consumer in, or a member go on; ``token`` makes the id of a new one."""
         check_request(request, self.settings)
-        check_fits(request, self.roster, self.protocol_type)
+        self.roster.check_fits(request, self.protocol_type)
         if not request.member_id:
             self._join_unnamed(request, ticket, now_ms, token)
         elif request.member_id in self.roster.pending and request.instance_id is None:
@@ -117,20 +117,27 @@ class Group:
             raise InconsistentProtocol(f"the group has {self.protocol_type!r} and {self.protocol!r}")
         if self.state is GroupState.PREPARING:
             raise RebalanceInProgress("the group is preparing its next generation")
+        # All who wait are answered when the generation becomes whole, and after that only the one who asks.
+        to_tell: Iterable[Member] = (member,)
         if self.state is GroupState.COMPLETING and member.member_id == self.roster.leader:
             self._settle(request)
+            to_tell = self.roster.members.values()
         self._tell_sync(member, RebalanceInProgress("it has asked again"), now_ms)
-        member.has_synced = True
+        self.roster.unsynced.discard(member.member_id)
+        self.roster.syncs[ticket] = member
         member.sync_ticket = ticket
         if self.state is GroupState.STABLE:
-            self._tell_assignments(now_ms)
+            for each in to_tell:
+                self._tell_sync(each, Synced(self.protocol_type, self.protocol, each.assignment), now_ms)
+            if not self.roster.unsynced:
+                self._ends_at_ms = None
         return self._due()
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, *, now_ms: int) -> None:
         """Say that a member is alive. `RebalanceInProgress` is how it learns that it is to join again."""
         member = self.roster.find(member_id, instance_id)
         self._check_generation(generation)
-        member.touch(now_ms)
+        self.roster.touch(member, now_ms)
         if self.state is GroupState.PREPARING:
             raise RebalanceInProgress("join again")
 
@@ -142,7 +149,7 @@ class Group:
         self._check_generation(generation)
         if self.state is GroupState.COMPLETING:
             raise RebalanceInProgress("the assignment is not known yet")
-        member.touch(now_ms)
+        self.roster.touch(member, now_ms)
 
     def leave(self, leavers: Sequence[Leaver], *, now_ms: int) -> tuple[list[GroupRefusal | None], list[Answer]]:
         """Let members go; returns an answer for each of them, and those for others who waited."""
@@ -162,33 +169,27 @@ class Group:
 
     def abandon(self, ticket: int, *, now_ms: int) -> list[Answer]:
         """Take a wait back: its client has gone. It may come again, within its session, by its member id."""
-        for member in list(self.roster.members.values()):
-            if member.join_ticket == ticket:
-                member.join_ticket = None
-                member.touch(now_ms)
-                if member.is_new:
-                    self._remove(member, now_ms)
-                    self._go_on(now_ms, must_rebalance=False)
-            elif member.sync_ticket == ticket:
-                member.sync_ticket = None
-                member.has_synced = False
-                member.touch(now_ms)
+        roster = self.roster
+        if (member := roster.joins.pop(ticket, None)) is not None:
+            member.join_ticket = None
+            roster.touch(member, now_ms)
+            if member.is_new:
+                self._remove(member, now_ms)
+                self._go_on(now_ms, must_rebalance=False)
+        elif (member := roster.syncs.pop(ticket, None)) is not None:
+            member.sync_ticket = None
+            roster.unsynced.add(member.member_id)
+            roster.touch(member, now_ms)
         return self._due()
 
     def tick(self, now_ms: int) -> list[Answer]:
         """Do what the time says: give up the silent, and end waits."""
-        pending = self.roster.pending
-        for member_id in [each for each, until_ms in pending.items() if until_ms <= now_ms]:
-            del pending[member_id]
         is_sync_over = self.state is not GroupState.PREPARING and self._is_over(now_ms)
-        late = [
-            each
-            for each in self.roster.members.values()
-            if (not each.is_waiting and each.until_ms <= now_ms) or (is_sync_over and not each.has_synced)
-        ]
+        late = {each.member_id: each for each in self.roster.lapse(now_ms)}
         if is_sync_over:
+            late |= {each: self.roster.members[each] for each in self.roster.unsynced}
             self._ends_at_ms = None
-        for member in late:
+        for member in late.values():
             self._remove(member, now_ms)
         self._go_on(now_ms, must_rebalance=bool(late) or (is_sync_over and self.state is GroupState.COMPLETING))
         return self._due()
@@ -214,9 +215,8 @@ class Group:
         if record.members:
             group.state, group.protocol, group.roster.leader = GroupState.STABLE, record.protocol, record.leader
         for member in record.members:
-            member.has_synced, member.is_new = True, False
-            member.touch(now_ms)
-            group.roster.add(member)
+            member.is_new = False
+            group.roster.add(member, now_ms)
         return group
 
     def describe(self) -> GroupDescription:
@@ -229,7 +229,7 @@ class Group:
 
     def size_bytes(self) -> int:
         """What its members say of themselves, and what is assigned to them."""
-        return sum(each.size_bytes + len(each.assignment) for each in self.roster.members.values())
+        return self.roster.size_bytes()
 
     def reads(self, topic: str) -> bool:
         return self.roster.reads(topic, protocol_type=self.protocol_type, protocol=self.protocol)
@@ -249,13 +249,13 @@ class Group:
         if len(roster.members) + len(roster.pending) >= self.settings.members_max:
             raise GroupFull(f"the group has {self.settings.members_max} members, and may not have more")
         if request.instance_id is None and request.needs_member_id:
-            roster.pending[member_id] = now_ms + min(request.session_timeout_ms, self.settings.pending_ms_max)
+            roster.give_out(member_id, now_ms + min(request.session_timeout_ms, self.settings.pending_ms_max))
             raise MemberIdNeeded(member_id)
         self._add(member_id, request, ticket, now_ms)
 
     def _add(self, member_id: str, request: JoinRequest, ticket: int, now_ms: int) -> None:
         member = new_member(member_id, request)
-        self.roster.add(member)
+        self.roster.add(member, now_ms)
         self.protocol_type = request.protocol_type
         if self.state is GroupState.PREPARING and now_ms < self._begins_at_ms:
             # Those who come together are to begin together.
@@ -265,8 +265,8 @@ class Group:
     def _join_again(self, member: Member, request: JoinRequest, ticket: int, now_ms: int) -> None:
         """A member that joins once more wants the next generation, or has lost the answer about this one."""
         is_same = member.protocols == request.protocols
-        member.take(request)
-        member.touch(now_ms)
+        self.roster.take(member, request)
+        self.roster.touch(member, now_ms)
         self.protocol_type = request.protocol_type
         self._tell_join(member, RebalanceInProgress("it has asked again"), now_ms)
         # A leader that asks while all is settled wants a rebalance: what it reads has more partitions now.
@@ -283,9 +283,8 @@ class Group:
         for tell in (self._tell_join, self._tell_sync):
             tell(old, FencedInstance("another process has its instance id"), now_ms)
         member = new_member(member_id, request)
-        member.assignment, member.has_synced, member.is_new = old.assignment, old.has_synced, old.is_new
-        member.touch(now_ms)
-        self.roster.swap(old, member)
+        member.assignment, member.is_new = old.assignment, old.is_new
+        self.roster.swap(old, member, now_ms)
         self.protocol_type = request.protocol_type
         if self._still_fits(member, had_topics):
             self.has_news = True
@@ -308,6 +307,7 @@ class Group:
     def _wait_for_next(self, member: Member, ticket: int, now_ms: int) -> None:
         self._rebalance(now_ms)
         member.join_ticket = ticket
+        self.roster.joins[ticket] = member
         self._complete_if_ready(now_ms)
 
     def _go_on(self, now_ms: int, *, must_rebalance: bool) -> None:
@@ -353,10 +353,11 @@ class Group:
             roster.leader = joined[0].member_id
         self.state = GroupState.COMPLETING
         self._ends_at_ms = now_ms + roster.patience_ms()
+        roster.assign({})
+        # A static member that is away cannot ask; its session says how long it may be.
+        roster.unsynced = {each.member_id for each in joined}
         for member in roster.members.values():
-            member.assignment, member.is_new = b"", False
-            # A static member that is away cannot ask; its session says how long it may be.
-            member.has_synced = member.join_ticket is None
+            member.is_new = False
         for member in joined:
             self._tell_join(member, self._joined(member), now_ms)
 
@@ -367,24 +368,17 @@ class Group:
 
     def _settle(self, request: SyncRequest) -> None:
         """Take the leader's assignment: the generation is whole."""
-        assigned = {each: request.assignments.get(each, b"") for each in self.roster.members}
-        if sum(len(each) for each in assigned.values()) > GROUP_BYTES_MAX:
+        roster = self.roster
+        if sum(len(request.assignments.get(each, b"")) for each in roster.members) > GROUP_BYTES_MAX:
             raise MemberTooLarge(f"an assignment larger than GROUP_BYTES_MAX ({GROUP_BYTES_MAX}) allows")
-        for member_id, assignment in assigned.items():
-            self.roster.members[member_id].assignment = assignment
+        roster.assign(request.assignments)
         self.state = GroupState.STABLE
         self.has_news = True
 
-    def _tell_assignments(self, now_ms: int) -> None:
-        for member in self.roster.members.values():
-            self._tell_sync(member, Synced(self.protocol_type, self.protocol, member.assignment), now_ms)
-        if all(each.has_synced for each in self.roster.members.values()):
-            self._ends_at_ms = None
-
     def _remove(self, member: Member, now_ms: int) -> None:
-        self.roster.remove(member)
         for tell in (self._tell_join, self._tell_sync):
             tell(member, UnknownMember("it is no member any more"), now_ms)
+        self.roster.remove(member)
 
     def _joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
         """Only the leader is told of the others: it is the one to assign."""
@@ -398,14 +392,16 @@ class Group:
     def _tell_join(self, member: Member, said: Joined | GroupRefusal, now_ms: int) -> None:
         if member.join_ticket is not None:
             self._answers.append(Answer(member.join_ticket, said))
+            del self.roster.joins[member.join_ticket]
             member.join_ticket = None
-            member.touch(now_ms)
+            self.roster.touch(member, now_ms)
 
     def _tell_sync(self, member: Member, said: Synced | GroupRefusal, now_ms: int) -> None:
         if member.sync_ticket is not None:
             self._answers.append(Answer(member.sync_ticket, said))
+            del self.roster.syncs[member.sync_ticket]
             member.sync_ticket = None
-            member.touch(now_ms)
+            self.roster.touch(member, now_ms)
 
     def _check_generation(self, generation: int) -> None:
         if generation != self.generation:

@@ -31,10 +31,10 @@ class Member:
     # When it is given up, unless it is heard of before. Whoever waits for an answer of ours cannot speak, so
     # nothing is counted meanwhile.
     until_ms: int = 0
+    # When the roster looks at ``until_ms`` next: never later than that, unless it waits.
+    check_at_ms: int | None = None
     join_ticket: int | None = None
     sync_ticket: int | None = None
-    # Whether it has asked for its assignment in this generation.
-    has_synced: bool = False
     # Whether it has been in no generation yet: nothing is assigned to it, so it can go without a trace.
     is_new: bool = True
     # Of its protocols: the names, and how much there is of names and metadata.
@@ -51,9 +51,6 @@ class Member:
     @property
     def is_static(self) -> bool:
         return self.instance_id is not None
-
-    def touch(self, now_ms: int) -> None:
-        self.until_ms = now_ms + self.session_timeout_ms
 
     def take(self, request: JoinRequest) -> None:
         """Become what a new join says."""
