@@ -45,9 +45,10 @@ check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
 bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain disk loop, with SQLite and with Redis
 	$(BIN)/python -m bench
 
-growth: $(VENV)/dev.stamp ## Measure what operations cost as a queue grows, as ratios, on both stores
+growth: $(VENV)/dev.stamp ## Measure what operations cost as queues, topics and groups grow, as ratios
 	$(BIN)/python -m bench.growth.embedded
 	$(BIN)/python -m bench.growth.postgres
+	$(BIN)/python -m bench.growth.topics
 
 sim: $(VENV)/dev.stamp ## Simulate many seeds (SEEDS=200 FIRST=0); prints a failing one
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0)
