@@ -23,12 +23,14 @@ LINES_MAX = 100_000
 class Steps:
     def __init__(self) -> None:
         self.longest = 0
+        self.total = 0
         # Where the lines of the longest step were.
         self.culprit: list[tuple[str, int]] = []
         self._lines: Counter[str] = Counter()
 
     def end(self) -> None:
         lines = self._lines.total()
+        self.total += lines
         if lines > self.longest:
             self.longest, self.culprit = lines, self._lines.most_common(5)
         self._lines = Counter()

@@ -204,7 +204,7 @@ def test_messages_older_than_the_queue_keeps_them_are_let_go() -> None:
     (young,) = life.send(1)
     held = life.leased(1)
     life.wait(500)
-    event, _ = life.queue.expire(now_ms=life.now_ms)
+    event, *_ = life.queue.expire(now_ms=life.now_ms)
     assert event is not None
     life.happen(event)
     assert life.state.live == 2

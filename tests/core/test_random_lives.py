@@ -328,7 +328,7 @@ class RandomLife(RuleBasedStateMachine):
         self.happen(event)
 
     def expire(self) -> None:
-        event, cursor = self.queue.expire(now_ms=self.now)
+        event, cursor, _ = self.queue.expire(now_ms=self.now)
         assert cursor == 0
         idle = [message for message in self.naive.live() if message.place not in {LEASED, MOVING}]
         old = [message for message in idle if message.sent_at <= self.now - RETENTION_MS]

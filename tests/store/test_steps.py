@@ -157,3 +157,46 @@ async def test_the_first_question_after_a_leased_message_has_no_long_step() -> N
     assert receipt is not None
     assert steps.longest < LINES_MAX, steps.culprit
     await shop.close()
+
+
+async def test_messages_that_expire_together_have_no_long_step() -> None:
+    shop = await a_shop()
+    await shop.store.change("orders", replace(QUEUE, retention_ms=DELAY_MS))
+    await shop.store.send("orders", Drafts(bodies=[b"x"] * (TURN_ROWS + 100), groups=[b"a"] * (TURN_ROWS + 100)))
+    await asyncio.sleep(DELAY_MS / 1_000)
+    with counted() as steps:
+        await shop.store.tidy()
+        await settled(shop)
+    assert (await shop.store.counts("orders")).ready == (0,) * 5
+    assert steps.longest < LINES_MAX, steps.culprit
+    await shop.close()
+
+
+async def test_a_queue_with_nothing_to_tidy_costs_the_others_nothing() -> None:
+    shop = await a_shop()
+    await shop.store.change("orders", replace(QUEUE, retention_ms=DELAY_MS))
+    for queue in range(100):
+        await shop.store.create(f"quiet-{queue}", replace(QUEUE, retention_ms=DELAY_MS))
+        await shop.send(b"x", queue=f"quiet-{queue}")
+    await shop.store.tidy()
+    with counted() as steps:
+        await shop.store.tidy()
+    assert steps.total < 1_000, steps.culprit
+    await asyncio.sleep(DELAY_MS / 1_000)
+    await shop.store.tidy()
+    assert (await shop.store.counts("quiet-7")).ready == (0,) * 5, "what expires has a timer"
+    await shop.close()
+
+
+async def test_a_scrape_of_many_queues_has_no_long_step() -> None:
+    shop = await a_shop()
+    for queue in range(300):
+        await shop.store.create(f"quiet-{queue}", QUEUE)
+    with counted() as steps:
+        assert len(await shop.store.queues(most=10)) == 10
+    assert steps.total < 300, "a page of names costs what it returns"
+    names = await shop.store.queues(most=300)
+    with counted() as steps:
+        assert len(await shop.store.summaries(names)) == 300
+    assert steps.longest < LINES_MAX / 10, steps.culprit
+    await shop.close()

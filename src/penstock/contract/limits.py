@@ -46,6 +46,7 @@ AUDIT_SCANNED_MAX = 10_000
 FAILED_LOGINS_PER_HOUR = 60
 FAILED_LOGINS_HELD_MAX = 1_000
 SWEEP_ROWS = 4_096
+EXPIRED_MAX = 500
 EVENT_RUNS_MAX = 10_000
 IDS_MAX = 10_000
 SHARDS_MAX = 256
@@ -188,6 +189,7 @@ LIMITS: tuple[Limit, ...] = (
         "That failed and are not in the audit log yet, by user and address; more are counted as others.",
     ),
     Limit("SWEEP_ROWS", SWEEP_ROWS, "rows", "Looked at by one search for messages past their retention."),
+    Limit("EXPIRED_MAX", EXPIRED_MAX, "runs", "Let go of by one such search in the embedded store; rows are as many."),
     Limit("EVENT_RUNS_MAX", EVENT_RUNS_MAX, "runs", "In one event; what is more takes another."),
     Limit("IDS_MAX", IDS_MAX, "ids", "Messages named in one call."),
     Limit("SHARDS_MAX", SHARDS_MAX, "shards", "Of one store, each with a journal."),

@@ -35,6 +35,7 @@ from penstock.contract.limits import (
     DURATION_MS_MAX,
     ERROR_CHARACTERS_MAX,
     EVENT_RUNS_MAX,
+    EXPIRED_MAX,
     LEASE_MESSAGES_MAX,
     LEASE_MS_MAX,
     REASON_CHARACTERS_MAX,
@@ -75,6 +76,7 @@ from penstock.core.message import Drafts, Origin, Run, Sender, as_runs, keys_of
 from penstock.core.retry import backoff_ms
 from penstock.core.rows import FREE, LEASED, MOVING, RESTING, WAITING
 from penstock.core.state import State
+from penstock.core.wheel import NEVER
 
 __all__ = ["Accepted", "BadDraft", "Queue", "QueueFull", "Swept"]
 
@@ -109,10 +111,12 @@ class Accepted:
 
 
 class Swept(NamedTuple):
-    """What a search for old messages found, and where the next one begins."""
+    """What a search for old messages found, and where the next one begins: 0 if there is nothing left to search."""
 
     event: Expired | None
     cursor: int
+    # When the oldest message was sent that was found where it can expire; `NEVER` if there is none.
+    oldest_ms: int
 
 
 class Queue:
@@ -374,24 +378,37 @@ class Queue:
     def expire(self, *, now_ms: int, cursor: int = 0) -> Swept:
         """Let go of messages older than the queue keeps them, except those somebody holds or moves.
 
-        Runs are found at once. Rows are searched some thousand at a time, from
-        ``cursor`` on: call it with the cursor it returned, now and then.
+        At most some hundred go at once, and rows are searched some thousand at a time, from
+        ``cursor`` on: call it with the cursor it returned until that is 0.
         """
         state = self.state
         state.advance(now_ms)
         if not state.settings.retention_ms:
-            return Swept(None, 0)
-        sent_until_ms = now_ms - state.settings.retention_ms
-        runs = list(islice(self._old_runs(sent_until_ms), EVENT_RUNS_MAX))
+            return Swept(None, 0, NEVER)
+        sent_until_ms, oldest_ms = now_ms - state.settings.retention_ms, self._oldest_run_ms()
+        runs = tuple(islice(self._old_runs(sent_until_ms), EXPIRED_MAX))
+        if len(runs) == EXPIRED_MAX:
+            # Slot 0 is no row, so a search from 1 on misses none.
+            return Swept(Expired(state.queue, now_ms, runs), max(1, cursor), oldest_ms)
         rows = state.rows
         end = min(len(rows.state), cursor + SWEEP_ROWS)
-        runs += [
-            Run(rows.lane[slot], rows.number[slot], 1)
-            for slot in range(cursor, end)
-            if rows.state[slot] not in {FREE, LEASED, MOVING} and rows.sent_at_ms[slot] <= sent_until_ms
+        there = [slot for slot in range(cursor, end) if rows.state[slot] not in {FREE, LEASED, MOVING}]
+        oldest_ms = min([oldest_ms, *(rows.sent_at_ms[slot] for slot in there)])
+        old = list(islice((slot for slot in there if rows.sent_at_ms[slot] <= sent_until_ms), EXPIRED_MAX))
+        if len(old) == EXPIRED_MAX:
+            end = old[-1] + 1
+        runs += moving.runs_of(state, old)
+        event = Expired(state.queue, now_ms, runs) if runs else None
+        return Swept(event, end if end < len(rows.state) else 0, oldest_ms)
+
+    def _oldest_run_ms(self) -> int:
+        fronts = [
+            lane.sent_at_ms(shelf.runs[shelf.head][0])
+            for lane in self.state.lanes
+            for shelf in lane.shelves
+            if shelf.count
         ]
-        event = Expired(state.queue, now_ms, tuple(runs)) if runs else None
-        return Swept(event, end if end < len(rows.state) else 0)
+        return min(fronts, default=NEVER)
 
     def _old_runs(self, sent_until_ms: int) -> Iterable[Run]:
         for lane in self.state.lanes:

@@ -1,9 +1,9 @@
 """What can be asked of the queues of a shard. Nothing here writes, and every answer is durable."""
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from heapq import nsmallest
-from itertools import chain
+from itertools import chain, takewhile
 
 from penstock.contract.limits import PAGE_MAX, TURN_ROWS
 from penstock.contract.names import dead_letters_of
@@ -37,8 +37,9 @@ def present(shard: Shard, queue: str) -> Queue:
 async def queues(shards: Shards, *, prefix: str, after: str, most: int) -> list[str]:
     check_most(most)
     async with shards.answer:
-        names = chain.from_iterable(shard.memory.numbers for shard in shards.all)
-        return nsmallest(most, (name for name in names if name.startswith(prefix) and name > after))
+        names = sorted(chain.from_iterable(shard.memory.numbers for shard in shards.all))
+        first = max(bisect_right(names, after), bisect_left(names, prefix))
+        return list(takewhile(lambda name: name.startswith(prefix), names[first : first + most]))
 
 
 async def counts(shard: Shard, queue: str) -> Counts:

@@ -22,7 +22,7 @@ class Move(NamedTuple):
 
 
 class Memory:
-    __slots__ = ("queues", "places", "numbers", "names", "next_queue", "newest_ms", "moves")
+    __slots__ = ("queues", "places", "numbers", "names", "next_queue", "newest_ms", "moves", "changed")
 
     def __init__(self) -> None:
         self.queues: dict[int, Queue] = {}
@@ -35,6 +35,8 @@ class Memory:
         # Messages that got another queue and number since the last snapshot: whoever goes by that snapshot knows them
         # by their old ones.
         self.moves: list[Move] = []
+        # The numbers of queues that something has happened to since `tidying.py` last asked.
+        self.changed: set[int] = set()
 
     def apply(self, event: Event, offset: int, size_bytes: int = 0) -> None:
         """Change as the event at this offset of the journal says; ``size_bytes`` is that of the bodies in it."""
@@ -42,21 +44,25 @@ class Memory:
             self.newest_ms = event.at_ms
         change = _CHANGES.get(type(event))
         if change is None:
+            self.changed.add(event.queue)  # type: ignore[union-attr]
             self.queues[event.queue].apply(event)  # type: ignore[union-attr]
         else:
             change(self, event, offset, size_bytes)
 
     def _sent(self, event: Sent | Arrived, offset: int, size_bytes: int) -> None:
+        self.changed.add(event.queue)
         self.places[event.queue].sent(event, offset, size_bytes)
         self.queues[event.queue].apply(event)
 
     def _opened(self, event: Opened, _offset: int, _size_bytes: int) -> None:
+        self.changed.update(self.queues)
         for queue in self.queues.values():
             queue.apply(event)
 
     def _moved(self, event: Buried | Redriven, offset: int, _size_bytes: int) -> None:
         for run in move(event, self.places[event.queue], self.places[event.into]):
             self.moves.append(Move(offset, event.into, run))
+        self.changed.update((event.queue, event.into))
         self.queues[event.queue].apply(event)
         self.queues[event.into].apply(event)
 
@@ -75,6 +81,7 @@ class Memory:
     def put(self, queue: Queue, name: str, places: Places) -> None:
         """Have a queue that is there already."""
         number = queue.state.queue
+        self.changed.add(number)
         self.queues[number] = queue
         self.places[number] = places
         self.numbers[name] = number

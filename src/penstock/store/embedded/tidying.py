@@ -7,10 +7,12 @@ it is a move (`moves.py`), and whoever asks for it waits.
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 
-from penstock.contract.limits import EVENT_RUNS_MAX, MOVE_MESSAGES_MAX
+from penstock.contract.limits import MOVE_MESSAGES_MAX
 from penstock.contract.queue_settings import DEAD_LETTER_SETTINGS
-from penstock.core.queue import Queue
+from penstock.core.queue import Queue, Swept
+from penstock.core.wheel import NEVER
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.asking import grave_of, room_of
 from penstock.store.embedded.moves import Moves
@@ -19,6 +21,8 @@ from penstock.store.embedded.shards import Shards
 
 BURIED_BYTES = MOVE_MESSAGES_MAX * 6_000 + 16_384
 EXPIRED_BYTES = 1_000_000
+# Queues looked at before others have their turn.
+TURN_QUEUES = 100
 
 
 class Tidying:
@@ -29,30 +33,72 @@ class Tidying:
         self.tell_full: Callable[[str, str], None] = lambda *_: None
         # The numbers of queues whose dead letters are full.
         self._stuck: set[int] = set()
+        # When a queue is to be looked at though nothing happens to it, by its number; and those times as a heap.
+        self._looks_ms: dict[int, int] = {}
+        self._timers: list[tuple[int, int]] = []
 
     async def tidy(self) -> None:
         """Tidy all queues. A journal without room holds up only what needs it; then this raises in the end."""
         self._shards.look_at_clock()
         refusals: list[LogBusy | LogFull] = []
-        for shard in self._shards.all:
-            for queue in list(shard.memory.queues.values()):
+        for nth, number in enumerate(self._due(), start=1):
+            shard = self._shards.of(number)
+            queue = shard.memory.queues.get(number)
+            if queue is not None:
                 try:
                     await self._tidy(shard, queue)
                 except (LogBusy, LogFull) as refusal:
+                    shard.memory.changed.add(number)
                     refusals.append(refusal)
+            if nth % TURN_QUEUES == 0:
+                await asyncio.sleep(0)
         await self._shards.settled()
         if refusals:
             raise refusals[0]
+
+    def _due(self) -> list[int]:
+        """Return the numbers of the queues that something has happened to, or is due in."""
+        due: set[int] = set()
+        for shard in self._shards.all:
+            due |= shard.memory.changed
+            shard.memory.changed = set()
+        now_ms, timers = self._shards.all[0].now_ms(), self._timers
+        while timers and timers[0][0] <= now_ms:
+            at_ms, number = heappop(timers)
+            # A queue that was looked at since has another timer.
+            if self._looks_ms.get(number) == at_ms:
+                del self._looks_ms[number]
+                due.add(number)
+        return sorted(due)
 
     async def _tidy(self, shard: Shard, queue: Queue) -> None:
         await self._moves.finish(shard, queue)
         while shard.has(queue) and await self.bury(shard, queue):
             pass
-        cursor = 0
-        while shard.has(queue) and (cursor := self._expire(shard, queue, cursor)):
-            await shard.settled()
-            # Nothing may have been written, and there may be many rows.
-            await asyncio.sleep(0)
+        cursor, oldest_ms, is_searched = 0, NEVER, False
+        while shard.has(queue) and not is_searched:
+            swept = self._expire(shard, queue, cursor)
+            cursor, oldest_ms, is_searched = swept.cursor, min(oldest_ms, swept.oldest_ms), not swept.cursor
+            if swept.event is not None or cursor:
+                await shard.settled()
+                # Nothing may have been written, and there may be many rows.
+                await asyncio.sleep(0)
+        self._look_again(shard, queue, oldest_ms)
+
+    def _look_again(self, shard: Shard, queue: Queue, oldest_ms: int) -> None:
+        """Set the timer of a queue that may have something to tidy though nobody touches it."""
+        state, number = queue.state, queue.state.queue
+        # What could not go waits for room elsewhere, which comes without a word.
+        is_stuck = bool(state.spent) or state.moves.pending is not None
+        at_ms = 0 if is_stuck else min(state.due_ms, oldest_ms + state.settings.retention_ms)
+        if not shard.has(queue) or at_ms >= NEVER:
+            self._looks_ms.pop(number, None)
+        elif self._looks_ms.get(number) != at_ms:
+            self._looks_ms[number] = at_ms
+            heappush(self._timers, (at_ms, number))
+            if len(self._timers) > 2 * len(self._looks_ms) + TURN_QUEUES:
+                self._timers = [(at_ms, number) for number, at_ms in self._looks_ms.items()]
+                heapify(self._timers)
 
     async def bury(self, shard: Shard, queue: Queue) -> bool:
         """Move some spent messages to the dead letters, and return whether any went."""
@@ -110,12 +156,10 @@ class Tidying:
             self._look_at_room(shard, queue, name, is_full=bool(queue.state.spent) and not room_of(target))
         return has_gone
 
-    def _expire(self, shard: Shard, queue: Queue, cursor: int) -> int:
-        """Let go of some messages that are too old, and return where to go on; 0 if there are no more."""
+    def _expire(self, shard: Shard, queue: Queue, cursor: int) -> Swept:
+        """Let go of some messages that are too old."""
         with shard.log.reserve(EXPIRED_BYTES, from_spare=True) as space:
             swept = queue.expire(now_ms=shard.now_ms(), cursor=cursor)
-            if swept.event is None:
-                return swept.cursor
-            shard.write(space, [Fact(swept.event)])
-            # There may be more runs than one event holds: again from here, and from 1, for slot 0 is nobody's.
-            return swept.cursor if len(swept.event.runs) < EVENT_RUNS_MAX else max(1, cursor)
+            if swept.event is not None:
+                shard.write(space, [Fact(swept.event)])
+            return swept
