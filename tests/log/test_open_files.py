@@ -48,6 +48,13 @@ def bounded(machine: Machine, most: int = MOST) -> tuple[OpenFiles, Runtime]:
     return files, replace(runtime, disk=files)
 
 
+def crowd_out(files: OpenFiles, *crowded: LentFile) -> None:
+    """Open others until these are closed to make room."""
+    for number in range(3 * MOST):
+        files.open(f"other-{number}")
+    assert [file for file in crowded if file.file is not None] == []
+
+
 @pytest.fixture
 def counted() -> Counted:
     return Counted()
@@ -67,12 +74,22 @@ async def test_few_files_are_open_and_all_can_be_used(counted: Counted) -> None:
     assert counted.opened == 0
 
 
-async def test_the_file_that_was_used_longest_ago_is_closed(machine: Machine) -> None:
+async def test_a_file_that_was_not_used_is_closed_before_one_that_was(machine: Machine) -> None:
     files, _ = bounded(machine)
     old, other = files.open("old"), files.open("other")
     old.size()
     files.open("new")
     assert (old.file is None, other.file is None) == (False, True)
+
+
+async def test_a_file_that_is_not_used_any_more_is_closed_in_its_turn(machine: Machine) -> None:
+    files, _ = bounded(machine)
+    old, busy = files.open("old"), files.open("busy")
+    old.size()
+    for number in range(2 * MOST):
+        busy.size()
+        files.open(f"new-{number}")
+    assert old.file is None
 
 
 async def test_a_file_that_is_being_used_stays_open(machine: Machine) -> None:
@@ -81,15 +98,14 @@ async def test_a_file_that_is_being_used_stays_open(machine: Machine) -> None:
     with busy as file:
         files.open("other")
         assert busy.file is file
-    files.open("third")
-    assert busy.file is None
+    crowd_out(files, busy)
 
 
 async def test_what_was_written_survives_the_power_if_its_file_was_closed_for_others(machine: Machine) -> None:
     files, _ = bounded(machine)
-    files.open("kept").write(b"written", 0)
-    files.open("second")
-    files.open("third")
+    file = files.open("kept")
+    file.write(b"written", 0)
+    crowd_out(files, file)
     machine.disk.sync_folder("")
     machine.power_cut(lambda _path, _what: False)
     assert machine.disk.read_bytes("kept") == b"written"
@@ -101,18 +117,16 @@ async def test_nothing_is_synced_that_was_synced_already(machine: Machine) -> No
     file.write(b"written", 0)
     file.sync()
     machine.disk.fail_sync_after = 0
-    files.open("second")
-    files.open("third")
-    assert file.file is None
+    crowd_out(files, file)
 
 
 async def test_a_sync_that_fails_stops_the_process_whoever_needed_the_room(machine: Machine) -> None:
     files, _ = bounded(machine)
-    files.open("kept").write(b"written", 0)
-    files.open("second")
+    file = files.open("kept")
+    file.write(b"written", 0)
     machine.disk.fail_sync_after = 0
     with pytest.raises(Halted, match="kept"):
-        files.open("third")
+        crowd_out(files, file)
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced", "made longer"])
@@ -120,8 +134,7 @@ async def test_another_file_of_the_name_is_not_taken_for_it(machine: Machine, wh
     files, _ = bounded(machine)
     file = files.open("kept")
     file.write(b"written", 0)
-    files.open("second")
-    files.open("third")
+    crowd_out(files, file)
     if what == "made longer":
         machine.disk.open("kept").write(b"by others", 7)
     else:
@@ -139,7 +152,7 @@ async def test_the_event_loop_opens_no_file_to_read_it(machine: Machine) -> None
     files, _ = bounded(machine, most=1)
     file = files.open("kept")
     file.write(b"written", 0)
-    files.open("other")
+    crowd_out(files, file)
     assert file.read_cached(0, 7) is None
     assert file.file is None
     assert file.read(0, 7) == b"written"
@@ -155,8 +168,7 @@ async def test_a_log_whose_segment_is_taken_while_it_is_closed_stops_the_process
     async def life() -> None:
         log = await DiskLog.open(runtime, FOLDER, ROLLING)
         await append(log, b"kept")
-        for number in range(MOST):
-            files.open(f"other-{number}")
+        crowd_out(files)
         machine.disk.remove(f"{FOLDER}/{0:020}.log")
         await use(log)
 
@@ -173,9 +185,8 @@ async def test_a_read_under_way_finds_what_took_the_place_of_a_segment(machine: 
     offset = log.segments[1].base_offset
     await log.read(offset, bytes_max=1)
     source = log._reader._open[offset]
-    files.open("other")
     assert isinstance(source.file, LentFile)
-    assert source.file.file is None
+    crowd_out(files, source.file)
     # As a cleaning does it, just before the read opens the file again.
     path = f"{FOLDER}/{offset:020}.log"
     data = machine.disk.read_bytes(path)
@@ -192,7 +203,7 @@ async def test_a_read_under_way_of_a_segment_that_was_dropped_is_refused(machine
     for number in range(12):
         await append(log, b"%d" % number)
     await log.read(0, bytes_max=1)
-    files.open("other")
+    crowd_out(files)
     async with asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(refusal(log, 0))
         await asyncio.sleep(0)
@@ -241,3 +252,19 @@ def test_threads_share_few_files_of_the_real_disk(tmp_path: Path) -> None:
     for file in lent:
         assert file.size() == 800
         file.close()
+
+
+async def test_an_open_file_is_used_while_the_lock_is_taken(machine: Machine) -> None:
+    files, _ = bounded(machine)
+    file = files.open("kept")
+    done = threading.Event()
+
+    def use() -> None:
+        file.write(b"written", 0)
+        file.read(0, 7)
+        file.sync()
+        done.set()
+
+    with files.mutex:
+        threading.Thread(target=use, daemon=True).start()
+        assert done.wait(timeout=60)

@@ -1,7 +1,15 @@
-"""Keeps few files open of many: the one that was used longest ago is closed, and opened again by its name.
+"""Keeps few files open of many: one that was not used for long is closed, and opened again by its name.
 
 Thousands of partitions have a file each that they may write to at any time, and a
 process may have some hundred files open.
+
+A file that is open is used without the lock, since each read, write and sync passes here.
+Whoever uses one is added to its users first, and then looks whether it is open; to close
+one, it is taken away first, and given back if it has users by then. Either of the two sees
+the other: appending, popping and setting a field are one step each for all threads.
+
+Which one goes is chosen as a clock does: the first in a circle that was not used since it
+was passed the last time.
 
 Laws of this file
 -----------------
@@ -48,7 +56,7 @@ class OpenFiles:
         self._most = most
         self._fail = fail
         self.mutex = Lock()
-        # Those that are open now, the one used last at the end.
+        # Those that are open now, the one to be looked at next in front.
         self.open_now: OrderedDict[LentFile, None] = OrderedDict()
 
     def open(self, path: str, *, must_exist: bool = False) -> "LentFile":
@@ -76,29 +84,47 @@ class OpenFiles:
         """Close files until there are as few as may be, but for those in use."""
         while len(self.open_now) > self._most:
             with self.mutex:
-                idle = next((lent for lent in self.open_now if not lent.users), None)
-                if idle is None or len(self.open_now) <= self._most:
-                    return
-                file, is_dirty = self._put_away(idle), idle.is_dirty
-                idle.is_dirty = False
+                found = self._take_idle()
+            if found is None:
+                return
+            path, file, is_dirty = found
             if is_dirty:
                 try:
                     file.sync()
                 except OSError as error:
-                    self._fail(idle.path, error)
+                    self._fail(path, error)
             file.close()
 
-    def _put_away(self, lent: "LentFile") -> File:
-        assert lent.file is not None
-        file, lent.file = lent.file, None
+    def _take_idle(self) -> tuple[str, File, bool] | None:
+        """Choose a file that can be closed, and take it away; say whether it has to be synced."""
+        # The first time round there may be none that was not used meanwhile.
+        for _ in range(2 * len(self.open_now) if len(self.open_now) > self._most else 0):
+            lent = next(iter(self.open_now))
+            self.open_now.move_to_end(lent)
+            file, was_used = lent.file, lent.was_used
+            assert file is not None
+            lent.was_used = False
+            if was_used:
+                continue
+            lent.file = None
+            if lent.users:
+                lent.file = file
+                continue
+            self._note_closed(lent, file)
+            is_dirty, lent.is_dirty = lent.is_dirty, False
+            return lent.path, file, is_dirty
+        return None
+
+    def _note_closed(self, lent: "LentFile", file: File) -> None:
         lent.size_bytes = file.size()
         del self.open_now[lent]
-        return file
 
     def close(self, lent: "LentFile") -> None:
         with self.mutex:
             lent.is_closed = True
-            file = None if lent.file is None else self._put_away(lent)
+            file, lent.file = lent.file, None
+            if file is not None:
+                self._note_closed(lent, file)
         if file is not None:
             file.close()
 
@@ -131,9 +157,9 @@ class OpenFiles:
 
 
 class LentFile:
-    """Satisfies `runtime.interface.File`. Its fields are changed by `OpenFiles`, under its lock."""
+    """Satisfies `runtime.interface.File`."""
 
-    __slots__ = ("_files", "path", "file", "identity_", "size_bytes", "users", "is_dirty", "is_closed")
+    __slots__ = ("_files", "path", "file", "identity_", "size_bytes", "users", "was_used", "is_dirty", "is_closed")
 
     def __init__(self, files: OpenFiles, path: str, file: File) -> None:
         self._files = files
@@ -142,21 +168,22 @@ class LentFile:
         self.identity_ = file.identity()
         # When it was put away.
         self.size_bytes = 0
-        # Calls under way.
-        self.users = 0
+        # One for each call under way.
+        self.users: list[None] = []
+        # Since `OpenFiles` looked for one to close.
+        self.was_used = False
         # Something was written that is not known to be synced.
         self.is_dirty = False
         self.is_closed = False
 
     def __enter__(self) -> File:
         """Lend the real file for one call."""
-        with self._files.mutex:
-            assert not self.is_closed, f"{self.path} is closed"
-            self.users += 1
-            if self.file is not None:
-                self._files.open_now.move_to_end(self)
-                return self.file
+        self.users.append(None)
+        self.was_used = True
+        if (file := self.file) is not None:
+            return file
         try:
+            assert not self.is_closed, f"{self.path} is closed"
             return self._files.reopen(self)
         except BaseException:
             self.__exit__(None, None, None)
@@ -165,8 +192,7 @@ class LentFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._files.mutex:
-            self.users -= 1
+        self.users.pop()
 
     def size(self) -> int:
         with self as file:
