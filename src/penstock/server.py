@@ -24,9 +24,9 @@ from typing import Any
 import uvloop
 from starlette.routing import Route
 
-from penstock.api.front import OPERATION, ASGIApplication, ByProtocol
+from penstock.api.front import OPERATION, ASGIApplication, ProtocolDispatch
 from penstock.api.rest.app import RestApplication
-from penstock.api.rest.hosts import LocalOnly, NamedHosts
+from penstock.api.rest.hosts import LoopbackGuard, NamedHosts
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.rest.request import Service, Streams
 from penstock.api.sqs.app import SqsApplication, is_for_sqs
@@ -391,9 +391,9 @@ def _connect(
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.metrics_without_key)]
     front: ASGIApplication = application.rest(routes)
     if settings.sqs:
-        front = ByProtocol(usual=front, special=application.sqs(settings), is_for_special=is_for_sqs)
+        front = ProtocolDispatch(usual=front, special=application.sqs(settings), is_for_special=is_for_sqs)
     if settings.is_on_loopback and not settings.behind_proxy:
-        front = LocalOnly(front, settings.host_names)
+        front = LoopbackGuard(front, settings.host_names)
     elif settings.host_names:
         front = NamedHosts(front, settings.host_names, is_on_loopback=settings.is_on_loopback)
     shared.application = front

@@ -7,7 +7,7 @@ import pytest
 from penstock.api.rest import operators, queues
 from penstock.api.rest.errors import problem_of
 from penstock.api.rest.operations import HOT, OPERATIONS
-from penstock.api.rest.request import Call, Operation, Service
+from penstock.api.rest.request import Operation, Request, Service
 from penstock.broker.access import GRANTED, INCLUDED, Access, Caller, Grant, Key, NotAllowed, Role, TooManyQueuesMade
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull
@@ -181,7 +181,7 @@ async def test_an_operation_is_allowed_to_the_roles_that_include_its_own_and_to_
             return body
 
         scope = {"headers": [(b"content-type", b"application/json")], "query_string": b""}
-        call = Call(Service(broker.queues, Access.open(), 1_000), scope, receive_body, PARAMETERS)
+        call = Request(Service(broker.queues, Access.open(), 1_000), scope, receive_body, PARAMETERS)
         call.caller = Caller("tester", (Grant(role, "*"),))
         if operation.name in {"list_topics", "list_groups"}:
             # They show what the caller may see, and are tested where there are topics.
@@ -205,7 +205,7 @@ async def test_a_list_shows_only_what_the_caller_may_read() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.store.create("mail", QueueSettings())
         scope = {"headers": [], "query_string": b""}
-        call = Call(Service(broker.queues, Access.open(), 1_000), scope, None, {})  # type: ignore[arg-type]
+        call = Request(Service(broker.queues, Access.open(), 1_000), scope, None, {})  # type: ignore[arg-type]
         call.caller = Caller("some", (Grant(Role.READ, "ma*"),))
         answer = await queues.list_queues(call)
         assert isinstance(answer.value, QueueList)
@@ -220,7 +220,7 @@ async def test_dead_letters_are_requeued_only_into_queues_that_the_caller_may_se
             return {"type": "http.request", "body": b'{"into":"mail"}'}
 
         scope = {"headers": [(b"content-type", b"application/json")], "query_string": b""}
-        call = Call(Service(broker.queues, Access.open(), 1_000), scope, receive_body, PARAMETERS)
+        call = Request(Service(broker.queues, Access.open(), 1_000), scope, receive_body, PARAMETERS)
         call.caller = Caller("some", (Grant(Role.ADMIN, "orders"), Grant(Role.READ, "mail")))
         for run in (operators.requeue, operators.begin_redrive):
             with pytest.raises(NotAllowed):
@@ -231,7 +231,7 @@ async def test_dead_letters_go_with_their_queue_only_if_the_caller_may_delete_bo
     async with open_broker(has_queue=True) as broker:
         await broker.bury(b"a")
         scope = {"headers": [], "query_string": b"with_dead_letters=true"}
-        call = Call(Service(broker.queues, Access.open(), 1_000), scope, None, PARAMETERS)  # type: ignore[arg-type]
+        call = Request(Service(broker.queues, Access.open(), 1_000), scope, None, PARAMETERS)  # type: ignore[arg-type]
         call.caller = Caller("some", (Grant(Role.ADMIN, "orders"),))
         with pytest.raises(NotAllowed):
             await queues.delete(call)
@@ -241,12 +241,12 @@ async def test_dead_letters_go_with_their_queue_only_if_the_caller_may_delete_bo
 async def test_a_key_makes_only_so_many_queues() -> None:
     async with open_broker(has_queue=True) as broker:
 
-        def asking(name: str) -> Call:
+        def asking(name: str) -> Request:
             async def receive_body() -> dict[str, Any]:
                 return {"type": "http.request", "body": b'{"queue_name":"%s"}' % name.encode()}
 
             scope = {"headers": [(b"content-type", b"application/json")], "query_string": b""}
-            call = Call(Service(broker.queues, Access.open(), 1_000), scope, receive_body, {})
+            call = Request(Service(broker.queues, Access.open(), 1_000), scope, receive_body, {})
             call.caller = Caller("some", (Grant(Role.ADMIN, "*"),), queues_max=2)
             return call
 

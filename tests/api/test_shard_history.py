@@ -7,7 +7,7 @@ import pytest
 
 from penstock.api.rest.history import COLUMNS, QUEUE_COLUMNS
 from penstock.api.rest.operations import OPERATIONS
-from penstock.api.rest.request import Call, Service
+from penstock.api.rest.request import Request, Service
 from penstock.broker.access import Access, Caller, Grant, NotAllowed, Role
 from tests.api.asgi import ORDERS, open_api
 from tests.api.test_history import ARROW, HISTORY, settle_some, table
@@ -166,7 +166,7 @@ async def test_a_key_for_some_queues_does_not_see_all_of_the_history(name: str) 
 
         query = b"shard=0&rows=1" if name == "find_history_offset" else b"shard=0"
         scope = {"headers": [(b"content-type", b"application/json")], "query_string": query}
-        call = Call(Service(broker.queues, Access.open(), 1_000), scope, receive_body, {})
+        call = Request(Service(broker.queues, Access.open(), 1_000), scope, receive_body, {})
         # All names that there are now, and yet not all: deleted queues are told of as well.
         call.caller = Caller("some", (Grant(Role.ADMIN, "orders*"), Grant(Role.ADMIN, "o*s")))
         with pytest.raises(NotAllowed, match="all queues"):

@@ -23,7 +23,7 @@ def source_of(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client is gone before its request was read; there is nobody to answer."""
 
 
@@ -39,7 +39,7 @@ async def read_body(receive: Receive, bytes_max: int) -> bytes:
     """Return the whole body; one that is too long is refused as soon as it shows."""
     message = await receive()
     if message["type"] == "http.disconnect":
-        raise Gone
+        raise ClientDisconnected
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):
         if len(body) > bytes_max:
@@ -50,7 +50,7 @@ async def read_body(receive: Receive, bytes_max: int) -> bytes:
     while message.get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ClientDisconnected
         part = message.get("body", b"")
         size += len(part)
         if size > bytes_max:
@@ -63,7 +63,7 @@ async def read_body(receive: Receive, bytes_max: int) -> bytes:
 Watch = Callable[[Callable[[], None]], Callable[[], None]]
 
 
-class Departure:
+class ClientPresence:
     """Watches whether a client that waits is still there, and still let in; satisfies `broker.waiting.Absence`."""
 
     __slots__ = ("_scope", "_receive", "_watch_key", "_gone", "_watching", "_stop")
@@ -113,7 +113,7 @@ class Departure:
             self._watching = None
 
 
-class ByProtocol:
+class ProtocolDispatch:
     """An ASGI application before two others: ``special`` gets what is for it, ``usual`` the rest."""
 
     def __init__(

@@ -13,11 +13,11 @@ from urllib.parse import unquote
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
-from penstock.api.front import Gone, Receive, Scope, Send
+from penstock.api.front import ClientDisconnected, Receive, Scope, Send
 from penstock.api.rest.docs_page import routes as service_routes
 from penstock.api.rest.errors import encode_problem, problem, problem_of
 from penstock.api.rest.operations import HOT, OPERATIONS
-from penstock.api.rest.request import Answer, Call, Operation, Service, encode
+from penstock.api.rest.request import Answer, Operation, Request, Service, encode
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import REST_FAILED
 from penstock.wire.problems import Problem
@@ -70,12 +70,12 @@ class RestApplication:
         self, operation: Operation, parameters: dict[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
         try:
-            call = Call(self._service, scope, receive, parameters)
-            answer = await operation.run(call)
-            body, content_type = _encoded(answer, call)
-            if call.caller.rate is not None:
-                self._service.access.charge(call.caller, len(body))
-        except Gone:
+            request = Request(self._service, scope, receive, parameters)
+            answer = await operation.run(request)
+            body, content_type = _encoded(answer, request)
+            if request.caller.rate is not None:
+                self._service.access.charge(request.caller, len(body))
+        except ClientDisconnected:
             return
         except Exception as error:
             found = problem_of(error)
@@ -124,11 +124,11 @@ def _paths(operations: tuple[Operation, ...]) -> list[str]:
     return sorted(dict.fromkeys(each.path for each in operations), key=lambda path: path.count("{"))
 
 
-def _encoded(answer: Answer, call: Call) -> tuple[bytes, bytes]:
+def _encoded(answer: Answer, request: Request) -> tuple[bytes, bytes]:
     if answer.content_type is not None:
         assert isinstance(answer.value, bytes)
         return answer.value, answer.content_type
-    return encode(answer.value, call.form)
+    return encode(answer.value, request.form)
 
 
 async def _send_answer(send: Send, answer: Answer, body: bytes, content_type: bytes) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.api.rest.errors import bad_field
-from penstock.api.rest.request import Answer, Call, instant, read_instant
+from penstock.api.rest.request import Answer, Request, instant, read_instant
 from penstock.broker.activity import Wanted
 from penstock.contract.limits import PAGE_MAX
 from penstock.store.audit_log import Entry
@@ -29,8 +29,8 @@ class AuditLogQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     cursor: Annotated[str, Meta(max_length=20)] = ""
 
 
-async def audit_log(call: Call) -> Answer:
-    asked: AuditLogQuery = call.query(AuditLogQuery)
+async def audit_log(request: Request) -> Answer:
+    asked: AuditLogQuery = request.query(AuditLogQuery)
     wanted = Wanted(
         target=_said(asked.target),
         actor=_said(asked.actor),
@@ -41,7 +41,7 @@ async def audit_log(call: Call) -> Answer:
     if asked.cursor and not (asked.cursor.isascii() and asked.cursor.isdecimal() and int(asked.cursor) < 2**63):
         raise bad_field("this is no cursor; give back `next` of the page before", "cursor")
     before = int(asked.cursor) if asked.cursor else None
-    entries, more = await call.queues.activity.read(call.caller, wanted, before=before, most=asked.limit)
+    entries, more = await request.queues.activity.read(request.caller, wanted, before=before, most=asked.limit)
     return Answer(AuditPage([_shown(entry) for entry in entries], None if more is None else str(more)))
 
 

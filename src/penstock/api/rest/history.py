@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.receive import show_attributes, show_body
-from penstock.api.rest.request import ARROW_TYPE, Answer, Call, Decoder, Format, instant, maybe_instant, read_instant
+from penstock.api.rest.request import ARROW_TYPE, Answer, Decoder, Format, Request, instant, maybe_instant, read_instant
 from penstock.broker.access import Role
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES
@@ -87,21 +87,21 @@ class _Asked(TypedDict):
     most: int
 
 
-async def history(call: Call) -> Answer:
-    queue = await call.queue(Role.READ)
-    asked: HistoryQuery = call.query(HistoryQuery)
-    to_stream = await _stream(call, asked, QUEUE_COLUMNS)
-    page = await call.queues.store.history(queue, **_read(asked))
-    return _answer(call, page, to_stream, is_of_all=False)
+async def history(request: Request) -> Answer:
+    queue = await request.queue(Role.READ)
+    asked: HistoryQuery = request.query(HistoryQuery)
+    to_stream = await _stream(request, asked, QUEUE_COLUMNS)
+    page = await request.queues.store.history(queue, **_read(asked))
+    return _answer(request, page, to_stream, is_of_all=False)
 
 
-async def shard_history(call: Call) -> Answer:
+async def shard_history(request: Request) -> Answer:
     """Show settled messages of all queues of a shard, to whoever may see all queues."""
-    call.caller.check_everywhere(Role.READ)
-    asked: ShardHistoryQuery = call.query(ShardHistoryQuery)
-    to_stream = await _stream(call, asked, COLUMNS)
-    page = await call.queues.store.shard_history(asked.shard, **_read(asked))
-    return _answer(call, page, to_stream, is_of_all=True)
+    request.caller.check_everywhere(Role.READ)
+    asked: ShardHistoryQuery = request.query(ShardHistoryQuery)
+    to_stream = await _stream(request, asked, COLUMNS)
+    page = await request.queues.store.shard_history(asked.shard, **_read(asked))
+    return _answer(request, page, to_stream, is_of_all=True)
 
 
 def _read(asked: HistoryQuery) -> _Asked:
@@ -113,9 +113,9 @@ def _read(asked: HistoryQuery) -> _Asked:
     }
 
 
-async def _stream(call: Call, asked: HistoryQuery, known: Sequence[str]) -> Callable[[HistoryPage], bytes] | None:
+async def _stream(request: Request, asked: HistoryQuery, known: Sequence[str]) -> Callable[[HistoryPage], bytes] | None:
     """Return what makes an Arrow stream of a page; None for another format, which has limits of its own."""
-    if call.form is Format.ARROW:
+    if request.form is Format.ARROW:
         wanted = chosen(asked.columns, known)
         to_stream = (await arrows()).history_stream
         return lambda page: to_stream(page, wanted)
@@ -145,12 +145,12 @@ def chosen(columns: str | UnsetType, known: Sequence[str]) -> Sequence[str]:
 
 
 def _answer(
-    call: Call, page: HistoryPage, to_stream: Callable[[HistoryPage], bytes] | None, *, is_of_all: bool
+    request: Request, page: HistoryPage, to_stream: Callable[[HistoryPage], bytes] | None, *, is_of_all: bool
 ) -> Answer:
     headers = ((NEXT_OFFSET, b"%d" % page.next_offset),)
     if to_stream is not None:
         return Answer(to_stream(page), headers=headers, content_type=ARROW_TYPE.encode())
-    rows = rows_of(page, call.form)
+    rows = rows_of(page, request.form)
     if is_of_all:
         for row, shown in enumerate(rows):
             shown.queue, shown.queue_id = page.names[page.queue[row]], queue_id(page.queue[row])
@@ -198,13 +198,13 @@ def _row(page: HistoryPage, row: int, message_id: str, form: Format) -> HistoryR
     return shown
 
 
-async def ending_of(call: Call, queue: str, message_id: str) -> str | None:
+async def ending_of(request: Request, queue: str, message_id: str) -> str | None:
     """Return how a message ended, if that is among the last that were settled here; None if nobody knows."""
     sought = parse(message_id)
     if sought is None:
         return None
-    from_ms = call.queues.now_ms() - SEARCHED_MS
-    page = await call.queues.store.history(queue, from_ms=from_ms, most=SEARCHED_ROWS_MAX)
+    from_ms = request.queues.now_ms() - SEARCHED_MS
+    page = await request.queues.store.history(queue, from_ms=from_ms, most=SEARCHED_ROWS_MAX)
     found = None
     for row, number in enumerate(page.number):
         if number == sought.number and page.sent_tier[row] == sought.lane and page.home[row] == sought.queue:
@@ -230,16 +230,16 @@ class OffsetQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     rows: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
 
 
-async def shards(call: Call) -> Answer:
-    call.caller.check_everywhere(Role.READ)
-    return Answer(HistoryShards([HistoryShard(*each) for each in await call.queues.store.history_shards()]))
+async def shards(request: Request) -> Answer:
+    request.caller.check_everywhere(Role.READ)
+    return Answer(HistoryShards([HistoryShard(*each) for each in await request.queues.store.history_shards()]))
 
 
-async def find_offset(call: Call) -> Answer:
+async def find_offset(request: Request) -> Answer:
     """Answer where a time begins, or where so many rows from an offset on end."""
-    call.caller.check_everywhere(Role.READ)
-    asked: OffsetQuery = call.query(OffsetQuery)
-    store = call.queues.store
+    request.caller.check_everywhere(Role.READ)
+    asked: OffsetQuery = request.query(OffsetQuery)
+    store = request.queues.store
     if not isinstance(asked.since, UnsetType):
         if not isinstance(asked.rows, UnsetType) or not isinstance(asked.offset, UnsetType):
             raise bad_field("since is a question of its own; offset and rows are another", "since")
@@ -250,9 +250,9 @@ async def find_offset(call: Call) -> Answer:
     return Answer(HistoryOffset(await store.history_offset_after(asked.shard, offset, rows=asked.rows)))
 
 
-async def trim(call: Call) -> Answer:
-    call.caller.check_everywhere(Role.ADMIN)
-    asked: TrimHistory = await call.body(_read_trim)
-    first_kept = await call.queues.store.trim_history(asked.shard, before=asked.before)
-    await call.did("history.trim", f"shard {asked.shard}", detail=f"kept from {first_kept}")
+async def trim(request: Request) -> Answer:
+    request.caller.check_everywhere(Role.ADMIN)
+    asked: TrimHistory = await request.body(_read_trim)
+    first_kept = await request.queues.store.trim_history(asked.shard, before=asked.before)
+    await request.did("history.trim", f"shard {asked.shard}", detail=f"kept from {first_kept}")
     return Answer(Trimmed(asked.shard, first_kept))

@@ -55,7 +55,7 @@ class NamedHosts:
         return _is_named(host, self._names) or (self._is_on_loopback and is_local(host))
 
 
-class LocalOnly:
+class LoopbackGuard:
     """An ASGI application before another one: for a server that only this machine reaches, by these names, too."""
 
     def __init__(self, application: ASGIApplication, names: frozenset[str] = frozenset()) -> None:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from penstock.api.rest.errors import bad_field
 from penstock.api.rest.history import arrows, check_plain, chosen, ending_of
 from penstock.api.rest.receive import show_attributes, show_body, show_past
-from penstock.api.rest.request import ARROW_TYPE, Answer, Call, Format, instant, maybe_instant
+from penstock.api.rest.request import ARROW_TYPE, Answer, Format, Request, instant, maybe_instant
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
@@ -44,12 +44,12 @@ class PeekQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     cursor: Annotated[str, Meta(max_length=128)] = ""
 
 
-async def peek(call: Call) -> Answer:
-    queue = await call.queue(Role.READ)
-    asked: PeekQuery = call.query(PeekQuery)
+async def peek(request: Request) -> Answer:
+    queue = await request.queue(Role.READ)
+    asked: PeekQuery = request.query(PeekQuery)
     tier = None if isinstance(asked.priority, UnsetType) else read_priority(asked.priority, "priority")
     try:
-        page = await call.queues.store.peek(
+        page = await request.queues.store.peek(
             queue,
             most=asked.limit,
             after=asked.cursor,
@@ -61,17 +61,17 @@ async def peek(call: Call) -> Answer:
     except ValueError as error:
         # Everything else was checked before.
         raise bad_field(f"{error}; give back `next` of the page before", "cursor") from None
-    return Answer(SeenPage([see(Seen, each, call.form) for each in page.messages], page.next or None))
+    return Answer(SeenPage([see(Seen, each, request.form) for each in page.messages], page.next or None))
 
 
-async def look(call: Call) -> Answer:
+async def look(request: Request) -> Answer:
     """Show one message with its whole story; of one that is settled say at least how it ended, if that is known."""
-    queue, message_id = await call.queue(Role.READ), call.parameter("message_id")
-    store = call.queues.store
+    queue, message_id = await request.queue(Role.READ), request.parameter("message_id")
+    store = request.queues.store
     message, explained = await store.look(queue, message_id), await store.explain(queue, message_id)
     if message is None or explained is None:
-        raise await missing(call, queue, message_id)
-    story = see(Story, message, call.form)
+        raise await missing(request, queue, message_id)
+    story = see(Story, message, request.form)
     explanation = explained.explanation
     story.waits, story.reason = explanation.waits.name.lower(), explanation.waits.value
     story.until = maybe_instant(explanation.until_ms)
@@ -82,17 +82,17 @@ async def look(call: Call) -> Answer:
     return Answer(story)
 
 
-async def explain(call: Call) -> Answer:
-    queue, message_id = await call.queue(Role.READ), call.parameter("message_id")
-    explained = await call.queues.store.explain(queue, message_id)
+async def explain(request: Request) -> Answer:
+    queue, message_id = await request.queue(Role.READ), request.parameter("message_id")
+    explained = await request.queues.store.explain(queue, message_id)
     if explained is None:
-        raise await missing(call, queue, message_id)
+        raise await missing(request, queue, message_id)
     return Answer(_explained(explained))
 
 
-async def missing(call: Call, queue: str, message_id: str) -> MessageNotFound:
+async def missing(request: Request, queue: str, message_id: str) -> MessageNotFound:
     """Return the error for a message that is not in a queue, with how it ended if that was lately."""
-    ending = await ending_of(call, queue, message_id)
+    ending = await ending_of(request, queue, message_id)
     detail = f"; {ending}" if ending else ""
     return MessageNotFound(f"there is no message {message_id[:64]!r} in {queue!r}{detail}")
 
@@ -183,13 +183,13 @@ class LiveQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     columns: Annotated[str, Meta(max_length=1_000)] | UnsetType = UNSET
 
 
-async def live(call: Call) -> Answer:
-    queue = await call.queue(Role.READ)
-    asked: LiveQuery = call.query(LiveQuery)
-    columns = _live_columns(call, asked)
+async def live(request: Request) -> Answer:
+    queue = await request.queue(Role.READ)
+    asked: LiveQuery = request.query(LiveQuery)
+    columns = _live_columns(request, asked)
     to_stream = None if columns is None else (await arrows()).live_stream
     try:
-        page = await call.queues.store.live(
+        page = await request.queues.store.live(
             queue, after=asked.after, most=asked.limit, with_bodies=asked.bodies, is_told=asked.told
         )
     except ValueError as error:
@@ -197,12 +197,12 @@ async def live(call: Call) -> Answer:
         raise bad_field(f"{error}; give back `next` of the page before", "after") from None
     if to_stream is not None:
         return Answer(to_stream(page, columns), content_type=ARROW_TYPE.encode())
-    return Answer(_live_page(page, call.form))
+    return Answer(_live_page(page, request.form))
 
 
-def _live_columns(call: Call, asked: LiveQuery) -> Sequence[str] | None:
+def _live_columns(request: Request, asked: LiveQuery) -> Sequence[str] | None:
     """Return the columns of an Arrow stream; None for another format."""
-    if call.form is not Format.ARROW:
+    if request.form is not Format.ARROW:
         check_plain(asked.limit, asked.columns)
         return None
     return chosen(asked.columns, (*LIVE_COLUMNS, *LIVE_BODIES) if asked.bodies else LIVE_COLUMNS)

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, UnsetType
 
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.inspect import PLACES, missing, show_escalation
-from penstock.api.rest.request import Answer, Call, Decoder, instant, maybe_instant, read_instant
+from penstock.api.rest.request import Answer, Decoder, Request, instant, maybe_instant, read_instant
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Caller, Role
 from penstock.broker.dead_letters import check_goes_back
@@ -39,31 +39,31 @@ class AuditQuery(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
 
 
-async def escalate(call: Call) -> Answer:
-    queue = await call.queue(Role.ADMIN)
-    asked: Escalate = await call.body(_read_escalate)
+async def escalate(request: Request) -> Answer:
+    queue = await request.queue(Role.ADMIN)
+    asked: Escalate = await request.body(_read_escalate)
     _check_one_of(asked, is_needed=True)
-    order = _Escalation(call, queue, asked)
+    order = _Escalation(request, queue, asked)
     if not isinstance(asked.message_ids, UnsetType):
         await order.move(asked.message_ids)
     elif not isinstance(asked.filter, UnsetType):
         await order.move_all(selection_of(asked.filter))
     if order.result.moved:
         said = f"{len(order.result.moved)} messages to {PRIORITIES[order.tier]}: {asked.reason}"
-        await call.did("queue.escalate", queue, label=asked.actor, detail=said)
+        await request.did("queue.escalate", queue, label=asked.actor, detail=said)
     return Answer(order.result)
 
 
 class _Escalation:
     """One escalation, page by page; each page is a decision of its own, and an entry of the audit trail."""
 
-    def __init__(self, call: Call, queue: str, asked: Escalate) -> None:
-        self._store = call.queues.store
+    def __init__(self, request: Request, queue: str, asked: Escalate) -> None:
+        self._store = request.queues.store
         self._queue = queue
         self._asked = asked
-        self._actor = call.caller.signature(asked.actor)
+        self._actor = request.caller.signature(asked.actor)
         self.tier = read_priority(asked.priority, "priority")
-        self._until_ms = _until_ms(call, asked)
+        self._until_ms = _until_ms(request, asked)
         self.result = Escalated([], [], [], [])
 
     async def move_all(self, selection: Selection) -> None:
@@ -103,10 +103,10 @@ class _Escalation:
             places[outcome].append(message_id)
 
 
-def _until_ms(call: Call, asked: Escalate) -> int:
+def _until_ms(request: Request, asked: Escalate) -> int:
     if isinstance(asked.until, UnsetType):
         return 0
-    until_ms, now_ms = read_instant(asked.until, "until"), call.queues.now_ms()
+    until_ms, now_ms = read_instant(asked.until, "until"), request.queues.now_ms()
     if until_ms <= now_ms:
         raise bad_field(f"until is over; it is {instant(now_ms)} now", "until", instant(now_ms))
     if until_ms > now_ms + DURATION_MS_MAX:
@@ -114,45 +114,45 @@ def _until_ms(call: Call, asked: Escalate) -> int:
     return until_ms
 
 
-async def escalations(call: Call) -> Answer:
-    queue = await call.queue(Role.READ)
-    asked: AuditQuery = call.query(AuditQuery)
+async def escalations(request: Request) -> Answer:
+    queue = await request.queue(Role.READ)
+    asked: AuditQuery = request.query(AuditQuery)
     return Answer(
-        Escalations([show_escalation(each) for each in await call.queues.store.audit(queue, most=asked.limit)])
+        Escalations([show_escalation(each) for each in await request.queues.store.audit(queue, most=asked.limit)])
     )
 
 
-async def requeue(call: Call) -> Answer:
+async def requeue(request: Request) -> Answer:
     """Send one dead letter back, or say why it does not go."""
-    queue, message_id = await call.queue(Role.ADMIN), call.parameter("message_id")
-    asked: Requeue = await call.body(_read_requeue, may_be_empty=True)
-    into = await _into(call, queue, asked.into)
+    queue, message_id = await request.queue(Role.ADMIN), request.parameter("message_id")
+    asked: Requeue = await request.body(_read_requeue, may_be_empty=True)
+    into = await _into(request, queue, asked.into)
     if into is None:
-        await _check_goes_back(call, queue, message_id)
-    result = await call.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
+        await _check_goes_back(request, queue, message_id)
+    result = await request.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
     if result.moved:
         (name,) = result.moved
-        await call.did("queue.requeue", queue, detail=f"{message_id} to {name}")
-        return Answer(Requeued(message_id, (await call.queues.store.describe(name)).id, name))
-    raise await _why_not(call, queue, message_id, is_homeless=message_id in result.homeless)
+        await request.did("queue.requeue", queue, detail=f"{message_id} to {name}")
+        return Answer(Requeued(message_id, (await request.queues.store.describe(name)).id, name))
+    raise await _why_not(request, queue, message_id, is_homeless=message_id in result.homeless)
 
 
-async def _check_goes_back(call: Call, queue: str, message_id: str) -> None:
-    if call.caller.patterns(Role.SEND) is None:
+async def _check_goes_back(request: Request, queue: str, message_id: str) -> None:
+    if request.caller.patterns(Role.SEND) is None:
         return
-    message = await call.queues.store.look(queue, message_id)
+    message = await request.queues.store.look(queue, message_id)
     if message is not None:
-        check_goes_back(call.caller, message)
+        check_goes_back(request.caller, message)
 
 
-async def _why_not(call: Call, queue: str, message_id: str, *, is_homeless: bool) -> Exception:
+async def _why_not(request: Request, queue: str, message_id: str, *, is_homeless: bool) -> Exception:
     if is_homeless:
         return Refused(
             "origin_gone", f"the queue that {message_id!r} came from is gone; say in `into` where it goes", field="into"
         )
-    message = await call.queues.store.look(queue, message_id)
+    message = await request.queues.store.look(queue, message_id)
     if message is None:
-        return await missing(call, queue, message_id)
+        return await missing(request, queue, message_id)
     if message.past is None or message.past.queue == queue:
         return Refused("not_dead_letter", f"{message_id!r} was sent to {queue!r} itself; it is no dead letter")
     if message.place not in {"waiting", "resting"}:
@@ -164,50 +164,50 @@ async def _why_not(call: Call, queue: str, message_id: str, *, is_homeless: bool
     )
 
 
-async def begin_redrive(call: Call) -> Answer:
-    queue = await call.queue(Role.ADMIN)
-    call.queues.check_running()
-    asked: wire.Redrive = await call.body(_read_redrive, may_be_empty=True)
+async def begin_redrive(request: Request) -> Answer:
+    queue = await request.queue(Role.ADMIN)
+    request.queues.check_running()
+    asked: wire.Redrive = await request.body(_read_redrive, may_be_empty=True)
     _check_one_of(asked, is_needed=False)
     order = Order(
-        into=await _into(call, queue, asked.into),
+        into=await _into(request, queue, asked.into),
         ids=None if isinstance(asked.message_ids, UnsetType) else tuple(asked.message_ids),
         selection=None if isinstance(asked.filter, UnsetType) else selection_of(asked.filter),
         most=None if isinstance(asked.limit, UnsetType) else asked.limit,
         rate_per_s=None if isinstance(asked.rate_per_s, UnsetType) else asked.rate_per_s,
         is_dry_run=asked.dry_run,
     )
-    task = await call.queues.redrives.begin(queue, order, caller=call.caller)
+    task = await request.queues.redrives.begin(queue, order, caller=request.caller)
     # As it begins: it may have ended by the time that the audit log is written.
-    begun = _task(call.caller, task)
+    begun = _task(request.caller, task)
     if not asked.dry_run:
-        await call.did("queue.redrive", queue, detail=task.id)
+        await request.did("queue.redrive", queue, detail=task.id)
     headers = ((b"location", f"/api/queues/{queue}/redrive/{task.id}".encode()),)
     return Answer(begun, status=200 if asked.dry_run else 202, headers=headers)
 
 
-async def list_redrives(call: Call) -> Answer:
-    queue = await _present(call, Role.READ)
-    return Answer(RedriveTasks([_task(call.caller, task) for task in await call.queues.redrives.all_of(queue)]))
+async def list_redrives(request: Request) -> Answer:
+    queue = await _present(request, Role.READ)
+    return Answer(RedriveTasks([_task(request.caller, task) for task in await request.queues.redrives.all_of(queue)]))
 
 
-async def get_redrive(call: Call) -> Answer:
-    queue = await _present(call, Role.READ)
-    return Answer(_task(call.caller, await call.queues.redrives.look(queue, call.parameter("task_id"))))
+async def get_redrive(request: Request) -> Answer:
+    queue = await _present(request, Role.READ)
+    return Answer(_task(request.caller, await request.queues.redrives.look(queue, request.parameter("task_id"))))
 
 
-async def end_redrive(call: Call) -> Answer:
-    queue = await _present(call, Role.ADMIN)
-    task = await call.queues.redrives.look(queue, call.parameter("task_id"))
-    ended = await call.queues.redrives.end(task)
-    await call.did("queue.stop_redrive", queue, detail=task.id)
-    return Answer(_task(call.caller, ended))
+async def end_redrive(request: Request) -> Answer:
+    queue = await _present(request, Role.ADMIN)
+    task = await request.queues.redrives.look(queue, request.parameter("task_id"))
+    ended = await request.queues.redrives.end(task)
+    await request.did("queue.stop_redrive", queue, detail=task.id)
+    return Answer(_task(request.caller, ended))
 
 
-async def _present(call: Call, role: Role) -> str:
+async def _present(request: Request, role: Role) -> str:
     """Return the name of the queue in the path, if it is there: what was of a deleted queue went with it."""
-    queue = await call.queue(role)
-    await call.queues.store.describe(queue)
+    queue = await request.queue(role)
+    await request.queues.store.describe(queue)
     return queue
 
 
@@ -231,13 +231,13 @@ def _check_one_of(asked: Escalate | wire.Redrive, *, is_needed: bool) -> None:
         raise bad_field("which messages? give message_ids, or a filter; an empty filter is all", "message_ids")
 
 
-async def _into(call: Call, queue: str, into: str | UnsetType) -> str | None:
+async def _into(request: Request, queue: str, into: str | UnsetType) -> str | None:
     """Return the name of the queue that dead letters are to go to, if it is said and the caller may send there."""
     if isinstance(into, UnsetType):
         return None
     try:
-        name = await call.queues.allowed(call.caller, Role.SEND, into)
-        await call.queues.store.describe(name)
+        name = await request.queues.allowed(request.caller, Role.SEND, into)
+        await request.queues.store.describe(name)
     except QueueNotFound as error:
         raise Refused("queue_not_found", str(error), field="into") from None
     if name == queue:

@@ -11,8 +11,8 @@ from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.request import (
     CURSOR_CHARACTERS_MAX,
     Answer,
-    Call,
     Decoder,
+    Request,
     cursor_after,
     maybe_instant,
     read_cursor,
@@ -43,54 +43,58 @@ class DeleteQuery(Struct, forbid_unknown_fields=True):
     with_dead_letters: bool = False
 
 
-async def create(call: Call) -> Answer:
-    asked: CreateQueue = await call.body(_read_create)
+async def create(request: Request) -> Answer:
+    asked: CreateQueue = await request.body(_read_create)
     name = asked.queue_name
-    call.caller.check(Role.ADMIN, name)
+    request.caller.check(Role.ADMIN, name)
     settings = settings_of(asked, name)
     try:
-        is_new = await call.queues.create(name, settings, caller=call.caller)
+        is_new = await request.queues.create(name, settings, caller=request.caller)
     except QueueExists:
-        there = (await call.queues.store.describe(name)).settings
+        there = (await request.queues.store.describe(name)).settings
         # What another front end keeps with the queue is no setting of ours, and no reason to refuse.
         if replace(settings, labels=there.labels) != there:
             raise _exists(name, there, settings) from None
         is_new = False
     if is_new:
-        await call.did("queue.create", name, detail=_said(asked))
-    view = await _view(call, name)
+        await request.did("queue.create", name, detail=_said(asked))
+    view = await _view(request, name)
     headers = ((b"location", f"/api/queues/{view.queue_id}".encode()),)
     return Answer(view, status=201 if is_new else 200, headers=headers)
 
 
-async def list_queues(call: Call) -> Answer:
-    asked: ListQuery = call.query(ListQuery)
+async def list_queues(request: Request) -> Answer:
+    asked: ListQuery = request.query(ListQuery)
     after = read_cursor(asked.cursor)
-    names = await visible_queues(call.queues.store, call.caller, prefix=asked.prefix, after=after, most=asked.limit)
+    names = await visible_queues(
+        request.queues.store, request.caller, prefix=asked.prefix, after=after, most=asked.limit
+    )
     # One that is not there was deleted since it was listed.
-    summaries = await call.queues.store.summaries(names)
-    found = [_row(call, *summary) for summary in summaries if summary is not None]
+    summaries = await request.queues.store.summaries(names)
+    found = [_row(request, *summary) for summary in summaries if summary is not None]
     return Answer(QueueList(found, cursor_after(names[-1]) if len(names) == asked.limit else None))
 
 
-async def describe(call: Call) -> Answer:
-    return Answer(await _view(call, await call.queue(Role.SEE)))
+async def describe(request: Request) -> Answer:
+    return Answer(await _view(request, await request.queue(Role.SEE)))
 
 
-async def change(call: Call) -> Answer:
-    queue = await call.queue(Role.ADMIN)
-    asked: Settings = await call.body(_read_change)
+async def change(request: Request) -> Answer:
+    queue = await request.queue(Role.ADMIN)
+    asked: Settings = await request.body(_read_change)
     # Of two who change a queue at once, each changes what it names; the later one wins where both name the same.
-    await call.queues.change(queue, partial(settings_of, asked, queue), caller=call.caller)
-    await call.did("queue.change", queue, detail=_said(asked))
-    return Answer(await _view(call, queue))
+    await request.queues.change(queue, partial(settings_of, asked, queue), caller=request.caller)
+    await request.did("queue.change", queue, detail=_said(asked))
+    return Answer(await _view(request, queue))
 
 
-async def delete(call: Call) -> Answer:
-    queue = await call.queue(Role.ADMIN)
-    asked: DeleteQuery = call.query(DeleteQuery)
-    queue_id, remains = await call.queues.delete(queue, with_dead_letters=asked.with_dead_letters, caller=call.caller)
-    await call.did("queue.delete", queue, detail="with its dead letters" if remains.is_deleted else "")
+async def delete(request: Request) -> Answer:
+    queue = await request.queue(Role.ADMIN)
+    asked: DeleteQuery = request.query(DeleteQuery)
+    queue_id, remains = await request.queues.delete(
+        queue, with_dead_letters=asked.with_dead_letters, caller=request.caller
+    )
+    await request.did("queue.delete", queue, detail="with its dead letters" if remains.is_deleted else "")
     return Answer(
         wire.Deleted(
             queue_id=queue_id,
@@ -98,16 +102,16 @@ async def delete(call: Call) -> Answer:
             deleted=True,
             dead_letter_queue=remains.dead_letters,
             # How many there are is for those who may see that queue.
-            dead_letters=remains.count if call.caller.may_list(remains.dead_letters or queue) else 0,
+            dead_letters=remains.count if request.caller.may_list(remains.dead_letters or queue) else 0,
             dead_letters_deleted=remains.is_deleted,
         )
     )
 
 
-async def purge(call: Call) -> Answer:
-    queue = await call.queue(Role.ADMIN)
-    purged = await call.queues.store.purge(queue)
-    await call.did("queue.purge", queue, detail=f"{purged} messages")
+async def purge(request: Request) -> Answer:
+    queue = await request.queue(Role.ADMIN)
+    purged = await request.queues.store.purge(queue)
+    await request.did("queue.purge", queue, detail=f"{purged} messages")
     return Answer(wire.Purged(purged))
 
 
@@ -116,8 +120,8 @@ def _said(asked: Settings) -> str:
     return json.encode(asked).decode()
 
 
-async def _view(call: Call, queue: str) -> QueueView:
-    description, counts = await call.queues.describe(queue)
+async def _view(request: Request, queue: str) -> QueueView:
+    description, counts = await request.queues.describe(queue)
     return QueueView(
         queue_id=description.id,
         queue_name=queue,
@@ -127,15 +131,15 @@ async def _view(call: Call, queue: str) -> QueueView:
         in_flight=counts.leased,
         delayed=counts.delayed,
         stuck=counts.stuck,
-        stuck_age_s=_age_s(counts.stuck_since_ms, call.queues.now_ms()),
-        by_tier=_tiers(description, counts, call.queues.now_ms()),
-        totals=_totals(call, queue),
-        dlq_id=_dead_letter_queue_id(call, description),
+        stuck_age_s=_age_s(counts.stuck_since_ms, request.queues.now_ms()),
+        by_tier=_tiers(description, counts, request.queues.now_ms()),
+        totals=_totals(request, queue),
+        dlq_id=_dead_letter_queue_id(request, description),
         **view_of(description.settings, queue),
     )
 
 
-def _row(call: Call, description: Description, counts: Counts) -> QueueName:
+def _row(request: Request, description: Description, counts: Counts) -> QueueName:
     oldest = min((at_ms for at_ms in counts.oldest_sent_at_ms if at_ms is not None), default=None)
     return QueueName(
         queue_id=description.id,
@@ -146,14 +150,14 @@ def _row(call: Call, description: Description, counts: Counts) -> QueueName:
         delayed=counts.delayed,
         stuck=counts.stuck,
         paused=description.settings.is_paused,
-        oldest_age_s=_age_s(oldest, call.queues.now_ms()),
-        totals=_totals(call, description.queue),
-        dlq_id=_dead_letter_queue_id(call, description),
+        oldest_age_s=_age_s(oldest, request.queues.now_ms()),
+        totals=_totals(request, description.queue),
+        dlq_id=_dead_letter_queue_id(request, description),
     )
 
 
-def _dead_letter_queue_id(call: Call, description: Description) -> str | None:
-    if description.dead_letters is None or not call.caller.may_list(description.dead_letters):
+def _dead_letter_queue_id(request: Request, description: Description) -> str | None:
+    if description.dead_letters is None or not request.caller.may_list(description.dead_letters):
         return None
     return description.dead_letters_id
 
@@ -186,8 +190,8 @@ def _age_s(sent_at_ms: int | None, now_ms: int) -> float | None:
     return None if sent_at_ms is None else max(0, now_ms - sent_at_ms) / 1_000
 
 
-def _totals(call: Call, queue: str) -> wire.Totals:
-    found = call.queues.totals.get(queue) or Totals()
+def _totals(request: Request, queue: str) -> wire.Totals:
+    found = request.queues.totals.get(queue) or Totals()
     return wire.Totals(found.sent, found.received, found.acked, found.released)
 
 

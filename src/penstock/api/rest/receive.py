@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from penstock.api.rest.errors import bad_field
-from penstock.api.rest.request import Answer, Call, Decoder, Format, instant, lease_ms
+from penstock.api.rest.request import Answer, Decoder, Format, Request, instant, lease_ms
 from penstock.api.rest.send import check_frames_only, ids_frame
 from penstock.broker.access import Role
 from penstock.contract.messages import PRIORITIES
@@ -31,44 +31,46 @@ _read_json = msgspec.json.decode
 _JSON_MARK = b'"content_type":"application/json"'
 
 
-async def lease_by_get(call: Call) -> Answer:
-    return await _lease(call, call.query(Lease))
+async def lease_by_get(request: Request) -> Answer:
+    return await _lease(request, request.query(Lease))
 
 
-async def lease_by_post(call: Call) -> Answer:
-    asked: Lease = call.query(Lease)
-    if call.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in call.headers:
-        asked = await call.body(_read, may_be_empty=True)
-    return await _lease(call, asked)
+async def lease_by_post(request: Request) -> Answer:
+    asked: Lease = request.query(Lease)
+    if request.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in request.headers:
+        asked = await request.body(_read, may_be_empty=True)
+    return await _lease(request, asked)
 
 
-async def _lease(call: Call, asked: Lease) -> Answer:
-    check_frames_only(call.form)
-    queue = await call.queue(Role.RECEIVE)
+async def _lease(request: Request, asked: Lease) -> Answer:
+    check_frames_only(request.form)
+    queue = await request.queue(Role.RECEIVE)
     want = 1 if isinstance(asked.limit, msgspec.UnsetType) else asked.limit
     length_ms = None if isinstance(asked.visibility_timeout, msgspec.UnsetType) else lease_ms(asked.visibility_timeout)
     if isinstance(asked.wait_s, msgspec.UnsetType) or not asked.wait_s:
-        delivery = await call.queues.lease(queue, want=want, lease_ms=length_ms)
+        delivery = await request.queues.lease(queue, want=want, lease_ms=length_ms)
     else:
-        delivery = await _wait(call, queue, want, length_ms, int(asked.wait_s * 1_000))
-    if call.form is Format.FRAME:
+        delivery = await _wait(request, queue, want, length_ms, int(asked.wait_s * 1_000))
+    if request.form is Format.FRAME:
         return _frame(delivery)
     if asked.limit is not UNSET:
-        value: object = ReceivedMany([] if delivery is None else received(delivery, call.form))
+        value: object = ReceivedMany([] if delivery is None else received(delivery, request.form))
     else:
-        value = Nothing() if delivery is None else received(delivery, call.form)[0]
+        value = Nothing() if delivery is None else received(delivery, request.form)[0]
     return Answer(value, headers=NEVER_CACHED)
 
 
-async def _wait(call: Call, queue: str, want: int, length_ms: int | None, wait_ms: int) -> Delivery | None:
-    absence = call.absence()
+async def _wait(request: Request, queue: str, want: int, length_ms: int | None, wait_ms: int) -> Delivery | None:
+    absence = request.absence()
     try:
-        with call.queues.polls.one(call.caller):
-            delivery = await call.queues.lease(queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, absence=absence)
+        with request.queues.polls.one(request.caller):
+            delivery = await request.queues.lease(
+                queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, absence=absence
+            )
     finally:
         await absence.end()
     if delivery is None:
-        call.service.access.check_good(call.caller)
+        request.service.access.check_good(request.caller)
     return delivery
 
 

@@ -24,7 +24,7 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.api.rest.errors import Refused, bad_field, problem_of
-from penstock.api.rest.request import BATCHES_TYPE, Answer, Call, Decoder, Format, instant, read_instant, sent_format
+from penstock.api.rest.request import BATCHES_TYPE, Answer, Decoder, Format, Request, instant, read_instant, sent_format
 from penstock.broker.access import Role
 from penstock.broker.records import UNREADABLE, PlainRecord, batch_of, records_of
 from penstock.broker.topics import FetchOne, Topics
@@ -52,14 +52,14 @@ class RecordsQuery(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=wire.RECORDS_MAX)] = 100
 
 
-async def produce(call: Call) -> Answer:
-    name = call.topic(Role.SEND)
-    topic = call.streams.topics.find(name)
-    if sent_format(call.headers.get(b"content-type")) is Format.BATCHES:
-        return await produce_batches(call, topic)
+async def produce(request: Request) -> Answer:
+    name = request.topic(Role.SEND)
+    topic = request.streams.topics.find(name)
+    if sent_format(request.headers.get(b"content-type")) is Format.BATCHES:
+        return await produce_batches(request, topic)
     # What is said of batches says nothing of records; a parameter that nobody knows is refused.
-    call.query(ProduceQuery)
-    asked: wire.NewRecords = await call.body(_read_records)
+    request.query(ProduceQuery)
+    asked: wire.NewRecords = await request.body(_read_records)
     by_partition: dict[int, list[tuple[int, PlainRecord]]] = {}
     for place, record in enumerate(asked.records):
         made = _record(place, record)
@@ -67,8 +67,8 @@ async def produce(call: Call) -> Answer:
         by_partition.setdefault(partition, []).append((place, made))
     offsets: dict[int, wire.ProducedRecord] = {}
     for partition, placed in by_partition.items():
-        batch = batch_of([made for _, made in placed], at_ms=call.queues.now_ms())
-        done = await call.streams.topics.produce(topic.name, partition, batch)
+        batch = batch_of([made for _, made in placed], at_ms=request.queues.now_ms())
+        done = await request.streams.topics.produce(topic.name, partition, batch)
         for delta, (place, _) in enumerate(placed):
             offsets[place] = wire.ProducedRecord(partition, done.base_offset + delta)
     return Answer(wire.Produced([offsets[place] for place in range(len(asked.records))]), status=201)
@@ -99,31 +99,31 @@ def _partition(asked: wire.NewRecord, made: PlainRecord, partitions: int) -> int
     return next(_turns) % partitions if made.key is None else partition_of(made.key, partitions)
 
 
-async def browse(call: Call) -> Answer:
-    name = call.topic(Role.FETCH)
-    topics = call.streams.topics
+async def browse(request: Request) -> Answer:
+    name = request.topic(Role.FETCH)
+    topics = request.streams.topics
     topic = topics.find(name)
-    asked: RecordsQuery = call.query(RecordsQuery)
-    first = await _first(call, topic.name, asked)
-    bytes_max = _BATCHES_BYTES_MAX if call.form is Format.BATCHES else _PAGE_BYTES_MAX
+    asked: RecordsQuery = request.query(RecordsQuery)
+    first = await _first(request, topic.name, asked)
+    bytes_max = _BATCHES_BYTES_MAX if request.form is Format.BATCHES else _PAGE_BYTES_MAX
     wanted = [FetchOne(topic.name, asked.partition, first, bytes_max)]
     (fetched,) = await topics.fetch(wanted, bytes_max=bytes_max, bytes_min=0)
     if fetched.error is not None:
         raise fetched.error
-    if call.form is Format.BATCHES:
+    if request.form is Format.BATCHES:
         return Answer(b"".join(fetched.batches), content_type=BATCHES_TYPE.encode())
     found, after, unreadable = _page(fetched.batches, first, asked.limit, topic.settings.unpacked_bytes_max)
     rows = [_view(asked.partition, record) for record in found]
     return Answer(wire.RecordPage(rows, after, fetched.start_offset, fetched.high_watermark, unreadable))
 
 
-async def _first(call: Call, topic: str, asked: RecordsQuery) -> int:
-    topics = call.streams.topics
+async def _first(request: Request, topic: str, asked: RecordsQuery) -> int:
+    topics = request.streams.topics
     if asked.since is UNSET:
         first, end = topics.earliest(topic, asked.partition), topics.latest(topic, asked.partition)
         if asked.offset is UNSET:
             return first
-        if call.form is Format.BATCHES and not first <= asked.offset <= end:
+        if request.form is Format.BATCHES and not first <= asked.offset <= end:
             # A program that reads on from where it was must be told that something is gone.
             raise bad_field(f"offset is {asked.offset}; partition {asked.partition} has {first} to {end}", "offset")
         # A person who looks at what is gone, or not there yet, is shown what is next to it.
@@ -209,11 +209,11 @@ class ProduceQuery(Struct, forbid_unknown_fields=True):
     ] = False
 
 
-async def new_producers(call: Call) -> Answer:
-    name = call.topic(Role.SEND)
-    topic = call.streams.topics.find(name)
-    asked: wire.NewProducers = await call.body(_read_producers, may_be_empty=True)
-    first = await call.streams.topics.new_producers(asked.count)
+async def new_producers(request: Request) -> Answer:
+    name = request.topic(Role.SEND)
+    topic = request.streams.topics.find(name)
+    asked: wire.NewProducers = await request.body(_read_producers, may_be_empty=True)
+    first = await request.streams.topics.new_producers(asked.count)
     view = wire.ProducersView(
         producer_id=first,
         producer_epoch=0,
@@ -225,13 +225,13 @@ async def new_producers(call: Call) -> Answer:
     return Answer(view, status=201)
 
 
-async def produce_batches(call: Call, topic: Topic) -> Answer:
-    asked: ProduceQuery = call.query(ProduceQuery)
+async def produce_batches(request: Request, topic: Topic) -> Answer:
+    asked: ProduceQuery = request.query(ProduceQuery)
     partitions = _partitions(asked.partitions)
-    batches = _split(memoryview(await call.bytes()))
+    batches = _split(memoryview(await request.bytes()))
     if len(batches) != len(partitions):
         raise bad_field(f"there are {len(batches)} batches for {len(partitions)} partitions", "partitions")
-    topics = call.streams.topics
+    topics = request.streams.topics
     placed = list(zip(partitions, batches, strict=True))
     headers = [_check(topics, topic, at, *batch, is_repeat=asked.repeat) for at, batch in enumerate(placed)]
     begun = [await _append(topics, topic.name, *batch, header) for batch, header in zip(placed, headers, strict=True)]

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.api import front
-from penstock.api.front import Departure, Receive, Scope, TooLong
+from penstock.api.front import ClientPresence, Receive, Scope, TooLong
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.values import has_more_in_json, has_more_in_msgpack
 from penstock.broker.access import Access, Caller, KeyUnknown, Role, key_id_of
@@ -69,7 +69,7 @@ class Operation:
     # What it is called in the OpenAPI document, and by the SDKs that are made from it.
     name: str
     summary: str
-    run: "Callable[[Call], Awaitable[Answer]]"
+    run: "Callable[[Request], Awaitable[Answer]]"
     # The types of the query and of the body; None where there is none.
     query: type[msgspec.Struct] | None = None
     body: Any = None
@@ -79,7 +79,7 @@ class Operation:
     tag: str = "queues"
 
 
-class Call:
+class Request:
     """One request, read as far as somebody asked."""
 
     __slots__ = ("service", "scope", "headers", "caller", "form", "_receive", "_parameters")
@@ -152,8 +152,8 @@ class Call:
             self.service.access.charge(self.caller, len(body))
         return body
 
-    def absence(self) -> Departure:
-        return Departure(self.scope, self._receive, partial(self.service.access.watch, self.caller))
+    def absence(self) -> ClientPresence:
+        return ClientPresence(self.scope, self._receive, partial(self.service.access.watch, self.caller))
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: int) -> bytes:

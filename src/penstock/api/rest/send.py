@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.api.rest.errors import Refused, bad_field
-from penstock.api.rest.request import Answer, Call, Decoder, Format, milliseconds, read_instant, sent_format
+from penstock.api.rest.request import Answer, Decoder, Format, Request, milliseconds, read_instant, sent_format
 from penstock.broker.access import Role
 from penstock.contract.limits import (
     ATTRIBUTES_BYTES_MAX,
@@ -48,29 +48,29 @@ _read_attributes = msgspec.json.Decoder(messages.Attributes).decode
 _KEY_BYTES_MAX = 256
 
 
-async def send(call: Call) -> Answer:
-    queue = await call.queue(Role.SEND)
-    raw = await call.bytes()
-    form = sent_format(call.headers.get(b"content-type"))
+async def send(request: Request) -> Answer:
+    queue = await request.queue(Role.SEND)
+    raw = await request.bytes()
+    form = sent_format(request.headers.get(b"content-type"))
     if form is Format.FRAME:
-        return await _send_frame(call, queue, raw)
+        return await _send_frame(request, queue, raw)
     asked: OneOrMany = _read.decode(raw, form)
     is_many = not isinstance(asked.messages, UnsetType)
-    drafts = drafts_of(_many(asked) if is_many else [asked], call.queues.now_ms, is_many=is_many)
-    ids = await _send(call, queue, drafts, _sender_of_key(call), is_many=is_many)
+    drafts = drafts_of(_many(asked) if is_many else [asked], request.queues.now_ms, is_many=is_many)
+    ids = await _send(request, queue, drafts, _sender_of_key(request), is_many=is_many)
     value: object = messages.SentMany([Sent(each) for each in ids]) if is_many else Sent(ids[0])
     return Answer(value, status=201)
 
 
-async def _send(call: Call, queue: str, drafts: Drafts, sender: Sender | None, *, is_many: bool) -> Sequence[str]:
+async def _send(request: Request, queue: str, drafts: Drafts, sender: Sender | None, *, is_many: bool) -> Sequence[str]:
     try:
-        ids = await call.queues.send(queue, drafts, sender=sender)
+        ids = await request.queues.send(queue, drafts, sender=sender)
     except BodyTooLarge as error:
         detail = f"{error.size_bytes} bytes; max_message_bytes of the queue is {error.limit_bytes}"
         field = f"messages[{error.row}].data" if is_many else "data"
         raise Refused("message_too_large", detail, field=field, limit=error.limit_bytes) from None
     except QueueFull as error:
-        size_max = (await call.queues.store.describe(queue)).settings.size_max
+        size_max = (await request.queues.store.describe(queue)).settings.size_max
         retry_after_s = error.retry_after_ms / 1_000
         raise Refused(
             "queue_full", str(error), field="queue_size", limit=size_max, retry_after_s=retry_after_s
@@ -240,12 +240,12 @@ def _text(text: str, place: str) -> bytes:
     return found
 
 
-def _sender_of_key(call: Call) -> Sender | None:
+def _sender_of_key(request: Request) -> Sender | None:
     """An `Idempotency-Key` is a sender with one send: the same key again is the same send again.
 
     Each API key has senders of its own. Otherwise whoever may send here, too, could use up what others will say.
     """
-    key = call.headers.get(b"idempotency-key")
+    key = request.headers.get(b"idempotency-key")
     if key is None:
         return None
     if not 1 <= len(key) <= _KEY_BYTES_MAX:
@@ -254,18 +254,18 @@ def _sender_of_key(call: Call) -> Sender | None:
             "Idempotency-Key",
             _KEY_BYTES_MAX,
         )
-    digest = blake2b(key, digest_size=8, key=blake2b(call.caller.name.encode()).digest()).digest()
+    digest = blake2b(key, digest_size=8, key=blake2b(request.caller.name.encode()).digest()).digest()
     return Sender(int.from_bytes(digest, "little"), 0, 0)
 
 
-async def _send_frame(call: Call, queue: str, raw: bytes) -> Answer:
+async def _send_frame(request: Request, queue: str, raw: bytes) -> Answer:
     frame = frames.decode_send(raw)
     if not 1 <= len(frame.bodies) <= REQUEST_MESSAGES_MAX:
         raise bad_field(
             f"{len(frame.bodies)} messages; a send has 1 to {REQUEST_MESSAGES_MAX}", "messages", REQUEST_MESSAGES_MAX
         )
-    sender = _sender_of_key(call) if frame.sender is None else Sender(*frame.sender)
-    ids = await _send(call, queue, drafts_of_frame(frame, call.queues.now_ms), sender, is_many=True)
+    sender = _sender_of_key(request) if frame.sender is None else Sender(*frame.sender)
+    ids = await _send(request, queue, drafts_of_frame(frame, request.queues.now_ms), sender, is_many=True)
     return Answer(frames.encode_sent(ids_frame(ids)), status=201, content_type=FRAME_TYPE.encode())
 
 

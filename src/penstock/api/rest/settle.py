@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from penstock.api.rest import receive
 from penstock.api.rest.errors import Refused, bad_field
-from penstock.api.rest.request import Answer, Call, Decoder, Format, lease_ms, milliseconds, sent_format
+from penstock.api.rest.request import Answer, Decoder, Format, Request, lease_ms, milliseconds, sent_format
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
 from penstock.contract.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX, REQUEST_MESSAGES_MAX
@@ -26,25 +26,25 @@ class AckQuery(Struct, forbid_unknown_fields=True):
     receipt: messages.Receipt | UnsetType = UNSET
 
 
-async def ack(call: Call) -> Answer:
-    queue = await call.queue(Role.RECEIVE)
-    raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
+async def ack(request: Request) -> Answer:
+    queue = await request.queue(Role.RECEIVE)
+    raw, form = await request.bytes(), sent_format(request.headers.get(b"content-type"))
     if form is Format.FRAME:
         settle = _read_frame(raw)
         wanted = _receipts_of(settle)
-        return _settled_frame(settle, wanted, await call.queues.ack(queue, wanted))
+        return _settled_frame(settle, wanted, await request.queues.ack(queue, wanted))
     asked: Acks = _read_acks.decode(raw, form)
-    return _settled("acked", asked.receipts, await call.queues.ack(queue, receive.read_receipts(asked.receipts)))
+    return _settled("acked", asked.receipts, await request.queues.ack(queue, receive.read_receipts(asked.receipts)))
 
 
-async def release(call: Call) -> Answer:
-    queue = await call.queue(Role.RECEIVE)
-    raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
+async def release(request: Request) -> Answer:
+    queue = await request.queue(Role.RECEIVE)
+    raw, form = await request.bytes(), sent_format(request.headers.get(b"content-type"))
     if form is Format.FRAME:
         settle = _read_frame(raw)
         _check_time(settle, DURATION_MS_MAX)
         wanted = _receipts_of(settle)
-        outcomes = await call.queues.release(
+        outcomes = await request.queues.release(
             queue,
             wanted,
             delay_ms=settle.time_ms,
@@ -56,42 +56,42 @@ async def release(call: Call) -> Answer:
     asked: Releases = _read_releases.decode(raw, form)
     delay_ms = None if isinstance(asked.delay_s, UnsetType) else milliseconds(asked.delay_s)
     proofs = receive.read_receipts(asked.receipts)
-    outcomes = await call.queues.release(
+    outcomes = await request.queues.release(
         queue, proofs, delay_ms=delay_ms, error=asked.error, is_rejected=asked.reject, is_untouched=asked.untouched
     )
     return _settled("released", asked.receipts, outcomes)
 
 
-async def extend(call: Call) -> Answer:
-    queue = await call.queue(Role.RECEIVE)
-    raw, form = await call.bytes(), sent_format(call.headers.get(b"content-type"))
+async def extend(request: Request) -> Answer:
+    queue = await request.queue(Role.RECEIVE)
+    raw, form = await request.bytes(), sent_format(request.headers.get(b"content-type"))
     if form is Format.FRAME:
         settle = _read_frame(raw)
         if settle.time_ms is None:
             raise bad_field("an extension needs its length", "time_ms")
         _check_time(settle, LEASE_MS_MAX)
         wanted = _receipts_of(settle)
-        return _settled_frame(settle, wanted, await call.queues.extend(queue, wanted, lease_ms=settle.time_ms or 1))
+        return _settled_frame(settle, wanted, await request.queues.extend(queue, wanted, lease_ms=settle.time_ms or 1))
     asked: Extensions = _read_extensions.decode(raw, form)
     length_ms = lease_ms(asked.visibility_timeout)
-    outcomes = await call.queues.extend(queue, receive.read_receipts(asked.receipts), lease_ms=length_ms)
+    outcomes = await request.queues.extend(queue, receive.read_receipts(asked.receipts), lease_ms=length_ms)
     return _settled("extended", asked.receipts, outcomes)
 
 
-async def ack_one(call: Call) -> Answer:
+async def ack_one(request: Request) -> Answer:
     """Ack one message: with its receipt if there is one, or whatever lease holds it."""
-    queue, message_id = await call.queue(Role.RECEIVE), call.parameter("message_id")
-    asked: AckQuery = call.query(AckQuery)
+    queue, message_id = await request.queue(Role.RECEIVE), request.parameter("message_id")
+    asked: AckQuery = request.query(AckQuery)
     if isinstance(asked.receipt, UnsetType):
-        await call.queues.ack_by_id(queue, message_id)
+        await request.queues.ack_by_id(queue, message_id)
         return Answer(Acked(message_id, deleted=True))
     receipt = receive.read_receipt(asked.receipt, "receipt")
-    seen = await call.queues.store.look(queue, message_id)
+    seen = await request.queues.store.look(queue, message_id)
     if seen is None:
         raise MessageNotFound(f"there is no message {message_id[:64]!r} in {queue!r}")
-    if await call.queues.store.receipts(queue, [message_id]) != [receipt]:
+    if await request.queues.store.receipts(queue, [message_id]) != [receipt]:
         raise Refused("stale_receipt", f"the receipt is not that of the lease that holds {message_id[:64]!r}")
-    if await call.queues.ack(queue, [receipt]) != [Outcome.DONE]:
+    if await request.queues.ack(queue, [receipt]) != [Outcome.DONE]:
         raise Refused("stale_receipt", f"the lease of {message_id[:64]!r} has ended")
     return Answer(Acked(message_id, deleted=True))
 

@@ -13,8 +13,8 @@ from penstock.api.rest.errors import Refused
 from penstock.api.rest.request import (
     CURSOR_CHARACTERS_MAX,
     Answer,
-    Call,
     Decoder,
+    Request,
     cursor_after,
     milliseconds,
     read_cursor,
@@ -38,64 +38,64 @@ class TopicsQuery(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
 
 
-async def create(call: Call) -> Answer:
-    asked: wire.CreateTopic = await call.body(_read_create)
-    call.caller.check(Role.ADMIN, asked.topic_name)
+async def create(request: Request) -> Answer:
+    asked: wire.CreateTopic = await request.body(_read_create)
+    request.caller.check(Role.ADMIN, asked.topic_name)
     settings = _settings_of(asked, TopicSettings())
-    if not call.streams.topics.has(asked.topic_name):
-        call.streams.topics.check_share(call.caller, settings.partitions)
+    if not request.streams.topics.has(asked.topic_name):
+        request.streams.topics.check_share(request.caller, settings.partitions)
     try:
-        async with call.queues.making_topics(call.caller, [asked.topic_name]) as refused:
+        async with request.queues.making_topics(request.caller, [asked.topic_name]) as refused:
             for error in refused.values():
                 raise error
-            topic = await call.streams.topics.create(asked.topic_name, settings)
+            topic = await request.streams.topics.create(asked.topic_name, settings)
     except TopicExists:
-        topic = call.streams.topics.find(asked.topic_name)
+        topic = request.streams.topics.find(asked.topic_name)
         if topic.settings != settings:
             raise Refused("topic_exists", f"there is a topic {asked.topic_name} with other settings") from None
-        return Answer(_topic_view(call, topic))
-    await call.did("topic.create", topic.name, detail=_text(asked))
-    return Answer(_topic_view(call, topic), status=201)
+        return Answer(_topic_view(request, topic))
+    await request.did("topic.create", topic.name, detail=_text(asked))
+    return Answer(_topic_view(request, topic), status=201)
 
 
-async def list_topics(call: Call) -> Answer:
-    asked: TopicsQuery = call.query(TopicsQuery)
+async def list_topics(request: Request) -> Answer:
+    asked: TopicsQuery = request.query(TopicsQuery)
     after = read_cursor(asked.cursor)
     found = [
         topic
-        for topic in call.streams.topics.list()
-        if topic.name.startswith(asked.prefix) and topic.name > after and call.caller.may_list(topic.name)
+        for topic in request.streams.topics.list()
+        if topic.name.startswith(asked.prefix) and topic.name > after and request.caller.may_list(topic.name)
     ]
     page = found[: asked.limit]
     more = cursor_after(page[-1].name) if len(found) > len(page) else None
     return Answer(wire.TopicList([_topic_row(topic) for topic in page], more))
 
 
-async def describe(call: Call) -> Answer:
-    name = call.topic(Role.SEE)
-    return Answer(_topic_view(call, call.streams.topics.find(name)))
+async def describe(request: Request) -> Answer:
+    name = request.topic(Role.SEE)
+    return Answer(_topic_view(request, request.streams.topics.find(name)))
 
 
-async def change(call: Call) -> Answer:
-    name = call.topic(Role.ADMIN)
-    asked: wire.TopicSettings = await call.body(_read_change)
-    topics = call.streams.topics
+async def change(request: Request) -> Answer:
+    name = request.topic(Role.ADMIN)
+    asked: wire.TopicSettings = await request.body(_read_change)
+    topics = request.streams.topics
     there = topics.find(name).settings
     settings = _settings_of(asked, there)
     if settings.partitions != there.partitions:
-        topics.check_share(call.caller, settings.partitions - there.partitions)
+        topics.check_share(request.caller, settings.partitions - there.partitions)
         await topics.grow(name, settings.partitions)
     if settings != topics.find(name).settings:
         await topics.change(name, settings)
-    await call.did("topic.change", name, detail=_text(asked))
-    return Answer(_topic_view(call, topics.find(name)))
+    await request.did("topic.change", name, detail=_text(asked))
+    return Answer(_topic_view(request, topics.find(name)))
 
 
-async def delete(call: Call) -> Answer:
-    name = call.topic(Role.ADMIN)
-    await call.streams.topics.delete(name)
-    await call.did("topic.delete", name)
-    await call.streams.groups.forget_topic(name)
+async def delete(request: Request) -> Answer:
+    name = request.topic(Role.ADMIN)
+    await request.streams.topics.delete(name)
+    await request.did("topic.delete", name)
+    await request.streams.groups.forget_topic(name)
     return Answer(wire.TopicDeleted(name))
 
 
@@ -121,7 +121,7 @@ def _said(name: str, value: Any) -> dict[str, Any]:
     return {} if value is UNSET else {name: value}
 
 
-def _topic_view(call: Call, topic: Topic) -> wire.TopicView:
+def _topic_view(request: Request, topic: Topic) -> wire.TopicView:
     settings = topic.settings
     policies = ("compact", settings.is_compacted), ("delete", settings.is_deleted)
     rows = [_partition(index, each) for index, each in enumerate(topic.partitions)]
@@ -136,7 +136,7 @@ def _topic_view(call: Call, topic: Topic) -> wire.TopicView:
         cleanup=",".join(name for name, is_so in policies if is_so),
         record_count=sum(row.high_watermark - row.start_offset for row in rows),
         size_bytes=sum(row.size_bytes for row in rows),
-        kafka=call.streams.kafka,
+        kafka=request.streams.kafka,
         partitions=rows,
     )
 
@@ -158,23 +158,23 @@ class GroupsQuery(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
 
 
-async def list_groups(call: Call) -> Answer:
-    asked: GroupsQuery = call.query(GroupsQuery)
+async def list_groups(request: Request) -> Answer:
+    asked: GroupsQuery = request.query(GroupsQuery)
     after = read_cursor(asked.cursor)
     names = [
         each.group
-        for each in await call.streams.groups.listed()
-        if each.group.startswith(asked.prefix) and each.group > after and call.caller.has(Role.READ, each.group)
+        for each in await request.streams.groups.listed()
+        if each.group.startswith(asked.prefix) and each.group > after and request.caller.has(Role.READ, each.group)
     ]
     page = names[: asked.limit]
-    rows = [row for name in page if (row := await _group_row(call, name)) is not None]
+    rows = [row for name in page if (row := await _group_row(request, name)) is not None]
     return Answer(wire.GroupList(rows, cursor_after(page[-1]) if len(names) > len(page) else None))
 
 
-async def describe_group(call: Call) -> Answer:
-    name = call.group(Role.READ)
-    group = await call.streams.groups.describe(name)
-    lags = await _lags(call, name)
+async def describe_group(request: Request) -> Answer:
+    name = request.group(Role.READ)
+    group = await request.streams.groups.describe(name)
+    lags = await _lags(request, name)
     members = [
         wire.MemberView(
             each.member_id,
@@ -185,7 +185,7 @@ async def describe_group(call: Call) -> Answer:
             [
                 wire.Assigned(topic, partition)
                 for topic, partition in assigned_partitions(each.assignment) or ()
-                if call.caller.may_list(topic)
+                if request.caller.may_list(topic)
             ],
         )
         for each in group.members
@@ -204,22 +204,22 @@ async def describe_group(call: Call) -> Answer:
     )
 
 
-async def delete_group(call: Call) -> Answer:
-    name = call.group(Role.ADMIN)
-    await call.streams.groups.delete(name)
-    await call.did("group.delete", name)
+async def delete_group(request: Request) -> Answer:
+    name = request.group(Role.ADMIN)
+    await request.streams.groups.delete(name)
+    await request.did("group.delete", name)
     return Answer(wire.GroupDeleted(name))
 
 
-async def _lags(call: Call, name: str) -> list[Lag]:
+async def _lags(request: Request, name: str) -> list[Lag]:
     """Return how far behind a group is in the topics that the caller may see."""
-    return [each for each in await call.streams.groups.lag(name) if call.caller.may_list(each.topic)]
+    return [each for each in await request.streams.groups.lag(name) if request.caller.may_list(each.topic)]
 
 
-async def _group_row(call: Call, name: str) -> wire.GroupRow | None:
+async def _group_row(request: Request, name: str) -> wire.GroupRow | None:
     try:
-        group = await call.streams.groups.describe(name)
-        lags = await _lags(call, name)
+        group = await request.streams.groups.describe(name)
+        lags = await _lags(request, name)
     except GroupNotFound:
         # It went between two looks.
         return None

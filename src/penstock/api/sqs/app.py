@@ -16,7 +16,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.api.front import OPERATION, Departure, Gone, Receive, Scope, Send, TooLong, read_body, source_of
+from penstock.api.front import (
+    OPERATION,
+    ClientDisconnected,
+    ClientPresence,
+    Receive,
+    Scope,
+    Send,
+    TooLong,
+    read_body,
+    source_of,
+)
 from penstock.api.sqs import json_protocol, move_tasks, policies, query_protocol, queues, receive, send, settle, shapes
 from penstock.api.sqs.errors import (
     ACCESS_DENIED,
@@ -33,7 +43,7 @@ from penstock.api.sqs.errors import (
     refused_of,
 )
 from penstock.api.sqs.query_protocol import FORM_TYPE, Form
-from penstock.api.sqs.request import Call, Service, front_of, is_queue_path
+from penstock.api.sqs.request import Request, Service, front_of, is_queue_path
 from penstock.api.sqs.shapes import Shape, names_of
 from penstock.api.sqs.signature import Claim, Signed, access_key_of, check_claim, check_signature
 from penstock.broker.access import EVERYBODY, Caller, Grant, Role
@@ -79,7 +89,7 @@ class SqsApplication:
         request_id = str(uuid.uuid4())
         try:
             status, body, more = await self._answer(scope, receive, headers, request_id)
-        except Gone:
+        except ClientDisconnected:
             return
         except Exception as error:
             refused = refused_of(error) or self._mistake(scope, error)
@@ -113,12 +123,12 @@ class SqsApplication:
                 raise Refused(UNKNOWN_OPERATION, "There is no action.")
             raise Refused(INVALID_ACTION, f"The action {asked.name[:100]} is not valid for this endpoint.")
         scope[OPERATION] = f"sqs.{asked.name}"
-        request = _decode(asked, action)
-        action.check(request)
-        absence = Departure(scope, receive, partial(self._service.access.watch, caller))
+        shape = _decode(asked, action)
+        action.check(shape)
+        absence = ClientPresence(scope, receive, partial(self._service.access.watch, caller))
         front = self._front(scope, headers)
-        call = Call(self._service, caller, action.role, front=front, absence=absence, trace=_trace(headers))
-        result = await action.run(call, request)
+        request = Request(self._service, caller, action.role, front=front, absence=absence, trace=_trace(headers))
+        result = await action.run(request, shape)
         if asked.form is None:
             encoded = json_protocol.encode(result)
         else:
@@ -255,7 +265,7 @@ class Action:
     # What a caller needs on the queues that it is about.
     role: Role
     request: type[Shape]
-    run: Callable[[Call, Any], Awaitable[Shape]]
+    run: Callable[[Request, Any], Awaitable[Shape]]
     # By AWS's names, in the order in which they are missed.
     required: tuple[str, ...] = ("QueueUrl",)
 

@@ -43,7 +43,7 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
 NOT_ALLOWED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Beside(msgspec.Struct, omit_defaults=True):
+class SqsMetadata(msgspec.Struct, omit_defaults=True):
     """What is kept of a message beside its attributes."""
 
     # By attribute: its type, where the value alone would be taken for another.
@@ -54,7 +54,7 @@ class Beside(msgspec.Struct, omit_defaults=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-_read_beside = msgspec.json.Decoder(Beside).decode
+_read_beside = msgspec.json.Decoder(SqsMetadata).decode
 
 
 def check(attributes: Attributes) -> int:
@@ -89,14 +89,14 @@ def keep(attributes: Attributes, *, trace: str = "", dedup_id: str = "") -> byte
         values[name], usual = _plain(each)
         if usual != each.data_type:
             types[name] = each.data_type
-    beside = Beside(types, trace, dedup_id)
+    beside = SqsMetadata(types, trace, dedup_id)
     return _encode({**values, _OURS: _encode(beside).decode()} if types or trace or dedup_id else values)
 
 
-def recall(kept: bytes | memoryview) -> tuple[Attributes, Beside]:
+def recall(kept: bytes | memoryview) -> tuple[Attributes, SqsMetadata]:
     """Return attributes as they were sent, and what is kept beside them."""
     if not len(kept):
-        return {}, Beside()
+        return {}, SqsMetadata()
     values = _decode(kept)
     beside = _beside(values.pop(_OURS, None))
     return {name: _as_sent(value, beside.types.get(name)) for name, value in values.items()}, beside
@@ -194,11 +194,11 @@ def _as_sent(value: Any, kind: str | None) -> MessageAttributeValue:
     return MessageAttributeValue(data_type=kind or "String", string_value=text)
 
 
-def _beside(text: Any) -> Beside:
+def _beside(text: Any) -> SqsMetadata:
     try:
-        return _read_beside(text) if isinstance(text, str) else Beside()
+        return _read_beside(text) if isinstance(text, str) else SqsMetadata()
     except (msgspec.DecodeError, ValueError):
-        return Beside()
+        return SqsMetadata()
 
 
 def _refused(message: str) -> Refused:

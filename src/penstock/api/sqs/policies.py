@@ -23,13 +23,13 @@ from penstock.api.sqs.queue_attributes import (
     ALLOW,
     POLICY_CHARACTERS_MAX,
     REDRIVE,
-    Kept,
+    SqsQueueState,
     bad_value,
     changing,
     kept_of,
     with_attribute,
 )
-from penstock.api.sqs.request import Call
+from penstock.api.sqs.request import Request
 from penstock.api.sqs.shapes import AddPermissionRequest, Nothing, RemovePermissionRequest
 from penstock.broker.access import Role
 from penstock.contract.queue_settings import QueueSettings
@@ -41,7 +41,7 @@ _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 
 
 async def apply_redrive_policy(
-    call: Call, queue: str, attributes: Mapping[str, str], settings: QueueSettings
+    request: Request, queue: str, attributes: Mapping[str, str], settings: QueueSettings
 ) -> QueueSettings:
     """Return settings as the two attributes make them, if they are among these."""
     if ALLOW in attributes:
@@ -51,34 +51,34 @@ async def apply_redrive_policy(
     said, settings = attributes[REDRIVE], with_attribute(settings, REDRIVE, "")
     if not said:
         return replace(settings, dead_letters="", deliveries_max=0)
-    target, count = _read(call, said)
+    target, count = _read(request, said)
     try:
-        there = (await call.service.queue(target)).settings
+        there = (await request.service.queue(target)).settings
     except QueueNotFound:
         raise _wrong(said, "Dead letter target does not exist.") from None
     if there.is_fifo is not settings.is_fifo:
         raise _wrong(said, "Dead-letter queue must be same type of queue as the source.")
-    if not _is_allowed(there, call.arn(queue)):
+    if not _is_allowed(there, request.arn(queue)):
         raise _wrong(said, "The redrive allow policy of the dead-letter queue does not allow this source.")
     if target == queue:
-        settings = with_attribute(settings, REDRIVE, _redrive_policy(call, target, count))
+        settings = with_attribute(settings, REDRIVE, _redrive_policy(request, target, count))
         return replace(settings, dead_letters="", deliveries_max=0)
     return replace(settings, dead_letters=target, deliveries_max=count)
 
 
-def show_redrive_policy(call: Call, description: Description) -> dict[str, str]:
+def show_redrive_policy(request: Request, description: Description) -> dict[str, str]:
     """Return the attribute of a queue that buries, in a queue that exists."""
     target, count = description.dead_letters, description.settings.deliveries_max
     if not count or target is None:
         return {}
-    return {REDRIVE: _redrive_policy(call, target, count)}
+    return {REDRIVE: _redrive_policy(request, target, count)}
 
 
-def _redrive_policy(call: Call, target: str, count: int) -> str:
-    return msgspec.json.encode({"deadLetterTargetArn": call.arn(target), "maxReceiveCount": count}).decode()
+def _redrive_policy(request: Request, target: str, count: int) -> str:
+    return msgspec.json.encode({"deadLetterTargetArn": request.arn(target), "maxReceiveCount": count}).decode()
 
 
-def _read(call: Call, said: str) -> tuple[str, int]:
+def _read(request: Request, said: str) -> tuple[str, int]:
     policy = _object(said)
     if policy is None:
         raise _wrong(said, "Redrive policy is not a valid JSON map.")
@@ -87,10 +87,10 @@ def _read(call: Call, said: str) -> tuple[str, int]:
         if policy.get(name) is None:
             raise _wrong(said, f"Redrive policy does not contain mandatory attribute: {name}.")
     arn, count = policy["deadLetterTargetArn"], policy["maxReceiveCount"]
-    target = call.account.queue_of_arn(arn) if isinstance(arn, str) else None
+    target = request.account.queue_of_arn(arn) if isinstance(arn, str) else None
     if target is None:
         raise _wrong(said, "Invalid value for deadLetterTargetArn.")
-    call.caller.check(Role.SEND, target)
+    request.caller.check(Role.SEND, target)
     if isinstance(count, str) and count.isascii() and count.isdigit():
         count = int(count[:9])
     if type(count) is not int or not 1 <= count <= RECEIVE_COUNT_MAX:
@@ -153,10 +153,10 @@ _OWNERS = {
 }
 
 
-async def add_permission(call: Call, asked: AddPermissionRequest) -> Nothing:
-    name = call.name(asked.queue_url)
+async def add_permission(request: Request, asked: AddPermissionRequest) -> Nothing:
+    name = request.name(asked.queue_url)
     _check_permission(asked)
-    arn = call.arn(name)
+    arn = request.arn(name)
     principals = [f"arn:aws:iam::{each}:root" for each in asked.aws_account_ids]
     actions = [f"SQS:{each}" for each in asked.actions]
     statement = {
@@ -167,30 +167,30 @@ async def add_permission(call: Call, asked: AddPermissionRequest) -> Nothing:
         "Resource": arn,
     }
 
-    def change(kept: Kept) -> Kept:
+    def change(kept: SqsQueueState) -> SqsQueueState:
         policy = _access_policy(kept) or {"Version": "2008-10-17", "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
         if any(each.get("Sid") == asked.label for each in policy["Statement"]):
             raise invalid("Label", asked.label, "Already exists.")
         policy["Statement"].append(statement)
         return _with(kept, policy)
 
-    await call.queues.change(name, changing(change))
-    await call.did("queue.change", name, detail=f"permission {asked.label}")
+    await request.queues.change(name, changing(change))
+    await request.did("queue.change", name, detail=f"permission {asked.label}")
     return Nothing()
 
 
-async def remove_permission(call: Call, asked: RemovePermissionRequest) -> Nothing:
-    name = call.name(asked.queue_url)
+async def remove_permission(request: Request, asked: RemovePermissionRequest) -> Nothing:
+    name = request.name(asked.queue_url)
 
-    def change(kept: Kept) -> Kept:
+    def change(kept: SqsQueueState) -> SqsQueueState:
         policy = _access_policy(kept) or {"Statement": []}
         left = [each for each in policy["Statement"] if each.get("Sid") != asked.label]
         if len(left) == len(policy["Statement"]):
             raise invalid("Label", asked.label, "can't find label.")
         return _with(kept, policy | {"Statement": left} if left else None)
 
-    await call.queues.change(name, changing(change))
-    await call.did("queue.change", name, detail=f"without permission {asked.label}")
+    await request.queues.change(name, changing(change))
+    await request.did("queue.change", name, detail=f"without permission {asked.label}")
     return Nothing()
 
 
@@ -219,7 +219,7 @@ def _check_actions(actions: list[str]) -> None:
             raise invalid("ActionName", f"SQS:{action}", reason)
 
 
-def _access_policy(kept: Kept) -> dict[str, Any] | None:
+def _access_policy(kept: SqsQueueState) -> dict[str, Any] | None:
     """Return the policy of a queue, its one statement as a list; what somebody set without any is begun anew."""
     said = kept.attributes.get("Policy")
     if not said:
@@ -232,7 +232,7 @@ def _access_policy(kept: Kept) -> dict[str, Any] | None:
     return policy | {"Statement": statements} if is_list else None
 
 
-def _with(kept: Kept, policy: dict[str, Any] | None) -> Kept:
+def _with(kept: SqsQueueState, policy: dict[str, Any] | None) -> SqsQueueState:
     attributes = {name: value for name, value in kept.attributes.items() if name != "Policy"}
     if policy is not None:
         attributes["Policy"] = msgspec.json.encode(policy).decode()

@@ -232,7 +232,7 @@ def _plain(policy: str) -> object:
     return found
 
 
-class Kept(msgspec.Struct, omit_defaults=True, frozen=True):
+class SqsQueueState(msgspec.Struct, omit_defaults=True, frozen=True):
     tags: dict[str, str] = {}
     # As they were set, by their names.
     attributes: dict[str, str] = {}
@@ -244,7 +244,7 @@ class Kept(msgspec.Struct, omit_defaults=True, frozen=True):
 class _Labels(msgspec.Struct, omit_defaults=True):
     """One place for each front end."""
 
-    sqs: Kept = Kept()
+    sqs: SqsQueueState = SqsQueueState()
 
 
 _encode = msgspec.json.Encoder().encode
@@ -252,20 +252,20 @@ _decode = msgspec.json.Decoder(_Labels).decode
 
 
 @lru_cache(maxsize=1_024)
-def _read(labels: str) -> Kept:
+def _read(labels: str) -> SqsQueueState:
     try:
         return _decode(labels).sqs
     except ValueError:
         # Somebody else's; there is nothing of ours in it.
-        return Kept()
+        return SqsQueueState()
 
 
-def kept_of(settings: QueueSettings) -> Kept:
+def kept_of(settings: QueueSettings) -> SqsQueueState:
     """Return what is kept with a queue. Nobody changes it: it is shared."""
-    return _read(settings.labels) if settings.labels else Kept()
+    return _read(settings.labels) if settings.labels else SqsQueueState()
 
 
-def with_kept(settings: QueueSettings, kept: Kept) -> QueueSettings:
+def with_kept(settings: QueueSettings, kept: SqsQueueState) -> QueueSettings:
     return replace(settings, labels=_encode(_Labels(kept)).decode())
 
 
@@ -277,6 +277,6 @@ def with_attribute(settings: QueueSettings, name: str, value: str) -> QueueSetti
     return with_kept(settings, msgspec.structs.replace(kept, attributes=attributes))
 
 
-def changing(change: Callable[[Kept], Kept]) -> Callable[[QueueSettings], QueueSettings]:
+def changing(change: Callable[[SqsQueueState], SqsQueueState]) -> Callable[[QueueSettings], QueueSettings]:
     """Return a change of settings that changes only what is kept."""
     return lambda settings: with_kept(settings, change(kept_of(settings)))

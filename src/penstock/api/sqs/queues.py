@@ -23,14 +23,14 @@ from penstock.api.sqs.queue_attributes import (
     ATTRIBUTES,
     FIFO,
     REDRIVE,
-    Kept,
+    SqsQueueState,
     changing,
     kept_of,
     unknown,
     with_attribute,
     with_kept,
 )
-from penstock.api.sqs.request import Call, check_between
+from penstock.api.sqs.request import Request, check_between
 from penstock.api.sqs.shapes import (
     CreateQueueRequest,
     GetQueueAttributesRequest,
@@ -61,10 +61,10 @@ _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _ALL = "All"
 
 
-async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
-    name, now_ms = asked.queue_name, call.queues.now_ms()
+async def create_queue(request: Request, asked: CreateQueueRequest) -> QueueUrlResult:
+    name, now_ms = asked.queue_name, request.queues.now_ms()
     is_fifo = _check_name(name, asked.attributes)
-    call.caller.check(call.role, name)
+    request.caller.check(request.role, name)
     check_tags(asked.tags)
     settings = QueueSettings(
         is_fifo=is_fifo,
@@ -74,34 +74,34 @@ async def create_queue(call: Call, asked: CreateQueueRequest) -> QueueUrlResult:
         retention_ms=RETENTION_MS,
         dedup_scope=DedupScope.WINDOW,
     )
-    settings = with_kept(settings, Kept(asked.tags))
+    settings = with_kept(settings, SqsQueueState(asked.tags))
     settings = queue_attributes.apply(asked.attributes, settings, now_s=now_ms // 1_000)
     try:
-        there: Description | None = await call.queues.store.describe(name)
+        there: Description | None = await request.queues.store.describe(name)
     except QueueNotFound:
         there = None
     if there is None:
-        if call.service.waits and call.service.deletions.has(name, now_ms):
+        if request.service.waits and request.service.deletions.has(name, now_ms):
             raise Refused(
                 QUEUE_DELETED_RECENTLY,
                 "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
             )
-        settings = await policies.apply_redrive_policy(call, name, asked.attributes, settings)
-        there = await _make(call, name, settings)
+        settings = await policies.apply_redrive_policy(request, name, asked.attributes, settings)
+        there = await _make(request, name, settings)
     if there is not None:
-        _check_same(call, there, asked.attributes)
-    call.service.forget(name)
-    return QueueUrlResult(call.url(name))
+        _check_same(request, there, asked.attributes)
+    request.service.forget(name)
+    return QueueUrlResult(request.url(name))
 
 
-async def _make(call: Call, name: str, settings: QueueSettings) -> Description | None:
+async def _make(request: Request, name: str, settings: QueueSettings) -> Description | None:
     """Make a queue; return the one that another has made meanwhile."""
     try:
-        is_new = await call.queues.create(name, settings, caller=call.caller)
+        is_new = await request.queues.create(name, settings, caller=request.caller)
         if is_new:
-            await call.did("queue.create", name)
+            await request.did("queue.create", name)
     except QueueExists:
-        return await call.queues.store.describe(name)
+        return await request.queues.store.describe(name)
     return None
 
 
@@ -124,10 +124,10 @@ def _check_name(name: str, attributes: Mapping[str, str]) -> bool:
     return False
 
 
-def _check_same(call: Call, there: Description, attributes: Mapping[str, str]) -> None:
+def _check_same(request: Request, there: Description, attributes: Mapping[str, str]) -> None:
     """Refuse to make a queue that is there with other attributes; what is not said is not compared."""
     kept = kept_of(there.settings).attributes
-    shown = kept | queue_attributes.show_settings(there.settings) | policies.show_redrive_policy(call, there)
+    shown = kept | queue_attributes.show_settings(there.settings) | policies.show_redrive_policy(request, there)
     for name, value in attributes.items():
         if not queue_attributes.same(name, value, shown.get(name, "")):
             raise Refused(
@@ -136,25 +136,27 @@ def _check_same(call: Call, there: Description, attributes: Mapping[str, str]) -
             )
 
 
-async def get_queue_url(call: Call, asked: GetQueueUrlRequest) -> QueueUrlResult:
+async def get_queue_url(request: Request, asked: GetQueueUrlRequest) -> QueueUrlResult:
     owner = asked.queue_owner_aws_account_id
-    if owner and owner != call.account.id:
+    if owner and owner != request.account.id:
         raise no_queue()
-    call.caller.check(call.role, asked.queue_name)
+    request.caller.check(request.role, asked.queue_name)
     # The store knows no name that is not one.
-    await call.service.queue(asked.queue_name)
-    return QueueUrlResult(call.url(asked.queue_name))
+    await request.service.queue(asked.queue_name)
+    return QueueUrlResult(request.url(asked.queue_name))
 
 
-async def list_queues(call: Call, asked: ListQueuesRequest) -> ListQueuesResult:
+async def list_queues(request: Request, asked: ListQueuesRequest) -> ListQueuesResult:
     check_between("MaxResults", asked.max_results, 1, LIST_MAX)
     prefix, after = asked.queue_name_prefix, read_token(asked.next_token)
     most = asked.max_results or LIST_MAX
-    names = await visible_queues(call.queues.store, call.caller, prefix=prefix, after=after, most=most)
+    names = await visible_queues(request.queues.store, request.caller, prefix=prefix, after=after, most=most)
     # A token is a promise: there is none unless something follows, nor for who did not ask for pages.
     is_full = asked.max_results is not None and len(names) == most
-    is_more = is_full and await visible_queues(call.queues.store, call.caller, prefix=prefix, after=names[-1], most=1)
-    return ListQueuesResult([call.url(name) for name in names], token(names[-1]) if is_more else "")
+    is_more = is_full and await visible_queues(
+        request.queues.store, request.caller, prefix=prefix, after=names[-1], most=1
+    )
+    return ListQueuesResult([request.url(name) for name in names], token(names[-1]) if is_more else "")
 
 
 def token(name: str) -> str:
@@ -173,61 +175,63 @@ def read_token(text: str) -> str:
         raise invalid("NextToken", text, "It is not a token of this service.") from None
 
 
-async def delete_queue(call: Call, asked: QueueRequest) -> Nothing:
-    name = call.name(asked.queue_url)
-    await call.queues.delete(name, with_dead_letters=False, caller=call.caller)
-    await call.did("queue.delete", name)
-    call.service.forget(name)
-    call.service.deletions.note(name, call.queues.now_ms())
+async def delete_queue(request: Request, asked: QueueRequest) -> Nothing:
+    name = request.name(asked.queue_url)
+    await request.queues.delete(name, with_dead_letters=False, caller=request.caller)
+    await request.did("queue.delete", name)
+    request.service.forget(name)
+    request.service.deletions.note(name, request.queues.now_ms())
     return Nothing()
 
 
-async def purge_queue(call: Call, asked: QueueRequest) -> Nothing:
-    name, now_ms = call.name(asked.queue_url), call.queues.now_ms()
+async def purge_queue(request: Request, asked: QueueRequest) -> Nothing:
+    name, now_ms = request.name(asked.queue_url), request.queues.now_ms()
 
-    def claim(kept: Kept) -> Kept:
-        if call.service.waits and kept.purged_at_ms <= now_ms < kept.purged_at_ms + PURGE_MS:
+    def claim(kept: SqsQueueState) -> SqsQueueState:
+        if request.service.waits and kept.purged_at_ms <= now_ms < kept.purged_at_ms + PURGE_MS:
             raise Refused(
                 PURGE_QUEUE_IN_PROGRESS, f"Only one PurgeQueue operation on {name} is allowed every 60 seconds."
             )
         return structs.replace(kept, purged_at_ms=now_ms)
 
     # Noted first: of two that ask at once, one purges.
-    await call.queues.change(name, changing(claim))
-    purged = await call.queues.store.purge(name)
-    await call.did("queue.purge", name, detail=f"{purged} messages")
-    call.service.forget(name)
+    await request.queues.change(name, changing(claim))
+    purged = await request.queues.store.purge(name)
+    await request.did("queue.purge", name, detail=f"{purged} messages")
+    request.service.forget(name)
     return Nothing()
 
 
-async def get_queue_attributes(call: Call, asked: GetQueueAttributesRequest) -> GetQueueAttributesResult:
+async def get_queue_attributes(request: Request, asked: GetQueueAttributesRequest) -> GetQueueAttributesResult:
     for name in asked.attribute_names:
         if name not in ATTRIBUTES and name != _ALL:
             raise unknown(name)
-    description, counts = await call.queues.describe(call.name(asked.queue_url))
-    found = queue_attributes.show_counts(description, counts, call.arn(description.queue))
-    found |= queue_attributes.show_settings(description.settings) | policies.show_redrive_policy(call, description)
+    description, counts = await request.queues.describe(request.name(asked.queue_url))
+    found = queue_attributes.show_counts(description, counts, request.arn(description.queue))
+    found |= queue_attributes.show_settings(description.settings) | policies.show_redrive_policy(request, description)
     if _ALL not in asked.attribute_names:
         found = {name: value for name, value in found.items() if name in asked.attribute_names}
     return GetQueueAttributesResult(found)
 
 
-async def set_queue_attributes(call: Call, asked: SetQueueAttributesRequest) -> Nothing:
-    name = call.name(asked.queue_url)
+async def set_queue_attributes(request: Request, asked: SetQueueAttributesRequest) -> Nothing:
+    name = request.name(asked.queue_url)
     if not asked.attributes:
         raise missing("Attributes")
-    settings = (await call.queues.store.describe(name)).settings
-    now_s = call.queues.now_ms() // 1_000
+    settings = (await request.queues.store.describe(name)).settings
+    now_s = request.queues.now_ms() // 1_000
     # Other queues are looked at before; then nothing is awaited while the settings are read and written.
-    redriven = await policies.apply_redrive_policy(call, name, asked.attributes, settings)
+    redriven = await policies.apply_redrive_policy(request, name, asked.attributes, settings)
 
     def change(old: QueueSettings) -> QueueSettings:
         new = queue_attributes.apply(asked.attributes, old, now_s=now_s)
         return _with_redrive(new, redriven, asked.attributes)
 
-    await call.queues.change(name, change, caller=call.caller)
-    await call.did("queue.change", name, detail=", ".join(f"{key}={value}" for key, value in asked.attributes.items()))
-    call.service.forget(name)
+    await request.queues.change(name, change, caller=request.caller)
+    await request.did(
+        "queue.change", name, detail=", ".join(f"{key}={value}" for key, value in asked.attributes.items())
+    )
+    request.service.forget(name)
     return Nothing()
 
 
@@ -256,34 +260,34 @@ def check_tags(tags: dict[str, str]) -> None:
             )
 
 
-async def tag_queue(call: Call, asked: TagQueueRequest) -> Nothing:
-    name = call.name(asked.queue_url)
+async def tag_queue(request: Request, asked: TagQueueRequest) -> Nothing:
+    name = request.name(asked.queue_url)
     if not asked.tags:
         raise missing("Tags")
 
-    def change(kept: Kept) -> Kept:
+    def change(kept: SqsQueueState) -> SqsQueueState:
         tags = kept.tags | asked.tags
         check_tags(tags)
         return structs.replace(kept, tags=tags)
 
-    await call.queues.change(name, changing(change))
-    await call.did("queue.change", name, detail=f"tags {', '.join(asked.tags)}")
+    await request.queues.change(name, changing(change))
+    await request.did("queue.change", name, detail=f"tags {', '.join(asked.tags)}")
     return Nothing()
 
 
-async def untag_queue(call: Call, asked: UntagQueueRequest) -> Nothing:
-    name = call.name(asked.queue_url)
+async def untag_queue(request: Request, asked: UntagQueueRequest) -> Nothing:
+    name = request.name(asked.queue_url)
     if not asked.tag_keys:
         raise missing("TagKeys")
 
-    def change(kept: Kept) -> Kept:
+    def change(kept: SqsQueueState) -> SqsQueueState:
         tags = {key: value for key, value in kept.tags.items() if key not in asked.tag_keys}
         return structs.replace(kept, tags=tags)
 
-    await call.queues.change(name, changing(change))
-    await call.did("queue.change", name, detail=f"without tags {', '.join(asked.tag_keys)}")
+    await request.queues.change(name, changing(change))
+    await request.did("queue.change", name, detail=f"without tags {', '.join(asked.tag_keys)}")
     return Nothing()
 
 
-async def list_queue_tags(call: Call, asked: QueueRequest) -> ListQueueTagsResult:
-    return ListQueueTagsResult(kept_of((await call.describe(asked.queue_url)).settings).tags)
+async def list_queue_tags(request: Request, asked: QueueRequest) -> ListQueueTagsResult:
+    return ListQueueTagsResult(kept_of((await request.describe(asked.queue_url)).settings).tags)

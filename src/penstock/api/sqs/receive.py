@@ -14,11 +14,11 @@ from contextlib import nullcontext
 
 from penstock.api.sqs import message_attributes
 from penstock.api.sqs.errors import OVER_LIMIT, Refused, invalid
-from penstock.api.sqs.message_attributes import TRACE, Beside
+from penstock.api.sqs.message_attributes import TRACE, SqsMetadata
 from penstock.api.sqs.queue_attributes import ATTRIBUTES, WAIT, kept_of, unknown
 from penstock.api.sqs.receipt_handles import handle_text, message_uuid, sequence_number
 from penstock.api.sqs.receive_attempts import Attempt
-from penstock.api.sqs.request import Call, Known, check_between, check_name
+from penstock.api.sqs.request import CachedQueue, Request, check_between, check_name
 from penstock.api.sqs.shapes import (
     Message,
     MessageAttributeValue,
@@ -49,8 +49,8 @@ _SYSTEM = (
 )
 
 
-async def receive_message(call: Call, asked: ReceiveMessageRequest) -> ReceiveMessageResult:
-    name = call.name(asked.queue_url)
+async def receive_message(request: Request, asked: ReceiveMessageRequest) -> ReceiveMessageResult:
+    name = request.name(asked.queue_url)
     check_between("MaxNumberOfMessages", asked.max_number_of_messages, 1, MESSAGES_MAX)
     check_between(
         "WaitTimeSeconds",
@@ -61,26 +61,26 @@ async def receive_message(call: Call, asked: ReceiveMessageRequest) -> ReceiveMe
     )
     check_between("VisibilityTimeout", asked.visibility_timeout, 0, VISIBILITY_S_MAX)
     names = _system_names(asked)
-    queue = await call.service.queue(name)
+    queue = await request.service.queue(name)
     attempt = _attempt(queue, asked)
     if attempt is not None:
         lease_ms = _lease_ms(asked) or queue.settings.lease_ms
-        again = await attempt.again(call.service.attempts, call.queues, name, lease_ms=lease_ms)
+        again = await attempt.again(request.service.attempts, request.queues, name, lease_ms=lease_ms)
         if again is not None:
             return ReceiveMessageResult(again)
-    delivery = await _lease(call, queue, asked)
+    delivery = await _lease(request, queue, asked)
     if delivery is None:
         return ReceiveMessageResult()
     if (_lease_ms(asked) or queue.settings.lease_ms) == _SHORTEST_MS:
         # A millisecond more: timers of the loop may be early by a part of one.
-        await asyncio.sleep((delivery.until_ms - call.queues.now_ms() + 1) / 1_000)
-    messages = list(_messages(call, queue, delivery, names, asked.message_attribute_names))
+        await asyncio.sleep((delivery.until_ms - request.queues.now_ms() + 1) / 1_000)
+    messages = list(_messages(request, queue, delivery, names, asked.message_attribute_names))
     if attempt is not None:
-        attempt.remember(call.service.attempts, delivery.receipts(), messages, now_ms=call.queues.now_ms())
+        attempt.remember(request.service.attempts, delivery.receipts(), messages, now_ms=request.queues.now_ms())
     return ReceiveMessageResult(messages)
 
 
-def _attempt(queue: Known, asked: ReceiveMessageRequest) -> Attempt | None:
+def _attempt(queue: CachedQueue, asked: ReceiveMessageRequest) -> Attempt | None:
     said = asked.receive_request_attempt_id
     if not said:
         return None
@@ -91,31 +91,31 @@ def _attempt(queue: Known, asked: ReceiveMessageRequest) -> Attempt | None:
     return Attempt(queue.number, said)
 
 
-async def _lease(call: Call, queue: Known, asked: ReceiveMessageRequest) -> Delivery | None:
+async def _lease(request: Request, queue: CachedQueue, asked: ReceiveMessageRequest) -> Delivery | None:
     wait_s = asked.wait_time_seconds
     if wait_s is None:
         wait_s = int(kept_of(queue.settings).attributes.get(WAIT, "0"))
-    if await _has_too_many_in_flight(call, queue):
+    if await _has_too_many_in_flight(request, queue):
         if queue.settings.is_fifo:
             # As AWS has it: no error, and nothing to work on.
             return None
         raise Refused(OVER_LIMIT, f"Too many messages in flight: {IN_FLIGHT_MAX} at most.")
     try:
-        with call.queues.polls.one(call.caller) if wait_s else nullcontext():
-            delivery = await call.queues.lease(
+        with request.queues.polls.one(request.caller) if wait_s else nullcontext():
+            delivery = await request.queues.lease(
                 queue.name,
                 want=asked.max_number_of_messages or 1,
                 lease_ms=_lease_ms(asked),
                 wait_ms=1_000 * wait_s,
-                absence=call.absence if wait_s else None,
+                absence=request.absence if wait_s else None,
             )
     except QueueNotFound:
-        call.service.forget(queue.name)
+        request.service.forget(queue.name)
         raise
     finally:
-        await call.absence.end()
+        await request.absence.end()
     if delivery is None:
-        call.service.access.check_good(call.caller)
+        request.service.access.check_good(request.caller)
     return delivery
 
 
@@ -123,12 +123,12 @@ def _lease_ms(asked: ReceiveMessageRequest) -> int | None:
     return None if asked.visibility_timeout is None else 1_000 * asked.visibility_timeout or _SHORTEST_MS
 
 
-async def _has_too_many_in_flight(call: Call, queue: Known) -> bool:
+async def _has_too_many_in_flight(request: Request, queue: CachedQueue) -> bool:
     """Whether as much is out as AWS would hand out. It is counted only when that many could be."""
-    total = call.queues.totals.get(queue.name)
+    total = request.queues.totals.get(queue.name)
     if total is None or total.received - total.acked - total.released < IN_FLIGHT_MAX:
         return False
-    return (await call.queues.store.counts(queue.name)).leased >= IN_FLIGHT_MAX
+    return (await request.queues.store.counts(queue.name)).leased >= IN_FLIGHT_MAX
 
 
 def _system_names(asked: ReceiveMessageRequest) -> set[str]:
@@ -142,9 +142,9 @@ def _system_names(asked: ReceiveMessageRequest) -> set[str]:
 
 
 def _messages(
-    call: Call, queue: Known, delivery: Delivery, names: set[str], attribute_names: list[str]
+    request: Request, queue: CachedQueue, delivery: Delivery, names: set[str], attribute_names: list[str]
 ) -> Iterator[Message]:
-    leased_at_s = call.queues.now_ms() // 1_000
+    leased_at_s = request.queues.now_ms() // 1_000
     for row, (message, body) in enumerate(zip(delivery.ids, delivery.bodies, strict=True)):
         kept = b"" if delivery.attributes is None else delivery.attributes[row]
         attributes, beside = message_attributes.recall(kept)
@@ -161,7 +161,7 @@ def _messages(
             ),
             md5_of_body=message_attributes.md5_of_body(raw),
             body=text,
-            attributes=_system(call, queue, delivery, row, beside, names) if names else {},
+            attributes=_system(request, queue, delivery, row, beside, names) if names else {},
             md5_of_message_attributes=message_attributes.md5_of_attributes(told),
             message_attributes=told,
         )
@@ -176,7 +176,9 @@ def _text(body: memoryview) -> str | None:
     return text if text and message_attributes.is_allowed(text) else None
 
 
-def _system(call: Call, queue: Known, delivery: Delivery, row: int, beside: Beside, names: set[str]) -> dict[str, str]:
+def _system(
+    request: Request, queue: CachedQueue, delivery: Delivery, row: int, beside: SqsMetadata, names: set[str]
+) -> dict[str, str]:
     past = delivery.pasts[row] if delivery.pasts is not None else None
     is_dead = past is not None and past.queue != queue.name
     sent_at_ms, deliveries = delivery.sent_at_ms[row], delivery.deliveries[row]
@@ -185,18 +187,18 @@ def _system(call: Call, queue: Known, delivery: Delivery, row: int, beside: Besi
         sent_at_ms, deliveries = past.sent_at_ms, past.deliveries + deliveries
     firsts = delivery.first_leased_at_ms
     found = {
-        "SenderId": call.account.id,
+        "SenderId": request.account.id,
         "SentTimestamp": str(sent_at_ms),
         "ApproximateReceiveCount": str(deliveries),
-        "ApproximateFirstReceiveTimestamp": str(firsts[row] if firsts is not None else call.queues.now_ms()),
+        "ApproximateFirstReceiveTimestamp": str(firsts[row] if firsts is not None else request.queues.now_ms()),
         "MessageGroupId": delivery.groups[row].decode(errors="replace") if delivery.groups is not None else "",
         "MessageDeduplicationId": beside.dedup_id,
         "SequenceNumber": sequence_number(delivery.ids[row]) if queue.settings.is_fifo else "",
         TRACE: beside.trace,
-        "DeadLetterQueueSourceArn": _source(call, past) if is_dead else "",
+        "DeadLetterQueueSourceArn": _source(request, past) if is_dead else "",
     }
     return {name: value for name, value in found.items() if value and name in names}
 
 
-def _source(call: Call, past: Past | None) -> str:
-    return "" if past is None or past.queue is None else call.arn(past.queue)
+def _source(request: Request, past: Past | None) -> str:
+    return "" if past is None or past.queue is None else request.arn(past.queue)

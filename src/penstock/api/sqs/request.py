@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from penstock.api.front import Departure
+from penstock.api.front import ClientPresence
 from penstock.api.sqs.errors import (
     BATCH_ENTRY_IDS_NOT_DISTINCT,
     EMPTY_BATCH_REQUEST,
@@ -114,7 +114,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CachedQueue:
     """A queue as it was a moment ago."""
 
     name: str
@@ -137,11 +137,11 @@ class Service:
     is_behind_proxy: bool = False
     # Whether a name is free, and a queue purged again, only after a minute.
     waits: bool = False
-    known: OrderedDict[str, Known] = field(default_factory=OrderedDict)
+    known: OrderedDict[str, CachedQueue] = field(default_factory=OrderedDict)
     attempts: Attempts = field(default_factory=Attempts)
     deletions: Recent = field(default_factory=lambda: Recent(60_000))
 
-    async def queue(self, name: str) -> Known:
+    async def queue(self, name: str) -> CachedQueue:
         """Return what a queue is like; raises `QueueNotFound`."""
         now_ms = self.queues.now_ms()
         found = self.known.get(name)
@@ -149,7 +149,7 @@ class Service:
             return found
         self.known.pop(name, None)
         description = await self.queues.store.describe(name)
-        found = self.known[name] = Known(name, queue_number(description.id), description.settings, now_ms)
+        found = self.known[name] = CachedQueue(name, queue_number(description.id), description.settings, now_ms)
         if len(self.known) > KNOWN_MAX:
             self.known.popitem(last=False)
         return found
@@ -158,13 +158,13 @@ class Service:
         self.known.pop(name, None)
 
 
-class Call:
+class Request:
     """One request: what stands before the URLs of its client's queues, and whether that client is still there."""
 
     __slots__ = ("service", "caller", "role", "front", "trace", "_absence")
 
     def __init__(
-        self, service: Service, caller: Caller, role: Role, *, front: str, absence: Departure, trace: str = ""
+        self, service: Service, caller: Caller, role: Role, *, front: str, absence: ClientPresence, trace: str = ""
     ) -> None:
         self.service = service
         self.caller = caller
@@ -184,7 +184,7 @@ class Call:
         return self.service.account
 
     @property
-    def absence(self) -> Departure:
+    def absence(self) -> ClientPresence:
         return self._absence
 
     async def did(self, action: str, queue: str, *, detail: str = "") -> None:
@@ -199,7 +199,7 @@ class Call:
         self.caller.check(self.role, name)
         return name
 
-    async def queue(self, queue_url: str) -> Known:
+    async def queue(self, queue_url: str) -> CachedQueue:
         """Return the queue that a call is about. Raises `QueueNotFound`."""
         return await self.service.queue(self.name(queue_url))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from penstock.api.sqs import message_attributes, request
+from penstock.api.sqs import message_attributes
 from penstock.api.sqs.errors import (
     BATCH_REQUEST_TOO_LONG,
     INVALID_MESSAGE_CONTENTS,
@@ -22,7 +22,7 @@ from penstock.api.sqs.errors import (
 from penstock.api.sqs.message_attributes import PRIORITY
 from penstock.api.sqs.queue_attributes import MESSAGE_BYTES_MAX, SCOPE, kept_of
 from penstock.api.sqs.receipt_handles import message_uuid, sequence_number
-from penstock.api.sqs.request import Call, Known, check_between, check_name
+from penstock.api.sqs.request import CachedQueue, Request, check_batch, check_between, check_name, failed_entry
 from penstock.api.sqs.shapes import (
     SendMessageBatchRequest,
     SendMessageBatchRequestEntry,
@@ -69,42 +69,44 @@ class Checked:
     trace: str
 
 
-async def send_message(call: Call, asked: SendMessageRequest) -> SendMessageResult:
-    name = call.name(asked.queue_url)
+async def send_message(request: Request, asked: SendMessageRequest) -> SendMessageResult:
+    name = request.name(asked.queue_url)
     checked = _check(asked)
-    queue = await call.service.queue(name)
-    row = _row(call, queue, asked, checked)
-    (message,) = await _send(call, queue, [row])
+    queue = await request.service.queue(name)
+    row = _row(request, queue, asked, checked)
+    (message,) = await _send(request, queue, [row])
     return SendMessageResult(**_told(queue, row, message))
 
 
-async def send_message_batch(call: Call, asked: SendMessageBatchRequest) -> SendMessageBatchResult:
-    name = call.name(asked.queue_url)
-    request.check_batch(asked.entries, "SendMessageBatchRequestEntry")
-    queue = await call.service.queue(name)
+async def send_message_batch(request: Request, asked: SendMessageBatchRequest) -> SendMessageBatchResult:
+    name = request.name(asked.queue_url)
+    check_batch(asked.entries, "SendMessageBatchRequestEntry")
+    queue = await request.service.queue(name)
     result, rows, total = SendMessageBatchResult(), {}, 0
     for entry in asked.entries:
         try:
             checked = _check(entry)
             total += checked.size_bytes
-            rows[entry.id] = _row(call, queue, entry, checked)
+            rows[entry.id] = _row(request, queue, entry, checked)
         except Refused as error:
             if error.kind is MISSING_PARAMETER or error.message == NO_DEDUP_ID:
                 # As AWS has it: a batch in which one lacks what all must have is wrong as a whole.
                 raise Refused(INVALID_PARAMETER_VALUE, error.message) from None
-            result.failed.append(request.failed_entry(entry, error))
+            result.failed.append(failed_entry(entry, error))
     if total > MESSAGE_BYTES_MAX:
         raise Refused(
             BATCH_REQUEST_TOO_LONG,
             f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. You have sent {total} bytes.",
         )
     if rows:
-        for (entry_id, row), message in zip(rows.items(), await _send(call, queue, list(rows.values())), strict=True):
+        for (entry_id, row), message in zip(
+            rows.items(), await _send(request, queue, list(rows.values())), strict=True
+        ):
             result.successful.append(SendMessageBatchResultEntry(id=entry_id, **_told(queue, row, message)))
     return result
 
 
-async def _send(call: Call, queue: Known, rows: list[Row]) -> Sequence[str]:
+async def _send(request: Request, queue: CachedQueue, rows: list[Row]) -> Sequence[str]:
     drafts = Drafts(
         bodies=[row.body for row in rows],
         tiers=bytes([row.tier for row in rows]) if any(row.tier != _NORMAL for row in rows) else None,
@@ -114,9 +116,9 @@ async def _send(call: Call, queue: Known, rows: list[Row]) -> Sequence[str]:
         attributes=_column([row.attributes for row in rows]),
     )
     try:
-        return await call.queues.send(queue.name, drafts)
+        return await request.queues.send(queue.name, drafts)
     except QueueNotFound:
-        call.service.forget(queue.name)
+        request.service.forget(queue.name)
         raise
 
 
@@ -124,7 +126,7 @@ def _column(values: list[Any]) -> list[Any] | None:
     return values if any(values) else None
 
 
-def _told(queue: Known, row: Row, message: str) -> dict[str, str]:
+def _told(queue: CachedQueue, row: Row, message: str) -> dict[str, str]:
     body, attributes, system = row.digests
     return {
         "md5_of_message_body": body,
@@ -166,7 +168,7 @@ def _tier(entry: SendMessageBatchRequestEntry) -> int:
     return tier
 
 
-def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked: Checked) -> Row:
+def _row(request: Request, queue: CachedQueue, entry: SendMessageBatchRequestEntry, checked: Checked) -> Row:
     settings = queue.settings
     if checked.size_bytes > settings.body_bytes_max:
         raise Refused(
@@ -182,8 +184,10 @@ def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked:
             f"Reason: DelaySeconds must be less than {settings.retention_ms // 1_000}, as long as messages are kept.",
         )
     dedup_id, group = _dedup_id(queue, entry, checked.body), entry.message_group_id or ""
-    attributes = message_attributes.keep(entry.message_attributes, trace=checked.trace or call.trace, dedup_id=dedup_id)
-    visible_at_ms = 0 if entry.delay_seconds is None else call.queues.now_ms() + 1_000 * entry.delay_seconds
+    attributes = message_attributes.keep(
+        entry.message_attributes, trace=checked.trace or request.trace, dedup_id=dedup_id
+    )
+    visible_at_ms = 0 if entry.delay_seconds is None else request.queues.now_ms() + 1_000 * entry.delay_seconds
     if settings.is_fifo:
         # Order is the queue's own: its delay holds for all.
         visible_at_ms = 0
@@ -202,7 +206,7 @@ def _row(call: Call, queue: Known, entry: SendMessageBatchRequestEntry, checked:
     )
 
 
-def _dedup_id(queue: Known, entry: SendMessageBatchRequestEntry, body: bytes) -> str:
+def _dedup_id(queue: CachedQueue, entry: SendMessageBatchRequestEntry, body: bytes) -> str:
     """Return the id that a message is told apart by, "" on a standard queue; refuse what the other kind has."""
     said = entry.message_deduplication_id
     if not queue.settings.is_fifo:
@@ -223,7 +227,7 @@ def _dedup_id(queue: Known, entry: SendMessageBatchRequestEntry, body: bytes) ->
     return sha256(body).hexdigest()
 
 
-def _scoped(queue: Known, group: str, dedup_id: str) -> bytes:
+def _scoped(queue: CachedQueue, group: str, dedup_id: str) -> bytes:
     """Return the id as the store compares it: by itself, or with its group and the last purge, which makes it long."""
     kept = kept_of(queue.settings)
     is_by_group = kept.attributes.get(SCOPE) == "messageGroup"

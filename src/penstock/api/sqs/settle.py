@@ -12,11 +12,10 @@ what became of the message:
 from collections.abc import Sequence
 from typing import TypeVar
 
-from penstock.api.sqs import request
 from penstock.api.sqs.errors import MESSAGE_NOT_INFLIGHT, RECEIPT_HANDLE_IS_INVALID, Refused, invalid, missing
 from penstock.api.sqs.receipt_handles import Handle, read_handle
 from penstock.api.sqs.receive import VISIBILITY_S_MAX
-from penstock.api.sqs.request import Call, Known, check_between
+from penstock.api.sqs.request import CachedQueue, Request, check_batch, check_between, failed_entry
 from penstock.api.sqs.shapes import (
     ChangeMessageVisibilityBatchRequest,
     ChangeMessageVisibilityBatchRequestEntry,
@@ -36,52 +35,52 @@ Entry = TypeVar("Entry", DeleteMessageBatchRequestEntry, ChangeMessageVisibility
 Outcomes = list[Refused | None]
 
 
-async def delete_message(call: Call, asked: DeleteMessageRequest) -> Nothing:
-    name = call.name(asked.queue_url)
+async def delete_message(request: Request, asked: DeleteMessageRequest) -> Nothing:
+    name = request.name(asked.queue_url)
     if not asked.receipt_handle:
         raise missing("ReceiptHandle")
-    queue = await call.service.queue(name)
-    _raise_first(await _delete(call, queue, [_handle(queue, asked.receipt_handle)], [asked]))
+    queue = await request.service.queue(name)
+    _raise_first(await _delete(request, queue, [_handle(queue, asked.receipt_handle)], [asked]))
     return Nothing()
 
 
-async def delete_message_batch(call: Call, asked: DeleteMessageBatchRequest) -> DeleteMessageBatchResult:
-    name = call.name(asked.queue_url)
-    request.check_batch(asked.entries, "DeleteMessageBatchRequestEntry")
-    queue = await call.service.queue(name)
+async def delete_message_batch(request: Request, asked: DeleteMessageBatchRequest) -> DeleteMessageBatchResult:
+    name = request.name(asked.queue_url)
+    check_batch(asked.entries, "DeleteMessageBatchRequestEntry")
+    queue = await request.service.queue(name)
     result = DeleteMessageBatchResult()
     entries, handles = _handles(queue, asked.entries, result)
-    for entry, refused in zip(entries, await _delete(call, queue, handles, entries), strict=True):
+    for entry, refused in zip(entries, await _delete(request, queue, handles, entries), strict=True):
         if refused is None:
             result.successful.append(DeleteMessageBatchResultEntry(id=entry.id))
         else:
-            result.failed.append(request.failed_entry(entry, refused))
+            result.failed.append(failed_entry(entry, refused))
     return result
 
 
-async def change_message_visibility(call: Call, asked: ChangeMessageVisibilityRequest) -> Nothing:
-    name = call.name(asked.queue_url)
+async def change_message_visibility(request: Request, asked: ChangeMessageVisibilityRequest) -> Nothing:
+    name = request.name(asked.queue_url)
     if not asked.receipt_handle:
         raise missing("ReceiptHandle")
     _check_visibility(asked)
-    queue = await call.service.queue(name)
-    _raise_first(await _change(call, queue, [_handle(queue, asked.receipt_handle)], [asked]))
+    queue = await request.service.queue(name)
+    _raise_first(await _change(request, queue, [_handle(queue, asked.receipt_handle)], [asked]))
     return Nothing()
 
 
 async def change_message_visibility_batch(
-    call: Call, asked: ChangeMessageVisibilityBatchRequest
+    request: Request, asked: ChangeMessageVisibilityBatchRequest
 ) -> ChangeMessageVisibilityBatchResult:
-    name = call.name(asked.queue_url)
-    request.check_batch(asked.entries, "ChangeMessageVisibilityBatchRequestEntry")
-    queue = await call.service.queue(name)
+    name = request.name(asked.queue_url)
+    check_batch(asked.entries, "ChangeMessageVisibilityBatchRequestEntry")
+    queue = await request.service.queue(name)
     result = ChangeMessageVisibilityBatchResult()
     entries, handles = _handles(queue, asked.entries, result)
-    for entry, refused in zip(entries, await _change(call, queue, handles, entries), strict=True):
+    for entry, refused in zip(entries, await _change(request, queue, handles, entries), strict=True):
         if refused is None:
             result.successful.append(ChangeMessageVisibilityBatchResultEntry(id=entry.id))
         else:
-            result.failed.append(request.failed_entry(entry, refused))
+            result.failed.append(failed_entry(entry, refused))
     return result
 
 
@@ -93,7 +92,7 @@ def _check_visibility(entry: ChangeMessageVisibilityBatchRequestEntry) -> int:
 
 
 def _handles(
-    queue: Known, entries: Sequence[Entry], result: DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult
+    queue: CachedQueue, entries: Sequence[Entry], result: DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult
 ) -> tuple[list[Entry], list[Handle]]:
     """Return the entries whose handles are ones, and those; the others have failed."""
     good: list[Entry] = []
@@ -105,11 +104,11 @@ def _handles(
             handles.append(_handle(queue, entry.receipt_handle))
             good.append(entry)
         except Refused as error:
-            result.failed.append(request.failed_entry(entry, error))
+            result.failed.append(failed_entry(entry, error))
     return good, handles
 
 
-def _handle(queue: Known, text: str) -> Handle:
+def _handle(queue: CachedQueue, text: str) -> Handle:
     handle = read_handle(text)
     if handle is None or handle.queue != queue.number:
         raise Refused(
@@ -119,61 +118,64 @@ def _handle(queue: Known, text: str) -> Handle:
 
 
 async def _delete(
-    call: Call, queue: Known, handles: list[Handle], entries: Sequence[DeleteMessageBatchRequestEntry]
+    request: Request, queue: CachedQueue, handles: list[Handle], entries: Sequence[DeleteMessageBatchRequestEntry]
 ) -> Outcomes:
     if not handles:
         return []
-    outcomes = await call.queues.ack(queue.name, [handle.receipt for handle in handles], outlives=True)
+    outcomes = await request.queues.ack(queue.name, [handle.receipt for handle in handles], outlives=True)
     found: Outcomes = [None] * len(handles)
     if not queue.settings.is_fifo:
         return found
     for row, outcome in enumerate(outcomes):
-        if outcome is not Outcome.DONE and await _is_there(call, queue, handles[row]):
+        if outcome is not Outcome.DONE and await _is_there(request, queue, handles[row]):
             found[row] = invalid("ReceiptHandle", entries[row].receipt_handle, "The receipt handle has expired.")
     return found
 
 
 async def _change(
-    call: Call, queue: Known, handles: list[Handle], entries: Sequence[ChangeMessageVisibilityBatchRequestEntry]
+    request: Request,
+    queue: CachedQueue,
+    handles: list[Handle],
+    entries: Sequence[ChangeMessageVisibilityBatchRequestEntry],
 ) -> Outcomes:
     found: Outcomes = [None] * len(handles)
     by_timeout: dict[int, list[int]] = {}
     for row, (handle, entry) in enumerate(zip(handles, entries, strict=True)):
         seconds = entry.visibility_timeout or 0
-        if call.queues.now_ms() // 1_000 - handle.leased_at_s + seconds > VISIBILITY_S_MAX:
+        if request.queues.now_ms() // 1_000 - handle.leased_at_s + seconds > VISIBILITY_S_MAX:
             reason = f"Total VisibilityTimeout for the message is beyond the limit [{VISIBILITY_S_MAX} seconds]"
             found[row] = invalid("VisibilityTimeout", seconds, reason)
         else:
             by_timeout.setdefault(seconds, []).append(row)
     for seconds, rows in by_timeout.items():
-        outcomes = await _hold(call, queue, [handles[row] for row in rows], seconds)
+        outcomes = await _hold(request, queue, [handles[row] for row in rows], seconds)
         for row, outcome in zip(rows, outcomes, strict=True):
             if outcome is not Outcome.DONE:
-                found[row] = await _change_by_message(call, queue, handles[row], entries[row])
+                found[row] = await _change_by_message(request, queue, handles[row], entries[row])
     return found
 
 
 async def _hold(
-    call: Call, queue: Known, handles: list[Handle], seconds: int, *, outlives: bool = False
+    request: Request, queue: CachedQueue, handles: list[Handle], seconds: int, *, outlives: bool = False
 ) -> list[Outcome]:
     receipts = [handle.receipt for handle in handles]
     if seconds:
-        return await call.queues.extend(queue.name, receipts, lease_ms=1_000 * seconds, outlives=outlives)
-    return await call.queues.release(queue.name, receipts, delay_ms=0, error="")
+        return await request.queues.extend(queue.name, receipts, lease_ms=1_000 * seconds, outlives=outlives)
+    return await request.queues.release(queue.name, receipts, delay_ms=0, error="")
 
 
 async def _change_by_message(
-    call: Call, queue: Known, handle: Handle, entry: ChangeMessageVisibilityBatchRequestEntry
+    request: Request, queue: CachedQueue, handle: Handle, entry: ChangeMessageVisibilityBatchRequestEntry
 ) -> Refused | None:
     """Change the visibility of a message by a handle that does not hold it."""
     seconds = entry.visibility_timeout or 0
-    (receipt,) = await call.queues.store.receipts(queue.name, [handle.message], outlives=True)
+    (receipt,) = await request.queues.store.receipts(queue.name, [handle.message], outlives=True)
     if receipt is not None:
         held = handle._replace(receipt=receipt)
-        outcomes = await _hold(call, queue, [held], seconds, outlives=True)
+        outcomes = await _hold(request, queue, [held], seconds, outlives=True)
         if outcomes == [Outcome.DONE]:
             return None
-    if await _is_there(call, queue, handle):
+    if await _is_there(request, queue, handle):
         if not seconds:
             # It is visible already.
             return None
@@ -182,8 +184,8 @@ async def _change_by_message(
     return invalid("ReceiptHandle", entry.receipt_handle, reason)
 
 
-async def _is_there(call: Call, queue: Known, handle: Handle) -> bool:
-    return await call.queues.store.look(queue.name, handle.message) is not None
+async def _is_there(request: Request, queue: CachedQueue, handle: Handle) -> bool:
+    return await request.queues.store.look(queue.name, handle.message) is not None
 
 
 def _raise_first(outcomes: Outcomes) -> None:
