@@ -156,7 +156,8 @@ class Prometheus:
             # One at a time: whoever asks in a loop gets in the way of other askers only.
             async with self._asking:
                 text = await self.text(is_openmetrics=is_open)
-            return Response(text, headers={"content-type": _content_type(is_openmetrics=is_open)})
+            content_type = openmetrics.CONTENT_TYPE_LATEST if is_open else CONTENT_TYPE_PLAIN_0_0_4
+            return Response(text, headers={"content-type": content_type})
 
         return [Route("/metrics", answer)]
 
@@ -367,7 +368,3 @@ async def _written(family: Family, *, is_openmetrics: bool) -> AsyncIterator[byt
         text = text.removesuffix(_MARK)
         yield text if start == 0 else b"".join(line for line in text.splitlines(True) if not line.startswith(b"#"))
         await asyncio.sleep(0)
-
-
-def _content_type(*, is_openmetrics: bool) -> str:
-    return openmetrics.CONTENT_TYPE_LATEST if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4

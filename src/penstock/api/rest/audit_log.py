@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.api.rest.errors import bad_field
-from penstock.api.rest.request import Answer, Request, instant, read_instant
+from penstock.api.rest.request import Answer, Request, instant, read_query_instant
 from penstock.broker.activity import Wanted
 from penstock.contract.limits import PAGE_MAX
 from penstock.store.audit_log import Entry
@@ -35,8 +35,8 @@ async def audit_log(request: Request) -> Answer:
         target=_said(asked.target),
         actor=_said(asked.actor),
         action=_said(asked.action),
-        from_ms=None if isinstance(asked.since, UnsetType) else read_instant(_number_or_text(asked.since), "since"),
-        until_ms=None if isinstance(asked.until, UnsetType) else read_instant(_number_or_text(asked.until), "until"),
+        from_ms=None if isinstance(asked.since, UnsetType) else read_query_instant(asked.since, "since"),
+        until_ms=None if isinstance(asked.until, UnsetType) else read_query_instant(asked.until, "until"),
     )
     if asked.cursor and not (asked.cursor.isascii() and asked.cursor.isdecimal() and int(asked.cursor) < 2**63):
         raise bad_field("this is no cursor; give back `next` of the page before", "cursor")
@@ -47,13 +47,6 @@ async def audit_log(request: Request) -> Answer:
 
 def _said(value: str | UnsetType) -> str | None:
     return None if isinstance(value, UnsetType) else value
-
-
-def _number_or_text(said: str) -> str | float:
-    try:
-        return float(said)
-    except ValueError:
-        return said
 
 
 def _shown(entry: Entry) -> AuditEntry:

@@ -16,7 +16,16 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.receive import show_attributes, show_body
-from penstock.api.rest.request import ARROW_TYPE, Answer, Decoder, Format, Request, instant, maybe_instant, read_instant
+from penstock.api.rest.request import (
+    ARROW_TYPE,
+    Answer,
+    Decoder,
+    Format,
+    Request,
+    instant,
+    maybe_instant,
+    read_query_instant,
+)
 from penstock.broker.access import Role
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES
@@ -108,7 +117,7 @@ def _read(asked: HistoryQuery) -> _Asked:
     return {
         "from_offset": None if isinstance(asked.offset, UnsetType) else asked.offset,
         "until_offset": None if isinstance(asked.until, UnsetType) else asked.until,
-        "from_ms": None if isinstance(asked.since, UnsetType) else since_ms(asked.since),
+        "from_ms": None if isinstance(asked.since, UnsetType) else read_query_instant(asked.since, "since"),
         "most": asked.limit,
     }
 
@@ -162,13 +171,6 @@ def _answer(
         end_offset=page.end_offset,
     )
     return Answer(value, headers=headers)
-
-
-def since_ms(since: str) -> int:
-    try:
-        return read_instant(float(since), "since")
-    except ValueError:
-        return read_instant(since, "since")
 
 
 def rows_of(page: HistoryPage, form: Format) -> list[HistoryRow]:
@@ -243,7 +245,9 @@ async def find_offset(request: Request) -> Answer:
     if not isinstance(asked.since, UnsetType):
         if not isinstance(asked.rows, UnsetType) or not isinstance(asked.offset, UnsetType):
             raise bad_field("since is a question of its own; offset and rows are another", "since")
-        return Answer(HistoryOffset(await store.history_offset_at(asked.shard, since_ms(asked.since))))
+        return Answer(
+            HistoryOffset(await store.history_offset_at(asked.shard, read_query_instant(asked.since, "since")))
+        )
     if isinstance(asked.rows, UnsetType):
         raise bad_field("what is sought? give since, or rows from an offset on", "rows")
     offset = 0 if isinstance(asked.offset, UnsetType) else asked.offset

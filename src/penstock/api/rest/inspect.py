@@ -186,8 +186,13 @@ class LiveQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 async def live(request: Request) -> Answer:
     queue = await request.queue(Role.READ)
     asked: LiveQuery = request.query(LiveQuery)
-    columns = _live_columns(request, asked)
-    to_stream = None if columns is None else (await arrows()).live_stream
+    columns: Sequence[str] = ()
+    to_stream = None
+    if request.form is Format.ARROW:
+        columns = chosen(asked.columns, (*LIVE_COLUMNS, *LIVE_BODIES) if asked.bodies else LIVE_COLUMNS)
+        to_stream = (await arrows()).live_stream
+    else:
+        check_plain(asked.limit, asked.columns)
     try:
         page = await request.queues.store.live(
             queue, after=asked.after, most=asked.limit, with_bodies=asked.bodies, is_told=asked.told
@@ -198,14 +203,6 @@ async def live(request: Request) -> Answer:
     if to_stream is not None:
         return Answer(to_stream(page, columns), content_type=ARROW_TYPE.encode())
     return Answer(_live_page(page, request.form))
-
-
-def _live_columns(request: Request, asked: LiveQuery) -> Sequence[str] | None:
-    """Return the columns of an Arrow stream; None for another format."""
-    if request.form is not Format.ARROW:
-        check_plain(asked.limit, asked.columns)
-        return None
-    return chosen(asked.columns, (*LIVE_COLUMNS, *LIVE_BODIES) if asked.bodies else LIVE_COLUMNS)
 
 
 def _live_page(page: LivePage, form: Format) -> wire.LivePage:

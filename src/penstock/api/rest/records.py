@@ -24,7 +24,16 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.api.rest.errors import Refused, bad_field, problem_of
-from penstock.api.rest.request import BATCHES_TYPE, Answer, Decoder, Format, Request, instant, read_instant, sent_format
+from penstock.api.rest.request import (
+    BATCHES_TYPE,
+    Answer,
+    Decoder,
+    Format,
+    Request,
+    instant,
+    read_query_instant,
+    sent_format,
+)
 from penstock.broker.access import Role
 from penstock.broker.records import UNREADABLE, PlainRecord, batch_of, records_of
 from penstock.broker.topics import FetchOne, Topics
@@ -63,7 +72,12 @@ async def produce(request: Request) -> Answer:
     by_partition: dict[int, list[tuple[int, PlainRecord]]] = {}
     for place, record in enumerate(asked.records):
         made = _record(place, record)
-        partition = _partition(record, made, len(topic.partitions))
+        if record.partition is not UNSET:
+            partition = record.partition
+        elif made.key is None:
+            partition = next(_turns) % len(topic.partitions)
+        else:
+            partition = partition_of(made.key, len(topic.partitions))
         by_partition.setdefault(partition, []).append((place, made))
     offsets: dict[int, wire.ProducedRecord] = {}
     for partition, placed in by_partition.items():
@@ -91,12 +105,6 @@ def _bytes(field: str, text: str | UnsetType | None, coded: str | UnsetType) -> 
         return base64.b64decode(coded, validate=True)
     except (binascii.Error, ValueError):
         raise bad_field(f"{field}_base64 is not base64", f"{field}_base64") from None
-
-
-def _partition(asked: wire.NewRecord, made: PlainRecord, partitions: int) -> int:
-    if asked.partition is not UNSET:
-        return asked.partition
-    return next(_turns) % partitions if made.key is None else partition_of(made.key, partitions)
 
 
 async def browse(request: Request) -> Answer:
@@ -130,15 +138,8 @@ async def _first(request: Request, topic: str, asked: RecordsQuery) -> int:
         return min(max(asked.offset, first), end)
     if asked.offset is not UNSET:
         raise bad_field("since and offset are two ways to say where to begin", "since")
-    found = await topics.offset_at(topic, asked.partition, read_instant(_number_or_text(asked.since), "since"))
+    found = await topics.offset_at(topic, asked.partition, read_query_instant(asked.since, "since"))
     return topics.latest(topic, asked.partition) if found is None else found[0]
-
-
-def _number_or_text(said: str) -> str | float:
-    try:
-        return float(said)
-    except ValueError:
-        return said
 
 
 def _page(

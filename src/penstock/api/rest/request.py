@@ -341,6 +341,14 @@ def read_instant(value: str | float, field: str) -> int:
     return at_ms
 
 
+def read_query_instant(text: str, field: str) -> int:
+    """Return the milliseconds of an instant in a query, where a number of seconds is text as well."""
+    try:
+        return read_instant(float(text), field)
+    except ValueError:
+        return read_instant(text, field)
+
+
 def milliseconds(seconds: float) -> int:
     """Return seconds that were checked already as milliseconds; more than nothing is not nothing."""
     ms = round(seconds * 1_000)

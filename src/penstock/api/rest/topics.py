@@ -199,7 +199,18 @@ async def describe_group(request: Request) -> Answer:
             generation=group.generation,
             lag=sum(each.lag or 0 for each in lags),
             members=members,
-            partitions=[_lag(each, holders.get((each.topic, each.partition))) for each in lags],
+            partitions=[
+                wire.LagRow(
+                    each.topic,
+                    each.partition,
+                    each.committed,
+                    each.start_offset,
+                    each.high_watermark,
+                    each.lag,
+                    holders.get((each.topic, each.partition)),
+                )
+                for each in lags
+            ],
         )
     )
 
@@ -224,9 +235,3 @@ async def _group_row(request: Request, name: str) -> wire.GroupRow | None:
         # It went between two looks.
         return None
     return wire.GroupRow(name, group.state.value, len(group.members), sum(each.lag or 0 for each in lags))
-
-
-def _lag(each: Lag, member_id: str | None) -> wire.LagRow:
-    return wire.LagRow(
-        each.topic, each.partition, each.committed, each.start_offset, each.high_watermark, each.lag, member_id
-    )

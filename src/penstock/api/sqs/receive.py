@@ -26,7 +26,7 @@ from penstock.api.sqs.shapes import (
     ReceiveMessageResult,
 )
 from penstock.core.message import Receipt
-from penstock.store.interface import Delivery, Past, QueueNotFound
+from penstock.store.interface import Delivery, QueueNotFound
 
 MESSAGES_MAX = 10
 WAIT_S_MAX = 20
@@ -180,11 +180,11 @@ def _system(
     request: Request, queue: CachedQueue, delivery: Delivery, row: int, beside: SqsMetadata, names: set[str]
 ) -> dict[str, str]:
     past = delivery.pasts[row] if delivery.pasts is not None else None
-    is_dead = past is not None and past.queue != queue.name
-    sent_at_ms, deliveries = delivery.sent_at_ms[row], delivery.deliveries[row]
-    if past is not None and is_dead:
+    sent_at_ms, deliveries, source = delivery.sent_at_ms[row], delivery.deliveries[row], ""
+    if past is not None and past.queue != queue.name:
         # A dead letter keeps when it was sent and how often it was received.
         sent_at_ms, deliveries = past.sent_at_ms, past.deliveries + deliveries
+        source = "" if past.queue is None else request.arn(past.queue)
     firsts = delivery.first_leased_at_ms
     found = {
         "SenderId": request.account.id,
@@ -195,10 +195,6 @@ def _system(
         "MessageDeduplicationId": beside.dedup_id,
         "SequenceNumber": sequence_number(delivery.ids[row]) if queue.settings.is_fifo else "",
         TRACE: beside.trace,
-        "DeadLetterQueueSourceArn": _source(request, past) if is_dead else "",
+        "DeadLetterQueueSourceArn": source,
     }
     return {name: value for name, value in found.items() if value and name in names}
-
-
-def _source(request: Request, past: Past | None) -> str:
-    return "" if past is None or past.queue is None else request.arn(past.queue)

@@ -146,7 +146,7 @@ def sign(request: Signed, credentials: Credentials, names: Sequence[str], at: st
     canonical = "\n".join(
         [
             request.method,
-            _canonical_path(request.path),
+            quote(request.path or "/", safe="/-_.~"),
             _canonical_query(request.query),
             *(f"{name}:{headers[name]}" for name in names),
             "",
@@ -201,10 +201,6 @@ def _gathered(headers: Sequence[tuple[str, str]]) -> Mapping[str, str]:
         trimmed = _SPACES.sub(" ", value.strip())
         found[name] = f"{found[name]},{trimmed}" if name in found else trimmed
     return found
-
-
-def _canonical_path(path: str) -> str:
-    return quote(path or "/", safe="/-_.~")
 
 
 def _canonical_query(query: str) -> str:
