@@ -1,7 +1,7 @@
 """What all HTTP front ends share: the types of ASGI, reading a body within a limit, noticing that a client is gone, and
 passing each request of the port to the front end of its protocol.
 
-Nothing here knows a protocol. Each front end turns `TooLong` and `Gone` into its own errors.
+Nothing here knows a protocol. Each front end turns `TooLong` and `ClientDisconnected` into its own errors.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ def source_of(scope: Scope) -> str:
 
 
 class ClientDisconnected(Exception):
-    """The client is gone before its request was read; there is nobody to answer."""
+    """The client closed its connection before its request was read, so there is no one to answer."""
 
 
 class TooLong(Exception):

@@ -1,12 +1,12 @@
-"""How many values a body holds, counted before it is decoded: each of them becomes an object of Python.
+"""Count the values of a body before it is decoded: each of them becomes a Python object.
 
-A body of 16 MB can say millions of them, in which it stands for a gigabyte and stops everybody else for seconds. Text
-and binary data are one value each, however long, so what counts is structure and not size.
+A body of 16 MB can hold millions of values. Decoded, they take a gigabyte and block the event loop for seconds.
+Text and binary data are one value each, however long: the limit is on structure, not on size.
 
 Laws of this file
 -----------------
-1. Counting takes less time than decoding what is allowed. Callers leave small bodies out: they cannot hold many.
-2. What cannot be understood is counted as far as it goes. The decoder says what is wrong with it.
+1. Counting takes less time than decoding what is allowed. Callers skip small bodies, which cannot hold many values.
+2. A malformed body is counted as far as it can be read. The decoder reports what is wrong with it.
 """
 
 # By the first byte of a value in MessagePack: how many bytes follow, or, negative, in how many bytes that is said.
@@ -26,7 +26,7 @@ _EXTENSIONS = range(0xC7, 0xCA)
 
 
 def has_more_in_json(body: bytes, most: int) -> bool:
-    """Whether a body of JSON separates more than so many values."""
+    """Whether a body of JSON separates more than ``most`` values."""
     if body.count(b",") <= most:
         return False
     # Those in texts do not count. What is escaped would hide where a text ends.
@@ -37,7 +37,7 @@ def has_more_in_json(body: bytes, most: int) -> bool:
 
 
 def has_more_in_msgpack(body: bytes, most: int) -> bool:
-    """Whether a body of MessagePack holds more than so many values; a list or a map is one, and so are its members."""
+    """Whether a body of MessagePack holds more than ``most`` values; a list or a map is one, and so are its members."""
     at = found = 0
     end = len(body)
     while at < end and found <= most:

@@ -1,9 +1,9 @@
-"""Whether the server lives, and whether it is of use: two questions with two addresses.
+"""Liveness and readiness: two questions with two addresses.
 
-    /health/live     200 as long as the loop turns: whoever does not answer is to be killed
-    /health/ready    200, or 503 with reasons: whoever is not ready gets no traffic, and is left alone
+    /health/live     200 as long as the event loop runs; without an answer, the server should be killed
+    /health/ready    200, or 503 with reasons: the server should get no traffic, and not be killed
 
-Nobody needs a key for either: they say nothing about queues.
+Neither needs a key: they show nothing about queues.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from starlette.routing import Route, Router
 
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
 
-# A journal that has something to write and gets nothing done for so long is behind.
+# A journal that has something to write and makes no progress for this long is behind.
 BEHIND_S = 3.0
 
 STARTING = "starting"

@@ -153,7 +153,7 @@ class Prometheus:
             if problem is not None:
                 return problem
             is_open = _OPENMETRICS in request.headers.get("accept", "")
-            # One at a time: whoever asks in a loop gets in the way of other askers only.
+            # One at a time: a client that scrapes in a loop delays other scrapes only.
             async with self._asking:
                 text = await self.text(is_openmetrics=is_open)
             content_type = openmetrics.CONTENT_TYPE_LATEST if is_open else CONTENT_TYPE_PLAIN_0_0_4

@@ -1,4 +1,4 @@
-"""Numbers of topics and consumer groups, under the names of kafka_exporter, which dashboards for Kafka ask for."""
+"""Metrics of topics and consumer groups, with the names of kafka_exporter, which dashboards for Kafka use."""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
-"""Whether the event loop stands still, and what it does meanwhile.
+"""Detect that the event loop stands still, and what it does meanwhile.
 
-Everything of a server happens in steps on one loop, so a step that takes long keeps
-everybody waiting. A thread asks the loop for a sign twice in each time that it may
-take. If none comes in time, the thread looks at what the loop is doing, and notes it
-when the sign has come at last.
+All work of a server happens in steps on one loop, so a long step delays every request. A
+thread asks the loop for a sign twice within the time that a step may take. If none comes in
+time, the thread looks at what the loop is doing, and logs it when the sign has come at last.
 
 The time from question to sign is the lag of the loop: one long step, or many short
 ones. A stall that is shorter than half the bound may fall between two questions.
@@ -22,7 +21,7 @@ from typing import Any
 from penstock.telemetry import SERVER_STALLED
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-# At most one note in so many seconds; the metric counts all.
+# At most one log event in this many seconds; the metric counts all.
 NOTE_S = 1.0
 _FRAMES_MAX = 6
 _PACKAGE = "penstock"
@@ -67,7 +66,7 @@ class Watchdog:
             self._count(time.monotonic() - asked_at, culprit)
 
     def _culprit(self) -> dict[str, str]:
-        """Return what the loop is doing at this moment: the task, and the functions of ours, the innermost first."""
+        """Return what the loop is doing at this moment: the task, and Penstock's functions, the innermost first."""
         task = asyncio.current_task(self._loop)
         frame: FrameType | None = sys._current_frames().get(self._watched)
         functions: list[str] = []

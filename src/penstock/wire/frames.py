@@ -20,8 +20,8 @@ Everything is little-endian; the first byte is the kind, the second the version.
 Columns in brackets are there if their flag is. A flag that is not known, a kind or a
 version of the future and anything else that `encode_…` would not write raises `BadFrame`.
 
-One receipt stands for a lease, and a bit for each of its messages: nothing on this way
-is made for each message but what the application itself looks at.
+One receipt stands for a lease, with a bit for each of its messages. No object is made for
+a message unless the application looks at it.
 """
 
 import struct
@@ -47,7 +47,7 @@ _IS_REJECTED, _IS_UNTOUCHED = 1, 2
 
 
 class Sender(NamedTuple):
-    """Who sends, and which send of theirs this is."""
+    """The sender, and which of its sends this is."""
 
     id: int
     epoch: int
@@ -91,7 +91,7 @@ class Ids:
 
 @dataclass(slots=True, kw_only=True)
 class LeasedFrame:
-    """Messages handed out under one lease, as columns."""
+    """Messages of one lease, as columns."""
 
     lease: int
     token: int

@@ -1,4 +1,4 @@
-"""What is said about messages: sent, received, settled, looked at.
+"""Types of messages: sent, received, settled, inspected.
 
 In JSON `data` is what was sent: text, or any other JSON value, which is kept as its
 JSON text and marked by the attribute `content_type`. A body that is not UTF-8 is
@@ -45,7 +45,7 @@ Receipt = Annotated[
     str,
     Meta(
         max_length=64,
-        description="As it came with the message. What is in it may change.",
+        description="As it came with the message. Its format may change.",
         extra_json_schema={"pattern": "^[0-9a-f]{1,16}-[0-9a-f]{1,16}-[0-9a-f]{1,4}$"},
     ),
 ]
@@ -101,7 +101,7 @@ class Lease(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Received(Struct, omit_defaults=True, kw_only=True):
-    """A message handed out, hidden from others until `invisible_until`."""
+    """A received message, hidden from other consumers until `invisible_until`."""
 
     message_id: str
     receipt: str
@@ -146,8 +146,10 @@ class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
     receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
     error: Annotated[str, Meta(description="Why. The first 1,024 characters are kept.")] = ""
     delay_s: Seconds | UnsetType = UNSET
-    reject: Annotated[bool, Meta(description="Straight to the dead letters: another delivery would be no use.")] = False
-    untouched: Annotated[bool, Meta(description="Nobody has worked on them: the delivery does not count.")] = False
+    reject: Annotated[
+        bool, Meta(description="Move them to the dead-letter queue now: another delivery would not help.")
+    ] = False
+    untouched: Annotated[bool, Meta(description="They were not worked on: the delivery does not count.")] = False
 
 
 class Extensions(Struct, forbid_unknown_fields=True):
@@ -206,8 +208,8 @@ class Explained(Struct, omit_defaults=True, kw_only=True):
 
     message_id: str
     state: State
-    waits: Annotated[str, Meta(description="A word for programs, such as `for_its_turn`.")]
-    reason: Annotated[str, Meta(description="The same as a sentence.")]
+    waits: Annotated[str, Meta(description="The reason as a word for programs, such as `for_its_turn`.")]
+    reason: Annotated[str, Meta(description="The same reason as a sentence.")]
     priority: str
     sent_priority: str
     tiers_gained: int

@@ -1,4 +1,4 @@
-"""What operators say: escalate, requeue, redrive; and the history of settled messages."""
+"""Types of operators: escalate, requeue, redrive; and the history of settled messages."""
 
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
         Meta(
             min_length=1,
             max_length=REASON_CHARACTERS_MAX,
-            description="Who says so: a label beside the name of the key.",
+            description="Who asks for it: a label beside the name of the key.",
         ),
     ]
     reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, description="Why.")]
@@ -75,9 +75,9 @@ class Escalations(Struct):
 class Story(Seen, omit_defaults=True, kw_only=True):
     """One message and its whole story, as far as it has come."""
 
-    waits: Annotated[str, Meta(description="What it waits for: a word for programs, such as `for_its_turn`.")] = ""
-    reason: Annotated[str, Meta(description="The same as a sentence.")] = ""
-    until: Annotated[str | UnsetType | None, Meta(description="When the clock alone changes that.")] = UNSET
+    waits: Annotated[str, Meta(description="What it waits for, as a word for programs, such as `for_its_turn`.")] = ""
+    reason: Annotated[str, Meta(description="The same reason as a sentence.")] = ""
+    until: Annotated[str | UnsetType | None, Meta(description="When this changes without any other event.")] = UNSET
     escalations: Annotated[
         list[Escalation] | UnsetType, Meta(description="Who moved it to another priority; newest first.")
     ] = UNSET
@@ -105,7 +105,7 @@ class Redrive(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=Tr
     rate_per_s: Annotated[
         Annotated[float, Meta(gt=0, le=1_000_000)] | UnsetType, Meta(description="How many in a second at most.")
     ] = UNSET
-    dry_run: Annotated[bool, Meta(description="Say what would go, and move nothing.")] = False
+    dry_run: Annotated[bool, Meta(description="Return what would go, and move nothing.")] = False
 
 
 class RedriveTask(Struct, kw_only=True):
@@ -130,7 +130,7 @@ class RedriveTask(Struct, kw_only=True):
             "letter. Null otherwise."
         ),
     ]
-    sample_ids: Annotated[list[str], Meta(description="Some of those that went, or would go.")]
+    sample_ids: Annotated[list[str], Meta(description="Some of the messages that went, or would go.")]
 
 
 class RedriveTasks(Struct):
@@ -184,8 +184,8 @@ class HistoryRow(Struct, omit_defaults=True, kw_only=True):
 class HistoryPage(Struct):
     rows: list[HistoryRow]
     next_offset: Annotated[int, Meta(description="Give it as `offset` to go on.")]
-    first_kept_offset: Annotated[int, Meta(description="What is older is not kept any more.")]
-    end_offset: Annotated[int, Meta(description="Where it ends for now. A page before may be short, even empty.")]
+    first_kept_offset: Annotated[int, Meta(description="The first offset that is still kept.")]
+    end_offset: Annotated[int, Meta(description="The end so far. A page before it may be short, even empty.")]
 
 
 class HistoryShard(Struct):
@@ -217,4 +217,6 @@ class TrimHistory(Struct, forbid_unknown_fields=True):
 
 class Trimmed(Struct):
     shard: int
-    first_kept_offset: Annotated[int, Meta(description="What is kept from now on; whole segments go.")]
+    first_kept_offset: Annotated[
+        int, Meta(description="The first offset that is kept now; only whole segments are deleted.")
+    ]

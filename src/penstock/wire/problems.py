@@ -1,4 +1,4 @@
-"""Every error the REST API can answer with: RFC 9457 problem details, and the table of codes.
+"""All errors of the REST API: RFC 9457 problem details, and the table of codes.
 
 `docs/reference/errors.md` is made from this table.
 """
@@ -57,16 +57,16 @@ CODES: dict[str, Code] = {
         Code(
             "cross_site",
             403,
-            "A page of another site may not ask",
+            "A page of another site may not send requests",
             False,
-            "Ask from a program, or from a page that this server serves.",
+            "Send it from a program, or from a page of this server.",
         ),
-        Code("not_found", 404, "There is nothing here", False, "Look for the path in /docs."),
-        Code("queue_not_found", 404, "There is no such queue", False, "Create it, or mend the name."),
+        Code("not_found", 404, "There is nothing here", False, "See /docs for all paths."),
+        Code("queue_not_found", 404, "There is no such queue", False, "Create it, or correct the name."),
         Code("no_topics", 404, "This server keeps no topics", False, "Start it with `kafka`."),
-        Code("topic_not_found", 404, "There is no such topic", False, "Create it, or mend the name."),
+        Code("topic_not_found", 404, "There is no such topic", False, "Create it, or correct the name."),
         Code("partition_not_found", 404, "The topic has no such partition", False, "They are numbered from 0 on."),
-        Code("group_not_found", 404, "There is no such group", False, "A group is made by its first member or commit."),
+        Code("group_not_found", 404, "There is no such group", False, "The first member or commit creates a group."),
         Code("message_not_found", 404, "There is no such message", False, "It was settled, or is in another queue."),
         Code("task_not_found", 404, "There is no such task", False, _TASKS_KEPT),
         Code("shard_not_found", 404, "There is no such shard", False, "`GET /api/history/shards` lists them."),
@@ -79,28 +79,30 @@ CODES: dict[str, Code] = {
         Code(
             "topic_exists", 409, "The topic has other settings", False, "Change it with PATCH, or choose another name."
         ),
-        Code("partitions_fewer", 409, "A topic never has fewer partitions", False, "Make another topic."),
+        Code("partitions_fewer", 409, "A topic never has fewer partitions", False, "Create another topic."),
         Code(
             "record_refused", 409, "The topic takes no such records", False, "Give each a key: the topic is compacted."
         ),
         Code(
             "producer_unknown",
             409,
-            "The producer is not known any more",
+            "The producer is no longer known",
             False,
-            "Look whether its batch is there; go on under a new producer id, from sequence 0 on.",
+            "Check whether its batch is stored; continue with a new producer id, from sequence 0.",
         ),
         Code(
             "out_of_order_sequence",
             409,
             "A batch does not follow the last one of its producer",
             False,
-            "Send what is missing first.",
+            "Send the missing batches first.",
         ),
         Code("producer_fenced", 409, "A newer epoch of the producer has begun", False, "Stop: another has taken over."),
         Code("group_not_empty", 409, "The group has members", False, "Stop its consumers first."),
-        Code("not_leased", 409, "Nobody has the message", False, "Receive it first, or purge the queue."),
-        Code("stale_receipt", 409, "The lease has ended", False, "Somebody else may have the message; do not ack it."),
+        Code("not_leased", 409, "The message is not received", False, "Receive it first, or purge the queue."),
+        Code(
+            "stale_receipt", 409, "The lease has ended", False, "Another consumer may have the message; do not ack it."
+        ),
         Code(
             "not_dead_letter",
             409,
@@ -108,8 +110,10 @@ CODES: dict[str, Code] = {
             False,
             "Requeue takes messages from a dead-letter queue.",
         ),
-        Code("message_in_flight", 409, "Somebody has the message", False, "Wait until it is released or timed out."),
-        Code("origin_gone", 409, "The queue it came from is gone", False, "Say in `into` where it is to go."),
+        Code(
+            "message_in_flight", 409, "A consumer holds the message", False, "Wait until it is released or timed out."
+        ),
+        Code("origin_gone", 409, "The queue it came from is gone", False, "Name another queue in `into`."),
         Code(
             "key_reused",
             409,
@@ -117,7 +121,9 @@ CODES: dict[str, Code] = {
             False,
             "Use a new Idempotency-Key for each new send.",
         ),
-        Code("dead_letters_shared", 409, "Others bury in the same queue", False, "Delete without the dead letters."),
+        Code(
+            "dead_letters_shared", 409, "Other queues bury in the same queue", False, "Delete without the dead letters."
+        ),
         Code(
             "sender_fenced", 409, "A newer sender has taken over", False, "Stop: another process sends under this id."
         ),
@@ -126,7 +132,7 @@ CODES: dict[str, Code] = {
             409,
             "Too old to know whether it was sent",
             False,
-            "Look whether it was; send it under a new key.",
+            "Check whether it was; send it with a new key.",
         ),
         Code("body_too_large", 413, "The request is too large", False, "Send fewer messages at once."),
         Code(
@@ -136,7 +142,7 @@ CODES: dict[str, Code] = {
             False,
             "Store large data elsewhere and send where it is.",
         ),
-        Code("unsupported_media_type", 415, "A format that is not spoken here", False, "Send application/json."),
+        Code("unsupported_media_type", 415, "This format is not supported", False, "Send application/json."),
         Code(
             "wrong_host",
             421,
@@ -145,11 +151,17 @@ CODES: dict[str, Code] = {
             "A server answers to the names in its setting `hosts`, and on loopback to localhost and 127.0.0.1.",
         ),
         Code("queue_full", 429, "The queue is full", True, "Wait for `Retry-After` seconds and send again."),
-        Code("rate_limited", 429, "The key is too fast", True, "Wait for `Retry-After` seconds and ask again."),
+        Code(
+            "rate_limited",
+            429,
+            "The key sends too many requests",
+            True,
+            "Wait for `Retry-After` seconds and ask again.",
+        ),
         Code("too_many_waiting", 429, "Too many are waiting", True, "Wait for `Retry-After` seconds and ask again."),
         Code("too_many_redrives", 429, "Too many redrives are running", True, "Wait until one of them has ended."),
         Code("headers_too_large", 431, "The headers are too large", False, "Send fewer or shorter headers."),
-        Code("internal", 500, "The server made a mistake", False, "Report it, with the notes of the server."),
+        Code("internal", 500, "The server made a mistake", False, "Report it, with the log of the server."),
         Code("busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
         Code("unreachable", 503, "The database does not answer", True, "Wait for `Retry-After` seconds and try again."),
         Code("starting", 503, "The server is starting", True, "Wait for `Retry-After` seconds and try again."),
@@ -161,7 +173,7 @@ CODES: dict[str, Code] = {
             True,
             "Wait for `Retry-After` seconds and send it again, or raise `buffered_bytes_max`.",
         ),
-        Code("stopping", 503, "The server is stopping", True, "Try again: another one may be up soon."),
+        Code("stopping", 503, "The server is stopping", True, "Try again: another server may be up soon."),
         Code("storage_full", 507, "The disk is full", True, "Ack or purge messages, or give it a larger disk."),
     )
 }

@@ -1,4 +1,4 @@
-"""What is said about queues: how one is made, changed and described.
+"""Types of queues: create, change, describe.
 
 These types decode requests, encode answers and make the OpenAPI document; the SDK
 uses the same. Words are those of REST (`visibility_timeout`, `max_deliveries`);
@@ -25,7 +25,9 @@ class TierView(Struct):
     priority: str
     ready: int
     oldest_age_s: Annotated[float | None, Meta(description="Since the oldest that can be received was sent.")]
-    worst_wait_messages: Annotated[int, Meta(description="A message sent now is received before so many others are.")]
+    worst_wait_messages: Annotated[
+        int, Meta(description="Upper bound: how many other messages are received before one that is sent now.")
+    ]
     worst_wait_s: Annotated[
         float | None,
         Meta(description="The same in seconds, at the rate of the last seconds; null if nothing is received."),

@@ -1,4 +1,4 @@
-"""What is said about topics and consumer groups over REST: for people, the console and the command line.
+"""Types of topics and consumer groups over REST, for people, the console and the command line.
 
     POST   /api/topics                       CreateTopic     → TopicView
     GET    /api/topics                       ?prefix cursor limit → TopicList
@@ -28,7 +28,7 @@ from penstock.wire.messages import Base64
 from penstock.wire.names import Seconds, TopicName
 
 RECORDS_MAX = 1_000
-# Nothing is kept for an id that nobody uses, so a job takes as many as it may ever have tasks and batches.
+# An unused id takes no memory, so a job takes as many as it may ever have tasks and batches.
 PRODUCER_IDS_MAX = 2**32
 
 Partition = Annotated[int, Meta(ge=0, lt=TOPIC_PARTITIONS_MAX)]
@@ -144,11 +144,11 @@ class Produced(Struct):
 class NewProducers(Struct, forbid_unknown_fields=True):
     """Ids for producers that number what they send, so that what is sent twice is there once."""
 
-    count: Annotated[int, Meta(ge=1, le=PRODUCER_IDS_MAX, description="So many ids in a row.")] = 1
+    count: Annotated[int, Meta(ge=1, le=PRODUCER_IDS_MAX, description="The number of consecutive ids.")] = 1
 
 
 class ProducersView(Struct):
-    """Producer ids that nobody else has, and what a producer must know of the topic."""
+    """Unique producer ids, and what a producer must know of the topic."""
 
     producer_id: Annotated[int, Meta(description="The first of the ids.")]
     producer_epoch: int
@@ -161,7 +161,7 @@ class ProducersView(Struct):
 class ProducedBatch(Struct):
     partition: int
     offset: Annotated[int, Meta(description="Of the first record of the batch.")]
-    is_duplicate: Annotated[bool, Meta(description="Whether the batch had been there before.")]
+    is_duplicate: Annotated[bool, Meta(description="Whether the batch was stored before.")]
 
 
 class ProducedBatches(Struct):
@@ -197,7 +197,7 @@ class RecordPage(Struct):
     start_offset: int
     high_watermark: int
     unreadable: Annotated[
-        list[Unreadable], Meta(description="What was left out because it could not be read; nearly always nothing.")
+        list[Unreadable], Meta(description="Batches that could not be read and were left out; nearly always none.")
     ] = []
 
 

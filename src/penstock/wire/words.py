@@ -1,4 +1,4 @@
-"""What msgspec says of a value that may not be, in words: the field and a rule for people, no types and no patterns."""
+"""Validation errors of msgspec in words: the field and a rule for people, without types and patterns."""
 
 import re
 from typing import NamedTuple, get_args

@@ -1,8 +1,8 @@
-"""The application: routes to operations, and an answer for whatever is raised.
+"""The application: routes to operations, and turns every exception into an answer.
 
-Sending, leasing and settling are the hot way: they are found by one look at the path
-and run without a framework. Everything else is routed by Starlette, from the same
-table (`operations.py`) that the OpenAPI document is made of.
+Sending, leasing and settling are the hot path: one look at the path finds them, and they
+run without a framework. Starlette routes everything else, from the same table
+(`operations.py`) that the OpenAPI document is made of.
 """
 
 import traceback

@@ -1,11 +1,11 @@
-"""Pages as Arrow IPC streams: columns are wrapped, and nobody loops over rows.
+"""Pages as Arrow IPC streams: columns are wrapped, without a loop over rows.
 
 Numbers are the arrays of the history as they are; groups, errors, priorities and
 outcomes are dictionaries; bodies are binary. Nothing is made for each row, so the id of
 a message is three columns, of which its text is `<first_queue>-<number · 8 + sent_tier>`
 in hexadecimal. The metadata of the schema has the offsets.
 
-To import this module is to need `penstock[arrow]`.
+Importing this module needs `penstock[arrow]`.
 """
 
 import json
@@ -23,7 +23,7 @@ from penstock.store.live import LivePage
 _TIME = pyarrow.timestamp("ms", tz="UTC")
 _PRIORITIES = pyarrow.array(list(PRIORITIES))
 _OUTCOMES = pyarrow.array(list(NUMBERED_OUTCOMES))
-# The first of the places is that of nobody.
+# A place of 0 stands for none.
 _STATES = pyarrow.array(["", *STATES])
 
 

@@ -1,6 +1,6 @@
-"""Frames of the SDK that are to be part of a caller's transaction: read, and given to whoever has transactions.
+"""Frames of the SDK that become part of a caller's transaction: decoded here, and passed to the store.
 
-There is no request: the caller is in this very process. What is wrong with a frame is said in the same words.
+There is no HTTP request, as the caller is in the same process. Errors have the same words as over HTTP.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,6 +30,6 @@ async def ack(transactions: Transactions, connection: object, queue: str, held: 
 
 
 def answer_of(error: Exception) -> tuple[int, bytes] | None:
-    """Return the status and the body that an error would be answered with; None for a mistake of ours."""
+    """Return the status and the body that an error would be answered with; None for a bug of the server."""
     found = problem_of(error)
     return None if found is None else (found.status, encode_problem(found)[0])

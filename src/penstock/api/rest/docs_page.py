@@ -1,6 +1,6 @@
-"""What a server says about itself: the OpenAPI document, a page to read it and try it, and a landing.
+"""The OpenAPI document, the page that shows it and sends requests, and the landing page.
 
-The page is plain files beside this module, without anything from another server and
+The page is plain files beside this module, with nothing from another server and
 without a build. Its `Content-Security-Policy` allows nothing else, so that no message
 shown on it can become a script.
 """

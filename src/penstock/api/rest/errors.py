@@ -1,4 +1,4 @@
-"""From our exceptions to RFC 9457 problems: one table, read once for each error."""
+"""Exceptions of the server to RFC 9457 problems: one table, read once for each error."""
 
 import math
 from collections.abc import Callable
@@ -82,7 +82,7 @@ def problem(
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """Return the problem that an exception is to a client; None for a mistake of ours."""
+    """Return the problem that an exception is to a client; None for a bug of the server."""
     if isinstance(error, Refused):
         return error.problem
     for kind in type(error).__mro__:
@@ -238,7 +238,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     LogBusy: lambda error: problem("busy", str(error), retry_after_s=_BUSY_S),
     # What the database says may name hosts and users, and is for the operator.
     StoreUnreachable: lambda _: problem("unreachable", "the database does not answer", retry_after_s=_WAITING_S),
-    # Its sentences are for everybody.
+    # Its sentences name no host or user.
     StoreRefuses: lambda error: problem("unreachable", str(error), retry_after_s=_WAITING_S),
     StoreForbids: _plain("forbidden"),
     LogFull: lambda error: problem("storage_full", str(error), retry_after_s=_WAITING_S),

@@ -45,7 +45,7 @@ from penstock.wire.operators import (
 )
 
 NEXT_OFFSET = b"penstock-next-offset"
-# Who asks for a message that is settled is told how, if it was lately and among not too many.
+# An answer about a settled message says how it ended, if it is among the last of these.
 SEARCHED_ROWS_MAX = 10_000
 SEARCHED_MS = 10 * 60 * 1_000
 # The columns of an Arrow stream, in their order: of rows of all queues, and of one.
@@ -105,7 +105,7 @@ async def history(request: Request) -> Answer:
 
 
 async def shard_history(request: Request) -> Answer:
-    """Show settled messages of all queues of a shard, to whoever may see all queues."""
+    """Return settled messages of all queues of a shard, to a caller that may see all queues."""
     request.caller.check_everywhere(Role.READ)
     asked: ShardHistoryQuery = request.query(ShardHistoryQuery)
     to_stream = await _stream(request, asked, COLUMNS)
@@ -141,7 +141,7 @@ def check_plain(limit: int, columns: str | UnsetType) -> None:
 
 
 def chosen(columns: str | UnsetType, known: Sequence[str]) -> Sequence[str]:
-    """Return the columns that are wanted, in their order; all if nobody says which."""
+    """Return the columns that were asked for, in their order; by default all."""
     if isinstance(columns, UnsetType):
         return known
     wanted = columns.split(",")
@@ -201,7 +201,7 @@ def _row(page: HistoryPage, row: int, message_id: str, form: Format) -> HistoryR
 
 
 async def ending_of(request: Request, queue: str, message_id: str) -> str | None:
-    """Return how a message ended, if that is among the last that were settled here; None if nobody knows."""
+    """Return how a message ended, if it is among the last that were settled here; None otherwise."""
     sought = parse(message_id)
     if sought is None:
         return None
@@ -238,7 +238,7 @@ async def shards(request: Request) -> Answer:
 
 
 async def find_offset(request: Request) -> Answer:
-    """Answer where a time begins, or where so many rows from an offset on end."""
+    """Return the offset at which a time begins, or at which a number of rows after an offset ends."""
     request.caller.check_everywhere(Role.READ)
     asked: OffsetQuery = request.query(OffsetQuery)
     store = request.queues.store

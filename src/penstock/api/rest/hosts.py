@@ -1,20 +1,20 @@
-"""Which names a server answers to; and on loopback, who may ask a server that has no lock.
+"""The names that a server answers to; and on loopback, who may send requests to a server without keys.
 
-A server on loopback needs no keys, because only this machine reaches it. But every
-page in a browser on this machine does, too, whoever made it:
+A server on loopback needs no keys, because only this machine reaches it. But so does
+every page in a browser on this machine, also a page of an attacker:
 
-- A page may send a request to another site without asking it, as long as it looks like
-  a form or an image. Browsers say so, in `Sec-Fetch-Site` and `Origin`. Older ones do not;
-  they are known by `User-Agent`, which a page cannot change, and may follow links and use
-  our own pages, as `Referer` says.
+- A page may send a request to another site without permission, as long as it looks like
+  a form or an image. Browsers mark such requests, in `Sec-Fetch-Site` and `Origin`. Older
+  browsers do not. They are recognized by `User-Agent`, which a page cannot change, and may
+  follow links and use our own pages, as `Referer` shows.
 - A page whose own name is made to point at 127.0.0.1 after it was loaded ("DNS
-  rebinding") is of the same origin as we are. The name it was loaded by is in `Host`.
+  rebinding") has the same origin as this server. The name it was loaded by is in `Host`.
 
-Both are refused, with a key or without: a page that was rebound can make up any header.
+Both are refused, with a key or without: a rebound page can set any header.
 
-A server that other machines reach has keys. It may be told its names; behind a proxy it
-has to be, since a proxy brings it requests for any name. Then other names are refused.
-Probes of its health ask by an address, and are answered.
+A server that other machines reach has keys. Its names may be configured; behind a proxy they
+must be, since a proxy passes on requests for any name. Then other names are refused.
+Health probes use an address, and are always answered.
 """
 
 import ipaddress
@@ -26,9 +26,9 @@ from penstock.wire.problems import Problem
 
 _SAID_BY_BROWSERS = frozenset({b"sec-fetch-site", b"origin", b"user-agent", b"referer"})
 _SENT_FOR_PAGES = frozenset({b"sec-fetch-site", b"origin"})
-# All of them say so, and programs do not.
+# All browsers begin with it, and programs do not.
 _OF_BROWSERS = b"Mozilla/"
-# No name is longer; what is cut off would not have been a name of ours.
+# No valid name is longer.
 _HOST_BYTES_MAX = 300
 
 

@@ -224,7 +224,7 @@ def _live_row(page: LivePage, row: int, message_id: str, form: Format) -> LiveRo
     shown = LiveRow(
         message_id=message_id,
         key=page.key[row],
-        # The first of the places is that of nobody.
+        # A place of 0 stands for none.
         state=STATES[page.place[row] - 1],
         priority=PRIORITIES[page.tier[row]],
         sent_priority=PRIORITIES[page.sent_tier[row]],

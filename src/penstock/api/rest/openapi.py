@@ -258,13 +258,13 @@ def _problem(codes: list[str]) -> dict[str, Any]:
 
 
 TAGS = {
-    "queues": "Queues: made, listed, described, changed, emptied, deleted.",
-    "messages": "Messages: sent, received, acked, given back, held for longer, looked at.",
-    "operating": "For operators: escalations, dead letters that go back, and the history of settled messages.",
+    "queues": "Queues: create, list, describe, change, purge, delete.",
+    "messages": "Messages: send, receive, ack, release, extend, inspect.",
+    "operating": "For operators: escalations, redrives of dead letters, and the history of settled messages.",
     "topics": "Topics and their consumer groups, for people: programs that produce and consume speak Kafka.",
 }
 
-STATUSES = {200: "Done.", 201: "Made, and on the disk.", 202: "Begun.", 204: "Done; there is nothing to say."}
+STATUSES = {200: "Done.", 201: "Created, and on disk.", 202: "Started.", 204: "Done; the answer has no body."}
 
 FRAMED = frozenset(
     {"send_messages", "receive_messages", "lease_messages", "ack_messages", "release_messages", "extend_messages"}
@@ -285,7 +285,7 @@ PATH_PARAMETERS: dict[str, Schema] = {
         "pattern": "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$",
     },
     "message_id": {
-        "description": "The id of a message, as sending or receiving it answered.",
+        "description": "The id of a message, as returned by send or receive.",
         "type": "string",
         "minLength": 1,
         "maxLength": 64,
@@ -299,13 +299,13 @@ PATH_PARAMETERS: dict[str, Schema] = {
         "pattern": r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$",
     },
     "group": {
-        "description": "The name of a consumer group; one with a slash in it cannot be had here.",
+        "description": "The name of a consumer group. A name with a slash cannot be used here.",
         "type": "string",
         "minLength": 1,
         "maxLength": 255,
     },
     "task_id": {
-        "description": "The id of a task, as starting it answered.",
+        "description": "The id of a task, as returned when it was started.",
         "type": "string",
         "minLength": 1,
         "maxLength": 64,
@@ -315,28 +315,28 @@ PATH_PARAMETERS: dict[str, Schema] = {
 
 # Parameters of queries whose types do not say it themselves.
 QUERY_PARAMETERS: dict[str, str] = {
-    "after": "`next` of the page before; without it, the first page.",
-    "bodies": "Whether bodies and attributes come with them.",
-    "columns": "Of an Arrow stream only these, comma separated, in this order.",
-    "cursor": "`next` of the page before; without it, the first page.",
-    "group": "Of this group only.",
-    "limit": "How many at most.",
-    "offset": "`next_offset` of the page before; without it, the first that is kept.",
+    "after": "`next` of the previous page; by default the first page.",
+    "bodies": "Include bodies and attributes.",
+    "columns": "Of an Arrow stream: only these columns, comma separated, in this order.",
+    "cursor": "`next` of the previous page; by default the first page.",
+    "group": "Only messages of this group.",
+    "limit": "The most to return.",
+    "offset": "`next_offset` of the previous page; by default the first that is kept.",
     "partition": "The number of a partition, from 0 on.",
     "prefix": "Only names that begin with this.",
-    "rows": "How many rows, about: whole frames are counted.",
+    "rows": "The approximate number of rows: whole frames are counted.",
     "since": "Settled at this instant or later: RFC 3339, or seconds since 1970.",
-    "told": "Whether the history is to tell first of all that is settled, and the answer up to where.",
+    "told": "First write all settled messages to the history, and return the offset up to which it is complete.",
     "until": "Only rows below this offset.",
-    "visibility_timeout": "Seconds for which they are hidden from others. By default the queue's.",
+    "visibility_timeout": "Seconds for which they are hidden from others. By default the setting of the queue.",
     "wait_s": "Seconds to wait for a message if there is none.",
-    "with_dead_letters": "Whether its dead-letter queue goes with it, if nobody else buries there.",
+    "with_dead_letters": "Also delete its dead-letter queue, unless other queues bury there.",
 }
 
 REQUEST_HEADERS: dict[str, dict[str, Schema]] = {
     "send_messages": {
         "Idempotency-Key": {
-            "description": "Sent again with the same key, messages are not sent again: the first ids are answered.",
+            "description": "A repeat with the same key sends nothing again: it returns the ids of the first send.",
             "type": "string",
             "minLength": 1,
             "maxLength": 256,
@@ -351,10 +351,10 @@ HEADERS: dict[str, Any] = {
     },
     "Location": {"description": "Where the queue is.", "schema": {"type": "string"}},
     "Penstock-Next-Offset": {
-        "description": "Give it as `offset` to go on. An Arrow stream has no other place for it.",
+        "description": "The `offset` of the next page. An Arrow stream has no other place for it.",
         "schema": {"type": "integer", "minimum": 0},
     },
-    "Cache-Control": {"description": "Never kept by anybody on the way.", "schema": {"const": "no-store"}},
+    "Cache-Control": {"description": "Not cached by any proxy.", "schema": {"const": "no-store"}},
 }
 
 ANSWER_HEADERS: dict[str, tuple[str, ...]] = {

@@ -1,4 +1,4 @@
-"""What operators do: escalate messages, send dead letters back, and look after both."""
+"""Operators: escalate messages, requeue and redrive dead letters, and follow both."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -157,7 +157,7 @@ async def _why_not(request: Request, queue: str, message_id: str, *, is_homeless
         return Refused("not_dead_letter", f"{message_id!r} was sent to {queue!r} itself; it is no dead letter")
     if message.place not in {"waiting", "resting"}:
         return Refused(
-            "message_in_flight", f"{message_id!r} is {message.place}; it stays until it is released or lapses"
+            "message_in_flight", f"{message_id!r} is {message.place}; it stays until it is released or its lease ends"
         )
     return Refused(
         "queue_full", f"there is no room where {message_id!r} would go", retry_after_s=RETRY_AFTER_MS_UNKNOWN / 1_000
@@ -223,7 +223,7 @@ def selection_of(asked: Filter) -> Selection:
 
 
 def _check_one_of(asked: Escalate | wire.Redrive, *, is_needed: bool) -> None:
-    """Whoever gives both means something that cannot be guessed."""
+    """Refuse a request with both: what it means cannot be guessed."""
     has_ids, has_filter = not isinstance(asked.message_ids, UnsetType), not isinstance(asked.filter, UnsetType)
     if has_ids and has_filter:
         raise bad_field("message_ids and filter are both there; give one of them", "filter")

@@ -52,7 +52,7 @@ async def create(request: Request) -> Answer:
         is_new = await request.queues.create(name, settings, caller=request.caller)
     except QueueExists:
         there = (await request.queues.store.describe(name)).settings
-        # What another front end keeps with the queue is no setting of ours, and no reason to refuse.
+        # Labels belong to other front ends. A difference there is no reason to refuse.
         if replace(settings, labels=there.labels) != there:
             raise _exists(name, there, settings) from None
         is_new = False
@@ -69,7 +69,7 @@ async def list_queues(request: Request) -> Answer:
     names = await visible_queues(
         request.queues.store, request.caller, prefix=asked.prefix, after=after, most=asked.limit
     )
-    # One that is not there was deleted since it was listed.
+    # A queue without a summary was deleted after it was listed.
     summaries = await request.queues.store.summaries(names)
     found = [_row(request, *summary) for summary in summaries if summary is not None]
     return Answer(QueueList(found, cursor_after(names[-1]) if len(names) == asked.limit else None))
@@ -101,7 +101,7 @@ async def delete(request: Request) -> Answer:
             queue_name=queue,
             deleted=True,
             dead_letter_queue=remains.dead_letters,
-            # How many there are is for those who may see that queue.
+            # The count is only for callers that may see that queue.
             dead_letters=remains.count if request.caller.may_list(remains.dead_letters or queue) else 0,
             dead_letters_deleted=remains.is_deleted,
         )
@@ -200,7 +200,7 @@ def settings_of(asked: Settings, queue: str, old: QueueSettings | None = None) -
     found = from_said(msgspec.to_builtins(asked))
     is_live = old is None or old.dedup_scope is DedupScope.LIVE
     if "dedup_window_ms" in found and "dedup_scope" not in found and is_live:
-        # Who says how long the window is wants one.
+        # A window length without a scope means the scope `window`.
         found["dedup_scope"] = DedupScope.WINDOW
     if "dead_letters" in found:
         found["dead_letters"] = _own_dead_letter_queue(found["dead_letters"], queue)
@@ -209,7 +209,7 @@ def settings_of(asked: Settings, queue: str, old: QueueSettings | None = None) -
             raise bad_field("fifo is chosen when a queue is created, and stays", "fifo")
         return replace(old, **found)
     if is_dead_letters(queue) and not found.get("dead_letters"):
-        # What is in the dead letters has nowhere to go.
+        # A message in a dead-letter queue has nowhere to be buried.
         found.setdefault("deliveries_max", 0)
     return QueueSettings(**found)
 

@@ -137,7 +137,7 @@ def received(delivery: Delivery, form: Format) -> list[Received]:
 
 
 def _tell_more(found: list[Received], delivery: Delivery) -> None:
-    """Add what most messages do not have."""
+    """Add the fields that most messages do not have."""
     for row, message in enumerate(found):
         if delivery.groups is not None and delivery.groups[row]:
             message.group = bytes(delivery.groups[row]).decode(errors="replace")
@@ -159,7 +159,7 @@ def show_body(body: memoryview, attributes: bytes | memoryview, form: Format) ->
         try:
             return _read_json(text), None
         except (msgspec.DecodeError, RecursionError):
-            # Somebody says that it is JSON, and it is not.
+            # The sender marked it as JSON, and it is not.
             return text, None
     return text, None
 

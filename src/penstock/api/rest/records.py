@@ -66,7 +66,7 @@ async def produce(request: Request) -> Answer:
     topic = request.streams.topics.find(name)
     if sent_format(request.headers.get(b"content-type")) is Format.BATCHES:
         return await produce_batches(request, topic)
-    # What is said of batches says nothing of records; a parameter that nobody knows is refused.
+    # The parameters of batches have no effect on records, but unknown parameters are refused.
     request.query(ProduceQuery)
     asked: wire.NewRecords = await request.body(_read_records)
     by_partition: dict[int, list[tuple[int, PlainRecord]]] = {}

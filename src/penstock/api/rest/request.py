@@ -80,7 +80,7 @@ class Operation:
 
 
 class Request:
-    """One request, read as far as somebody asked."""
+    """One request. Its query and body are read on demand."""
 
     __slots__ = ("service", "scope", "headers", "caller", "form", "_receive", "_parameters")
 
@@ -132,7 +132,7 @@ class Request:
         return name
 
     async def did(self, action: str, target: str, *, label: str = "", detail: str = "") -> None:
-        """Write down what was done, before it is answered."""
+        """Record the action in the audit log, before the answer."""
         await self.queues.activity.record(self.caller, action, target, via="rest", label=label, detail=detail)
 
     def query(self, kind: type[msgspec.Struct]) -> Any:
@@ -180,7 +180,7 @@ def _too_large(size: int, bytes_max: int) -> Refused:
     return Refused("body_too_large", f"a body of {size} bytes or more; the limit is {bytes_max}", limit=bytes_max)
 
 
-# Those who poll ask the same again and again. Nobody changes what was asked.
+# Pollers send the same query again and again. The cached value is shared, and no one changes it.
 @lru_cache(maxsize=1_024)
 def read_query(query: bytes, kind: type[msgspec.Struct]) -> Any:
     """Read the query into a type; a name that is not known, or there twice, is refused."""

@@ -37,7 +37,7 @@ _JSON_ONLY = b'{"content_type":"%s"}' % JSON_CONTENT.encode()
 
 
 class OneOrMany(Draft, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """What a send may be: a draft, or a list of them. Decoded as one type, because it is decoded so often."""
+    """A send: one draft, or a list of drafts. One type, because one decoder is faster than a union."""
 
     messages: list[Draft] | UnsetType = UNSET
 
@@ -95,7 +95,7 @@ def _many(asked: OneOrMany) -> list[Draft]:
 
 
 def drafts_of(asked: Sequence[Draft], now_ms: Callable[[], int], *, is_many: bool) -> Drafts:
-    """Return drafts as columns; a column that nobody uses is left out."""
+    """Return drafts as columns; a column that no draft uses is left out."""
     places = [f"messages[{row}]." for row in range(len(asked))] if is_many else [""]
     bodies, are_json = zip(*map(_read_body, asked, places), strict=True)
     if all(map(_is_plain, asked)):
@@ -193,7 +193,7 @@ def _encode(data: Any, place: str) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise bad_field(f"data has no JSON text: {error}", place + "data") from None
     if b"null" in found and not _is_finite(data):
-        # It would be null for whoever receives it.
+        # The receiver would get null.
         raise bad_field("data has a number that is not finite, and JSON has none", place + "data")
     return found
 
@@ -241,9 +241,9 @@ def _text(text: str, place: str) -> bytes:
 
 
 def _sender_of_key(request: Request) -> Sender | None:
-    """An `Idempotency-Key` is a sender with one send: the same key again is the same send again.
+    """An `Idempotency-Key` is a sender with one send: a repeated key is a repeat of that send.
 
-    Each API key has senders of its own. Otherwise whoever may send here, too, could use up what others will say.
+    Each API key has senders of its own. Otherwise one client could use up the keys of another.
     """
     key = request.headers.get(b"idempotency-key")
     if key is None:

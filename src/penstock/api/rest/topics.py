@@ -181,7 +181,7 @@ async def describe_group(request: Request) -> Answer:
             each.instance_id,
             each.client_id,
             each.client_host,
-            # What is no consumer's is understood only by those who made it.
+            # Only the protocol of consumers has an assignment that can be read here.
             [
                 wire.Assigned(topic, partition)
                 for topic, partition in assigned_partitions(each.assignment) or ()
@@ -232,6 +232,6 @@ async def _group_row(request: Request, name: str) -> wire.GroupRow | None:
         group = await request.streams.groups.describe(name)
         lags = await _lags(request, name)
     except GroupNotFound:
-        # It went between two looks.
+        # It was deleted after it was listed.
         return None
     return wire.GroupRow(name, group.state.value, len(group.members), sum(each.lag or 0 for each in lags))

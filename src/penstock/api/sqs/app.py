@@ -156,7 +156,7 @@ class SqsApplication:
         return self._service.access.sqs_pairs(key_id)
 
     def _claimed(self, scope: Scope) -> tuple[Signed, Claim] | None:
-        """Return what is left to be verified with the body; None on a server that lets everybody in."""
+        """Return what is still to be verified with the body; None on a server without access control."""
         service = self._service
         if service.credentials is None and service.access.is_open:
             return None
@@ -173,7 +173,7 @@ class SqsApplication:
         return signed, check_claim(signed, self._pairs, region=service.account.region, now_ms=now_ms)
 
     async def _authenticated(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> tuple[Caller, bytes]:
-        """Return who asks, and the body. A stranger is refused by the head alone, before a body is kept."""
+        """Return the caller and the body. An unknown caller is refused by its headers, before the body is read."""
         claimed = self._claimed(scope)
         body = await self._body(headers, receive)
         if claimed is None:

@@ -1,7 +1,7 @@
-"""Every error of the service: its shape in JSON, its code in the query protocol, its status; and ours as one of them.
+"""The errors of the service: shape in JSON, code in the query protocol, status; and the server's exceptions as errors.
 
-SDKs of today read the shape (`__type`), and the older code from a header beside it;
-older ones read the code from XML. Programs compare either, so both are AWS's own.
+Current SDKs read the shape (`__type`), and the older code from a header beside it;
+older SDKs read the code from XML. Programs compare either, so both are AWS's own.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ def no_queue() -> Refused:
 
 
 def refused_of(error: Exception) -> Refused | None:
-    """Return the error that one of ours is to a client; None for a mistake of ours."""
+    """Return the error that one of ours is to a client; None for a bug of the server."""
     if isinstance(error, Refused):
         return error
     for kind in type(error).__mro__:

@@ -189,7 +189,7 @@ def _as_sent(value: Any, kind: str | None) -> MessageAttributeValue:
         try:
             return MessageAttributeValue(data_type=kind, binary_value=b64decode(text, validate=True))
         except ValueError:
-            # Somebody wrote our own attribute through REST, and did not mean it.
+            # REST has sent an attribute with the name of ours, and no valid value.
             return MessageAttributeValue(data_type="String", string_value=text)
     return MessageAttributeValue(data_type=kind or "String", string_value=text)
 

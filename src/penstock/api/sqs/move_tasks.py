@@ -1,9 +1,9 @@
-"""Dead letters: whose they are, and the tasks that move them back.
+"""Dead letters: which queues they come from, and the tasks that move them back.
 
 A move task is a redrive of the broker. Its handle is the id of the redrive, as a UUID, and
 the ARN of the queue it empties. On the embedded store redrives live in the server's memory, so
-a restart ends one, and it is listed no more. One that has left letters behind because the queue they came from
-is gone is done for us, and has failed for AWS.
+a restart ends a redrive and removes it from the list. A redrive that left letters behind because
+their queue is gone has ended for Penstock, and has failed for AWS.
 """
 
 from base64 import b64decode, b64encode

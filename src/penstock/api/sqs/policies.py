@@ -220,7 +220,7 @@ def _check_actions(actions: list[str]) -> None:
 
 
 def _access_policy(kept: SqsQueueState) -> dict[str, Any] | None:
-    """Return the policy of a queue, its one statement as a list; what somebody set without any is begun anew."""
+    """Return the policy of a queue, its one statement as a list; None if its statements are not a list of objects."""
     said = kept.attributes.get("Policy")
     if not said:
         return None

@@ -41,7 +41,7 @@ _KEY_ID = re.compile(r"[\x21-\x7e]{1,2048}")
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A number of ours: the setting it is, how many of its units are one of theirs, and its bounds in theirs."""
+    """A numeric setting: its name, how many of its units one unit of AWS has, and its bounds in units of AWS."""
 
     setting: str
     scale: int
@@ -256,12 +256,12 @@ def _read(labels: str) -> SqsQueueState:
     try:
         return _decode(labels).sqs
     except ValueError:
-        # Somebody else's; there is nothing of ours in it.
+        # Labels of another front end; SQS keeps nothing in them.
         return SqsQueueState()
 
 
 def kept_of(settings: QueueSettings) -> SqsQueueState:
-    """Return what is kept with a queue. Nobody changes it: it is shared."""
+    """Return what is kept with a queue. It is cached and shared, so callers must not change it."""
     return _read(settings.labels) if settings.labels else SqsQueueState()
 
 

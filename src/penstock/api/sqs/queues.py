@@ -52,7 +52,7 @@ from penstock.store.interface import Description, QueueExists, QueueNotFound
 
 LIST_MAX = 1_000
 PURGE_MS = 60_000
-# Received so often and not deleted, a message of a standard queue is moved to its back.
+# After this many receives without a delete, a message of a standard queue moves to its back.
 BACK_AFTER = 3
 # What AWS keeps messages for, unless told otherwise.
 RETENTION_MS = 4 * DAY_MS

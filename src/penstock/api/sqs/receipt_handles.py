@@ -1,12 +1,12 @@
-"""Message ids and receipt handles as SQS has them, opaque to a client and numbers to us.
+"""Message ids and receipt handles as SQS has them: opaque to a client, numbers to the server.
 
     id       a UUID of version 8: number of the first queue (32 bits), key (64 bits), the rest 0
     handle   base64 of: version, queue, lease, token, row, when it was leased, first queue, key
 
-Some clients parse ids as UUIDs, so that is what they are; the id of a message in REST is
-the same two numbers, and each can be made from the other. A handle tells which message
-it was for even when its lease has ended, because AWS answers differently for a message
-that is gone and for one that is back in its queue.
+Ids are UUIDs because some clients parse them as UUIDs. The id of a message in REST is the
+same two numbers, and each can be made from the other. A handle names its message even when
+its lease has ended, because AWS answers differently for a message that is gone and for one
+that is back in its queue.
 """
 
 from base64 import urlsafe_b64encode
@@ -46,7 +46,7 @@ def handle_text(queue: int, receipt: Receipt, leased_at_s: int, message: str) ->
 
 
 def read_handle(text: str) -> Handle | None:
-    """Return what a handle says, None for a text that is no handle of ours.
+    """Return the fields of a handle, None for a text that is no handle.
 
     >>> read_handle(handle_text(7, Receipt(3, 255, 9), 1_700_000_000, "1f-2a"))
     Handle(queue=7, receipt=Receipt(lease=3, token=255, row=9), leased_at_s=1700000000, home=31, key=42)

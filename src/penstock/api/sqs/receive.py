@@ -1,10 +1,10 @@
-"""Receiving: what was leased becomes messages, with the attributes that were asked for.
+"""Receiving: leased messages, with the attributes that were asked for.
 
-A message that REST sent as bytes has no text. It is given as base64, and says so in one
-more message attribute, `penstock.encoding`.
+A message that REST sent as bytes has no text. It is returned as base64, and one more
+message attribute, `penstock.encoding`, marks it.
 
-A visibility timeout of zero is a lease of a millisecond, which is answered when it is over: who
-receives again at once receives the same message, however quick the machine.
+A visibility timeout of zero is a lease of one millisecond. The answer waits for its end, so that an
+immediate second receive returns the same message, on a fast machine too.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ def _lease_ms(asked: ReceiveMessageRequest) -> int | None:
 
 
 async def _has_too_many_in_flight(request: Request, queue: CachedQueue) -> bool:
-    """Whether as much is out as AWS would hand out. It is counted only when that many could be."""
+    """Whether AWS's limit of messages in flight is reached. They are counted only if that is possible."""
     total = request.queues.totals.get(queue.name)
     if total is None or total.received - total.acked - total.released < IN_FLIGHT_MAX:
         return False

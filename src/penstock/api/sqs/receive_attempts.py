@@ -1,9 +1,9 @@
-"""`ReceiveRequestAttemptId`: a receive whose answer was lost is repeated, and gets the same messages.
+"""`ReceiveRequestAttemptId`: a receive whose answer was lost can be repeated, and returns the same messages.
 
-For five minutes, as long as every message of the first answer is still held by it: then
-all are held anew for their visibility timeout, and the answer is the same. Otherwise the
-repeat is a receive like any other. It is remembered in this process only, and within a
-bound, so after a restart a lost answer is one whose messages come back later.
+This holds for five minutes, as long as the lease of every message of the first answer lasts. Then
+all leases are renewed for the visibility timeout, and the answer is the same. Otherwise the
+repeat is an ordinary receive. Answers are remembered in this process only, and within a limit, so
+after a restart the messages of a lost answer come back when their visibility timeout ends.
 """
 
 from collections import OrderedDict
@@ -60,7 +60,7 @@ class Attempt(NamedTuple):
     id: str
 
     async def again(self, attempts: Attempts, queues: Queues, queue: str, *, lease_ms: int) -> list[Message] | None:
-        """Return what was answered before, held anew; None if that cannot be."""
+        """Return the earlier answer with its leases renewed; None if a lease has ended."""
         known = attempts.answers.get(self)
         if known is None or queues.now_ms() >= known.at_ms + REMEMBERED_MS:
             return None

@@ -115,7 +115,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class CachedQueue:
-    """A queue as it was a moment ago."""
+    """A queue as it was at most a second ago."""
 
     name: str
     # In its id, and of no other queue.
@@ -126,12 +126,12 @@ class CachedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What every call is served with."""
+    """What every request is served with."""
 
     queues: Queues
     access: Access
     account: Account
-    # None lets in whoever reaches the server, as long as it has no keys.
+    # None: as long as the server has no keys, it accepts every request.
     credentials: Credentials | None = None
     request_bytes_max: int
     is_behind_proxy: bool = False
@@ -159,7 +159,7 @@ class Service:
 
 
 class Request:
-    """One request: what stands before the URLs of its client's queues, and whether that client is still there."""
+    """One request: its caller, the start of the URLs of its queues, and whether its client is still connected."""
 
     __slots__ = ("service", "caller", "role", "front", "trace", "_absence")
 
@@ -188,7 +188,7 @@ class Request:
         return self._absence
 
     async def did(self, action: str, queue: str, *, detail: str = "") -> None:
-        """Write down what was done, before it is answered."""
+        """Record the action in the audit log, before the answer."""
         await self.queues.activity.record(self.caller, action, queue, via="sqs", detail=detail)
 
     def name(self, queue_url: str) -> str:

@@ -1,12 +1,12 @@
-"""Settling: messages are deleted, or their visibility changed, by the handle they came with.
+"""Settling: delete messages, or change their visibility, by their receipt handles.
 
 What AWS does with a handle whose lease has ended depends on the kind of the queue and on
-what became of the message:
+the state of the message:
 
-    delete    standard: good until the message is received again; then it does nothing, and is no error
+    delete    standard: works until the message is received again; after that it has no effect, and is no error
               FIFO: an error, unless the message is gone
-    change    good for the message, also with an older handle of it: whoever holds it, or if its time has passed
-              and it was not received again; otherwise an error, which depends on whether the message is gone
+    change    works on a message that is in flight, also with an older handle of it, and on one whose time has
+              passed and that was not received again; otherwise an error, which depends on whether it is gone
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""What is asked and answered, by the names that AWS gives it: one type for each request and each result.
+"""Requests and results by AWS's names: one type for each.
 
-Names are AWS's own, in our way of writing (`QueueUrl` is `queue_url`). Text that was
-not said is empty: AWS treats both alike, as missing, but for the two ids of a message. Nothing
-here checks more than the type; what is not known is ignored, as AWS does.
+Names are AWS's own in snake case (`QueueUrl` is `queue_url`). A missing text is empty: AWS
+treats both alike, except for the two ids of a message. Nothing here checks more than the
+type. Unknown names are ignored, as AWS does.
 """
 
 from functools import cache

@@ -1,14 +1,14 @@
-"""Signatures of version 4, in the header or in the URL: who signed a request, and that nobody changed it since.
+"""Signatures of version 4, in the header or in the URL: they prove the caller and that the request is unchanged.
 
     Authorization: AWS4-HMAC-SHA256 Credential=<key>/<day>/<region>/sqs/aws4_request,
                    SignedHeaders=<names>, Signature=<64 hexadecimal digits>
     ?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=…&X-Amz-SignedHeaders=…&X-Amz-Signature=…
 
-The secret never travels: both sides compute the same from it, from the request and from
-the time. A request is good for fifteen minutes around the time it says, so one that was
-overheard is of no use later. One that is signed in its URL (presigned) is good for as long
-as whoever signed it says, a week at most: it may be given to others, who can send it as it
-is and not otherwise. Everything is compared in a time that does not depend on where it differs.
+The secret is never sent: both sides compute the signature from it, the request and the
+time. A request is valid for fifteen minutes around its time, so a recorded request is of no
+use later. A request that is signed in its URL (presigned) is valid for as long as its signer
+chose, a week at most: it can be given to others, who can send it only unchanged. Comparisons
+take the same time wherever the texts differ.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
@@ -114,7 +114,7 @@ def check_claim(request: Signed, is_known: Callable[[str], object], *, region: s
             INVALID_SIGNATURE,
             f"Credential should be scoped to {day}/{region}/sqs, not {claim.day}/{claim.region}/{claim.service}.",
         )
-    # The header that says which action it is may not be changed on the way, nor by those who were given a URL.
+    # The header that names the action must be signed, so that a holder of a presigned URL cannot change it.
     needed = {"host"} | ({_TARGET} & headers.keys())
     if not needed <= set(claim.names.split(";")) <= headers.keys():
         raise Refused(
