@@ -35,7 +35,6 @@ LOG_INDEX_REBUILT = Note(
 LOG_ROLLED = Note("log.rolled", "info", "A segment was closed and the next one begun.")
 LOG_ROLL_PUT_OFF = Note("log.roll_put_off", "warning", "No space for a new segment; the old one goes on past its size.")
 LOG_SEGMENT_DROPPED = Note("log.segment_dropped", "info", "A segment went, because nothing in it is needed any more.")
-LOG_TRUNCATED = Note("log.truncated", "warning", "A log was cut back to an offset because its leader says so.")
 LOG_FAILED = Note(
     "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
 )
@@ -167,7 +166,6 @@ NOTES: tuple[Note, ...] = (
     LOG_ROLLED,
     LOG_ROLL_PUT_OFF,
     LOG_SEGMENT_DROPPED,
-    LOG_TRUNCATED,
     LOG_FAILED,
     LOG_TAKEN_AWAY,
     STORE_CLOCK_DOUBTED,

@@ -93,8 +93,8 @@ def record_batches() -> dict[str, bytes]:
         "several records of a producer": bytes(
             record.encode(several, at_ms=AT_MS, producer=record.Producer(2**40, 3, 17))
         ),
-        "hole": record.hole(100, 107, 4),
-        "marker": marker.encode(Place(41, 4, 640), durable_bytes=512, log_id=2**63 - 5, heads=[b"head of a batch "]),
+        "hole": record.hole(100, 107),
+        "marker": marker.encode(Place(41, 640), durable_bytes=512, log_id=2**63 - 5, heads=[b"head of a batch "]),
         "index": positions,
         "time index": times,
     }

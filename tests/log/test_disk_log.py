@@ -1,4 +1,4 @@
-"""A log on one disk: offsets, group commit, rolls, reads, drops, cuts and epochs."""
+"""A log on one disk: offsets, group commit, rolls, reads, and drops."""
 
 import asyncio
 from dataclasses import replace
@@ -307,70 +307,6 @@ async def test_retention_by_bytes_and_by_age_chooses_whole_closed_segments(machi
     assert first_kept_offset(segments, now_ms=now_ms, bytes_max=total - 1) == segments[1].base_offset
     kept = first_kept_offset(segments, now_ms=now_ms, age_ms_max=5_000)
     assert all((s.base_offset >= kept) == (s.max_timestamp_ms >= now_ms - 5_000) for s in segments)
-
-
-async def test_a_log_can_be_cut_back_to_any_offset(machine: Machine) -> None:
-    log = await opened(machine, ROLLING)
-    for number in range(20):
-        await append(log, str(number).encode())
-    for end in (19, 17, 8, 3, 0):
-        await log.truncate(end)
-        assert (log.end_offset, log.durable_offset) == (end, end)
-        assert await bodies(log) == [str(number).encode() for number in range(end)]
-        assert await append(log, b"new") == end
-        assert (await bodies(log))[-1] == b"new"
-
-
-async def test_a_cut_inside_a_batch_takes_the_whole_batch(machine: Machine) -> None:
-    log = await opened(machine)
-    await append(log, b"a")
-    await append(log, b"b", b"c", b"d")
-    await log.truncate(2)
-    assert await bodies(log) == [b"a"]
-
-
-async def test_epochs_are_remembered_with_their_first_offset(machine: Machine) -> None:
-    log = await opened(machine, ROLLING)
-    await log.begin_epoch(3)
-    await append(log, b"a")
-    await log.begin_epoch(7)
-    for number in range(6):
-        await append(log, str(number).encode())
-    assert list(log.epochs) == [(3, 0), (7, 1)]
-    assert [record.header(batch).epoch for batch in await log.read(0, bytes_max=1 << 20)][:2] == [3, 7]
-    await log.truncate(1)
-    assert list(log.epochs) == [(3, 0)]
-
-
-def test_epochs_survive_a_crash() -> None:
-    machine = written(2, settings=ROLLING)
-
-    async def lead(log: DiskLog) -> None:
-        await log.begin_epoch(4)
-        for number in range(6):
-            await append(log, str(number).encode())
-        await log.begin_epoch(5)
-
-    async def epochs(log: DiskLog) -> tuple[tuple[int, int], ...]:
-        return log.epochs
-
-    on(machine, lead, ROLLING)
-    machine.power_cut()
-    assert on(machine, epochs, ROLLING) == ((0, 0), (4, 2), (5, 8))
-
-
-async def test_a_copy_keeps_the_offset_and_epoch_of_its_leader(machine: Machine) -> None:
-    leader = await opened(machine)
-    await leader.begin_epoch(9)
-    await append(leader, b"a")
-    await append(leader, b"b")
-    copy = await DiskLog.open(machine.start() if machine.runtime is None else machine.runtime, "copy", SETTINGS)
-    for batch in await leader.read(0, bytes_max=1 << 20):
-        with copy.reserve(len(batch)) as space:
-            copy.append_copy(batch, space)
-    await copy.wait_durable(2)
-    assert await bodies(copy) == [b"a", b"b"]
-    assert copy.epochs == leader.epochs == ((9, 0),)
 
 
 async def test_a_closed_log_refuses_everything_and_frees_its_folder(machine: Machine) -> None:

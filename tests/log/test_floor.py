@@ -83,15 +83,3 @@ async def test_where_syncs_are_rare_the_floor_names_what_was_synced(machine: Mac
     machine.disk.write_bytes(SEGMENT, b"")
     with pytest.raises(LogCorrupted, match="durable up to offset 20"):
         await reopened(machine)
-
-
-async def test_a_log_that_was_cut_back_on_purpose_opens(machine: Machine) -> None:
-    log = await reopened(machine)
-    for number in range(10):
-        await append(log, b"%d" % number)
-    await wait_for_the_floor()
-    await log.truncate(4)
-    machine.kill()
-    log = await reopened(machine)
-    assert log.end_offset == 4
-    await log.close()

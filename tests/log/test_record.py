@@ -289,9 +289,9 @@ def written(writer: Any, sent: list[Pair], steps: list[int], headers: list[tuple
 
 
 @readers
-@given(st.integers(0, 2**62), st.integers(1, INT32_MAX), st.integers(0, INT32_MAX))
-def test_kafka_clients_read_a_hole_as_an_empty_batch(reader: Any, first: int, lost: int, epoch: int) -> None:
-    batch = hole(first, first + lost, epoch)
+@given(st.integers(0, 2**62), st.integers(1, INT32_MAX))
+def test_kafka_clients_read_a_hole_as_an_empty_batch(reader: Any, first: int, lost: int) -> None:
+    batch = hole(first, first + lost)
     theirs = reader(batch)
     assert theirs.validate_crc()
     assert theirs.base_offset == first
@@ -300,19 +300,19 @@ def test_kafka_clients_read_a_hole_as_an_empty_batch(reader: Any, first: int, lo
     assert list(theirs) == []
 
 
-@given(st.integers(0, 2**62), st.integers(1, INT32_MAX), st.integers(0, INT32_MAX))
-def test_a_hole_uses_up_the_offsets_of_what_was_lost(first: int, lost: int, epoch: int) -> None:
-    batch = hole(first, first + lost, epoch)
+@given(st.integers(0, 2**62), st.integers(1, INT32_MAX))
+def test_a_hole_uses_up_the_offsets_of_what_was_lost(first: int, lost: int) -> None:
+    batch = hole(first, first + lost)
     found = check(batch)
     assert found.is_hole
     assert not found.is_marker
-    assert (found.base_offset, found.next_offset, found.epoch) == (first, first + lost, epoch)
+    assert (found.base_offset, found.next_offset, found.epoch) == (first, first + lost, 0)
     assert list(records(batch)) == []
 
 
 @readers
 def test_kafka_clients_would_read_a_marker_as_an_empty_batch(reader: Any) -> None:
-    place = marker.Place(last_offset=41, epoch=3, position=4_096)
+    place = marker.Place(last_offset=41, position=4_096)
     batch = marker.encode(place, durable_bytes=1_024, log_id=2**62, heads=[SAMPLE[:HEAD_BYTES]])
     found = check(batch)
     assert found.is_marker

@@ -120,8 +120,8 @@ async def test_a_crash_between_the_new_file_and_the_end_of_the_old_ones_is_mende
 
 def write_hole(machine: Machine, log_id: int, first: int, end: int) -> int:
     """Write a segment in which nothing is left, and return its size."""
-    hole = record.hole(first, end, 0)
-    marker = markers.encode(Place(end - 1, 0, len(hole)), durable_bytes=0, log_id=log_id, heads=[hole[:16]])
+    hole = record.hole(first, end)
+    marker = markers.encode(Place(end - 1, len(hole)), durable_bytes=0, log_id=log_id, heads=[hole[:16]])
     machine.disk.write_bytes(f"{FOLDER}/new", hole + marker)
     return len(hole + marker)
 

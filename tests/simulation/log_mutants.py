@@ -8,7 +8,6 @@ RECOVERY = "penstock.log.recovery"
 COMMIT = "penstock.log.commit"
 CONFIRMING = "penstock.log.confirming"
 ROLL = "penstock.log.roll"
-CUT = "penstock.log.cut"
 
 LOG_MUTANTS: tuple[Mutant, ...] = (
     # Acknowledging.
@@ -37,18 +36,11 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("log-manifest-has-one-slot", MANIFEST, "manifest.sequence % 2 * SLOT_BYTES", "0"),
     Mutant("log-manifest-oldest-slot-wins", MANIFEST, "max(whole, key", "min(whole, key"),
-    # Rolling, dropping, cutting.
+    # Rolling and dropping.
     Mutant("log-new-segment-is-not-durable", ROLL, "    file.sync()\n    runtime.disk.sync_folder(folder)\n", ""),
     Mutant("log-old-segment-is-not-durable", ROLL, "if old.synced_bytes < old.end_bytes:", "if False:"),
     Mutant(
         "log-drop-is-not-remembered", DISK_LOG, "            self._save(start_offset=dropped[-1].next_offset)\n", ""
-    ),
-    Mutant("log-cut-is-not-announced", CUT, "        manifests.write(runtime.disk, folder, manifest)\n", ""),
-    Mutant(
-        "log-cut-leaves-later-segments",
-        CUT,
-        "            remove_segment(runtime.disk, folder, segment.base_offset)\n",
-        "            pass\n",
     ),
     Mutant(
         "log-leftovers-stay",
@@ -63,7 +55,6 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
         "self._floor.rise(self._durable_offset)",
         "self._floor.rise(self._end_offset)",
     ),
-    Mutant("log-floor-stays-above-a-cut", CUT, "manifests.write_floor(", "(lambda *_: None)("),
     # Recovery.
     Mutant("log-memory-is-trusted", RECOVERY, "        file.forget_cached()\n", ""),
     Mutant("log-marker-claims-too-much", COMMIT, "durable_bytes=self.active.synced_bytes", "durable_bytes=position"),

@@ -12,7 +12,7 @@ from tests.simulation.world import Died, Machine
 
 
 async def short_life(log: DiskLog, acknowledged: list[bytes]) -> None:
-    """Everything a log does, once: append together, roll, rest, begin an epoch, close."""
+    """Everything a log does, once: append together, roll, rest, close."""
 
     async def send(body: bytes) -> None:
         await append(log, body)
@@ -24,7 +24,6 @@ async def short_life(log: DiskLog, acknowledged: list[bytes]) -> None:
     for number in range(4):
         await send(b"alone %d" % number)
     await asyncio.sleep(3 * QUIET_MS / 1000)
-    await log.begin_epoch(5)
     for number in range(3):
         await send(b"later %d" % number)
     await log.close()

@@ -138,9 +138,3 @@ async def test_the_end_of_an_epoch_is_known(machine: Machine) -> None:
         assert topics.epoch_end("events", 0, 0) == (0, 2)
         assert topics.epoch_end("events", 0, 1) == (-1, -1)
         assert topics.epoch_end("events", 0, -1) == (-1, -1)
-        log = topics.find("events").partitions[0].log
-        await log.begin_epoch(5)
-        await topics.produce("events", 0, values(b"c"))
-        assert topics.epoch_end("events", 0, 0) == (0, 2)
-        assert topics.epoch_end("events", 0, 3) == (0, 2)
-        assert topics.epoch_end("events", 0, 5) == (5, 3)

@@ -344,7 +344,7 @@ class Topics:
         return found.start_offset, found.high_watermark
 
     def epoch_end(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
-        """Return the latest epoch not after ``epoch``, and the offset where it ends; (-1, -1) if that is unknown."""
+        """Return ``epoch`` and the offset where it ends; (-1, -1) if there is no such epoch."""
         return self._partition(topic, partition).epoch_end(epoch)
 
     def _partition(self, topic: str, partition: int) -> Partition:

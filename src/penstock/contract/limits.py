@@ -17,7 +17,6 @@ BACKLOG_BYTES_MAX = 64 * MIB
 SEGMENT_BYTES_MAX = 2 * GIB
 SPARE_BYTES = 16 * MIB
 OPEN_SEGMENTS_MAX = 64
-EPOCHS_MAX = 2_000
 CLOCK_LEAP_MS_MAX = 6 * 60 * 60 * 1_000
 
 LEASE_MESSAGES_MAX = 10_000
@@ -133,7 +132,6 @@ LIMITS: tuple[Limit, ...] = (
         "How far ahead of its journals a store believes the clock at a start.",
     ),
     Limit("OPEN_SEGMENTS_MAX", OPEN_SEGMENTS_MAX, "files", "Closed segments of one log kept open for reading."),
-    Limit("EPOCHS_MAX", EPOCHS_MAX, "epochs", "Changes of leader one log remembers; the oldest go first."),
     Limit("LEASE_MESSAGES_MAX", LEASE_MESSAGES_MAX, "messages", "Handed out under one lease."),
     Limit(
         "LEASE_BYTES_MAX",

@@ -7,13 +7,13 @@ from typing import TypeAlias
 from penstock.log import marker as markers
 from penstock.log.index import Index
 from penstock.log.marker import MARKER_BYTES, Place
-from penstock.log.record import HEAD, HEAD_BYTES, LENGTH_FROM
+from penstock.log.record import HEAD, HEAD_BYTES, LEADER_EPOCH, LENGTH_FROM
 from penstock.log.tail import ActiveSegment
 from penstock.runtime.interface import Buffer
 
 # A batch that has its offsets but is not yet written: its bytes without the head, which is made anew, its base
-# offset, next offset, epoch and max timestamp. A plain tuple, because one is made on every append.
-Appended: TypeAlias = tuple[memoryview, int, int, int, int]
+# offset, next offset and max timestamp. A plain tuple, because one is made on every append.
+Appended: TypeAlias = tuple[memoryview, int, int, int]
 
 
 @dataclass(slots=True)
@@ -37,22 +37,21 @@ class Commit:
         position = self.active.end_bytes
         heads: list[bytes] = []
         parts: list[Buffer] = []
-        for rest, base_offset, _, epoch, _ in self.batches:
-            head = HEAD.pack(base_offset, HEAD_BYTES - LENGTH_FROM + len(rest), epoch)
+        for rest, base_offset, _, _ in self.batches:
+            head = HEAD.pack(base_offset, HEAD_BYTES - LENGTH_FROM + len(rest), LEADER_EPOCH)
             heads.append(head)
             parts.append(head)
             parts.append(rest)
             self._positions.append(position)
             position += HEAD_BYTES + len(rest)
-        _, _, next_offset, epoch, _ = self.batches[-1]
-        place = Place(next_offset - 1, epoch, position)
+        place = Place(self.next_offset - 1, position)
         parts.append(markers.encode(place, durable_bytes=self.active.synced_bytes, log_id=log_id, heads=heads))
         self.end_bytes = position + MARKER_BYTES
         return b"".join(parts)
 
     def fill(self, index: Index) -> None:
         """Take the batches into the index of the segment they were written to."""
-        for (_, base_offset, _, _, timestamp_ms), position in zip(self.batches, self._positions, strict=True):
+        for (_, base_offset, _, timestamp_ms), position in zip(self.batches, self._positions, strict=True):
             index.add(base_offset, position, timestamp_ms)
 
 

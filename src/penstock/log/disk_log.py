@@ -10,7 +10,7 @@
 Rules of this file
 ------------------
 1. There is at most one job of a log in a worker: a commit, or something that
-   must not meet one (cut, drop, close). So files have one writer and no locks.
+   must not meet one (drop, close). So files have one writer and no locks.
 2. A job tells the loop what it did; only the loop changes what callers see.
 3. A write or sync that fails stops the process. It is never tried again, and
    nothing is acknowledged after it (decision 0004).
@@ -31,7 +31,6 @@ from penstock.contract.limits import BATCH_BYTES_MAX
 from penstock.log import manifest as manifests
 from penstock.log.commit import Appended, Commit, gather
 from penstock.log.confirming import Confirming
-from penstock.log.cut import cut_back
 from penstock.log.floor import Floor
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
 from penstock.log.jobs import Job, Jobs, off_loop
@@ -40,7 +39,6 @@ from penstock.log.marker import MARKER_BYTES, Place
 from penstock.log.opening import REFUSALS, active_segment, open_active
 from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
-from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted, Recovered, recover, remove_segment
 from penstock.log.replacing import put_in_place, remove_replaced
 from penstock.log.roll import roll
@@ -49,7 +47,7 @@ from penstock.log.settings import LogSettings
 from penstock.log.tail import Room, Tail
 from penstock.log.waiters import Waiters
 from penstock.runtime.interface import EXIT_FILES_TAKEN, Buffer, FolderLock, Runtime
-from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TAKEN_AWAY, LOG_TRUNCATED
+from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TAKEN_AWAY
 
 T = TypeVar("T")
 
@@ -77,9 +75,7 @@ class DiskLog:
         self._closed = found.closed
         self._active = open_active(found)
         self._tail = Tail(active_segment(found, self._active), settings, runtime.disk, folder)
-        self._epochs = list(found.manifest.epochs)
-        self._epoch = self._epochs[-1][0] if self._epochs else 0
-        self._reader = Reader(runtime, folder, settings, self._epochs)
+        self._reader = Reader(runtime, folder, settings)
         self._end_offset = self._durable_offset = found.active.next_offset
         self._pending: deque[Appended] = deque()
         self._waiters = Waiters()
@@ -152,11 +148,6 @@ class DiskLog:
         return self._settings
 
     @property
-    def epochs(self) -> tuple[tuple[int, int], ...]:
-        """Each leader epoch with the first offset written under it, rising."""
-        return tuple(self._epochs)
-
-    @property
     def segments(self) -> tuple[Segment, ...]:
         """All segments in order, the active one last."""
         active = self._tail.active
@@ -171,21 +162,6 @@ class DiskLog:
             self._fail(error)
 
     def append(self, batch: Buffer, space: Reservation) -> int:
-        if not self._epochs:
-            self._epochs.append((self._epoch, self._end_offset))
-        return self._append(batch, space, self._epoch)
-
-    def append_copy(self, batch: Buffer, space: Reservation) -> int:
-        """Append a batch that a leader has numbered: its offset and epoch stay what they are."""
-        header = read_header(batch)
-        assert header.base_offset == self._end_offset, "a copy must continue the log"
-        assert header.epoch >= self._epoch, "an epoch never goes back"
-        if header.epoch > self._epoch or not self._epochs:
-            self._epoch = header.epoch
-            self._epochs.append((header.epoch, header.base_offset))
-        return self._append(batch, space, header.epoch)
-
-    def _append(self, batch: Buffer, space: Reservation, epoch: int) -> int:
         self._refuse_if_closing()
         assert isinstance(space, Room)
         if not HEADER_BYTES <= len(batch) <= BATCH_BYTES_MAX:
@@ -195,7 +171,7 @@ class DiskLog:
         last_delta, _, timestamp_ms = _GLANCE.unpack_from(batch, _GLANCE_AT)
         self._end_offset = base_offset + last_delta + 1
         rest = memoryview(batch)[HEAD_BYTES:]
-        self._pending.append((rest, base_offset, self._end_offset, epoch, timestamp_ms))
+        self._pending.append((rest, base_offset, self._end_offset, timestamp_ms))
         self._jobs.schedule()
         return base_offset
 
@@ -284,48 +260,6 @@ class DiskLog:
 
         await self._jobs.alone(work)
 
-    async def begin_epoch(self, epoch: int) -> None:
-        """Write durably that ``epoch`` begins at the end of the log; later appends carry it."""
-        assert epoch > self._epoch or not self._epochs, "an epoch never goes back"
-        self._epoch = epoch
-        self._epochs.append((epoch, self._end_offset))
-        await self._jobs.alone(self._save)
-
-    async def truncate(self, offset: int) -> None:
-        """Cut the log back to the start of the batch that holds ``offset``; durable on return.
-
-        An epoch that begins at ``offset`` or later goes too, with records or without.
-        For the replica whose leader never had what follows. Nothing may be
-        appended or reserved meanwhile.
-        """
-        assert self.start_offset <= offset
-        has_empty_epoch = bool(self._epochs) and self._epochs[-1][1] >= offset
-        if offset >= self._end_offset and not has_empty_epoch:
-            return
-        await self.wait_durable(self._end_offset)
-        await self._floor.hold()
-        # Also if whoever asked has gone meanwhile: the files are cut, and memory must follow.
-        await self._jobs.alone(lambda: self._cut_now(offset), then=self._become)
-        self._runtime.note(LOG_TRUNCATED, folder=self._folder, offset=offset, end_offset=self._end_offset)
-
-    def _cut_now(self, offset: int) -> Recovered:
-        state = self._next_manifest()
-        return cut_back(self._runtime, self._folder, self._settings, state, list(self.segments), offset)
-
-    def _become(self, found: Recovered) -> None:
-        """Go on with what a truncation left."""
-        self._reader.close()
-        self._active.retire()
-        self._manifest = found.manifest
-        self._closed = found.closed
-        self._active = open_active(found)
-        self._tail = Tail(active_segment(found, self._active), self._settings, self._runtime.disk, self._folder)
-        self._epochs[:] = found.manifest.epochs
-        self._epoch = self._epochs[-1][0] if self._epochs else 0
-        self._end_offset = self._durable_offset = found.active.next_offset
-        self._floor.begin_at(self._end_offset)
-        self._confirming.begin()
-
     async def close(self) -> None:
         """Write what is waiting, then mark the stop as clean and let the folder go."""
         if self._is_closing:
@@ -380,7 +314,7 @@ class DiskLog:
         self._manifest = state
 
     def _next_manifest(self) -> Manifest:
-        return replace(self._manifest, sequence=self._manifest.sequence + 1, epochs=tuple(self._epochs))
+        return replace(self._manifest, sequence=self._manifest.sequence + 1)
 
     def resize_segments(self, *, bytes_max: int, age_ms_max: int) -> None:
         """Close segments at another size and age from now on."""
@@ -452,7 +386,7 @@ class DiskLog:
 
     def _lone_marker(self) -> Job | None:
         """Say in the file that the last commit is durable, if the log has been quiet since."""
-        place = Place(self._durable_offset - 1, self._epoch, self._tail.active.end_bytes)
+        place = Place(self._durable_offset - 1, self._tail.active.end_bytes)
         return None if self._is_closing else self._confirming.next_job(self._tail, place, self._manifest.log_id)
 
     def _commit_bytes_max(self, *, is_rolling: bool) -> int:

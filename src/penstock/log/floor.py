@@ -9,7 +9,7 @@ Laws of this file
    it could be, and a tear stays a tear.
 2. No answer waits for it: it is written and synced beside the commits, at most once a
    second, while the log grows. Rolls, starts and stops write it with the manifest.
-3. It goes down only before the log is made shorter on purpose.
+3. It never goes down: only a repair, which may make a log shorter, begins it again at 0.
 """
 
 import asyncio
@@ -67,15 +67,10 @@ class Floor:
         self._runtime.workers.submit(work, done)
 
     async def hold(self) -> None:
-        """Return when nothing is being written; nothing will be, until `begin_at`."""
+        """Return when nothing is being written; nothing will be after that."""
         self._is_held = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._writing is not None:
             await self._writing
-
-    def begin_at(self, offset: int) -> None:
-        """Go on after a hold: the log ends here now, and the floor with it."""
-        self._is_held = False
-        self._written = self._synced = offset

@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass, replace
 
 from crc32c import crc32c
 
-from penstock.contract.limits import EPOCHS_MAX
 from penstock.runtime.interface import Disk
 
 FORMAT = 1
@@ -50,8 +49,6 @@ class Manifest:
     start_offset: int = 0
     # The segment being written. A later one never held anything acknowledged.
     active_offset: int = 0
-    # (epoch, first offset written under it), rising in both.
-    epochs: tuple[tuple[int, int], ...] = ()
     # Where the log ended when it was last closed in good order; None while it is open.
     clean_end_offset: int | None = None
     # When it was last closed in good order, if its owner has said so.
@@ -136,8 +133,7 @@ def create(disk: Disk, folder: str, manifest: Manifest) -> None:
 
 
 def _encode(manifest: Manifest) -> bytes:
-    kept = manifest.epochs[-EPOCHS_MAX:]
-    text = json.dumps({"format": FORMAT, **asdict(manifest), "epochs": kept}, separators=(",", ":")).encode()
+    text = json.dumps({"format": FORMAT, **asdict(manifest)}, separators=(",", ":")).encode()
     slot = _PREFIX.pack(crc32c(text), len(text)) + text
     assert len(slot) <= SLOT_BYTES
     return slot
@@ -166,5 +162,4 @@ def _decode(slot: bytes) -> Manifest | None:
     found = fields.pop("format")
     if found != FORMAT:
         raise UnknownFormat(f"this log has format {found}; this version of Penstock reads format {FORMAT}")
-    fields["epochs"] = tuple((epoch, offset) for epoch, offset in fields["epochs"])
     return Manifest(**fields)

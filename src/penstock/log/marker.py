@@ -25,7 +25,16 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from penstock.log.record import CRC_FROM, HEAD, HEADER_BYTES, LENGTH_FROM, MARKER_ATTRIBUTE, VERSION, Header
+from penstock.log.record import (
+    CRC_FROM,
+    HEAD,
+    HEADER_BYTES,
+    LEADER_EPOCH,
+    LENGTH_FROM,
+    MARKER_ATTRIBUTE,
+    VERSION,
+    Header,
+)
 from penstock.runtime.interface import Buffer
 
 MARKER_BYTES = HEADER_BYTES
@@ -46,10 +55,9 @@ class Marker(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a marker stands: after which record, under which leader, at which byte."""
+    """Where a marker stands: after which record, at which byte."""
 
     last_offset: int
-    epoch: int
     position: int
 
 
@@ -57,7 +65,7 @@ def encode(place: Place, *, durable_bytes: int, log_id: int, heads: Iterable[Buf
     """Return the marker that closes a commit of batches with these ``heads``."""
     assert 0 <= durable_bytes <= place.position
     assert place.last_offset >= 0
-    head = HEAD.pack(place.last_offset, HEADER_BYTES - LENGTH_FROM, place.epoch)
+    head = HEAD.pack(place.last_offset, HEADER_BYTES - LENGTH_FROM, LEADER_EPOCH)
     tail = _TAIL.pack(
         MARKER_ATTRIBUTE, 0, durable_bytes, place.position, log_id, MARKER_VERSION, _signed(heads_crc(heads, head)), 0
     )

@@ -6,15 +6,14 @@ kernel's memory is read on the event loop; what is not, off it.
 """
 
 import struct
-from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from penstock.log.index import Index
 from penstock.log.jobs import off_loop
-from penstock.log.record import HEADER_BYTES, LENGTH_FROM, MARKER_ATTRIBUTE, BadBatch, Header, check
+from penstock.log.record import HEADER_BYTES, LEADER_EPOCH, LENGTH_FROM, MARKER_ATTRIBUTE, BadBatch, Header, check
 from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted, load_index, rebuild_index
 from penstock.log.segment import Segment, batch_size, segment_name, walk
@@ -22,8 +21,6 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, File, Runtime
 
 T = TypeVar("T")
-# (epoch, first offset written under it), rising.
-Epochs: TypeAlias = Sequence[tuple[int, int]]
 
 # Base offset, length, (epoch, version, CRC,) attributes, last offset delta.
 _GLANCE = struct.Struct(">qi9xhi")
@@ -62,10 +59,8 @@ class OpenSegment:
 class Reader:
     """The segments of one log that are open for reading. Lives on the event loop."""
 
-    def __init__(self, runtime: Runtime, folder: str, settings: LogSettings, epochs: Epochs) -> None:
+    def __init__(self, runtime: Runtime, folder: str, settings: LogSettings) -> None:
         self._runtime = runtime
-        # The log's own list, which grows.
-        self._epochs = epochs
         self._folder = folder
         self._settings = settings
         self._open: OrderedDict[int, OpenSegment] = OrderedDict()
@@ -153,7 +148,7 @@ class Reader:
                 raise Misled("the batch ends beyond the segment")
             size = needed
         try:
-            return _take(window, skipped, bytes_max, self._epochs)
+            return _take(window, skipped, bytes_max)
         except BadBatch as error:
             raise self._corrupted(source, position + skipped, offset, str(error)) from None
 
@@ -232,7 +227,7 @@ def _fronts(source: OpenSegment, offset: int, *, most: int, front_bytes: int) ->
             yield front
 
 
-def _take(window: memoryview, at: int, bytes_max: int, epochs: Epochs) -> list[memoryview]:
+def _take(window: memoryview, at: int, bytes_max: int) -> list[memoryview]:
     """Return the checked batches of ``window`` from ``at`` on that fit into ``bytes_max``; at least one."""
     taken: list[memoryview] = []
     total = 0
@@ -242,7 +237,7 @@ def _take(window: memoryview, at: int, bytes_max: int, epochs: Epochs) -> list[m
             break
         header = check(window, at)
         if not header.is_marker:
-            _check_head(header, expected, epochs)
+            _check_head(header, expected)
             taken.append(window[at : at + size])
             total += size
             expected = header.next_offset
@@ -251,14 +246,9 @@ def _take(window: memoryview, at: int, bytes_max: int, epochs: Epochs) -> list[m
     return taken
 
 
-def _check_head(header: Header, expected: int | None, epochs: Epochs) -> None:
-    """Check what the CRC leaves out: the offset follows, and the epoch is the one the log remembers for it."""
+def _check_head(header: Header, expected: int | None) -> None:
+    """Check what the CRC leaves out: the offset follows, and the epoch is the one that every batch has."""
     if expected is not None and header.base_offset != expected:
         raise BadBatch(f"base offset {header.base_offset} where {expected} belongs")
-    known = bisect_right(epochs, header.base_offset, key=_epoch_start) - 1
-    if known >= 0 and header.epoch != epochs[known][0]:
-        raise BadBatch(f"leader epoch {header.epoch} where {epochs[known][0]} belongs")
-
-
-def _epoch_start(entry: tuple[int, int]) -> int:
-    return entry[1]
+    if header.epoch != LEADER_EPOCH:
+        raise BadBatch(f"leader epoch {header.epoch} where {LEADER_EPOCH} belongs")

@@ -42,6 +42,8 @@ HEAD = struct.Struct(">qii")
 HEAD_BYTES = HEAD.size
 
 VERSION = 2
+# The log writes it over the epoch of every batch: there is one leader.
+LEADER_EPOCH = 0
 LENGTH_FROM = 12  # `length` counts the bytes from here on.
 CRC_FROM = 21
 
@@ -172,11 +174,11 @@ def seal(
     return batch
 
 
-def hole(first_offset: int, next_offset: int, epoch: int) -> bytes:
+def hole(first_offset: int, next_offset: int) -> bytes:
     """Return an empty batch that uses up offsets whose records are lost for good."""
     assert next_offset > first_offset
     tail = _TAIL.pack(HOLE_ATTRIBUTE, next_offset - first_offset - 1, -1, -1, *NO_PRODUCER, 0)
-    return _FRONT.pack(first_offset, HEADER_BYTES - LENGTH_FROM, epoch, VERSION, crc32c(tail)) + tail
+    return _FRONT.pack(first_offset, HEADER_BYTES - LENGTH_FROM, LEADER_EPOCH, VERSION, crc32c(tail)) + tail
 
 
 def header(buffer: Buffer, position: int = 0) -> Header:

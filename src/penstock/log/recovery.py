@@ -4,8 +4,8 @@ Opening a log answers three questions, in this order:
 
 1. *Are all segments there?* The manifest says where the log starts and which
    segment was active. Between the two no offset may be missing. Segments beyond
-   the active one were made by a roll, or condemned by a truncation, that was cut
-   short: nothing acknowledged is in them, and they go.
+   the active one were made by a roll that was cut short: nothing acknowledged is
+   in them, and they go.
 2. *How far is the active segment whole?* All of it is read and checked.
 3. *Is what follows torn or damaged?* It is damaged if the last stop was clean,
    or if a later commit marker, or the floor (`floor.py`), says that it was
@@ -84,8 +84,7 @@ def recover(runtime: Runtime, folder: str, settings: LogSettings) -> Recovered:
     file = disk.open(f"{folder}/{segment_name(state.active_offset)}")
     try:
         active = _recover_active(runtime, folder, found, file, settings)
-        epochs = _joined(state.epochs, active.epochs, active.next_offset)
-        state = replace(state, sequence=state.sequence + 1, clean_end_offset=None, epochs=epochs)
+        state = replace(state, sequence=state.sequence + 1, clean_end_offset=None)
         # What is there was synced at the end of the last process, or a moment ago.
         manifests.write(disk, folder, state, floor_offset=active.next_offset)
     except BaseException:
@@ -233,11 +232,11 @@ def remove_segment(disk: Disk, folder: str, base_offset: int) -> None:
     disk.sync_folder(folder)
 
 
-def scan_segment(folder: str, state: Manifest, file: File, index: Index, until_offset: int | None = None) -> Scan:
+def _scan_segment(folder: str, state: Manifest, file: File, index: Index) -> Scan:
     """Scan a segment; what can be no torn tail in any case is refused here."""
     name = f"{folder}/{segment_name(index.base_offset)}"
     try:
-        return scan(file, index, log_id=state.log_id, end=file.size(), until_offset=until_offset)
+        return scan(file, index, log_id=state.log_id, end=file.size())
     except ForeignSegment:
         raise LogCorrupted(name, "it was written by another log") from None
     except UnknownVersion as error:
@@ -252,7 +251,7 @@ def _recover_active(runtime: Runtime, folder: str, known: manifests.Found, file:
         # from the disk.
         file.sync()
         file.forget_cached()
-    found = scan_segment(folder, state, file, Index(state.active_offset, settings.index_every_bytes))
+    found = _scan_segment(folder, state, file, Index(state.active_offset, settings.index_every_bytes))
     _refuse_damage(folder, known, file, found)
     if state.clean_end_offset is None:
         _cut_torn_tail(runtime, folder, state, file, found)
@@ -306,24 +305,13 @@ def seal(file: File, found: Scan, *, log_id: int) -> None:
         file.truncate(found.end_position)
     file.sync()
     if found.open_heads:
-        place = Place(found.next_offset - 1, found.epoch, found.end_position)
+        place = Place(found.next_offset - 1, found.end_position)
         data = markers.encode(place, durable_bytes=found.end_position, log_id=log_id, heads=found.open_heads)
         file.write(data, found.end_position)
         file.sync()
         found.open_heads.clear()
         found.is_confirmed = True
         found.end_position += MARKER_BYTES
-
-
-def _joined(
-    known: tuple[tuple[int, int], ...], scanned: list[tuple[int, int]], end_offset: int
-) -> tuple[tuple[int, int], ...]:
-    """Join the epochs of the manifest with those seen in the active segment, none beyond the end."""
-    joined = [entry for entry in known if entry[1] <= end_offset]
-    for epoch, offset in scanned:
-        if not joined or epoch > joined[-1][0]:
-            joined.append((epoch, offset))
-    return tuple(joined)
 
 
 def _size(disk: Disk, folder: str, base_offset: int) -> int:

@@ -18,7 +18,7 @@ from penstock.log import manifest as manifests
 from penstock.log import marker as markers
 from penstock.log.manifest import Manifest
 from penstock.log.marker import MARKER_BYTES, Place
-from penstock.log.record import HEAD, HEAD_BYTES, LENGTH_FROM, hole
+from penstock.log.record import HEAD, HEAD_BYTES, LEADER_EPOCH, LENGTH_FROM, hole
 from penstock.log.segment import WINDOW_BYTES, index_names, segment_name, walk
 from penstock.log.survey import Damage, Survey, SurveyedSegment
 from penstock.runtime.interface import Buffer, Disk, File
@@ -79,8 +79,7 @@ def _cut(disk: Disk, found: Survey) -> Manifest:
     if last.damages:
         whole = SurveyedSegment(last.base_offset, end_offset, last.size_bytes, good=_before(last, damage))
         _write_segment(disk, found, whole, end_offset=end_offset)
-    epochs = tuple(entry for entry in found.manifest.epochs if entry[1] < end_offset)
-    return replace(found.manifest, active_offset=last.base_offset, epochs=epochs)
+    return replace(found.manifest, active_offset=last.base_offset)
 
 
 def _before(segment: SurveyedSegment, damage: Damage) -> list[tuple[int, int]]:
@@ -166,10 +165,10 @@ class _Writer:
         """Use up the offsets below ``offset`` that have no records any more."""
         while self._next_offset < offset:
             end = min(offset, self._next_offset + HOLE_OFFSETS_MAX)
-            self.write(self._next_offset, end, hole(self._next_offset, end, 0))
+            self.write(self._next_offset, end, hole(self._next_offset, end))
 
     def write(self, base_offset: int, next_offset: int, data: Buffer) -> None:
-        head = HEAD.pack(base_offset, len(data) - LENGTH_FROM, self._epoch(base_offset))
+        head = HEAD.pack(base_offset, len(data) - LENGTH_FROM, LEADER_EPOCH)
         self._heads.append(head)
         self._parts += [head, memoryview(data)[HEAD_BYTES:]]
         self._size += len(data)
@@ -177,14 +176,10 @@ class _Writer:
         if self._size >= self.COMMIT_BYTES:
             self.close_commit()
 
-    def _epoch(self, offset: int) -> int:
-        """The manifest's word on who led at an offset: a batch's own may be what is damaged."""
-        return max((epoch for epoch, start in self._manifest.epochs if start <= offset), default=0)
-
     def close_commit(self) -> None:
         if not self._heads:
             return
-        place = Place(self._next_offset - 1, self._epoch(self._next_offset - 1), self._position + self._size)
+        place = Place(self._next_offset - 1, self._position + self._size)
         self._parts.append(
             markers.encode(place, durable_bytes=self._position, log_id=self._manifest.log_id, heads=self._heads)
         )

@@ -1,6 +1,6 @@
 """Reads a segment from its first byte and says how far it is whole.
 
-Used when a log opens, when it is cut back, and when it is repaired.
+Used when a log opens and when it is repaired.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from penstock.log import marker as markers
 from penstock.log.index import Index
 from penstock.log.marker import LOG_ID_AT, MARKER_BYTES, MARKER_VERSION
-from penstock.log.record import HEAD_BYTES, BadBatch, Header, UnknownVersion, check
+from penstock.log.record import HEAD_BYTES, LEADER_EPOCH, BadBatch, Header, UnknownVersion, check
 from penstock.log.segment import WINDOW_BYTES, BadAt, walk
 from penstock.runtime.interface import File
 
@@ -28,7 +28,6 @@ class Scan:
         self.index = index
         self.end_position = 0
         self.next_offset = base_offset
-        self.epochs: list[tuple[int, int]] = []
         self.first_timestamp_ms: int | None = None
         # Heads of batches that no marker closes yet.
         self.open_heads: list[bytes] = []
@@ -40,17 +39,11 @@ class Scan:
         self._commit_timestamp_ms = index.max_timestamp_ms
         self._commit_is_confirmed = True
 
-    @property
-    def epoch(self) -> int:
-        return self.epochs[-1][0] if self.epochs else 0
-
     def add_batch(self, position: int, header: Header, head: bytes) -> None:
         if header.base_offset != self.next_offset:
             raise BadAt(position, f"base offset {header.base_offset} where {self.next_offset} belongs")
-        if self.epochs and header.epoch < self.epoch:
-            raise BadAt(position, f"leader epoch {header.epoch} after {self.epoch}")
-        if not self.epochs or header.epoch > self.epoch:
-            self.epochs.append((header.epoch, header.base_offset))
+        if header.epoch != LEADER_EPOCH:
+            raise BadAt(position, f"leader epoch {header.epoch} where {LEADER_EPOCH} belongs")
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = header.max_timestamp_ms
         self.index.add(header.base_offset, position, header.max_timestamp_ms)
@@ -80,13 +73,12 @@ class Scan:
         self.end_position = self._commit_position
         self.is_confirmed = self._commit_is_confirmed
         self.next_offset = self._commit_offset
-        self.epochs = [entry for entry in self.epochs if entry[1] < self.next_offset]
         self.open_heads.clear()
         self.index.cut(self.end_position, self._commit_timestamp_ms)
 
 
-def scan(file: File, index: Index, *, log_id: int, end: int, until_offset: int | None = None) -> Scan:
-    """Read everything below ``end``, or every batch wholly below ``until_offset``.
+def scan(file: File, index: Index, *, log_id: int, end: int) -> Scan:
+    """Read everything below ``end``.
 
     ``index`` is empty and gets filled. Raises `ForeignSegment`, and
     `UnknownVersion` of `record.py`; damage is returned, for the caller to judge.
@@ -96,8 +88,6 @@ def scan(file: File, index: Index, *, log_id: int, end: int, until_offset: int |
         for position, header, batch in walk(file, 0, end):
             if header.is_marker:
                 found.add_marker(position, header, bytes(batch[:HEAD_BYTES]), log_id)
-            elif until_offset is not None and header.next_offset > until_offset:
-                break
             else:
                 found.add_batch(position, header, bytes(batch[:HEAD_BYTES]))
     except BadAt as damage:

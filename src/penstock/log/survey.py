@@ -43,7 +43,6 @@ class SurveyedSegment:
     # Whole batches, as (position, end) of stretches without damage between them.
     good: list[tuple[int, int]] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
-    epochs: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -201,8 +200,6 @@ class _Stretch:
         found = self._found
         if header.base_offset != found.next_offset:
             raise BadAt(position, f"base offset {header.base_offset} where {found.next_offset} belongs")
-        if not found.epochs or header.epoch > found.epochs[-1][0]:
-            found.epochs.append((header.epoch, header.base_offset))
         found.next_offset = header.next_offset
         self._heads.append(head)
 
@@ -215,7 +212,7 @@ class _Stretch:
             self.end, found.next_offset = self._commit
             raise BadAt(self.end, "it was written by another log")
         if self._is_commit_whole and marker.heads_crc != markers.heads_crc(self._heads, head):
-            # Each batch is whole and where it belongs: only who led when it was written is in doubt.
+            # Each batch is whole and where it belongs: only its leader epoch, which is always the same, can be wrong.
             reason = "a leader epoch of this commit is not what was committed"
             found.damages.append(Damage(name, self._commit[0], 0, reason, found.next_offset, found.next_offset))
         self._heads.clear()

@@ -147,8 +147,8 @@ class Rewriting:
         self._position = 0
         self._heads: list[bytes] = []
         self._max_timestamp_ms = -(2**63)
-        # The first offset and epoch of a gap, and where it ends.
-        self._gap: tuple[int, int, int] | None = None
+        # The first offset of a gap, and where it ends.
+        self._gap: tuple[int, int] | None = None
         self._has_changed = False
         self._file: File
 
@@ -210,10 +210,8 @@ class Rewriting:
         return offset >= self._latest.get(_digest(entry.key), offset)
 
     def _skip(self, header: Header) -> None:
-        if self._gap is None:
-            self._gap = header.base_offset, header.epoch, header.next_offset
-        else:
-            self._gap = *self._gap[:2], header.next_offset
+        first = header.base_offset if self._gap is None else self._gap[0]
+        self._gap = first, header.next_offset
 
     def _write(self, header: Header, batch: Buffer) -> None:
         self._fill_gap()
@@ -222,9 +220,9 @@ class Rewriting:
 
     def _fill_gap(self) -> None:
         if self._gap is not None:
-            first, epoch, end = self._gap
+            first, end = self._gap
             self._gap = None
-            self._put(hole(first, end, epoch))
+            self._put(hole(first, end))
 
     def _put(self, batch: Buffer) -> None:
         self._file.write(batch, self._position)
@@ -234,8 +232,7 @@ class Rewriting:
     def _finish(self, next_offset: int) -> None:
         """Close the file with a marker, as a log does, and make it durable."""
         self._fill_gap()
-        epoch = HEADER.unpack(self._heads[-1].ljust(HEADER_BYTES, b"\0"))[2]
-        place = Place(next_offset - 1, epoch, self._position)
+        place = Place(next_offset - 1, self._position)
         marker = markers.encode(place, durable_bytes=self._position, log_id=self._order.log_id, heads=self._heads)
         self._file.write(marker, self._position)
         self._position += len(marker)

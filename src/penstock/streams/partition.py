@@ -8,14 +8,13 @@ watermark is durable, and only that is read.
 """
 
 import asyncio
-from bisect import bisect_right
 from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
-from penstock.log.record import Header
+from penstock.log.record import LEADER_EPOCH, Header
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, Runtime
@@ -221,13 +220,8 @@ class Partition:
         return await self.offset_at(latest_ms) if latest_ms >= 0 else None
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Return the latest epoch not after ``epoch``, and where it ends; (-1, -1) if that is unknown."""
-        epochs = self.log.epochs or ((0, 0),)
-        found = bisect_right(epochs, epoch, key=lambda entry: entry[0]) - 1
-        if found < 0 or epoch > epochs[-1][0]:
-            return -1, -1
-        is_last = found == len(epochs) - 1
-        return epochs[found][0], self.log.end_offset if is_last else epochs[found + 1][1]
+        """Return ``epoch`` and where it ends; (-1, -1) if there is no such epoch: the leader never changes."""
+        return (LEADER_EPOCH, self.log.end_offset) if epoch == LEADER_EPOCH else (-1, -1)
 
     async def remember_closed(self) -> None:
         """Remember if a segment was closed since the last time: opening then reads little more than the active one."""
