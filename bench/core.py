@@ -16,8 +16,8 @@ from time import perf_counter, process_time
 
 from bench import Bench, Row, Workload
 from penstock.contract.queue_settings import DedupScope, QueueSettings
-from penstock.core.message import Drafts
-from penstock.core.queue import Queue
+from penstock.core.queue.message import Drafts
+from penstock.core.queue.queue import Queue
 
 BATCH = 10
 FULL = (1 << BATCH) - 1

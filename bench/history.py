@@ -13,7 +13,7 @@ from bench import Row
 from bench.core import START_MS
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import MessageOutcome
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.log import record
 from penstock.store.embedded.history_frames import decode, encode
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from penstock.contract.messages import MessageOutcome
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime

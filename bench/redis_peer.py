@@ -23,7 +23,7 @@ from bench import processes
 from bench.processes import Server
 from bench.sdk import GLANCE_S
 from penstock.client.http import CONNECTIONS_MAX
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 
 STREAM, GROUP, CONSUMER, BODY = "orders", "workers", "bench", b"body"
 MISSING = "no redis-server here (apt-get install redis-server), so nothing to compare with"

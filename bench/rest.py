@@ -17,7 +17,7 @@ from bench.processes import Server
 from bench.sdk import QUEUE
 from penstock.client.caller import Headers
 from penstock.client.http import Address, HttpTransport
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 
 ANSWER_S_MAX = 30.0
 _ROOT = "/api/queues"

@@ -14,7 +14,7 @@ from penstock.client.message import Batch
 from penstock.client.queue import Queue
 from penstock.connect import connect
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 
 QUEUE = "orders"
 # How long a consumer of single calls waits for messages before it looks at the clock.

@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 from time import time_ns
 from typing import NamedTuple, TypeVar, cast
 
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 
 T = TypeVar("T")
 

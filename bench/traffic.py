@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from bench.peer import Window
 from bench.processes import Clocks, Cpu, own_cpu
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.running import JOURNAL_SETTINGS

@@ -11,7 +11,7 @@ from time import perf_counter
 import penstock
 from bench.postgres.sides import BODY_BYTES, LEASE_S, QUEUE
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.server import open_application
 from penstock.settings import ServerSettings
 from penstock.store.interface import Delivery, QueueStore

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.contract.messages import MessageOutcome
-from penstock.core.events import Copied
+from penstock.core.queue.events import Copied
 from penstock.log import record
 from penstock.runtime.system import SystemClock, ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.replay import entries

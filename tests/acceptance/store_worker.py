@@ -31,8 +31,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.contract.queue_settings import History, QueueSettings
-from penstock.core.message import Drafts
-from penstock.core.queue import QueueFull
+from penstock.core.queue.message import Drafts
+from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings, SyncPolicy
 from penstock.runtime.interface import Aside, Disk, Runtime

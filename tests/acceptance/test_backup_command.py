@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.store import EmbeddedStore

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker.access import Access, Grant, Key, Role, hash_of
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from tests.api.asgi import ORDERS, Api, Connection, bury, open_api, receive, send
 
 MESSAGES = f"{ORDERS}/messages"

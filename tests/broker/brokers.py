@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.broker.queues import WAITING_MAX, Queues, open_queues
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery

@@ -7,9 +7,9 @@ import pytest
 
 from penstock.contract.limits import GATHERED_MESSAGES_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.drafts import BodyTooLarge
-from penstock.core.message import Drafts, Sender
-from penstock.core.queue import QueueFull
+from penstock.core.queue.drafts import BodyTooLarge
+from penstock.core.queue.message import Drafts, Sender
+from penstock.core.queue.queue import QueueFull
 from penstock.store.interface import QueueNotFound
 from tests.broker.brokers import Broker, open_broker
 

@@ -8,7 +8,7 @@ from penstock.broker.redrives import Order, State, TaskNotFound, TooManyRedrives
 from penstock.broker.selecting import Selection
 from penstock.contract.limits import REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import QueueNotFound
 from tests.broker.brokers import Broker, open_broker
 

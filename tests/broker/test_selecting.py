@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 
 from penstock.broker.selecting import Selection, select
 from penstock.contract.limits import PAGE_MAX, TURN_MESSAGES
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from tests.broker.brokers import Broker, open_broker
 
 

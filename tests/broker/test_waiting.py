@@ -9,7 +9,7 @@ import pytest
 from penstock.broker.queues import Stopping
 from penstock.broker.waiting import TooManyWaiting
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Delivery, QueueNotFound
 from tests.broker.brokers import Broker, Poll, open_broker, settle
 from tests.simulation.clock import SimClock

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.runtime.memory import InThread, MemoryDisk, MemoryLock, memory_runtime

@@ -5,8 +5,8 @@ import pytest
 from penstock.contract.limits import IDS_MAX, PAGE_MAX
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.explain import Waits
-from penstock.core.message import Drafts, Receipt
+from penstock.core.queue.explain import Waits
+from penstock.core.queue.message import Drafts, Receipt
 from tests.conformance.stores import DONE, STALE, Stage, every_store, is_empty_handed, lease, send
 
 NOT_IDS = (

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Sender
+from penstock.core.queue.message import Drafts, Sender
 from penstock.store.interface import Outcome
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, lease, send
 

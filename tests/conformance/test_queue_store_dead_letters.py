@@ -4,7 +4,7 @@ import pytest
 
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 GRAVES = "graves"

@@ -9,7 +9,7 @@ import pytest
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import History, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.history import BodyState, Coded, HistoryPage, NotWrittenYet, ShardNotFound
 from penstock.store.interface import QueueNotFound
 from tests.conformance.stores import Stage, drain, every_store, lease, send

@@ -11,7 +11,7 @@ from penstock.contract.limits import (
 )
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Receipt
+from penstock.core.queue.message import Drafts, Receipt
 from tests.conformance.stores import (
     DONE,
     STALE,

@@ -7,8 +7,8 @@ import pytest
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import History, QueueSettings
-from penstock.core.message import Drafts
-from penstock.core.rows import STATES
+from penstock.core.queue.message import Drafts
+from penstock.core.queue.rows import STATES
 from penstock.store.interface import QueueNotFound
 from penstock.store.live import LivePage
 from tests.conformance.stores import Stage, begin, drain, every_store, lease, send

@@ -4,7 +4,7 @@ from collections import Counter
 
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import MINUTE_MS, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Delivery
 from tests.conformance.stores import DONE, STALE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.contract.limits import MIB, PEEK_BYTES_MAX
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Message
 from tests.conformance.stores import Stage, every_store, lease, send
 

@@ -10,8 +10,8 @@ from penstock.contract.limits import RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, RET
 from penstock.contract.messages import Tier
 from penstock.contract.names import BadName
 from penstock.contract.queue_settings import DAY_MS, BadSettings, QueueSettings
-from penstock.core.message import Drafts
-from penstock.core.queue import QueueFull
+from penstock.core.queue.message import Drafts
+from penstock.core.queue.queue import QueueFull
 from penstock.store.interface import QueueExists, QueueNotFound
 from tests.conformance.stores import DONE, STALE, Stage, begin, bodies, drain, every_store, is_empty_handed, lease, send
 

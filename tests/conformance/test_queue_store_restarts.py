@@ -8,7 +8,7 @@ import pytest
 
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope, QueueSettings
-from penstock.core.message import Drafts, Sender
+from penstock.core.queue.message import Drafts, Sender
 from penstock.store.interface import QueueExists, QueueNotFound, QueueStore
 from tests.conformance.stores import (
     DONE,

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Delivery, QueueNotFound, QueueStore
 from tests.conformance.stores import Stage, bodies, drain, every_store, is_empty_handed, lease, send
 

@@ -6,12 +6,12 @@ from textwrap import wrap
 
 from penstock.contract.messages import MessageOutcome, Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core import events
-from penstock.core.events import Event
-from penstock.core.group import GroupRecord
-from penstock.core.group_members import Member
-from penstock.core.message import Origin, Run, Sender
-from penstock.core.settling import Settlement
+from penstock.core.consumer_group.group import GroupRecord
+from penstock.core.consumer_group.members import Member
+from penstock.core.queue import events
+from penstock.core.queue.events import Event
+from penstock.core.queue.message import Origin, Run, Sender
+from penstock.core.queue.settlements import Settlement
 from penstock.frame import Blobs
 from penstock.log import marker, record
 from penstock.log.index import Index
@@ -25,7 +25,7 @@ from penstock.streams import offset_records
 from penstock.streams.offset_records import Kept
 from penstock.wire import frames
 from penstock.wire.frames import Held, Ids, LeasedFrame, SendFrame, SettleFrame
-from tests.core.life import Life
+from tests.core.queue.life import Life
 from tests.simulation.disk import SimDisk
 
 AT_MS = 1_700_000_000_000

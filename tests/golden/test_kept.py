@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from penstock.core.events import Event
+from penstock.core.queue.events import Event
 from tests.golden import KEPT
 from tests.golden.documents import DOCUMENTS
 from tests.golden.formats import EVENTS, FORMATS, as_text

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.api.kafka.errors import REFUSALS, group_code_of
-from penstock.core.group_calls import GroupRefusal
+from penstock.core.consumer_group.requests import GroupRefusal
 
 
 @pytest.mark.parametrize("kind", GroupRefusal.__subclasses__(), ids=lambda kind: kind.__name__)

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.contract.history_columns import HISTORY
 from penstock.contract.messages import PRIORITIES, MessageOutcome
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import psycopg
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Delivery
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue

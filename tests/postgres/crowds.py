@@ -10,7 +10,7 @@ from multiprocessing.synchronize import Barrier
 from typing import Any
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock, SystemDice
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings

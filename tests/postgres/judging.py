@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.events import Acked, Extended, Released, Returned
-from penstock.core.message import Drafts, Receipt
-from penstock.core.queue import Queue
-from penstock.core.reading import look
-from penstock.core.snapshot import freeze
+from penstock.core.queue.events import Acked, Extended, Released, Returned
+from penstock.core.queue.message import Drafts, Receipt
+from penstock.core.queue.queries import look
+from penstock.core.queue.queue import Queue
+from penstock.core.queue.snapshot import freeze
 from penstock.store.interface import Outcome
-from tests.core.life import Lease, Life
+from tests.core.queue.life import Lease, Life
 
 _GRAVE = 2
 # What of a queue says how it shares and how quick it is, and nothing about its messages.

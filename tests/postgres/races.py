@@ -12,8 +12,8 @@ from itertools import count
 from typing import Any
 
 from penstock.contract.queue_settings import DedupScope, QueueSettings
-from penstock.core.message import Drafts, Receipt
-from penstock.core.rows import STATES
+from penstock.core.queue.message import Drafts, Receipt
+from penstock.core.queue.rows import STATES
 from penstock.store.interface import Delivery, QueueNotFound
 from penstock.store.live import LivePage
 from penstock.store.postgres.database import PostgresSettings

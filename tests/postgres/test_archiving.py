@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock.cli import app
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

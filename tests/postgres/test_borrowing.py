@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Receipt
+from penstock.core.queue.message import Drafts, Receipt
 from penstock.runtime.memory import memory_runtime
 from penstock.store.postgres.borrowing import Transactions, transactions
 from penstock.store.postgres.database import PLANS

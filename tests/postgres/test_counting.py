@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.postgres import counting
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.blocks import opened

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import DedupScope, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemDice
 from penstock.store.postgres import counting, operating
 from penstock.store.postgres.database import PostgresSettings

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import SystemClock
 from penstock.store.postgres.following import TOLERATED_MS, FollowingClock, following_of

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Outcome
 from tests.postgres.blocks import DEAD, Stage, opened, pinned
 

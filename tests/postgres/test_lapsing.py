@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.known import FORGET_MS, HELD_MS, LATE_MS, LATER_MS, MORE_MS, KnownQueue, QueueRow

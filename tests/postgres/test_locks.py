@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import QueueNotFound
 from penstock.store.postgres import blocking
 from penstock.store.postgres.database import PostgresSettings

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.postgres import burying, leasing
 from tests.postgres.blocks import Stage, opened
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Sender
+from penstock.core.queue.message import Drafts, Sender
 from penstock.store.interface import Outcome
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.cutting import Wire, wire

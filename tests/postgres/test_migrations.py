@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from penstock.cli import app
 from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.store.interface import Outcome
 from penstock.store.postgres import migrate
 from penstock.store.postgres.database import PostgresSettings

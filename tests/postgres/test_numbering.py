@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.ids import parse_queue
 from penstock.store.postgres.numbering import RANGE_BITS, Numbering, NumbersShared, claims
 from tests.postgres.maps import opened

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.core.schema_names import BadSchema
 from penstock.store.postgres import migrate, statements
 from penstock.store.postgres.database import Database, NotDurable, PostgresSettings, check_durable

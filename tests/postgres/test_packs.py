@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import History, QueueSettings
-from penstock.core.message import Drafts
-from penstock.core.rows import LEASED
+from penstock.core.queue.message import Drafts
+from penstock.core.queue.rows import LEASED
 from penstock.store.interface import Delivery, Outcome
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock, SystemDice
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings

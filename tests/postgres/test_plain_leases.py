@@ -7,7 +7,7 @@ import pytest
 
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

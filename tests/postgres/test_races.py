@@ -6,7 +6,7 @@ The same with many more seeds is in tests/chaos. The judge is tested here, too: 
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Receipt
+from penstock.core.queue.message import Drafts, Receipt
 from penstock.store.interface import Outcome
 from tests.postgres.judging import Answer, Call, Leased, Left, Nothing, Sent, Settled, Strand
 from tests.postgres.races import raced

@@ -13,7 +13,7 @@ from penstock.broker.redrives import Order, Redrives, State, TaskNotFound, TooMa
 from penstock.broker.selecting import Selection
 from penstock.contract.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.core.routes import Routes
 from penstock.runtime.memory import memory_runtime
 from penstock.store.kept_redrives import LOST_MS, KeptRedrives

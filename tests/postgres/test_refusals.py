@@ -15,7 +15,7 @@ import penstock
 from penstock.cli import app
 from penstock.client import ConnectionFailed, DatabaseUnusable, Forbidden
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.memory import memory_runtime
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.migrate import SchemaMissing

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock, SystemDice
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

@@ -15,7 +15,7 @@ from penstock.client import Forbidden
 from penstock.client.idempotency import ClaimResult
 from penstock.client.idempotency_postgres import PostgresIdempotencyStore
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings

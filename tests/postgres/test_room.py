@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
-from penstock.core.queue import QueueFull
+from penstock.core.queue.message import Drafts
+from penstock.core.queue.queue import QueueFull
 from penstock.store.interface import QueueStore
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore

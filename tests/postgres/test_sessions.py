@@ -10,7 +10,7 @@ import pytest
 
 from penstock.contract.limits import BODY_BYTES_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

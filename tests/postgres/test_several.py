@@ -13,7 +13,7 @@ import penstock
 from penstock.cli import app
 from penstock.client.errors import PenstockError, WrongDatabase
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.metrics.health import Health
 from penstock.metrics.prometheus import Connections, Prometheus, Requests
 from penstock.server import open_application

@@ -16,7 +16,7 @@ import penstock
 from penstock.client import ConnectionFailed, idempotency_postgres
 from penstock.client.idempotency import ClaimResult
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.memory import memory_runtime
 from penstock.server import Told, run
 from penstock.settings import ServerSettings

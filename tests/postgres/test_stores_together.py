@@ -11,7 +11,7 @@ import pytest
 
 from penstock.contract.limits import LEASE_BYTES_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import Outcome, QueueNotFound
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

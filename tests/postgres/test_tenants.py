@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

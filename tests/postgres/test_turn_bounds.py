@@ -8,7 +8,7 @@ import pytest
 
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Receipt
+from penstock.core.queue.message import Drafts, Receipt
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.statements import function

@@ -18,8 +18,8 @@ A story that is told anew must be the same, letter by letter.
 import struct
 from dataclasses import dataclass, field
 
-from penstock.core.group import Answer, Group
-from penstock.core.group_calls import (
+from penstock.core.consumer_group.group import Answer, Group
+from penstock.core.consumer_group.requests import (
     GroupRefusal,
     GroupState,
     Joined,
@@ -29,7 +29,7 @@ from penstock.core.group_calls import (
     Synced,
     SyncRequest,
 )
-from penstock.core.group_roster import GroupSettings
+from penstock.core.consumer_group.roster import GroupSettings
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 
 from penstock.api.rest.operations import OPERATIONS
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.metrics import prometheus
 from penstock.metrics.health import Health
 from penstock.metrics.prometheus import Connections, Prometheus, Requests

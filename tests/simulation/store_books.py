@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.contract.messages import Tier
-from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.store.interface import Delivery
 
 NEVER = 1 << 62

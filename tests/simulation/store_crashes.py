@@ -18,7 +18,7 @@ lives meet each of these steps rarely.
 from dataclasses import replace
 
 from penstock.contract.messages import Tier
-from penstock.core.message import Drafts, Receipt
+from penstock.core.queue.message import Drafts, Receipt
 from penstock.log.interface import LogBusy
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets

@@ -31,8 +31,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from penstock.contract.queue_settings import DedupScope, History, QueueSettings
-from penstock.core.message import Drafts, Sender
-from penstock.core.queue import QueueFull
+from penstock.core.queue.message import Drafts, Sender
+from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime

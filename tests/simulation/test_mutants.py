@@ -55,6 +55,6 @@ def check_is_noticed(mutant: Mutant) -> None:
 
 def test_a_mutant_whose_text_is_gone_is_an_error() -> None:
     with pytest.raises(OutOfDate):
-        mutate(Mutant("old", "penstock.core.retry", "no such text", ""), "some text")
+        mutate(Mutant("old", "penstock.core.queue.retry", "no such text", ""), "some text")
     with pytest.raises(OutOfDate):
-        mutate(Mutant("vague", "penstock.core.retry", "a", ""), "a text, and a text")
+        mutate(Mutant("vague", "penstock.core.queue.retry", "a", ""), "a text, and a text")

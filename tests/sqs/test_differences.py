@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.api.sqs.receipt_handles import message_of_uuid
-from penstock.core.message import Receipt
+from penstock.core.queue.message import Receipt
 from penstock.settings import ServerSettings
 from tests.server.serving import server
 from tests.sqs.conftest import ACCOUNT, arn_of, attributes_of, bodies, client_of, made, name_of, received

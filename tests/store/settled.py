@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from penstock.contract.messages import MessageOutcome
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Disk, Runtime

@@ -5,8 +5,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.events import Buried, Copied, Sent
-from penstock.core.message import Origin, Run
+from penstock.core.queue.events import Buried, Copied, Sent
+from penstock.core.queue.message import Origin, Run
 from penstock.frame import Blobs
 from penstock.store.embedded.bodies import LANES, Hot, Places, Stored, move
 from penstock.store.embedded.replay import tiers_of

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import events
-from penstock.core.events import Event, Sent
-from penstock.core.message import Origin, Run, Sender
+from penstock.core.queue import events
+from penstock.core.queue.events import Event, Sent
+from penstock.core.queue.message import Origin, Run, Sender
 from penstock.frame import Blobs
 from penstock.log import record
 from penstock.store.embedded.codec import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.contract.limits import BATCH_BYTES_MAX, HISTORY_PENDING_MAX, HISTORY_ROWS_MAX
 from penstock.contract.messages import MessageOutcome
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.contract.messages import MessageOutcome
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.runtime.interface import Runtime
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine

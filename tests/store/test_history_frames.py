@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.frame import BadFrame
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded.history_frames import (

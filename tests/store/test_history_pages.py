@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.contract.history_columns import FRAME_ROW_BITS
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.log import record
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history_offsets, history_pages

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.contract.limits import MIB
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.runtime.interface import AsideFailed, Disk, FolderTaken
 from penstock.runtime.memory import InThread, LoopWorkers, MemoryDisk, memory_runtime
 from penstock.store.embedded.store import EmbeddedStore

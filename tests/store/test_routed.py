@@ -7,7 +7,7 @@ import pytest
 
 from penstock.contract.names import BadName
 from penstock.contract.queue_settings import BadSettings, QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.core.routes import Routes
 from penstock.runtime.memory import memory_runtime
 from penstock.store.embedded.store import EmbeddedStore

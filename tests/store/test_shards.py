@@ -8,7 +8,7 @@ import pytest
 
 from penstock.contract.limits import MOVE_BYTES_MAX, MOVE_MESSAGES_MAX, SHARDS_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.log.interface import LogFull
 from penstock.store.embedded.shards import TooFewShards
 from penstock.store.embedded.store import EmbeddedStore

@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.contract.messages import TIERS
-from penstock.core.living import live_runs
-from penstock.core.message import Sender
-from penstock.core.snapshot import freeze
+from penstock.core.queue.living import live_runs
+from penstock.core.queue.message import Sender
+from penstock.core.queue.snapshot import freeze
 from penstock.store.embedded import snapshot
 from penstock.store.embedded.bodies import Places
 from penstock.store.embedded.memory import Memory
@@ -19,8 +19,8 @@ from penstock.store.embedded.snapshot import (
     snapshot_offsets,
 )
 from penstock.store.embedded.store import EmbeddedStore
-from tests.core.life import Life
-from tests.core.test_living import RandomLife
+from tests.core.queue.life import Life
+from tests.core.queue.test_living import RandomLife
 from tests.simulation import store_life
 from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate

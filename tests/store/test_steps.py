@@ -8,7 +8,7 @@ import pytest
 
 from penstock.contract.limits import TURN_ROWS
 from penstock.contract.queue_settings import History
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
 from tests.steps import LINES_MAX, counted
 from tests.store.small import QUEUE, Shop, opened

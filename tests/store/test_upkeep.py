@@ -8,7 +8,7 @@ import pytest
 
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Run
+from penstock.core.queue.message import Drafts, Run
 from penstock.log.settings import MAY_LOSE
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.bodies import Hot

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from penstock.contract.limits import GATHERED_BYTES_MAX, GATHERED_MESSAGES_MAX
 from penstock.contract.messages import Tier
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.frame import size_of
 from penstock.store.interface import QueueStore
 

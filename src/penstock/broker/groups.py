@@ -19,7 +19,14 @@ from typing import NamedTuple, Protocol
 from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.shares import Share
 from penstock.contract.limits import GROUPS_MAX, OFFSET_MAX, OFFSET_METADATA_BYTES_MAX
-from penstock.core.group_calls import (
+from penstock.core.consumer_group.members import (
+    CONSUMER,
+    assigned_partitions,
+    assignment_of,
+    subscribed_topics,
+    subscription_to,
+)
+from penstock.core.consumer_group.requests import (
     NO_GENERATION,
     BadGroupName,
     BadOffset,
@@ -50,13 +57,6 @@ from penstock.core.group_calls import (
     TooManyOffsets,
     TopicSubscribed,
     UnknownMember,
-)
-from penstock.core.group_members import (
-    CONSUMER,
-    assigned_partitions,
-    assignment_of,
-    subscribed_topics,
-    subscription_to,
 )
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime

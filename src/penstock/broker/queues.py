@@ -19,7 +19,7 @@ from penstock.broker.waiting import Absence, TooManyWaiting, Waiting
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.names import ID_PREFIX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.store.interface import (

@@ -79,7 +79,7 @@ class HistoryPage:
     settled_at_ms: memoryview
     # With those before a move: I.
     deliveries: memoryview
-    # The numbers of `core.settling.Ending`: B.
+    # The numbers of `core.queue.settlements.Ending`: B.
     ending: memoryview
     # Where each row is in the history: q.
     offsets: memoryview

@@ -27,8 +27,8 @@ from typing import NamedTuple, Protocol
 
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.explain import Explanation
-from penstock.core.message import Drafts, Receipt, Receipts, Sender
+from penstock.core.queue.explain import Explanation
+from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
 from penstock.store.history import HistoryPage, HistorySpan
 from penstock.store.live import LivePage
 

@@ -49,7 +49,7 @@ class LivePage:
     # The place in this queue, number << 3 | lane: Q.
     key: memoryview
     tier: memoryview
-    # The numbers of `core.rows.STATES`: B.
+    # The numbers of `core.queue.rows.STATES`: B.
     place: memoryview
     # Of the first send, q; with the deliveries before a move, I.
     sent_at_ms: memoryview

@@ -24,7 +24,7 @@ from typing import TypeVar
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.names import BadName, check_name
 from penstock.contract.queue_settings import BadSettings, QueueSettings
-from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.core.routes import Routes
 from penstock.store.history import HistoryPage, HistorySpan, ShardNotFound
 from penstock.store.interface import (

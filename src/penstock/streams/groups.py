@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.contract.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
-from penstock.core.group import Answer, Group
-from penstock.core.group_calls import (
+from penstock.core.consumer_group.group import Answer, Group
+from penstock.core.consumer_group.requests import (
     NO_GENERATION,
     GroupFull,
     GroupNotEmpty,
@@ -40,7 +40,7 @@ from penstock.core.group_calls import (
     UnknownMember,
     check_group_name,
 )
-from penstock.core.group_roster import GroupSettings
+from penstock.core.consumer_group.roster import GroupSettings
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
 from penstock.streams.offset_expiry import expired

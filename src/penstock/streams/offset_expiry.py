@@ -13,8 +13,8 @@ A commit that says itself how long it is to be kept is taken at its word.
 
 from collections.abc import Iterator, Mapping
 
-from penstock.core.group import Group
-from penstock.core.group_calls import GroupState
+from penstock.core.consumer_group.group import Group
+from penstock.core.consumer_group.requests import GroupState
 from penstock.streams.offset_records import Kept, Place
 
 

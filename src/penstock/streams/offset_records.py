@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.core.group import GroupRecord
-from penstock.core.group_calls import JoinRequest
-from penstock.core.group_members import Member, size_bytes
+from penstock.core.consumer_group.group import GroupRecord
+from penstock.core.consumer_group.members import Member, size_bytes
+from penstock.core.consumer_group.requests import JoinRequest
 from penstock.runtime.interface import Buffer
 
 OFFSET = 1

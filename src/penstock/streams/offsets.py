@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.contract.limits import GROUP_NAME_BYTES_MAX, MIB
-from penstock.core.group import GroupRecord
+from penstock.core.consumer_group.group import GroupRecord
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull, Reservation

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow  # type: ignore[import-untyped]
 import pytest
 
-from penstock.core.fairness import TIERS
+from penstock.core.queue.fairness import TIERS
 from penstock.pipeline.signals.lines import Before, before, served
 from tests.pipeline import signals_by_hand as by_hand
 

@@ -140,7 +140,7 @@ def test_executors_simulate_with_nothing_but_the_core_and_arrow() -> None:
     loaded = set(
         subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.split()
     )
-    assert "penstock.core.queue" in loaded
+    assert "penstock.core.queue.queue" in loaded
     assert loaded & {"msgspec", "crc32c", "httptools", "typer", "pyspark", "starlette", "asyncio"} == set()
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from penstock.api.rest.errors import encode_problem, problem_of
 from penstock.api.rest.send import drafts_of_frame
-from penstock.core.message import Drafts, HeldReceipts, Receipt
+from penstock.core.queue.message import Drafts, HeldReceipts, Receipt
 from penstock.wire.frames import Held, decode_send
 
 

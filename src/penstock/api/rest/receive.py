@@ -17,7 +17,7 @@ from penstock.api.rest.request import Answer, Decoder, Format, Request, instant,
 from penstock.api.rest.send import check_frames_only, ids_frame
 from penstock.broker.access import Role
 from penstock.contract.messages import PRIORITIES
-from penstock.core.message import Receipt
+from penstock.core.queue.message import Receipt
 from penstock.store.interface import Delivery, Past
 from penstock.wire import frames
 from penstock.wire.frames import FRAME_TYPE, LeasedFrame

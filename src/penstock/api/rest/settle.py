@@ -10,7 +10,7 @@ from penstock.api.rest.request import Answer, Decoder, Format, Request, lease_ms
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
 from penstock.contract.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX, REQUEST_MESSAGES_MAX
-from penstock.core.message import HeldReceipts, Receipt, Receipts
+from penstock.core.queue.message import HeldReceipts, Receipt, Receipts
 from penstock.store.interface import Outcome
 from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, SettleFrame

@@ -14,8 +14,8 @@ from penstock.broker.redrives import TooManyRedrives
 from penstock.broker.waiting import TooManyWaiting
 from penstock.contract.names import BadName
 from penstock.contract.queue_settings import BadSettings
-from penstock.core.drafts import BadDraft
-from penstock.core.queue import QueueFull
+from penstock.core.queue.drafts import BadDraft
+from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.interface import QueueExists, QueueNotFound, StoreUnreachable
 from penstock.store.refusals import StoreForbids, StoreRefuses

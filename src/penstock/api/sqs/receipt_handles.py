@@ -14,7 +14,7 @@ from binascii import a2b_base64
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.core.message import Receipt
+from penstock.core.queue.message import Receipt
 
 _HANDLE = Struct(">BIQQHIIQ")
 _VERSION = 1

@@ -25,7 +25,7 @@ from penstock.api.sqs.shapes import (
     ReceiveMessageRequest,
     ReceiveMessageResult,
 )
-from penstock.core.message import Receipt
+from penstock.core.queue.message import Receipt
 from penstock.store.interface import Delivery, QueueNotFound
 
 MESSAGES_MAX = 10

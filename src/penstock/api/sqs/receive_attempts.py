@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.api.sqs.shapes import Message
 from penstock.broker.queues import Queues
-from penstock.core.message import Receipts
+from penstock.core.queue.message import Receipts
 from penstock.store.interface import Outcome
 
 REMEMBERED_MS = 5 * 60 * 1_000

@@ -33,7 +33,7 @@ from penstock.api.sqs.shapes import (
 )
 from penstock.contract.messages import PRIORITIES
 from penstock.contract.queue_settings import DedupScope
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 from penstock.store.interface import QueueNotFound
 
 DELAY_S_MAX = 900

@@ -1,6 +1,6 @@
 """The tables `bounds` and `breaches`: the messages that were received later than the weights promise.
 
-The promise (`core/fairness.py`): a message without a group that finds p messages of its tier waiting is among the
+The promise (`core/queue/fairness.py`): a message without a group that finds p messages of its tier waiting is among the
 next (p + 1) · W / w + 5 that are leased. From the history:
 
     p        of its tier: came before it, less those first received, or gone unreceived, before it came; and of those
@@ -40,7 +40,7 @@ import pyarrow  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.core.fairness import TIERS
+from penstock.core.queue.fairness import TIERS
 from penstock.pipeline.queue_info import Sharing
 from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.inputs import SEEN, Keep, SignalsInput, read_again

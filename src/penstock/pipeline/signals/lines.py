@@ -17,7 +17,7 @@ import numpy
 import pyarrow  # type: ignore[import-untyped]
 import pyarrow.compute  # type: ignore[import-untyped]
 
-from penstock.core.fairness import TIERS
+from penstock.core.queue.fairness import TIERS
 
 Batches = Iterator[pyarrow.RecordBatch]
 OUTPUT = (

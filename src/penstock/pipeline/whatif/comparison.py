@@ -10,9 +10,9 @@ Columns in (`INPUT`), rows in any order:
     key           its place in the queue              rest_ms       between two attempts
     received_ms   when it was first received          last_ms, settled_ms   the last attempt, to count workers
 
-The *bound* of `core/fairness.py`: a message with p ahead in its tier is served within (p + 1) · W / w + 5 messages. How
-many met it is counted from times alone, and where times are equal, in favour of the queue. A message with a group
-waits for its group, and a strict queue promises nothing: there it is null.
+The *bound* of `core/queue/fairness.py`: a message with p ahead in its tier is served within (p + 1) · W / w + 5
+messages. How many met it is counted from times alone, and where times are equal, in favour of the queue. A message
+with a group waits for its group, and a strict queue promises nothing: there it is null.
 """
 
 import time
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.fairness import Shares
+from penstock.core.queue.fairness import Shares
 from penstock.pipeline.whatif.simulation import BASELINE, HAPPENED, Arrivals, Scenario, simulate
 
 if TYPE_CHECKING:

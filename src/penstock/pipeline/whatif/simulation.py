@@ -26,8 +26,8 @@ from typing import Any
 from penstock.contract.limits import LEASE_MESSAGES_MAX, LEASE_MS_MAX
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import BadSettings, QueueSettings
-from penstock.core.message import Drafts
-from penstock.core.queue import Queue
+from penstock.core.queue.message import Drafts
+from penstock.core.queue.queue import Queue
 from penstock.pipeline.job import JobFailed
 
 BASELINE = "baseline"

@@ -7,12 +7,12 @@ from itertools import chain, takewhile
 
 from penstock.contract.limits import PAGE_MAX, TURN_ROWS
 from penstock.contract.names import dead_letters_of
-from penstock.core import reading
-from penstock.core.explain import explain as explain_core
-from penstock.core.message import Receipt, Run
-from penstock.core.queue import Queue
-from penstock.core.state import State
-from penstock.core.waking import wakes_at_ms as wakes_at_ms_of
+from penstock.core.queue import queries
+from penstock.core.queue.explain import explain as explain_core
+from penstock.core.queue.message import Receipt, Run
+from penstock.core.queue.queue import Queue
+from penstock.core.queue.state import State
+from penstock.core.queue.waking import wakes_at_ms as wakes_at_ms_of
 from penstock.store.embedded.naming import check_ids, id_of, key_of
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.shards import Shards
@@ -45,10 +45,10 @@ async def queues(shards: Shards, *, prefix: str, after: str, most: int) -> list[
 async def counts(shard: Shard, queue: str) -> Counts:
     async with shard.answer:
         state = present(shard, queue).state
-        found = reading.counts(state)
-        oldest = tuple(reading.oldest_sent_at_ms(state))
-        delayed, stuck_since_ms = found.resting + found.moving, reading.spent_since_ms(state)
-        noisy = reading.noisy(state)
+        found = queries.counts(state)
+        oldest = tuple(queries.oldest_sent_at_ms(state))
+        delayed, stuck_since_ms = found.resting + found.moving, queries.spent_since_ms(state)
+        noisy = queries.noisy(state)
         return Counts(found.ready, found.leased, delayed, oldest, found.spent, stuck_since_ms, *noisy)
 
 
@@ -69,7 +69,7 @@ async def describe(shards: Shards, queue: str) -> Description:
             created_at_ms=state.created_at_ms or None,
             dead_letters=None if grave_id is None else grave,
             dead_letters_id=grave_id,
-            bounds=tuple(Bound(*bound) for bound in reading.bounds(state, state.now_ms)),
+            bounds=tuple(Bound(*bound) for bound in queries.bounds(state, state.now_ms)),
         )
 
 
@@ -113,9 +113,9 @@ async def receipts(shard: Shard, queue: str, ids: Sequence[str], *, outlives: bo
         state = present(shard, queue).state
         keys = [key_of(state, each) for each in ids]
         known = [key for key in keys if key is not None]
-        held = reading.holders(state, known)
+        held = queries.holders(state, known)
         if outlives:
-            held |= reading.late_holders(state, known)
+            held |= queries.late_holders(state, known)
         return [_receipt(state, held[key]) if key in held else None for key in keys]
 
 

@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from penstock.contract.messages import Tier
-from penstock.core.events import Arrived, Buried, Copied, Redriven, Sent
-from penstock.core.message import Run
+from penstock.core.queue.events import Arrived, Buried, Copied, Redriven, Sent
+from penstock.core.queue.message import Run
 from penstock.frame import Blobs
 
 LANES = len(Tier)

@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.core import events
-from penstock.core.events import Acked, Arrived, Buried, Copied, Event, Leased, Redriven, Released, Sent
-from penstock.core.message import Origin, Run, Sender
+from penstock.core.queue import events
+from penstock.core.queue.events import Acked, Arrived, Buried, Copied, Event, Leased, Redriven, Released, Sent
+from penstock.core.queue.message import Origin, Run, Sender
 from penstock.frame import Blobs, Column, pack, pack_bytes_and_blobs, unpack
 from penstock.runtime.interface import Buffer
 

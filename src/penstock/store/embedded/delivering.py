@@ -4,9 +4,9 @@ A delivery of plain runs costs nothing for each message here beside its id and i
 body; what only rows have is looked for only where there are rows.
 """
 
-from penstock.core import reading
-from penstock.core.events import Leased
-from penstock.core.state import State
+from penstock.core.queue import queries
+from penstock.core.queue.events import Leased
+from penstock.core.queue.state import State
 from penstock.store.embedded.naming import NameOf, ids_of, past_of
 from penstock.store.embedded.shard import Shard
 from penstock.store.interface import Delivery, Past
@@ -20,7 +20,7 @@ class Handed:
     def __init__(self, shard: Shard, state: State, event: Leased, name_of: NameOf) -> None:
         self._shard = shard
         self._event = event
-        self._contents = reading.contents(state, event)
+        self._contents = queries.contents(state, event)
         self._ids = ids_of(state, self._contents.messages)
         self._errors, self._pasts = _told(state, event, name_of)
         self._spans = shard.memory.places[event.queue].spans(event.runs)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from hashlib import blake2b
 
-from penstock.core.message import Drafts
+from penstock.core.queue.message import Drafts
 
 _PREFIX = b"content:"
 _DIGEST_BYTES = 32

@@ -38,7 +38,7 @@ from penstock.contract.limits import (
     MIB,
 )
 from penstock.contract.queue_settings import DAY_MS
-from penstock.core.settling import Everything, Settlement
+from penstock.core.queue.settlements import Everything, Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import Log, LogBusy, LogFull

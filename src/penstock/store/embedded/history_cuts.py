@@ -24,7 +24,7 @@ from operator import add
 from typing import NamedTuple, TypeAlias
 
 from penstock.contract.limits import BATCH_BYTES_MAX, KIB
-from penstock.core.settling import Everything, Settlement
+from penstock.core.queue.settlements import Everything, Settlement
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded.history_frames import Bodies, part
 from penstock.store.history import BodyState

@@ -40,7 +40,7 @@ from itertools import chain, repeat
 from operator import add, itemgetter, mul, sub
 from typing import NamedTuple
 
-from penstock.core.settling import Settlement
+from penstock.core.queue.settlements import Settlement
 from penstock.frame import BadFrame, Blobs, Column, Numbers, pack, unpack
 from penstock.runtime.interface import Buffer
 from penstock.store.history import Coded

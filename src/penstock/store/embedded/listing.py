@@ -13,8 +13,8 @@ from typing import NamedTuple
 from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
-from penstock.core.listing import START, Listing, Place, has_many_leases, list_live, next_numbers
-from penstock.core.state import State
+from penstock.core.queue.listing import START, Listing, Place, has_many_leases, list_live, next_numbers
+from penstock.core.queue.state import State
 from penstock.frame import Blobs
 from penstock.store.embedded.asking import find_holders, present
 from penstock.store.embedded.bodies import Places, Span

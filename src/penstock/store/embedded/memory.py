@@ -7,9 +7,19 @@ in the one that makes its snapshots alike. Nothing here waits, and nothing decid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.core.events import Arrived, Buried, Copied, Event, Opened, QueueCreated, QueueDeleted, Redriven, Sent
-from penstock.core.message import Run
-from penstock.core.queue import Queue
+from penstock.core.queue.events import (
+    Arrived,
+    Buried,
+    Copied,
+    Event,
+    Opened,
+    QueueCreated,
+    QueueDeleted,
+    Redriven,
+    Sent,
+)
+from penstock.core.queue.message import Run
+from penstock.core.queue.queue import Queue
 from penstock.store.embedded.bodies import Places, move
 
 

@@ -29,12 +29,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from penstock.contract.limits import MOVE_BYTES_MAX, MOVE_MESSAGES_MAX
-from penstock.core import reading
-from penstock.core.events import Moving
-from penstock.core.message import Run
-from penstock.core.queue import Queue
-from penstock.core.reading import OnTheirWay
-from penstock.core.rows import key
+from penstock.core.queue import queries
+from penstock.core.queue.events import Moving
+from penstock.core.queue.message import Run
+from penstock.core.queue.queries import OnTheirWay
+from penstock.core.queue.queue import Queue
+from penstock.core.queue.rows import key
 from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.shard import Fact, Shard
@@ -124,7 +124,7 @@ class Moves:
                     await self._finish(shard, queue)
 
     async def _finish(self, shard: Shard, queue: Queue) -> None:
-        move = reading.moving(queue.state)
+        move = queries.moving(queue.state)
         if move is None or not shard.has(queue):
             return
         cargo = None
@@ -146,7 +146,7 @@ class Moves:
         await shard.settled()
         if not shard.has(queue):
             return False
-        move = reading.moving(queue.state)
+        move = queries.moving(queue.state)
         assert move is not None
         target = self._shards.of(move.into)
         is_there = move.into in target.memory.queues

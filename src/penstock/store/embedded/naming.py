@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from penstock.contract.limits import IDS_MAX
-from penstock.core import reading
-from penstock.core.message import Origin
-from penstock.core.state import State
+from penstock.core.queue import queries
+from penstock.core.queue.message import Origin
+from penstock.core.queue.state import State
 from penstock.store.ids import MessageIds, message_id, parse, queue_id
 from penstock.store.interface import Past
 
@@ -15,7 +15,7 @@ NameOf = Callable[[int], str | None]
 
 def id_of(state: State, message: int) -> str:
     """Return the id of a message: number and lane in the queue it was first sent to."""
-    queue, lane, number = reading.identity(state, message)
+    queue, lane, number = queries.identity(state, message)
     return message_id(queue, number << 3 | lane)
 
 
@@ -30,9 +30,9 @@ def key_of(state: State, text: str) -> int | None:
     identity = parse(text)
     if identity is None:
         return None
-    message = reading.find(state, *identity)
+    message = queries.find(state, *identity)
     # A message that came from elsewhere has a number here, but that is no part of its id.
-    return message if message is not None and reading.identity(state, message) == identity else None
+    return message if message is not None and queries.identity(state, message) == identity else None
 
 
 def check_ids(ids: Sequence[str]) -> None:

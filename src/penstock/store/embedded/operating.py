@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from penstock.contract.limits import REASON_CHARACTERS_MAX, TURN_MESSAGES
 from penstock.contract.messages import TIERS
-from penstock.core import reading
-from penstock.core.events import Redriven
-from penstock.core.queue import Queue
-from penstock.core.reading import Seen
-from penstock.core.rows import RESTING, WAITING
-from penstock.core.state import State
+from penstock.core.queue import queries
+from penstock.core.queue.events import Redriven
+from penstock.core.queue.queries import Seen
+from penstock.core.queue.queue import Queue
+from penstock.core.queue.rows import RESTING, WAITING
+from penstock.core.queue.state import State
 from penstock.store.embedded.asking import check_most, find_holders, grave_of, present, room_of
 from penstock.store.embedded.moves import EVENT_BYTES, ROW_BYTES, Moves
 from penstock.store.embedded.naming import check_ids, id_of, key_of
@@ -101,7 +101,7 @@ def _text(text: str) -> str:
 
 def _there(state: State, keys: Sequence[int]) -> set[int]:
     """Return which of some messages, none of them pending, are live."""
-    return {key for key in keys if key in state.rows.index} | set(reading.holders(state, keys))
+    return {key for key in keys if key in state.rows.index} | set(queries.holders(state, keys))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ def _redrivable(state: State, slot: int, origin: int | None, *, has_target: bool
     # What came back to its own queue is at home.
     if came_from.queue == state.queue and not has_target:
         return None
-    return reading.look_at_row(state, slot) if state.rows.state[slot] in {WAITING, RESTING} else None
+    return queries.look_at_row(state, slot) if state.rows.state[slot] in {WAITING, RESTING} else None
 
 
 def _dead_letters(state: State, ids: Sequence[str] | None) -> Sequence[int]:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX, TURN_MESSAGES
 from penstock.contract.messages import TIERS
-from penstock.core import reading
-from penstock.core.browsing import PLACES, Sought, browse, from_text, to_text
-from penstock.core.reading import Seen
-from penstock.core.state import State
+from penstock.core.queue import queries
+from penstock.core.queue.browsing import PLACES, Sought, browse, from_text, to_text
+from penstock.core.queue.queries import Seen
+from penstock.core.queue.state import State
 from penstock.store.embedded.asking import check_most, find_holders, present
 from penstock.store.embedded.bodies import Span
 from penstock.store.embedded.naming import NameOf, ids_of, key_of, past_of
@@ -72,7 +72,7 @@ async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) ->
         async with shard.answer:
             state = present(shard, queue).state
             message = key_of(state, message_id)
-            seen = None if message is None else reading.look(state, message)
+            seen = None if message is None else queries.look(state, message)
             unread = None if seen is None else _Unread(shard, state, [seen], name_of)
         return None if unread is None else await unread.message(0)
 

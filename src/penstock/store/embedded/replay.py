@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.core.events import Arrived, Copied, Event, Sent
+from penstock.core.queue.events import Arrived, Copied, Event, Sent
 from penstock.log import record
 from penstock.store.embedded.bodies import Stored, stored_bytes
 from penstock.store.embedded.codec import decode

@@ -22,8 +22,8 @@ from zlib import crc32
 
 from penstock.contract.limits import QUEUES_MADE_MAX, SHARDS_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.events import QueueCreated, QueueDeleted
-from penstock.core.queue import Queue
+from penstock.core.queue.events import QueueCreated, QueueDeleted
+from penstock.core.queue.queue import Queue
 from penstock.log.inventory import listed
 from penstock.log.jobs import off_loop
 from penstock.log.settings import LogSettings, leave_free_bytes

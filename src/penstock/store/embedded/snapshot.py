@@ -11,7 +11,7 @@ A file is sections, each checked by itself:
     └────────┴────────┴─ ─ ─ ─ ─ ─ ─ ─ ┘
 
 The first says what the file is and how many follow; each of the others is a
-queue. A queue is the plain values of `core/snapshot.py`, its name, and where its
+queue. A queue is the plain values of `core/queue/snapshot.py`, its name, and where its
 bodies are.
 
 Laws of the file
@@ -31,8 +31,8 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
-from penstock.core.queue import Queue
-from penstock.core.snapshot import StateUnreadable, freeze, thaw
+from penstock.core.queue.queue import Queue
+from penstock.core.queue.snapshot import StateUnreadable, freeze, thaw
 from penstock.runtime.interface import Disk, File
 from penstock.store.embedded.bodies import Places
 from penstock.store.embedded.memory import Memory

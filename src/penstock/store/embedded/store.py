@@ -22,11 +22,11 @@ from penstock.contract.limits import (
 )
 from penstock.contract.names import check_name, is_dead_letters
 from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSettings
-from penstock.core.browsing import Sought
-from penstock.core.drafts import BadDraft, fault
-from penstock.core.events import Event, Leased
-from penstock.core.message import Drafts, Receipt, Sender, masks
-from penstock.core.queue import Accepted, Queue
+from penstock.core.queue.browsing import Sought
+from penstock.core.queue.drafts import BadDraft, fault
+from penstock.core.queue.events import Event, Leased
+from penstock.core.queue.message import Drafts, Receipt, Sender, masks
+from penstock.core.queue.queue import Accepted, Queue
 from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull

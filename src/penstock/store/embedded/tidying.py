@@ -11,8 +11,8 @@ from heapq import heapify, heappop, heappush
 
 from penstock.contract.limits import MOVE_MESSAGES_MAX
 from penstock.contract.queue_settings import DEAD_LETTER_SETTINGS
-from penstock.core.queue import Queue, Swept
-from penstock.core.wheel import NEVER
+from penstock.core.queue.queue import Queue, Swept
+from penstock.core.queue.timer_wheel import NEVER
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.asking import grave_of, room_of
 from penstock.store.embedded.moves import Moves

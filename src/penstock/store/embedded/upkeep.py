@@ -24,8 +24,8 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.contract.limits import COPY_BYTES_MAX, COPY_MESSAGES_MAX
-from penstock.core.events import Copied
-from penstock.core.message import Run
+from penstock.core.queue.events import Copied
+from penstock.core.queue.message import Run
 from penstock.frame import Blobs
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull

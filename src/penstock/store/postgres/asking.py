@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from penstock.contract.messages import TIERS
-from penstock.core.message import Receipt
+from penstock.core.queue.message import Receipt
 from penstock.store.ids import parse, queue_id
 from penstock.store.interface import Bound, Counts, Description, Message
 from penstock.store.postgres import counting

@@ -23,7 +23,7 @@ from typing import Any
 
 from psycopg import errors
 
-from penstock.core.message import Drafts, Receipt
+from penstock.core.queue.message import Drafts, Receipt
 from penstock.store.interface import Outcome
 from penstock.store.postgres import sending, settling
 from penstock.store.postgres.columns import DUMPERS

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from penstock.core.message import Drafts, Receipt
+from penstock.core.queue.message import Drafts, Receipt
 from penstock.core.routes import Routes
 from penstock.runtime.interface import Dice
 from penstock.store.interface import QueueNotFound

@@ -1,12 +1,12 @@
-"""Why a message waits: the words are the core's (`core/explain.py`), the places are counted in the database."""
+"""Why a message waits: the words are the core's (`core/queue/explain.py`), the places are counted in the database."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.explain import Explanation, Waits, ahead_at_most, expected_leases
-from penstock.core.message import Origin
-from penstock.core.reading import Seen
-from penstock.core.rows import LEASED, RESTING, SPENT, STATES
+from penstock.core.queue.explain import Explanation, Waits, ahead_at_most, expected_leases
+from penstock.core.queue.message import Origin
+from penstock.core.queue.queries import Seen
+from penstock.core.queue.rows import LEASED, RESTING, SPENT, STATES
 from penstock.store.interface import Bound, Explained
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue

@@ -5,7 +5,7 @@ has, and is refused if there is a newer one; then the queue is read again.
 
 The rest is this process's own, and may be wrong without harm:
 
-- which tiers have something, and whose turn it is (`core.fairness`). A process shares
+- which tiers have something, and whose turn it is (`core.queue.fairness`). A process shares
   what it leases fairly by itself, so all of them together do;
 - below which number of a tier, and before which turn, nothing waits any more, so that a
   lease does not walk over the remains of what was leased before (see `Bounds` and
@@ -24,9 +24,9 @@ from penstock.contract.limits import BODY_BYTES_MAX
 from penstock.contract.messages import TIERS
 from penstock.contract.names import dead_letters_of
 from penstock.contract.queue_settings import History, QueueSettings
-from penstock.core.fairness import Shares
-from penstock.core.meter import Meter
-from penstock.core.retry import backoff_ms
+from penstock.core.queue.fairness import Shares
+from penstock.core.queue.rate_meter import Meter
+from penstock.core.queue.retry import backoff_ms
 from penstock.store.postgres.columns import SENT_AS
 
 # How long what others do may go unseen.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.contract.limits import IDS_MAX, PAGE_MAX
-from penstock.core.rows import STATES
+from penstock.core.queue.rows import STATES
 from penstock.store.ids import Identity, message_id, parse, queue_id
 from penstock.store.interface import Message, Past
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
-from penstock.core.browsing import PLACES, BadCursor
-from penstock.core.rows import RESTING, SPENT, WAITING
+from penstock.core.queue.browsing import PLACES, BadCursor
+from penstock.core.queue.rows import RESTING, SPENT, WAITING
 from penstock.store.interface import Page
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database

@@ -7,7 +7,7 @@ Receipts go to the database as columns: lease, token and row. Those that cannot 
 from collections.abc import Sequence
 
 from penstock.contract.limits import ERROR_CHARACTERS_MAX, LEASE_MESSAGES_MAX
-from penstock.core.message import Receipt, Receipts
+from penstock.core.queue.message import Receipt, Receipts
 from penstock.runtime.interface import Dice
 from penstock.store.interface import Outcome
 from penstock.store.postgres.columns import numbers

@@ -17,8 +17,8 @@ from typing import Self, TypeVar
 
 from penstock.contract.limits import DURATION_MS_MAX, PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.drafts import fault
-from penstock.core.message import Drafts, Receipt, Sender
+from penstock.core.queue.drafts import fault
+from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.runtime.interface import Clock, Dice, NoteWriter
 from penstock.store.history import HistoryPage, HistorySpan
 from penstock.store.ids import parse_queue

@@ -56,7 +56,7 @@ CREATE TABLE penstock.marked (
     -- number << 3 | lane, in this queue.
     key bigint NOT NULL,
     tier smallint NOT NULL,
-    -- 1 waiting, 2 resting, 4 spent: the numbers of core/rows.py.
+    -- 1 waiting, 2 resting, 4 spent: the numbers of core/queue/rows.py.
     state smallint NOT NULL,
     -- When it joined its tier, or was spent.
     since_ms bigint NOT NULL,

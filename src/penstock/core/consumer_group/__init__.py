@@ -1,0 +1,1 @@
+"""Consumer groups, as Kafka's clients know them."""

@@ -1,0 +1,1 @@
+"""Consumer groups: values in, values out."""

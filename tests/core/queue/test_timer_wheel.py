@@ -1,0 +1,53 @@
+"""Timers come in the order of time, whatever the order they were set in."""
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.queue.timer_wheel import NEVER, Timer, Wheel
+
+
+@given(
+    timers=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 9)), max_size=60),
+    steps=st.lists(st.integers(0, 60), max_size=12),
+)
+def test_a_wheel_gives_what_is_due_in_the_order_of_time(timers: list[tuple[int, int]], steps: list[int]) -> None:
+    wheel, left, now = Wheel(), [], 0
+    waiting = list(timers)
+    for step in [*steps, 300]:
+        for at_ms, item in waiting[:5]:
+            wheel.add(now + at_ms, item)
+            left.append((now + at_ms, item))
+        waiting = waiting[5:]
+        now += step
+        due = sorted(timer for timer in left if timer[0] <= now)
+        left = [timer for timer in left if timer[0] > now]
+        assert wheel.pop_due(now) == [item for _, item in due]
+        assert wheel.next_ms() == min((at_ms for at_ms, _ in left), default=NEVER)
+        assert len(wheel) == len(left)
+        assert sorted(wheel) == sorted(left)
+
+
+def test_timers_that_no_longer_hold_are_dropped_when_they_are_the_greater_part() -> None:
+    wheel = Wheel()
+    for number in range(10_000):
+        wheel.add(1_000_000 + number, number)
+        wheel.thin(10, lambda timers: [timer for timer in timers if timer[1] % 1_000 == 0])
+    assert len(wheel) < 5_000
+    assert {0, 1_000, 9_000} <= set(wheel.pop_due(NEVER - 1))
+
+
+def test_the_next_timer_that_holds_is_found_behind_those_that_do_not() -> None:
+    wheel = Wheel()
+    for number in range(2_500):
+        wheel.add(number, number)
+
+    def is_last(timers: Iterable[Timer]) -> list[Timer]:
+        return [timer for timer in timers if timer[1] == 2_499]
+
+    # Only some are passed over at once; until then the answer is too early.
+    assert [wheel.next_held_ms(is_last) for _ in range(4)] == [1_000, 2_000, 2_499, 2_499]
+    assert wheel.pop_due(NEVER - 1) == [2_499]
+    assert len(wheel) == 0
+    assert wheel.next_held_ms(is_last) == NEVER
