@@ -29,6 +29,19 @@ def test_a_wheel_gives_what_is_due_in_the_order_of_time(timers: list[tuple[int, 
         assert sorted(wheel) == sorted(left)
 
 
+@given(timers=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 9)), max_size=60), now=st.integers(0, 200))
+def test_timers_set_at_once_are_due_as_those_set_one_by_one(timers: list[tuple[int, int]], now: int) -> None:
+    at_once, one_by_one = Wheel(), Wheel()
+    at_once.fill((at_ms for at_ms, _ in timers), (item for _, item in timers))
+    for timer in timers:
+        one_by_one.add(*timer)
+    for wheel in (at_once, one_by_one):
+        wheel.add(now, 10)
+    assert len(at_once) == len(one_by_one)
+    assert at_once.pop_due(now) == one_by_one.pop_due(now)
+    assert at_once.pop_due(300) == one_by_one.pop_due(300)
+
+
 def test_timers_that_no_longer_hold_are_dropped_when_they_are_the_greater_part() -> None:
     wheel = Wheel()
     for number in range(10_000):

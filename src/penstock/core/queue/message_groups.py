@@ -146,7 +146,8 @@ class Groups:
     def find_orders(self) -> None:
         """Look for what is leased in all rows."""
         self.orders = {}
-        self._keep_orders([slot for slot, state in enumerate(self.rows.state) if state == LEASED])
+        if self.opens_early:
+            self._keep_orders([slot for slot, state in enumerate(self.rows.state) if state == LEASED])
 
     def _keep_orders(self, slots: Sequence[int]) -> None:
         for slot in slots if self.opens_early else ():

@@ -117,20 +117,47 @@ class Rows:
         free = self.free
         slots = free[: -1 - len(keys) : -1]
         del free[len(free) - len(slots) :]
-        while len(slots) < len(keys):
-            slots.append(len(self.lane))
-            self._grow(0, 0, 0, 0)
-        self.index.update(zip(keys, slots, strict=True))
         lane, tier, number, state = self.lane, self.tier, self.number, self.state
         sent, since, orders = self.sent_at_ms, self.since_ms, self.order
-        for slot, key in zip(slots, keys, strict=True):
+        for at, (slot, key) in enumerate(zip(slots, keys, strict=False), start=order):
             lane[slot] = tier[slot] = key & 7
             number[slot] = key >> 3
             sent[slot] = since[slot] = sent_at_ms
-            orders[slot] = order
+            orders[slot] = at
             state[slot] = WAITING
-            order += 1
+        again = len(slots)
+        if again < len(keys):
+            slots += self._append(keys[again:], sent_at_ms, order + again)
+        self.index.update(zip(keys, slots, strict=True))
         return slots
+
+    def _append(self, keys: Sequence[int], sent_at_ms: int, order: int) -> range:
+        """New slots for messages that begin to wait, a column at a time."""
+        first, count = len(self.lane), len(keys)
+        lanes = bytes([key & 7 for key in keys])
+        self.lane.frombytes(lanes)
+        self.tier.frombytes(lanes)
+        self.number.extend([key >> 3 for key in keys])
+        self.order.extend(range(order, order + count))
+        times = array("q", (sent_at_ms,)) * count
+        self.sent_at_ms.extend(times)
+        self.since_ms.extend(times)
+        self.state.frombytes(bytes((WAITING,)) * count)
+        for column in (
+            self.deliveries,
+            self.deliveries_max,
+            self.first_leased_ms,
+            self.last_leased_ms,
+            self.served_tier,
+            self.group,
+            self.visible_at_ms,
+            self.lease,
+            self.bit,
+            self.before,
+            self.after,
+        ):
+            column.frombytes(bytes(count * column.itemsize))
+        return range(first, first + count)
 
     def _grow(self, lane: int, number: int, sent_at_ms: int, order: int) -> None:
         self.lane.append(lane)

@@ -16,9 +16,11 @@ as it is: nothing here loops over the messages of a run.
 """
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import compress, count, repeat
+from operator import add, and_, lshift, or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.contract.queue_settings import BadSettings, QueueSettings
@@ -323,8 +325,9 @@ def _restore(state: State) -> None:
     _retype(rows.origins, lambda origin: Origin(*origin))
     _retype(rows.escalations, lambda escalation: Escalation(*escalation))
     rows.by_origin = {origin[:3]: slot for slot, origin in rows.origins.items()}
-    columns = enumerate(zip(rows.state, rows.number, rows.lane, strict=True))
-    rows.index = {number << 3 | lane: slot for slot, (place, number, lane) in columns if place != FREE}
+    # As C loops: there may be millions of rows.
+    keys = map(or_, map(lshift, rows.number, repeat(3)), rows.lane)
+    rows.index = dict(zip(compress(keys, rows.state), compress(count(), rows.state), strict=True))
     _restore_tenants(state)
     state.groups.find_orders()
     _retype(state.dedup.window, tuple)
@@ -345,10 +348,9 @@ def _restore_tenants(state: State) -> None:
     """Count what each group holds."""
     tenants, groups = state.groups.tenants, len(state.groups.names)
     tenants.held = array("I", bytes(4 * groups))
-    if groups > 1:
-        for place, group in zip(state.rows.state, state.rows.group, strict=True):
-            if place == LEASED and group:
-                tenants.held[group] += 1
+    for group, held in Counter(compress(state.rows.group, _are(state.rows, LEASED))).items():
+        if group:
+            tenants.held[group] = held
 
 
 def _restore_senders(senders: Senders) -> None:
@@ -365,17 +367,25 @@ def _retype(values: dict[Any, Any], retype: Callable[[Any], Any]) -> None:
 
 
 def _set_timers(state: State) -> None:
-    rows, aging_ms = state.rows, state.settings.aging_ms
-    for slot, place in enumerate(rows.state):
-        if place == RESTING:
-            state.delays.add(rows.visible_at_ms[slot], slot)
-        elif place in {WAITING, LEASED} and rows.tier[slot] and aging_ms[rows.tier[slot]]:
-            state.aging.add(rows.since_ms[slot] + aging_ms[rows.tier[slot]], slot)
+    rows = state.rows
+    resting = _are(rows, RESTING)
+    state.delays.fill(compress(rows.visible_at_ms, resting), compress(count(), resting))
+    aging_ms = (0, *state.settings.aging_ms[1:])
+    if any(aging_ms):
+        ages = bytes(map(bool, map(aging_ms.__getitem__, rows.tier)))
+        slots = array("Q", compress(count(), map(and_, ages, _are(rows, WAITING, LEASED))))
+        thresholds = map(aging_ms.__getitem__, map(rows.tier.__getitem__, slots))
+        state.aging.fill(map(add, map(rows.since_ms.__getitem__, slots), thresholds), slots)
     for slot, escalation in rows.escalations.items():
         if escalation.until_ms:
             state.reverts.add(escalation.until_ms, slot)
     _time_leases(state.leases)
     state.find_due()
+
+
+def _are(rows: Rows, *states: int) -> bytes:
+    """For each slot 1 if it is in one of these states, and 0 if not."""
+    return rows.state.tobytes().translate(bytes(state in states for state in range(256)))
 
 
 def _time_leases(leases: Leases) -> None:
@@ -384,3 +394,6 @@ def _time_leases(leases: Leases) -> None:
             leases.wheel.add(leases.until_ms[slot], leases.id(slot))
             for deadline in leases.deadlines.get(slot, ()):
                 leases.wheel.add(deadline.until_ms, leases.id(slot))
+
+
+assert FREE == 0, "a column of states says which slots are taken"

@@ -10,9 +10,10 @@ whether one still holds (a lease that was acked, a deadline that moved), and
 """
 
 from array import array
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 NEVER = 2**62
@@ -60,6 +61,21 @@ class Wheel:
             return
         self._far[bucket] = (array("q", (at_ms,)), array("Q", (item,)))
         heappush(self._heap, bucket)
+
+    def fill(self, times: Iterable[int], items: Iterable[int]) -> None:
+        """Add many timers at once to a wheel that has none: there may be millions, and many of one instant."""
+        assert not self.count
+        timers = sorted(zip(times, items, strict=True))
+        at_ms, what = array("q", map(itemgetter(0), timers)), array("Q", map(itemgetter(1), timers))
+        start = 0
+        while start < len(timers):
+            bucket = at_ms[start] >> _BUCKET_BITS
+            end = bisect_left(at_ms, bucket + 1 << _BUCKET_BITS, start)
+            self._far[bucket] = (at_ms[start:end], what[start:end])
+            # Rising, and so a heap.
+            self._heap.append(bucket)
+            start = end
+        self.count = len(timers)
 
     def next_ms(self) -> int:
         """When the next timer is due, whether it still holds or not."""
