@@ -60,6 +60,12 @@ async def _lease_one_by_one(store: PostgresStore, first: int) -> object:
     return None
 
 
+async def _lease_groups(store: PostgresStore, first: int) -> None:
+    await _send(store, first, groups=True)
+    for _ in range(BATCH // 50 - 1):
+        await store.lease("orders", want=50, lease_ms=3_600_000)
+
+
 async def _lease_by_ten(store: PostgresStore, first: int) -> None:
     await _send(store, first)
     for _ in range(BATCH // 10):
@@ -152,6 +158,12 @@ LINES = (
         _ten_live,
     ),
     Line("10 rows of /live beside leases of ten", QueueSettings(), _lease_by_ten, _ten_live),
+    Line(
+        "lease one beside messages of groups that are out",
+        QueueSettings(deliveries_max=0),
+        _lease_groups,
+        lambda s, _: s.lease("orders", want=1, lease_ms=3_600_000),
+    ),
     Line("find a leased message", QueueSettings(), _lease_one_by_one, _look_at_a_leased_one),
 )
 

@@ -82,7 +82,7 @@ async def pinned(stage: Stage) -> AsyncIterator[None]:
     """Hold a snapshot open, so that nothing that dies from now on is cleared away."""
     # What earlier tests have left is not meant.
     await stage.watcher.execute(
-        "VACUUM penstock.marked, penstock.leased, penstock.lease, penstock.tenant, penstock.line"
+        "VACUUM penstock.marked, penstock.leased, penstock.lease, penstock.tenant, penstock.tenant_held, penstock.line"
     )
     async with await psycopg.AsyncConnection.connect(stage.url) as holder:
         await holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

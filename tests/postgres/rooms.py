@@ -1,4 +1,4 @@
-"""Whether the room that is kept of each queue is what counting its messages finds."""
+"""Whether what is kept as a number, the room of a queue and what groups hold, is what counting the messages finds."""
 
 import psycopg
 
@@ -15,3 +15,18 @@ async def wrong_rooms(settings: PostgresSettings) -> list[tuple[object, ...]]:
     """Queues whose room and messages do not make up their size: name, size, room and messages."""
     async with await psycopg.AsyncConnection.connect(settings.url) as connection:
         return await (await connection.execute(_WRONG)).fetchall()
+
+
+_WRONG_HELD = """
+SELECT grp, sum(kept)::bigint, sum(counted)::bigint FROM (
+    SELECT queue, grp, held AS kept, 0 AS counted FROM penstock.tenant_held
+    UNION ALL
+    SELECT queue, grp, 0, 1 FROM penstock.leased WHERE turn IS NOT NULL
+) AS each GROUP BY queue, grp HAVING sum(kept) <> sum(counted)
+"""
+
+
+async def wrong_held(settings: PostgresSettings) -> list[tuple[object, ...]]:
+    """Groups that hold another number of messages than is kept of them: group, kept and counted."""
+    async with await psycopg.AsyncConnection.connect(settings.url) as connection:
+        return await (await connection.execute(_WRONG_HELD)).fetchall()

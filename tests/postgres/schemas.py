@@ -12,8 +12,8 @@ from penstock.store.postgres.database import Database, PostgresSettings
 from tests.postgres.servers import shared_server
 
 _TABLES = (
-    "ready", "marked", "leased", "lease", "line", "tenant", "dedup", "sender", "sent", "operation", "escalation",
-    "history", "redrive", "queue_lock", "server", "room",
+    "ready", "marked", "leased", "lease", "line", "tenant", "tenant_held", "dedup", "sender", "sent", "operation",
+    "escalation", "history", "redrive", "queue_lock", "server", "room",
 )  # fmt: skip
 _ALONE_S = 0.002
 # Who has left is noticed by the database a moment later; a test that waits longer for it has failed.

@@ -22,7 +22,7 @@ from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Message, QueueStore
 from penstock.store.live import LivePage
 from penstock.store.postgres.store import PostgresStore
-from tests.postgres.rooms import wrong_rooms
+from tests.postgres.rooms import wrong_held, wrong_rooms
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice
 
@@ -284,6 +284,7 @@ async def test_the_store_answers_as_the_core_does_whatever_is_asked(seed: int, h
             await asyncio.sleep(0)
         await both.compare_messages()
         assert await wrong_rooms(database) == []
+        assert await wrong_held(database) == []
     finally:
         await ours.close()
         await core.close()

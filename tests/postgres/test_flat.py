@@ -248,3 +248,14 @@ async def test_a_search_for_a_text_reads_many_small_messages_at_once(server: Ser
         page = await here.store.peek("orders.dead", most=10, text=b"needle")
         assert [bytes(each.body) for each in page.messages] == [b"the needle"]
         assert len(asked) < 20, asked
+
+
+async def test_a_lease_from_a_queue_of_groups_costs_the_same_however_many_messages_are_out(server: Server) -> None:
+    async with counted(server, QueueSettings(deliveries_max=0)) as here:
+        costs = []
+        for _ in range(4):
+            await here.store.send("orders", drafts(0, groups=True))
+            for _ in range(9):
+                await here.store.lease("orders", want=50, lease_ms=600_000)
+            costs.append(await here.rows(lambda: here.store.lease("orders", want=1, lease_ms=600_000)))
+        assert costs[-1] <= 2 * costs[0], costs

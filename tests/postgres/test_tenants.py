@@ -11,6 +11,7 @@ from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.store import PostgresStore
+from tests.postgres.rooms import wrong_held
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice
 
@@ -43,11 +44,37 @@ async def test_the_time_of_a_group_is_the_sum_of_what_all_stores_let_go_at_once(
         await asyncio.gather(*acks)
         with psycopg.connect(settings.url) as connection:
             rows = connection.execute("SELECT grp, sum(taken_ms) FROM penstock.tenant GROUP BY grp").fetchall()
+        assert await wrong_held(settings) == []
         # One of the twenty was the other group's last: only the sum of all has its second.
         assert {bytes(group): taken_ms for group, taken_ms in rows} == {b"": 20_000, b"loud": 19_000}
         assert (await other.counts("orders")).noisy_groups == 1
         assert await one.purge("orders") == 21
         assert (await other.counts("orders")).noisy_groups == 0
+
+
+async def test_what_a_group_holds_is_counted_without_waiting_for_others_and_becomes_one_row_again() -> None:
+    settings, clock = empty_schema(), SimClock()
+    async with opened(settings, clock) as store:
+        await store.create("orders", QueueSettings(deliveries_max=0))
+        await store.send("orders", Drafts(bodies=[b""] * 9, groups=[b"loud"] * 9))
+        with psycopg.connect(settings.url) as connection:
+            held = [await store.lease("orders", want=3)]
+            connection.execute("SELECT FROM penstock.tenant_held FOR UPDATE")
+            held.append(await store.lease("orders", want=3))
+            assert await wrong_held(settings) == []
+            connection.rollback()
+            held.append(await store.lease("orders", want=3))
+            rows = connection.execute("SELECT held, digits FROM penstock.tenant_held").fetchall()
+            assert rows == [(9, 4)]
+            connection.rollback()
+            for each in held:
+                assert each is not None
+                await store.ack("orders", each.receipts())
+            assert connection.execute("SELECT held, digits FROM penstock.tenant_held").fetchall() == [(0, 0)]
+            connection.rollback()
+            clock.advance_ms(3_600_000)
+            await store.tidy()
+            assert connection.execute("SELECT FROM penstock.tenant_held").fetchall() == []
 
 
 async def blocks_looked_at(connection: psycopg.AsyncConnection, now_ms: int) -> int:

@@ -8,6 +8,8 @@ CREATE OR REPLACE FUNCTION penstock.hand_out(
 )
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    v_tenants bytea[];
 BEGIN
     WITH chosen AS MATERIALIZED (
         SELECT * FROM unnest(p_places, p_are_marked, p_tiers) WITH ORDINALITY AS c (place, is_marked, served, n)
@@ -63,8 +65,12 @@ BEGIN
                 THEN string_agg(int8send(coalesce(first_leased_ms, p_now)), '') END AS first_leased_ms,
             CASE WHEN bool_or(home IS NOT NULL) THEN array_agg(home) END AS homes,
             array_agg(home_key) AS home_keys, array_agg(home_sent_at_ms) AS home_sent_at_ms,
-            array_agg(home_deliveries) AS home_deliveries
+            array_agg(home_deliveries) AS home_deliveries,
+            array_agg(grp) FILTER (WHERE turn IS NOT NULL)
     INTO count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes, groups, errors,
-        first_leased_ms, homes, home_keys, home_sent_at_ms, home_deliveries
+        first_leased_ms, homes, home_keys, home_sent_at_ms, home_deliveries, v_tenants
     FROM given;
+    IF v_tenants IS NOT NULL THEN
+        PERFORM penstock.count_held(p_queue, p_now, v_tenants, 1);
+    END IF;
 END $$

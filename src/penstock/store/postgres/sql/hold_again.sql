@@ -7,6 +7,7 @@ CREATE OR REPLACE FUNCTION penstock.hold_again(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_groups bytea[];
+    v_tenants bytea[];
 BEGIN
     IF p_is_fifo THEN
         SELECT array_agg(DISTINCT m.grp) INTO v_groups
@@ -30,16 +31,19 @@ BEGIN
         UPDATE penstock.line SET held = line.held + given.count
         FROM (SELECT grp, count(*) AS count FROM back WHERE p_is_fifo AND grp IS NOT NULL GROUP BY grp) AS given
         WHERE line.queue = p_queue AND line.grp = given.grp
+    ), held AS (
+        INSERT INTO penstock.leased (
+            lease, row, queue, key, tier, served_tier, sent_at_ms, deliveries, until_ms, lease_ms, since_ms, ordinal, turn,
+            deliveries_max, first_leased_ms, grp, error, dedup_id, own_tier, escalated_until_ms, home, home_key,
+            home_sent_at_ms, home_deliveries, body, attributes
+        )
+        SELECT
+            lease, lease_row, queue, key, tier, served_tier, sent_at_ms, deliveries, p_until, p_lease_ms, since_ms, ordinal,
+            turn, deliveries_max, first_leased_ms, grp, error, dedup_id, own_tier, escalated_until_ms, home, home_key,
+            home_sent_at_ms, home_deliveries, body, attributes
+        FROM back
     )
-    INSERT INTO penstock.leased (
-        lease, row, queue, key, tier, served_tier, sent_at_ms, deliveries, until_ms, lease_ms, since_ms, ordinal, turn,
-        deliveries_max, first_leased_ms, grp, error, dedup_id, own_tier, escalated_until_ms, home, home_key,
-        home_sent_at_ms, home_deliveries, body, attributes
-    )
-    SELECT
-        lease, lease_row, queue, key, tier, served_tier, sent_at_ms, deliveries, p_until, p_lease_ms, since_ms, ordinal,
-        turn, deliveries_max, first_leased_ms, grp, error, dedup_id, own_tier, escalated_until_ms, home, home_key,
-        home_sent_at_ms, home_deliveries, body, attributes
-    FROM back;
+    SELECT array_agg(grp) FILTER (WHERE turn IS NOT NULL) INTO v_tenants FROM back;
+    PERFORM penstock.count_held(p_queue, p_until - p_lease_ms, v_tenants, 1) WHERE v_tenants IS NOT NULL;
     PERFORM penstock.refresh_lines(p_queue, v_groups) WHERE v_groups IS NOT NULL;
 END $$

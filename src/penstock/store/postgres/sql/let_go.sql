@@ -1,5 +1,5 @@
--- Messages of groups of a standard queue are held no longer: each from when it was leased until it was let go. The time is
--- counted by group (core/queue/tenants.py), unless nobody may be noisy by it. Called when they are where they go.
+-- Messages of groups of a standard queue are held no longer: each was from when it was leased until it was let go. What a group
+-- holds is counted, and that time (core/queue/tenants.py), unless nobody may be noisy by it. Called when they are where they go.
 CREATE OR REPLACE FUNCTION penstock.let_go(
     p_queue integer, p_now bigint, p_groups bytea[], p_leased_at_ms bigint[], p_left_at_ms bigint[]
 ) RETURNS void
@@ -10,6 +10,7 @@ DECLARE
     v_most double precision;
     v_floors bigint[];
 BEGIN
+    PERFORM penstock.count_held(p_queue, p_now, p_groups, -1);
     SELECT coalesce((settings::json ->> 'noisy_time_percent')::bigint, 10) INTO v_percent
     FROM penstock.queue WHERE number = p_queue;
     IF v_percent = 100 THEN

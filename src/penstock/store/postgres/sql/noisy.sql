@@ -1,5 +1,5 @@
 -- The groups of a standard queue that hold more than their share of what is leased, or took more than their share of the
--- time lately (core/queue/tenants.py); and how many messages each holds.
+-- time lately (core/queue/tenants.py); and how many messages each holds. What is looked at grows with what one of them holds.
 CREATE OR REPLACE FUNCTION penstock.noisy(p_queue integer, p_now bigint) RETURNS TABLE (grp bytea, held bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -7,15 +7,18 @@ DECLARE
     -- A lease that has ended for longer has lapsed. Those of before are not looked at: what is left of them may be very much.
     v_from bigint := p_now - 60000;
     v_minute bigint := p_now / 60000;
+    -- What a group holds may be counted in some rows, so one that holds enough has a row with a share of that.
+    c_rows CONSTANT integer := 8;
     v_settings json;
     v_percent bigint;
     v_least bigint;
     v_leased bigint;
+    v_digits smallint;
     v_most double precision;
     v_loud bytea[] := ARRAY(SELECT DISTINCT grp FROM penstock.tenant WHERE queue = p_queue AND is_loud);
 BEGIN
-    SELECT sum(e.held) INTO v_leased FROM penstock.lease AS e WHERE e.queue = p_queue AND e.wakes_at_ms > v_from;
-    IF v_loud = '{}' AND v_leased IS NULL THEN
+    SELECT digits INTO v_digits FROM penstock.tenant_held WHERE queue = p_queue AND digits > 0 ORDER BY digits DESC LIMIT 1;
+    IF v_loud = '{}' AND v_digits IS NULL THEN
         RETURN;
     END IF;
     SELECT settings::json INTO v_settings FROM penstock.queue WHERE number = p_queue;
@@ -27,26 +30,34 @@ BEGIN
             WHERE v_percent < 100 AND floor(penstock.taken_ms(p_queue, grp, v_minute)) > v_most
         );
     END IF;
+    RETURN QUERY
+    SELECT loud.grp, coalesce((
+        SELECT sum(h.held)::bigint FROM penstock.tenant_held AS h WHERE h.queue = p_queue AND h.grp = loud.grp
+    ), 0) FROM unnest(v_loud) AS loud (grp);
     v_percent := coalesce((v_settings ->> 'noisy_percent')::bigint, 10);
     v_least := coalesce((v_settings ->> 'noisy_leased_min')::bigint, 30);
-    IF v_percent = 100 OR v_leased IS NULL OR v_leased < v_least THEN
-        v_most := NULL;
-        IF v_loud = '{}' THEN
-            RETURN;
-        END IF;
-    ELSE
-        v_most := greatest(v_least - 1, v_percent * v_leased / 100);
+    -- In all its rows together no group holds as much as that.
+    IF v_percent = 100 OR v_digits IS NULL OR c_rows * 2 ^ v_digits <= v_least THEN
+        RETURN;
     END IF;
+    -- None holds so much that more leases than these would let it be quiet.
+    SELECT sum(e.held) INTO v_leased FROM (
+        SELECT held FROM penstock.lease WHERE queue = p_queue AND wakes_at_ms > v_from
+        ORDER BY wakes_at_ms LIMIT (c_rows * 2 ^ v_digits * 100 / greatest(1, v_percent))::bigint
+    ) AS e;
+    IF v_leased IS NULL OR v_leased < v_least THEN
+        RETURN;
+    END IF;
+    v_most := greatest(v_least - 1, v_percent * v_leased / 100);
     RETURN QUERY
-    WITH holder AS MATERIALIZED (
-        -- By the leases there are. An index of what groups hold would have all in it that they held before.
-        SELECT l.grp, count(*) AS held FROM penstock.lease AS e CROSS JOIN LATERAL (
-            SELECT l.grp FROM penstock.leased AS l WHERE l.lease = e.number AND l.turn IS NOT NULL OFFSET 0
-        ) AS l
-        WHERE e.queue = p_queue AND e.wakes_at_ms > v_from GROUP BY l.grp
-    )
-    SELECT h.grp, h.held FROM holder AS h WHERE h.held > v_most AND h.grp <> ALL (v_loud)
-    UNION ALL
-    SELECT loud.grp, coalesce((SELECT h.held FROM holder AS h WHERE h.grp = loud.grp), 0)
-    FROM unnest(v_loud) AS loud (grp);
+    SELECT h.grp, own.held FROM (
+        SELECT grp, min(stretch) AS stretch FROM penstock.tenant_held
+        WHERE queue = p_queue AND digits > 0 AND digits >= penstock.digits((v_most / c_rows)::bigint)
+        GROUP BY grp
+    ) AS h CROSS JOIN LATERAL (
+        -- Not of before, where rows are that it was.
+        SELECT sum(held)::bigint AS held FROM penstock.tenant_held
+        WHERE queue = p_queue AND grp = h.grp AND stretch >= h.stretch
+    ) AS own
+    WHERE own.held > v_most AND h.grp <> ALL (v_loud);
 END $$

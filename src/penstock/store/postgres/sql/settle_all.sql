@@ -46,6 +46,7 @@ BEGIN
     PERFORM penstock.give_room(p_queue, v_count);
     DELETE FROM penstock.line WHERE queue = p_queue;
     DELETE FROM penstock.tenant WHERE queue = p_queue;
+    DELETE FROM penstock.tenant_held WHERE queue = p_queue;
     DELETE FROM penstock.dedup WHERE queue = p_queue AND until_ms IS NULL;
     RETURN v_count;
 END $$
