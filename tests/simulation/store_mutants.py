@@ -162,8 +162,8 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "history-passes-over-one-event",
         HISTORY,
-        "if not settlements or offset < self._resume_offset:",
-        "if not settlements or offset <= self._resume_offset:",
+        "if offset < self._resume_offset:",
+        "if offset <= self._resume_offset:",
     ),
     Mutant(
         "history-tells-again-after-a-start",

@@ -53,6 +53,12 @@ def check_is_noticed(mutant: Mutant) -> None:
     assert run.returncode == PROMISE_BROKEN, f"{mutant.name} lived {LIVES_MAX} lives:\n{run.stderr[-3_000:]}"
 
 
+@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
+def test_every_mutant_finds_its_text_in_the_source(mutant: Mutant) -> None:
+    source = ROOT / "src" / (mutant.module.replace(".", "/") + ".py")
+    assert mutate(mutant, source.read_text()) != source.read_text()
+
+
 def test_a_mutant_whose_text_is_gone_is_an_error() -> None:
     with pytest.raises(OutOfDate):
         mutate(Mutant("old", "penstock.core.queue.retry", "no such text", ""), "some text")
