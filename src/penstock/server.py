@@ -64,8 +64,10 @@ from penstock.telemetry import (
 )
 
 # Requests leave no cycles behind, so there is little to collect, and each look at thousands of long polls costs. With
-# Python's own thresholds 10,000 idle ones took twice as much CPU.
-GC_THRESHOLDS = (20_000, 20, 100)
+# Python's own thresholds 10,000 idle ones took twice as much CPU. The second number is small because a look at the
+# young generation holds up the loop: with 20 it was one of 400,000 objects, and took half a second while thousands of
+# topics were made.
+GC_THRESHOLDS = (20_000, 1, 1_000)
 # How often it is looked at how far the journals have come.
 LOOK_S = 1.0
 
@@ -192,11 +194,14 @@ def serve(
     logging.basicConfig(level=settings.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
 
     def freeze_and_announce(address: str) -> None:
-        # What is there now stays: a full collection would look at all of it, and stall everyone meanwhile.
-        gc.collect()
+        # What was opened stays: a full collection would look at all of it, and stall everyone meanwhile.
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         announce(address)
+
+    # Before anything is opened: health is answered meanwhile, and what is opened may be millions of objects.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
     async def run_until_told() -> None:
         told = Told()
