@@ -4,8 +4,8 @@ import pytest
 
 from penstock.contract.limits import SENDER_MS, SENDER_SENDS_MAX
 from penstock.contract.queue_settings import DedupScope, QueueSettings
+from penstock.core.queue.deduplication import SenderFenced, SendForgotten
 from penstock.core.queue.message import Sender
-from penstock.core.queue.senders import SenderFenced, SendForgotten
 from tests.core.queue.life import Life
 
 LIVE = QueueSettings(dedup_scope=DedupScope.LIVE)

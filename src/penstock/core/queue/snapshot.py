@@ -24,7 +24,7 @@ from operator import add, and_, lshift, or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.contract.queue_settings import BadSettings, QueueSettings
-from penstock.core.queue.deduplication import Dedup
+from penstock.core.queue.deduplication import Dedup, Remembered, Senders
 from penstock.core.queue.fairness import Shares
 from penstock.core.queue.lanes import Lane, Shelf
 from penstock.core.queue.leases import Deadline, Leases
@@ -33,7 +33,6 @@ from penstock.core.queue.message_groups import Groups
 from penstock.core.queue.moves import Move, Moves
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.rows import FREE, LEASED, RESTING, WAITING, Escalation, Rows
-from penstock.core.queue.senders import Remembered, Senders
 from penstock.core.queue.state import State
 from penstock.core.queue.tenants import Tenants
 
