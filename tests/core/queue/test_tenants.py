@@ -7,10 +7,10 @@ import pytest
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.queue.explain import explain
+from penstock.core.queue.message_groups import RECENT_MS
 from penstock.core.queue.queries import noisy
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.snapshot import freeze, thaw
-from penstock.core.queue.tenants import RECENT_MS
 from tests.core.queue.life import Life
 
 # By what is held alone.

@@ -1,9 +1,8 @@
-"""Groups: order inside each, fairness between all.
+"""Message groups: order inside each, fairness between all.
 
 Rows wait in lists. On a standard queue there is one list for each group and tier,
-in the order of joining, and a tier serves its groups in turns, one message each. A
-group that takes more than its share (`tenants.py`) is passed over while others have
-something. Messages without a group, runs and rows together, are one group among the
+in the order of joining, and a tier serves its groups in turns, one message each.
+Messages without a group, runs and rows together, are one group among the
 others (number 0).
 
 On a FIFO queue a group is one list in the order of sending. It is *open* when no
@@ -14,8 +13,29 @@ the most urgent tier that is visible in it. A turn gives as much of it as is wan
     group 7    ┌─▶ 12 ─▶ 13 ─▶ 17 ─▶ …          LEASED rows are in no list,
                head                             resting and spent ones keep their place
 
-A rotation may name a group that has nothing for it any more. Whoever reads it
-skips such a name, and it goes when its turn comes.
+A rotation may name a group that has nothing for it any more. The reader skips
+such a name, and it goes when its turn comes.
+
+Noisy groups
+------------
+A noisy group of a standard queue is served only when no quiet group waits. A group is
+*noisy* while it holds more than its share of what is leased, and at least a set number
+of messages; or while it has taken more than its share of the time for which messages
+of groups were held lately. Thresholds are AWS's, and settings of the queue.
+
+    held     a message is leased ──▶ +1        acked, released, lapsed ──▶ -1
+    time     acked, released, lapsed ──▶ + how long it was held; halved each minute
+
+Shares are of a whole, so with a threshold of ten percent fewer than ten groups are noisy
+by each measure: a search for a quiet group passes that many at most, and no list of
+noisy groups is kept. No group is noisy for ever: a group that gets nothing holds less and
+less, and its time is halved while that of the others grows.
+
+Messages without a group are tenants of their own, each of them, so they are never noisy
+and are not counted: a queue without groups pays nothing.
+
+The time of a group is halved only when it is read or added to, by as many
+minutes as have passed; so it is a pure function of what was added and when.
 """
 
 from array import array
@@ -26,7 +46,71 @@ from collections.abc import Iterator, Sequence
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.rows import LEASED, WAITING, Rows
-from penstock.core.queue.tenants import Tenants
+
+RECENT_MS = 60_000
+
+
+class Tenants:
+    __slots__ = ("percent", "leased_min", "time_percent", "held", "time_ms", "minute", "total_ms", "total_minute")
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self.follow(settings)
+        # By group: messages leased now. It is kept for FIFO groups as well, which are closed by it.
+        self.held = array("I", [0])
+        # By group: for how long its messages were held lately, and the minute up to which that is halved.
+        self.time_ms = array("Q", [0])
+        self.minute = array("I", [0])
+        self.total_ms = 0
+        self.total_minute = 0
+
+    def follow(self, settings: QueueSettings) -> None:
+        """Judge by these settings from now on."""
+        self.percent = settings.noisy_percent
+        self.leased_min = settings.noisy_leased_min
+        self.time_percent = settings.noisy_time_percent
+
+    def grow(self) -> None:
+        """There is one more group."""
+        self.held.append(0)
+        self.time_ms.append(0)
+        self.minute.append(0)
+
+    def forget(self, group: int) -> None:
+        """A group has no messages any more: whoever has its number next begins anew."""
+        self.time_ms[group] = 0
+
+    def let_go(self, slots: Sequence[int], group_of: "array[int]", leased_ms: "array[int]", now_ms: int) -> None:
+        """Rows are held no longer, of these groups, and leased then: what they took is counted."""
+        held, time_ms, minutes, minute = self.held, self.time_ms, self.minute, now_ms // RECENT_MS
+        total_ms = 0
+        for slot in slots:
+            group = group_of[slot]
+            if not group:
+                continue
+            held[group] -= 1
+            lasted_ms = now_ms - leased_ms[slot]
+            if lasted_ms:
+                if minutes[group] != minute:
+                    time_ms[group] >>= minute - minutes[group]
+                    minutes[group] = minute
+                time_ms[group] += lasted_ms
+                total_ms += lasted_ms
+        if total_ms:
+            self.total_ms = (self.total_ms >> (minute - self.total_minute)) + total_ms
+            self.total_minute = minute
+
+    def bounds(self, leased: int, now_ms: int) -> tuple[int, int]:
+        """What no quiet group exceeds, when so many messages are leased: messages held, and recent time."""
+        total_ms = self.total_ms >> (now_ms // RECENT_MS - self.total_minute)
+        return max(self.leased_min - 1, self.percent * leased // 100), self.time_percent * total_ms // 100
+
+    def exceeds_time(self, group: int, time_ms_most: int, now_ms: int) -> bool:
+        return self.time_ms[group] >> (now_ms // RECENT_MS - self.minute[group]) > time_ms_most
+
+    def is_noisy(self, group: int, leased: int, now_ms: int) -> bool:
+        held_most, time_ms_most = self.bounds(leased, now_ms)
+        return self.held[group] > held_most or self.exceeds_time(group, time_ms_most, now_ms)
+
 
 NOWHERE = 255
 # No order is so high.

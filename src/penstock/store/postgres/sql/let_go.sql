@@ -1,5 +1,5 @@
 -- Messages of groups of a standard queue are held no longer: each was from when it was leased until it was let go. What a group
--- holds is counted, and that time (core/queue/tenants.py), unless nobody may be noisy by it. Called when they are where they go.
+-- holds is counted, and that time (core/queue/message_groups.py), unless nobody may be noisy by it. Called when they are where they go.
 CREATE OR REPLACE FUNCTION penstock.let_go(
     p_queue integer, p_now bigint, p_groups bytea[], p_leased_at_ms bigint[], p_left_at_ms bigint[]
 ) RETURNS void

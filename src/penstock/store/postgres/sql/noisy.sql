@@ -1,5 +1,5 @@
 -- The groups of a standard queue that hold more than their share of what is leased, or took more than their share of the
--- time lately (core/queue/tenants.py); and how many messages each holds. What is looked at grows with what one of them holds.
+-- time lately (core/queue/message_groups.py); and how many messages each holds. What is looked at grows with what one of them holds.
 CREATE OR REPLACE FUNCTION penstock.noisy(p_queue integer, p_now bigint) RETURNS TABLE (grp bytea, held bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
