@@ -7,10 +7,9 @@ from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.events import Event
 from penstock.core.queue.message import Drafts
-from penstock.core.queue.queries import counts
+from penstock.core.queue.queries import counts, wakes_at_ms
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.snapshot import freeze, thaw
-from penstock.core.queue.waking import wakes_at_ms
 from tests.core.queue.life import Life
 
 LAST_DELIVERY = QueueSettings(deliveries_max=1)

@@ -1,20 +1,53 @@
-"""What can be asked of a queue: counts, ages, one message, the dead letters. Pages of messages: `browsing.py`.
+"""What can be asked of a queue: counts, ages, one message, the dead letters, and when to look again.
 
-Nothing here changes the queue. The caller has moved it to the present.
+Pages of messages: `listing.py`.
+
+The last part says when messages may become leasable: by which events, and when by the
+clock alone. Long polls wait for that. Both answers may be too generous and never too
+mean: to look in vain costs little, to miss a message breaks a promise.
+
+    event                               who may have something to lease
+    ──────────────────────────────────  ──────────────────────────────────────────────
+    sent, released, arrived, moved      its queue
+    buried, redriven                    the queue they went to; a FIFO queue they left
+    acked, expired                      a FIFO queue: the next of the group
+    extended                            no queue; but if the lease ends sooner now, its queue
+    queue made, changed, deleted        its queue: resumed, or gone
+    caught up                           its queue: something has woken or lapsed
+
+A lease wakes no queue, though it will lapse: the leasing side knows until when.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.contract.messages import TIERS
-from penstock.core.queue.events import Leased
+from penstock.core.queue.events import (
+    Acked,
+    Arrived,
+    Buried,
+    CaughtUp,
+    Event,
+    Expired,
+    Extended,
+    Leased,
+    Moved,
+    QueueChanged,
+    QueueCreated,
+    QueueDeleted,
+    Redriven,
+    Released,
+    Returned,
+    Sent,
+)
 from penstock.core.queue.lanes import Lane
 from penstock.core.queue.message import Origin
 from penstock.core.queue.moving import columns
 from penstock.core.queue.rows import LEASED, STATES, key
 from penstock.core.queue.state import State
+from penstock.core.queue.timer_wheel import NEVER
 
 # Looking for the oldest message, no more groups than this are asked.
 _GROUPS_ASKED_MAX = 10_000
@@ -321,3 +354,51 @@ def identity(state: State, message: int) -> tuple[int, int, int]:
     slot = state.slot_of(message & 7, message >> 3)
     origin = state.rows.origins.get(slot)
     return origin[:3] if origin is not None else (state.queue, message & 7, message >> 3)
+
+
+def wakes_at_ms(state: State) -> int | None:
+    """When a lease lapses or a resting message wakes, whichever is first; None if neither ever does.
+
+    The caller has moved the queue to the present. Timers that hold no more are
+    passed over, a few at a time: then the answer is too early.
+    """
+    if state.settings.is_paused or state.is_behind:
+        return None
+    lapses_ms = state.leases.wheel.next_held_ms(state.leases.held_timers) if state.leases.live else NEVER
+    wakes_ms = state.delays.next_held_ms(state.held_delays) if state.resting else NEVER
+    first_ms = min(lapses_ms, wakes_ms)
+    return None if first_ms == NEVER else first_ms
+
+
+def _always(_state: State, _event: Event) -> bool:
+    return True
+
+
+def _if_fifo(state: State, _event: Event) -> bool:
+    """Whoever settles the head of a group opens it for the next."""
+    return state.settings.is_fifo
+
+
+def _if_sooner(state: State, event: Extended) -> bool:
+    slot = event.lease & 0xFFFF_FFFF
+    return event.at_ms + event.lease_ms < state.leases.until_ms[slot] or slot in state.leases.deadlines
+
+
+# Whether an event wakes the queue that it is of, which is asked before the event is applied. Of those that move
+# messages to another queue, the other queue always wakes.
+WAKING: dict[type[Event], Callable[[State, Any], bool]] = {
+    Sent: _always,
+    Released: _always,
+    Returned: _always,
+    Arrived: _always,
+    Moved: _always,
+    QueueCreated: _always,
+    QueueChanged: _always,
+    QueueDeleted: _always,
+    CaughtUp: _always,
+    Buried: _if_fifo,
+    Redriven: _if_fifo,
+    Acked: _if_fifo,
+    Expired: _if_fifo,
+    Extended: _if_sooner,
+}

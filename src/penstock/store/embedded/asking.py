@@ -10,9 +10,9 @@ from penstock.contract.names import dead_letters_of
 from penstock.core.queue import queries
 from penstock.core.queue.explain import explain as explain_core
 from penstock.core.queue.message import Receipt, Run
+from penstock.core.queue.queries import wakes_at_ms as wakes_at_ms_of
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.state import State
-from penstock.core.queue.waking import wakes_at_ms as wakes_at_ms_of
 from penstock.store.embedded.naming import check_ids, id_of, key_of
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.shards import Shards

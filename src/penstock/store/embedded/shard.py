@@ -29,9 +29,9 @@ from penstock.contract.limits import MIB, TURN_ROWS
 from penstock.contract.queue_settings import History as HistoryKept
 from penstock.core.queue.events import Buried, Event, Opened, QueueCreated, Redriven
 from penstock.core.queue.message import Run
+from penstock.core.queue.queries import WAKING
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.settlements import SETTLING, Everything, Settlement, settlements
-from penstock.core.queue.waking import WAKING
 from penstock.frame import Blobs
 from penstock.log import record
 from penstock.log.interface import Log, LogBusy, LogFull, Reservation
