@@ -37,12 +37,11 @@ from penstock.core.queue.lanes import Lane, Stretch
 from penstock.core.queue.leases import Part, RunPart
 from penstock.core.queue.message import Audit, Origin, Run
 from penstock.core.queue.message_groups import UNGROUPED
-from penstock.core.queue.moves import Move
 from penstock.core.queue.purging import purge
 from penstock.core.queue.retry import is_spent
 from penstock.core.queue.rows import MOVING, SPENT, WAITING, Escalation
 from penstock.core.queue.sending import add_row, sent
-from penstock.core.queue.state import State
+from penstock.core.queue.state import Move, State
 
 
 def _opened(state: State, event: Opened) -> None:

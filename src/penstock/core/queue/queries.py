@@ -44,7 +44,7 @@ from penstock.core.queue.events import (
 )
 from penstock.core.queue.lanes import Lane
 from penstock.core.queue.message import Origin
-from penstock.core.queue.moving import columns
+from penstock.core.queue.moves import columns
 from penstock.core.queue.rows import LEASED, STATES, key
 from penstock.core.queue.state import State
 from penstock.core.queue.timer_wheel import NEVER

@@ -46,7 +46,7 @@ from penstock.contract.limits import (
 )
 from penstock.contract.messages import TIERS, Tier
 from penstock.contract.queue_settings import BadSettings, QueueSettings
-from penstock.core.queue import moving
+from penstock.core.queue import moves
 from penstock.core.queue.apply import CHANGES
 from penstock.core.queue.drafts import BadDraft, check, check_bodies
 from penstock.core.queue.events import (
@@ -316,8 +316,8 @@ class Queue:
         state = self.state
         assert into != state.queue
         state.advance(now_ms)
-        slots = moving.spent(state, room)
-        return Buried(state.queue, now_ms, into, *moving.columns(state, slots)) if slots else None
+        slots = moves.spent(state, room)
+        return Buried(state.queue, now_ms, into, *moves.columns(state, slots)) if slots else None
 
     def redrive(
         self, *, into: int, now_ms: int, most: int, origin: int | None = None, only: Collection[int] | None = None
@@ -330,8 +330,8 @@ class Queue:
         state = self.state
         assert into != state.queue
         state.advance(now_ms)
-        slots = moving.dead_letters(state, most, origin, only)
-        return Redriven(state.queue, now_ms, into, *moving.columns(state, slots)) if slots else None
+        slots = moves.dead_letters(state, most, origin, only)
+        return Redriven(state.queue, now_ms, into, *moves.columns(state, slots)) if slots else None
 
     def start_move(
         self,
@@ -348,10 +348,10 @@ class Queue:
         state.advance(now_ms)
         if state.moves.pending is not None:
             return None
-        slots = moving.dead_letters(state, most, origin, only) if is_redrive else moving.spent(state, most)
+        slots = moves.dead_letters(state, most, origin, only) if is_redrive else moves.spent(state, most)
         if not slots:
             return None
-        return Moving(state.queue, now_ms, into, state.moves.started + 1, is_redrive, moving.runs_of(state, slots))
+        return Moving(state.queue, now_ms, into, state.moves.started + 1, is_redrive, moves.runs_of(state, slots))
 
     def end_move(self, *, is_done: bool, now_ms: int) -> Moved | None:
         """Settle what is on its way, once the other queue has it; or put it back, if there is no such queue."""
@@ -397,7 +397,7 @@ class Queue:
         old = list(islice((slot for slot in there if rows.sent_at_ms[slot] <= sent_until_ms), EXPIRED_MAX))
         if len(old) == EXPIRED_MAX:
             end = old[-1] + 1
-        runs += moving.runs_of(state, old)
+        runs += moves.runs_of(state, old)
         event = Expired(state.queue, now_ms, runs) if runs else None
         return Swept(event, end if end < len(rows.state) else 0, oldest_ms)
 

@@ -30,10 +30,9 @@ from penstock.core.queue.lanes import Lane, Shelf
 from penstock.core.queue.leases import Deadline, Leases
 from penstock.core.queue.message import Audit, Origin, Run
 from penstock.core.queue.message_groups import Groups, Tenants
-from penstock.core.queue.moves import Move, Moves
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.rows import FREE, LEASED, RESTING, WAITING, Escalation, Rows
-from penstock.core.queue.state import State
+from penstock.core.queue.state import Move, Moves, State
 
 Frozen: TypeAlias = Any
 

@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from penstock.contract.limits import AUDIT_MAX, LEASE_MESSAGES_MAX
 from penstock.contract.messages import TIERS
@@ -35,9 +36,8 @@ from penstock.core.queue.deduplication import Dedup, Senders
 from penstock.core.queue.fairness import Shares
 from penstock.core.queue.lanes import Lane, Stretch
 from penstock.core.queue.leases import Leases, RunPart, lowest_bits
-from penstock.core.queue.message import Audit
+from penstock.core.queue.message import Audit, Run
 from penstock.core.queue.message_groups import NOWHERE, Groups
-from penstock.core.queue.moves import Moves
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.retry import goes_back, is_spent
 from penstock.core.queue.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
@@ -45,6 +45,34 @@ from penstock.core.queue.timer_wheel import NEVER, Timer, Wheel
 
 # Timers that hold no more may be so many times those that do, before they are worked off in turns.
 _STALE_MAX = 4
+
+
+class Move(NamedTuple):
+    """Messages on their way to another queue."""
+
+    into: int
+    # Counts the moves of the source, from 1.
+    sequence: int
+    # Dead letters that go back, or spent messages to be buried.
+    is_redrive: bool
+    # One run of length 1 for each message.
+    runs: tuple[Run, ...]
+
+
+class Moves:
+    __slots__ = ("pending", "started", "arrived")
+
+    def __init__(self) -> None:
+        self.pending: Move | None = None
+        # How many moves have begun here.
+        self.started = 0
+        # By source, the highest sequence that came here. There are no more of them than queues.
+        self.arrived: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        """How many messages are on their way."""
+        return 0 if self.pending is None else len(self.pending.runs)
 
 
 class State:
