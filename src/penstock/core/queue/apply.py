@@ -3,12 +3,25 @@
 Nothing here decides, and nothing here can fail: an event says what was decided,
 and it is carried out on the numbers it names. The one thing that happens beside
 it is time, which `Queue.apply` moves to the event's first.
+
+A send: new messages become runs, or rows if they have anything of their own. A batch
+whose messages are all rows and all wait is made in columns, a loop for each step. Other
+messages are made one by one.
+
+A late extension holds messages again whose lease has lapsed and that wait. What became a
+row only when its lease lapsed takes the place of its number in the lease.
+
+A purge puts new columns in the place of the old ones: that takes as long for a million
+rows as for one, and leaves the old ones to the history (`settlements.Everything`). What is
+on its way to another queue stays.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
-from penstock.contract.queue_settings import QueueSettings
+from penstock.contract.messages import TIERS
+from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.events import (
     Acked,
     Arrived,
@@ -32,16 +45,14 @@ from penstock.core.queue.events import (
     Sent,
 )
 from penstock.core.queue.fairness import Shares
-from penstock.core.queue.holding import hold_again
 from penstock.core.queue.lanes import Lane, Stretch
-from penstock.core.queue.leases import Part, RunPart
-from penstock.core.queue.message import Audit, Origin, Run
-from penstock.core.queue.message_groups import UNGROUPED
-from penstock.core.queue.purging import purge
+from penstock.core.queue.leases import Leases, Part, RunPart
+from penstock.core.queue.message import Audit, Origin, Run, keys_of
+from penstock.core.queue.message_groups import UNGROUPED, Groups
 from penstock.core.queue.retry import is_spent
-from penstock.core.queue.rows import MOVING, SPENT, WAITING, Escalation
-from penstock.core.queue.sending import add_row, sent
+from penstock.core.queue.rows import LEASED, MOVING, SPENT, WAITING, Escalation, Rows
 from penstock.core.queue.state import Move, State
+from penstock.core.queue.timer_wheel import Wheel
 
 
 def _opened(state: State, event: Opened) -> None:
@@ -295,7 +306,7 @@ def _extended(state: State, event: Extended) -> None:
     until_ms, slot = event.at_ms + event.lease_ms, leases.find(event.lease)
     late = event.mask & leases.late.get(slot, 0)
     if late:
-        hold_again(state, slot, late)
+        _hold_again(state, slot, late)
     leases.extend(slot, event.mask, until_ms=until_ms, lease_ms=event.lease_ms)
     leases.wheel.thin(leases.live, leases.held_timers)
     state.soon(until_ms)
@@ -313,7 +324,7 @@ def _moved_at_once(state: State, event: Buried | Redriven) -> None:
 
 
 def _arrive(state: State, tier: int, origin: Origin, group: bytes, error: str, now_ms: int) -> None:
-    slot = add_row(state, tier, state.lanes[tier].number(1, now_ms), now_ms, group)
+    slot = _add_row(state, tier, state.lanes[tier].number(1, now_ms), now_ms, group)
     state.rows.origins[slot] = origin
     state.rows.by_origin[origin[:3]] = slot
     if error:
@@ -374,7 +385,7 @@ def _expired(state: State, event: Expired) -> None:
 
 
 def _purged(state: State, _: Purged) -> None:
-    purge(state)
+    _purge(state)
 
 
 def _escalated(state: State, event: Escalated) -> None:
@@ -433,13 +444,200 @@ def _nothing(_: State, __: QueueDeleted) -> None:
     """The shard's business, not the queue's."""
 
 
+def _sent(state: State, event: Sent) -> None:
+    """Number the messages and let them wait, or rest."""
+    if (
+        event.groups is None
+        and event.dedup_ids is None
+        and event.visible_at_ms is None
+        and event.deliveries_max is None
+        and event.sender is None
+    ):
+        state.add_runs(event.tiers, event.at_ms)
+    else:
+        _send_more(state, event)
+
+
+def _send_more(state: State, event: Sent) -> None:
+    has_live_ids = event.dedup_ids is not None and state.settings.dedup_scope is DedupScope.LIVE
+    has_names = event.sender is not None or (event.dedup_ids is not None and not has_live_ids)
+    firsts = [lane.next for lane in state.lanes] if has_names else []
+    if event.groups is None and event.visible_at_ms is None and event.deliveries_max is None and not has_live_ids:
+        state.add_runs(event.tiers, event.at_ms)
+    else:
+        _send_rows(state, event, has_live_ids=has_live_ids)
+    if event.dedup_ids is not None and not has_live_ids:
+        _remember_ids(state, event, event.dedup_ids, firsts)
+    if event.sender is not None:
+        keys = keys_of(event.tiers, firsts)
+        for draft, message in event.repeats:
+            keys.insert(draft, message)
+        state.senders.remember(event.sender, keys, event.at_ms)
+        state.soon(state.senders.next_ms())
+
+
+def _send_rows(state: State, event: Sent, *, has_live_ids: bool) -> None:
+    tiers, groups, now_ms, lanes = event.tiers, event.groups, event.at_ms, state.lanes
+    ids = event.dedup_ids if has_live_ids else None
+    count = len(tiers)
+    keys: Sequence[int]
+    if tiers and tiers.count(tiers[0]) == count:
+        first = lanes[tiers[0]].number(count, now_ms) << 3 | tiers[0]
+        keys = range(first, first + 8 * count, 8)
+    else:
+        keys = keys_of(tiers, [lane.next for lane in lanes])
+        for tier in set(tiers):
+            lanes[tier].number(tiers.count(tier), now_ms)
+    is_even = event.visible_at_ms is None and event.deliveries_max is None
+    if is_even and (groups is None or b"" not in groups) and (ids is None or b"" not in ids):
+        _send_even_rows(state, keys, event, ids)
+    else:
+        _send_mixed_rows(state, keys, event, ids)
+
+
+def _send_even_rows(state: State, keys: Sequence[int], event: Sent, ids: tuple[bytes, ...] | None) -> None:
+    """All are rows, and wait at once: the usual batch of groups or ids."""
+    rows, tiers, groups = state.rows, event.tiers, state.groups
+    slots = rows.add_all(keys, event.at_ms, state.order + 1)
+    state.order += len(slots)
+    if ids is not None:
+        rows.dedup_ids.update(zip(slots, ids, strict=True))
+        state.dedup.live.update(zip(ids, keys, strict=True))
+    different = set(tiers)
+    for tier in different:
+        state.ready[tier] += tiers.count(tier)
+    if event.groups is None:
+        groups.append_all(slots, tiers)
+    elif groups.is_fifo:
+        groups.append_in_order(slots, tiers, event.groups)
+    else:
+        groups.append_grouped(slots, tiers, event.groups)
+    if any(map(state.settings.aging_ms.__getitem__, different)):
+        for slot in slots:
+            state.time_aging(slot)
+
+
+def _send_mixed_rows(state: State, keys: Sequence[int], event: Sent, ids: tuple[bytes, ...] | None) -> None:
+    columns = zip(
+        keys,
+        event.groups or repeat(b""),
+        ids or repeat(b""),
+        event.visible_at_ms or repeat(0),
+        event.deliveries_max or repeat(0),
+        strict=False,
+    )
+    rows, now_ms = state.rows, event.at_ms
+    for key, group, dedup_id, visible_at_ms, deliveries_max in columns:
+        tier, number = key & 7, key >> 3
+        if not (group or dedup_id or deliveries_max or visible_at_ms > now_ms):
+            state.add_numbered(state.lanes[tier], number, number + 1, now_ms)
+            continue
+        slot = _add_row(state, tier, number, now_ms, group)
+        if deliveries_max:
+            rows.deliveries_max[slot] = deliveries_max
+        if dedup_id:
+            rows.dedup_ids[slot] = dedup_id
+            state.dedup.live[dedup_id] = key
+        if visible_at_ms > now_ms:
+            state.rest(slot, visible_at_ms)
+        else:
+            state.join(slot)
+
+
+def _add_row(state: State, tier: int, number: int, now_ms: int, group: bytes) -> int:
+    """Make a row that is in no place yet; in a FIFO group it is linked already."""
+    state.order += 1
+    slot = state.rows.add(tier, number, now_ms, state.order)
+    if group:
+        groups = state.groups
+        number = groups.numbers.get(group) or groups.number(group)
+        state.rows.group[slot] = number
+        groups.members[number] += 1
+        if groups.is_fifo:
+            # The newest of all, so its place is the last.
+            groups.append(number * TIERS, slot)
+    return slot
+
+
+def _remember_ids(state: State, event: Sent, dedup_ids: tuple[bytes, ...], firsts: list[int]) -> None:
+    until_ms = event.at_ms + state.settings.dedup_window_ms
+    for name, message in zip(dedup_ids, keys_of(event.tiers, firsts), strict=True):
+        if name:
+            state.dedup.remember(name, message, until_ms)
+    state.soon(state.dedup.next_ms())
+
+
+def _hold_again(state: State, slot: int, mask: int) -> None:
+    """Late messages, which wait, are held again by the lease they came from."""
+    leases = state.leases
+    if not leases.held[slot]:
+        leases.live += 1
+    # First: a lease that neither holds anything nor is late with anything is forgotten.
+    leases.held[slot] |= mask
+    state.leased += mask.bit_count()
+    for _, (lane, number, row) in list(leases.each(slot, mask)):
+        at = row or state.slot_of(lane, number)
+        if at:
+            if not row:
+                leases.loosen(slot, lane, number, at)
+            _hold_row(state, at)
+        else:
+            state.take_run(state.lanes[lane], state.shelf_tier(state.lanes[lane], number), number, number + 1)
+
+
+def _hold_row(state: State, slot: int) -> None:
+    rows = state.rows
+    lease, bit = rows.lease[slot], rows.bit[slot]
+    if rows.group[slot]:
+        state.groups.hold(slot)
+    state.leave(slot)
+    rows.state[slot], rows.lease[slot], rows.bit[slot] = LEASED, lease, bit
+
+
+def _purge(state: State) -> None:
+    if state.moves.pending is None:
+        _forget_rows(state)
+    else:
+        _settle_rows(state)
+    rows = state.rows
+    for lane in state.lanes:
+        lane.clear()
+        lane.live = sum(rows.lane[slot] == lane.tier for slot in rows.index.values())
+    # Slots begin anew, and ids of leases with them: what tells a receipt of before from one of now is its token.
+    state.leases = Leases()
+    state.ready[:] = [0] * TIERS
+    state.plain[:] = [0] * TIERS
+    state.leased = 0
+    state.find_due()
+
+
+def _forget_rows(state: State) -> None:
+    state.rows = Rows()
+    state.groups = Groups(state.rows, state.plain, state.settings)
+    state.resting = 0
+    state.delays, state.aging, state.reverts = Wheel(), Wheel(), Wheel()
+    state.spent = {}
+    state.dedup.live = {}
+
+
+def _settle_rows(state: State) -> None:
+    """Settle the rows one by one, except those that move."""
+    rows = state.rows
+    for slot in [slot for slot in rows.index.values() if rows.state[slot] != MOVING]:
+        if rows.state[slot] == LEASED:
+            state.settle_rows([slot], was_leased=True)
+        else:
+            state.leave(slot)
+            state.settle_rows([slot])
+
+
 CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Opened: _opened,
     CaughtUp: _caught_up,
     QueueCreated: _created,
     QueueChanged: _changed,
     QueueDeleted: _nothing,
-    Sent: sent,
+    Sent: _sent,
     Leased: _leased,
     Acked: _acked,
     Released: _released,

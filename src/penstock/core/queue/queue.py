@@ -70,7 +70,6 @@ from penstock.core.queue.events import (
     Returned,
     Sent,
 )
-from penstock.core.queue.holding import late
 from penstock.core.queue.lease_selection import choose
 from penstock.core.queue.message import Drafts, Origin, Run, Sender, as_runs, keys_of
 from penstock.core.queue.retry import backoff_ms
@@ -302,7 +301,7 @@ class Queue:
         assert 0 < lease_ms <= LEASE_MS_MAX
         held = self._held(lease, token, mask, now_ms)
         if outlives:
-            held |= late(self.state, lease, token, mask)
+            held |= _late(self.state, lease, token, mask)
         return Extended(self.state.queue, now_ms, lease, held, lease_ms) if held else None
 
     def _held(self, lease: int, token: int, mask: int, now_ms: int) -> int:
@@ -483,6 +482,20 @@ class Queue:
 
     def resume(self, *, now_ms: int) -> QueueChanged | None:
         return self.change(replace(self.state.settings, is_paused=False), now_ms=now_ms)
+
+
+def _late(state: State, lease: int, token: int, mask: int) -> int:
+    """Which messages of a lease have lapsed and wait: the others are about to be buried, or on their way elsewhere."""
+    leases = state.leases
+    slot = leases.find(lease)
+    if slot < 0 or leases.token[slot] != token:
+        return 0
+    found = 0
+    for bit, (lane, number, row) in leases.each(slot, mask & leases.late.get(slot, 0)):
+        at = row or state.slot_of(lane, number)
+        if not at or state.rows.state[at] == WAITING:
+            found |= 1 << bit
+    return found
 
 
 def _number(tiers: bytes, state: State) -> Sequence[int]:
