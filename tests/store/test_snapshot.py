@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.contract.messages import TIERS
-from penstock.core.queue.living import live_runs
+from penstock.core.queue.listing import live_runs
 from penstock.core.queue.message import Sender
 from penstock.core.queue.snapshot import freeze
 from penstock.store.embedded import snapshot

@@ -8,7 +8,7 @@ import pytest
 from penstock.contract.messages import TIERS, Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.events import Opened
-from penstock.core.queue.living import live_runs
+from penstock.core.queue.listing import live_runs
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.queries import look
 from penstock.core.queue.queue import Queue

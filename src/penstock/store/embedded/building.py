@@ -21,7 +21,7 @@ from itertools import accumulate
 
 import msgspec
 
-from penstock.core.queue.living import Stretch, live_runs
+from penstock.core.queue.listing import Stretch, live_runs
 from penstock.log.segment import segment_name, walk
 from penstock.runtime.interface import Disk
 from penstock.store.embedded.bodies import Columns, Lane, Places

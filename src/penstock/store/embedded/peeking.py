@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX, TURN_MESSAGES
 from penstock.contract.messages import TIERS
 from penstock.core.queue import queries
-from penstock.core.queue.browsing import PLACES, Sought, browse, from_text, to_text
+from penstock.core.queue.listing import PLACES, MessageFilter, browse, from_text, to_text
 from penstock.core.queue.queries import Seen
 from penstock.core.queue.state import State
 from penstock.store.embedded.asking import check_most, find_holders, present
@@ -26,7 +26,7 @@ _EMPTY = memoryview(b"")
 _TURN_STEPS = 4 * TURN_MESSAGES
 
 
-def check_sought(sought: Sought) -> None:
+def check_sought(sought: MessageFilter) -> None:
     if sought.place is not None and sought.place not in PLACES:
         raise ValueError(f"place is {sought.place!r}; it is one of {', '.join(PLACES)}")
     if sought.tier is not None and not 0 <= sought.tier < TIERS:
@@ -34,7 +34,7 @@ def check_sought(sought: Sought) -> None:
 
 
 async def peek(  # noqa: PLR0913 - where, what, how much and from where on.
-    shard: Shard, queue: str, sought: Sought, *, most: int, after: str, text: bytes | None, name_of: NameOf
+    shard: Shard, queue: str, sought: MessageFilter, *, most: int, after: str, text: bytes | None, name_of: NameOf
 ) -> Page:
     check_most(most)
     check_sought(sought)

@@ -22,9 +22,9 @@ from penstock.contract.limits import (
 )
 from penstock.contract.names import check_name, is_dead_letters
 from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSettings
-from penstock.core.queue.browsing import Sought
 from penstock.core.queue.drafts import BadDraft, fault
 from penstock.core.queue.events import Event, Leased
+from penstock.core.queue.listing import MessageFilter
 from penstock.core.queue.message import Drafts, Receipt, Sender, masks
 from penstock.core.queue.queue import Accepted, Queue
 from penstock.frame import Blobs, Buffer, size_of
@@ -345,7 +345,7 @@ class EmbeddedStore:
         group: bytes | None = None,
         text: bytes | None = None,
     ) -> Page:
-        shard, sought = await self._shards.at(queue), Sought(place, tier, group)
+        shard, sought = await self._shards.at(queue), MessageFilter(place, tier, group)
         name_of = self._shards.name_of
         return await peeking.peek(shard, queue, sought, most=most, after=after, text=text, name_of=name_of)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
-from penstock.core.queue.browsing import PLACES, BadCursor
+from penstock.core.queue.listing import PLACES, BadCursor
 from penstock.core.queue.rows import RESTING, SPENT, WAITING
 from penstock.store.interface import Page
 from penstock.store.postgres.columns import SENT_AS
@@ -35,7 +35,7 @@ Found = tuple[str, Row, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class MessageFilter:
     """Which messages; None for any."""
 
     place: str | None
@@ -51,7 +51,7 @@ class Reach:
 
     __slots__ = ("most", "_is_search")
 
-    def __init__(self, sought: Sought) -> None:
+    def __init__(self, sought: MessageFilter) -> None:
         self.most = _READ_MOST
         self._is_search = sought.text is not None
 
@@ -77,7 +77,7 @@ def _text(section: str, *numbers: int) -> str:
 
 
 async def peek(
-    database: Database, known: KnownQueue, sought: Sought, *, most: int, after: str, name_of: NameOf
+    database: Database, known: KnownQueue, sought: MessageFilter, *, most: int, after: str, name_of: NameOf
 ) -> Page:
     page = Page([], "")
     size_bytes = seen = 0
@@ -95,7 +95,7 @@ async def peek(
     return page
 
 
-def check(sought: Sought, most: int) -> None:
+def check(sought: MessageFilter, most: int) -> None:
     check_most(most)
     if sought.place is not None and sought.place not in PLACES:
         raise ValueError(f"place is {sought.place!r}; it is one of {', '.join(PLACES)}")
@@ -103,7 +103,7 @@ def check(sought: Sought, most: int) -> None:
         raise ValueError(f"tier is {sought.tier}; it must be from 0 to {TIERS - 1}")
 
 
-async def _walk(database: Database, known: KnownQueue, sought: Sought, after: Position) -> AsyncIterator[Found]:
+async def _walk(database: Database, known: KnownQueue, sought: MessageFilter, after: Position) -> AsyncIterator[Found]:
     queue = known.number
     tiers = [tier for tier in range(TIERS) if sought.tier in {None, tier}]
     begun = _SECTIONS.find(after.section) if after.section else -1
@@ -125,7 +125,9 @@ async def _walk(database: Database, known: KnownQueue, sought: Sought, after: Po
             yield each
 
 
-async def _waiting(database: Database, queue: int, sought: Sought, tier: int, after: Position) -> AsyncIterator[Found]:
+async def _waiting(
+    database: Database, queue: int, sought: MessageFilter, tier: int, after: Position
+) -> AsyncIterator[Found]:
     if not sought.group and after.section != "w":
         async for each in _ready(database, queue, sought, tier, after.numbers[1] + 1 if after.section else 0):
             yield each
@@ -135,7 +137,7 @@ async def _waiting(database: Database, queue: int, sought: Sought, tier: int, af
         yield each
 
 
-async def _ready(database: Database, queue: int, sought: Sought, tier: int, number: int) -> AsyncIterator[Found]:
+async def _ready(database: Database, queue: int, sought: MessageFilter, tier: int, number: int) -> AsyncIterator[Found]:
     reach = Reach(sought)
     while True:
         most = reach.most
@@ -153,7 +155,7 @@ async def _marked(
     database: Database,
     asked: tuple[str, str],
     which: Mapping[str, object],
-    sought: Sought,
+    sought: MessageFilter,
     since_ms: int,
     ordinal: int,
 ) -> AsyncIterator[Found]:
@@ -172,7 +174,7 @@ async def _marked(
 
 
 async def _leased(
-    database: Database, known: KnownQueue, sought: Sought, tiers: list[int], lease: int, place: int
+    database: Database, known: KnownQueue, sought: MessageFilter, tiers: list[int], lease: int, place: int
 ) -> AsyncIterator[Found]:
     wanted, reach = SENT_AS["smallint[]"](tiers), Reach(sought)
     while True:

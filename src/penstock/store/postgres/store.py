@@ -397,7 +397,7 @@ class PostgresStore:
         group: bytes | None = None,
         text: bytes | None = None,
     ) -> Page:
-        sought = peeking.Sought(place, tier, group, text, self.now_ms())
+        sought = peeking.MessageFilter(place, tier, group, text, self.now_ms())
         peeking.check(sought, most)
         known = await self._present(queue)
         await self._names.learn_homes(known)
