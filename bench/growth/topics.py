@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from penstock.broker.groups import Commit, Groups, open_groups
 from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import TopicSettings
-from penstock.core.consumer_group.roster import GroupSettings
+from penstock.core.consumer_group.members import GroupSettings
 from penstock.log import record
 from penstock.metrics.streams import families_of_streams
 from penstock.runtime.interface import Runtime

@@ -19,6 +19,7 @@ import struct
 from dataclasses import dataclass, field
 
 from penstock.core.consumer_group.group import Answer, Group
+from penstock.core.consumer_group.members import GroupSettings
 from penstock.core.consumer_group.requests import (
     GroupRefusal,
     GroupState,
@@ -29,7 +30,6 @@ from penstock.core.consumer_group.requests import (
     Synced,
     SyncRequest,
 )
-from penstock.core.consumer_group.roster import GroupSettings
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from penstock.broker.groups import Groups, Joined, JoinRequest, MemberIdNeeded, Synced, SyncRequest, open_groups
-from penstock.core.consumer_group.roster import GroupSettings
+from penstock.core.consumer_group.members import GroupSettings
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.streams.groups import CoordinatorSettings

@@ -18,7 +18,7 @@ from penstock.broker.groups import (
     TooManyGroups,
     UnknownMember,
 )
-from penstock.core.consumer_group.roster import GroupSettings
+from penstock.core.consumer_group.members import GroupSettings
 from penstock.log.interface import LogFull
 from penstock.streams.groups import CoordinatorSettings
 from tests.simulation.loop import simulate

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from penstock.contract.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
 from penstock.core.consumer_group.group import Answer, Group
+from penstock.core.consumer_group.members import GroupSettings
 from penstock.core.consumer_group.requests import (
     NO_GENERATION,
     GroupFull,
@@ -40,7 +41,6 @@ from penstock.core.consumer_group.requests import (
     UnknownMember,
     check_group_name,
 )
-from penstock.core.consumer_group.roster import GroupSettings
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
 from penstock.streams.offset_expiry import expired

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.consumer_group.group import Group
+from penstock.core.consumer_group.members import OLD_DEADLINES, GroupSettings
 from penstock.core.consumer_group.requests import GroupState, Joined, JoinRequest, Leaver, MemberIdNeeded, SyncRequest
-from penstock.core.consumer_group.roster import OLD_DEADLINES, GroupSettings
 from tests.steps import counted
 
 SESSION_MS = 1_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.core.consumer_group import members
 from penstock.core.consumer_group.group import DELAYS_MAX, Answer, Group
-from penstock.core.consumer_group.members import assigned_partitions, subscribed_topics
+from penstock.core.consumer_group.members import OLD_DEADLINES, GroupSettings, assigned_partitions, subscribed_topics
 from penstock.core.consumer_group.requests import (
     GroupRefusal,
     GroupState,
@@ -20,7 +20,6 @@ from penstock.core.consumer_group.requests import (
     Synced,
     SyncRequest,
 )
-from penstock.core.consumer_group.roster import OLD_DEADLINES, GroupSettings
 
 DELAY_MS = 20
 SESSION_MS = 1_000

@@ -31,7 +31,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.contract.limits import GROUP_BYTES_MAX
-from penstock.core.consumer_group.members import Member, choose_protocol, new_member, subscribed_topics
+from penstock.core.consumer_group.members import (
+    GroupSettings,
+    Member,
+    Roster,
+    check_request,
+    choose_protocol,
+    new_member,
+    subscribed_topics,
+)
 from penstock.core.consumer_group.requests import (
     NO_GENERATION,
     FencedInstance,
@@ -51,7 +59,6 @@ from penstock.core.consumer_group.requests import (
     SyncRequest,
     UnknownMember,
 )
-from penstock.core.consumer_group.roster import GroupSettings, Roster, check_request
 
 GENERATION_MAX = 2**31 - 1
 # A group that keeps growing while it waits to begin waits no longer than so many delays.
