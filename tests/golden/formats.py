@@ -14,8 +14,8 @@ from penstock.core.queue.message import Origin, Run, Sender
 from penstock.core.queue.settlements import Settlement
 from penstock.frame import Blobs
 from penstock.log import marker, record
-from penstock.log.index import Index
 from penstock.log.marker import Place
+from penstock.log.segment import Index
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded import codec, history_frames, snapshot
 from penstock.store.embedded.bodies import Places

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.log.confirming import QUIET_MS
 from penstock.log.disk_log import DiskLog
+from penstock.log.group_commit import QUIET_MS
 from penstock.log.record import UnknownVersion, check
 from penstock.log.recovery import LogCorrupted
 from tests.log.small import FIRST, SETTINGS, append, bodies, contents, encode, on, written

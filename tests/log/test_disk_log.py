@@ -10,7 +10,7 @@ from penstock.contract.limits import BATCH_BYTES_MAX, RESERVATION_BYTES_MAX
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
-from penstock.log.retention import first_kept_offset
+from penstock.log.segment import first_kept_offset
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import FolderTaken
 from tests.log.small import FOLDER, ROLLING, SETTINGS, append, bodies, contents, encode, on, written

@@ -24,8 +24,8 @@ import random
 from dataclasses import dataclass, field
 
 from penstock.log import record
-from penstock.log.confirming import QUIET_MS
 from penstock.log.disk_log import DiskLog
+from penstock.log.group_commit import QUIET_MS
 from penstock.log.interface import LogBusy
 from penstock.log.recovery import LogCorrupted
 from penstock.log.segment import base_offsets

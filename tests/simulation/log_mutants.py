@@ -5,9 +5,7 @@ from tests.simulation.mutants import Mutant
 DISK_LOG = "penstock.log.disk_log"
 MANIFEST = "penstock.log.manifest"
 RECOVERY = "penstock.log.recovery"
-COMMIT = "penstock.log.commit"
-CONFIRMING = "penstock.log.confirming"
-ROLL = "penstock.log.roll"
+COMMIT = "penstock.log.group_commit"
 
 LOG_MUTANTS: tuple[Mutant, ...] = (
     # Acknowledging.
@@ -24,7 +22,7 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
         "        self._tail.active.file.sync()\n        self._save",
         "        self._save",
     ),
-    Mutant("log-lone-marker-is-written-over", CONFIRMING, "                active.end_bytes += MARKER_BYTES\n", ""),
+    Mutant("log-lone-marker-is-written-over", COMMIT, "                active.end_bytes += MARKER_BYTES\n", ""),
     # Names and the manifest.
     Mutant("log-names-are-not-synced-on-opening", RECOVERY, "    disk.sync_folder(folder)\n    found =", "    found ="),
     Mutant("log-manifest-acted-upon-too-early", MANIFEST, "        file.sync()\n        file", "        file"),
@@ -37,8 +35,8 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
     Mutant("log-manifest-has-one-slot", MANIFEST, "manifest.sequence % 2 * SLOT_BYTES", "0"),
     Mutant("log-manifest-oldest-slot-wins", MANIFEST, "max(whole, key", "min(whole, key"),
     # Rolling and dropping.
-    Mutant("log-new-segment-is-not-durable", ROLL, "    file.sync()\n    runtime.disk.sync_folder(folder)\n", ""),
-    Mutant("log-old-segment-is-not-durable", ROLL, "if old.synced_bytes < old.end_bytes:", "if False:"),
+    Mutant("log-new-segment-is-not-durable", COMMIT, "    file.sync()\n    runtime.disk.sync_folder(folder)\n", ""),
+    Mutant("log-old-segment-is-not-durable", COMMIT, "if old.synced_bytes < old.end_bytes:", "if False:"),
     Mutant(
         "log-drop-is-not-remembered", DISK_LOG, "            self._save(start_offset=dropped[-1].next_offset)\n", ""
     ),

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from penstock.log.confirming import QUIET_MS
 from penstock.log.disk_log import DiskLog
+from penstock.log.group_commit import QUIET_MS
 from tests.log.small import ROLLING, append, bodies, on
 from tests.simulation import log_crashes, log_life
 from tests.simulation.world import Died, Machine

@@ -21,7 +21,7 @@ Offsets: `start` ≤ `durable` ≤ `end`. Under the policies `interval` and `os`
 
 import asyncio
 import struct
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -29,23 +29,18 @@ from typing import NoReturn, TypeVar
 
 from penstock.contract.limits import BATCH_BYTES_MAX
 from penstock.log import manifest as manifests
-from penstock.log.commit import Appended, Commit, gather
-from penstock.log.confirming import Confirming
+from penstock.log.active_segment import ActiveSegment, Room, Tail
 from penstock.log.floor import Floor
+from penstock.log.group_commit import Appended, Commit, Confirming, gather, roll
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
-from penstock.log.jobs import Job, Jobs, off_loop
 from penstock.log.manifest import Manifest
 from penstock.log.marker import MARKER_BYTES, Place
-from penstock.log.opening import REFUSALS, active_segment, open_active
 from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
-from penstock.log.recovery import LogCorrupted, Recovered, recover, remove_segment
-from penstock.log.replacing import put_in_place, remove_replaced
-from penstock.log.roll import roll
-from penstock.log.segment import Segment, segment_name
+from penstock.log.recovery import REFUSALS, LogCorrupted, Recovered, recover, remove_segment
+from penstock.log.segment import Segment, index_names, segment_name
 from penstock.log.settings import LogSettings
-from penstock.log.tail import Room, Tail
-from penstock.log.waiters import Waiters
+from penstock.log.writer_queue import Job, Jobs, off_loop
 from penstock.runtime.interface import EXIT_FILES_TAKEN, Buffer, FolderLock, Runtime
 from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TAKEN_AWAY
 
@@ -73,12 +68,12 @@ class DiskLog:
         self._manifest = found.manifest
         self._start_offset = found.manifest.start_offset
         self._closed = found.closed
-        self._active = open_active(found)
-        self._tail = Tail(active_segment(found, self._active), settings, runtime.disk, folder)
+        self._active = _open_active(found)
+        self._tail = Tail(_active_segment(found, self._active), settings, runtime.disk, folder)
         self._reader = Reader(runtime, folder, settings)
         self._end_offset = self._durable_offset = found.active.next_offset
         self._pending: deque[Appended] = deque()
-        self._waiters = Waiters()
+        self._waiters = _Waiters()
         self._jobs = Jobs(runtime.workers, self._next_commit, self._fail)
         self._confirming = Confirming(self._jobs.schedule)
         self._floor = Floor(runtime, folder, found, settings.floor_interval_ms, self._fail)
@@ -349,10 +344,26 @@ class DiskLog:
             for segment in old:
                 self._reader.forget(segment.base_offset)
 
-        disk, folder = self._runtime.disk, self._folder
-        await self._jobs.alone(lambda: put_in_place(disk, folder, new.base_offset, file), then=done)
+        await self._jobs.alone(lambda: self._put_in_place(new.base_offset, file), then=done)
         # Only now: until the new one was known, readers were sent to these.
-        await self._jobs.alone(lambda: remove_replaced(disk, folder, old[1:]))
+        await self._jobs.alone(lambda: self._remove_segments(old[1:]))
+
+    def _put_in_place(self, base_offset: int, file: str) -> None:
+        """Give a file, whole and durable, the name of the first segment that it replaces.
+
+        From here on the file counts. The segments after it, whose offsets it uses up too, are left over: if power is
+        lost before they are removed, recovery removes them.
+        """
+        disk, folder = self._runtime.disk, self._folder
+        for name in index_names(base_offset):
+            if disk.exists(f"{folder}/{name}"):
+                disk.remove(f"{folder}/{name}")
+        disk.rename(f"{folder}/{file}", f"{folder}/{segment_name(base_offset)}")
+        disk.sync_folder(folder)
+
+    def _remove_segments(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            remove_segment(self._runtime.disk, self._folder, segment.base_offset)
 
     def _next_commit(self) -> Job | None:
         if not self._pending:
@@ -499,3 +510,50 @@ def fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
         _stop_without(runtime, folder)
     runtime.note(LOG_FAILED, folder=folder, error=str(error))
     runtime.halt(f"{folder}: {error}")
+
+
+def _open_active(found: Recovered) -> OpenSegment:
+    return OpenSegment(
+        found.manifest.active_offset, found.active_file, found.active.index, found.active.end_position, is_active=True
+    )
+
+
+def _active_segment(found: Recovered, opened: OpenSegment) -> ActiveSegment:
+    end = found.active.end_position
+    return ActiveSegment(
+        base_offset=opened.base_offset,
+        file=opened.file,
+        index=opened.index,
+        end_bytes=end,
+        synced_bytes=end,
+        allocated_bytes=end,
+        begun_at_ms=found.active.first_timestamp_ms,
+        is_confirmed=found.active.is_confirmed,
+    )
+
+
+class _Waiters:
+    """Callers who wait until the log is durable up to an offset, in the order of their offsets."""
+
+    def __init__(self) -> None:
+        # (offset, order of arrival, future): nearly everyone waits for the newest offset, so appending keeps the order.
+        self._waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
+        self._arrivals = 0
+
+    def add(self, offset: int) -> "asyncio.Future[None]":
+        """Return a future that ends when the log is durable up to ``offset``."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrivals += 1
+        waiter = (offset, self._arrivals, future)
+        if self._waiting and offset < self._waiting[-1][0]:
+            insort(self._waiting, waiter)
+        else:
+            self._waiting.append(waiter)
+        return future
+
+    def wake(self, durable_offset: int) -> None:
+        """Let everyone go on who waited for no more than this."""
+        while self._waiting and self._waiting[0][0] <= durable_offset:
+            _, _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)

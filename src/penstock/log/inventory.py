@@ -11,11 +11,10 @@ import json
 
 from penstock.log import manifest as manifests
 from penstock.log.disk_log import DiskLog
-from penstock.log.jobs import off_loop
 from penstock.log.manifest import UnknownFormat
-from penstock.log.opening import REFUSALS
-from penstock.log.recovery import LogCorrupted
+from penstock.log.recovery import REFUSALS, LogCorrupted
 from penstock.log.settings import LogSettings
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
 
 FORMAT = 1

@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.log.index import Index
-from penstock.log.jobs import off_loop
 from penstock.log.record import HEADER_BYTES, LEADER_EPOCH, LENGTH_FROM, MARKER_ATTRIBUTE, BadBatch, Header, check
 from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted, load_index, rebuild_index
-from penstock.log.segment import Segment, batch_size, segment_name, walk
+from penstock.log.segment import Index, Segment, batch_size, segment_name, walk
 from penstock.log.settings import LogSettings
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Buffer, File, Runtime
 
 T = TypeVar("T")

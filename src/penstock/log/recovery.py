@@ -19,20 +19,32 @@ long; `penstock repair` does it on demand.
 What cannot be told apart: a torn tail, and damage inside the very last commit.
 """
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from penstock.log import manifest as manifests
 from penstock.log import marker as markers
-from penstock.log.index import BadIndex, Index
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, Place
-from penstock.log.record import Header, UnknownVersion
-from penstock.log.scan import ForeignSegment, Scan, durable_beyond, scan
-from penstock.log.segment import BadAt, Segment, base_offsets, index_names, segment_name, walk
+from penstock.log.marker import MARKER_BYTES, MARKER_VERSION, Place
+from penstock.log.record import HEAD_BYTES, LEADER_EPOCH, Header, UnknownVersion
+from penstock.log.segment import (
+    BadAt,
+    BadIndex,
+    Index,
+    Segment,
+    base_offsets,
+    index_names,
+    markers_from,
+    segment_name,
+    walk,
+)
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import NO_SPACE, Disk, File, Runtime
 from penstock.telemetry import LOG_INDEX_REBUILT, LOG_TAIL_CUT
+
+# Opening a log may be refused by the system without anything being wrong with the disk.
+REFUSALS = NO_SPACE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ELOOP}
 
 
 class LogCorrupted(Exception):
@@ -57,7 +69,7 @@ class Recovered:
 
     manifest: Manifest
     closed: list[Segment]
-    active: Scan
+    active: "Scan"
     active_file: File
     was_clean: bool
 
@@ -119,7 +131,7 @@ def _remove_unacknowledged(disk: Disk, folder: str, found: manifests.Found) -> N
 
 
 def _without_replaced(disk: Disk, folder: str, closed: list[Segment]) -> list[Segment]:
-    """Remove segments whose offsets are all used up by the one before: it has replaced them (`replacing.py`)."""
+    """Remove segments whose offsets are all used up by the one before: `DiskLog.replace_closed`."""
     kept: list[Segment] = []
     for segment in closed:
         if kept and segment.next_offset <= kept[-1].next_offset:
@@ -232,7 +244,7 @@ def remove_segment(disk: Disk, folder: str, base_offset: int) -> None:
     disk.sync_folder(folder)
 
 
-def _scan_segment(folder: str, state: Manifest, file: File, index: Index) -> Scan:
+def _scan_segment(folder: str, state: Manifest, file: File, index: Index) -> "Scan":
     """Scan a segment; what can be no torn tail in any case is refused here."""
     name = f"{folder}/{segment_name(index.base_offset)}"
     try:
@@ -243,7 +255,7 @@ def _scan_segment(folder: str, state: Manifest, file: File, index: Index) -> Sca
         raise UnknownVersion(f"{name}: {error}") from None
 
 
-def _recover_active(runtime: Runtime, folder: str, known: manifests.Found, file: File, settings: LogSettings) -> Scan:
+def _recover_active(runtime: Runtime, folder: str, known: manifests.Found, file: File, settings: LogSettings) -> "Scan":
     state = known.manifest
     if state.clean_end_offset is None:
         # After a failed sync the kernel takes the pages it lost for written: its memory still shows them, and the
@@ -258,7 +270,7 @@ def _recover_active(runtime: Runtime, folder: str, known: manifests.Found, file:
     return found
 
 
-def _refuse_damage(folder: str, known: manifests.Found, file: File, found: Scan) -> None:
+def _refuse_damage(folder: str, known: manifests.Found, file: File, found: "Scan") -> None:
     state = known.manifest
     name = f"{folder}/{segment_name(state.active_offset)}"
     size = file.size()
@@ -280,7 +292,7 @@ def _refuse_damage(folder: str, known: manifests.Found, file: File, found: Scan)
             raise LogCorrupted(name, reason, position=found.end_position, offset=found.next_offset)
 
 
-def _cut_torn_tail(runtime: Runtime, folder: str, state: Manifest, file: File, found: Scan) -> None:
+def _cut_torn_tail(runtime: Runtime, folder: str, state: Manifest, file: File, found: "Scan") -> None:
     size = file.size()
     if found.damage is not None:
         runtime.note(
@@ -294,7 +306,7 @@ def _cut_torn_tail(runtime: Runtime, folder: str, state: Manifest, file: File, f
     seal(file, found, log_id=state.log_id)
 
 
-def seal(file: File, found: Scan, *, log_id: int) -> None:
+def seal(file: File, found: "Scan", *, log_id: int) -> None:
     """Cut a segment where the scan ended and make what is left durable and closed by a marker.
 
     After `kill -9` the bytes may only be in the kernel's memory: they count as
@@ -328,3 +340,91 @@ def _content(runtime: Runtime, folder: str, name: str) -> bytes:
         return file.read(0, file.size())
     finally:
         file.close()
+
+
+class ForeignSegment(Exception):
+    """The segment was written by another log."""
+
+
+class Scan:
+    """What a segment holds, up to the first thing in it that is not right.
+
+    Invariant: batches before `end_position` are whole, in order, and hold the
+    offsets below `next_offset`; those since the last marker are in `open_heads`.
+    """
+
+    def __init__(self, base_offset: int, index: Index) -> None:
+        self.index = index
+        self.end_position = 0
+        self.next_offset = base_offset
+        self.first_timestamp_ms: int | None = None
+        # Heads of batches that no marker closes yet.
+        self.open_heads: list[bytes] = []
+        # Nothing is there that the last marker does not say to be durable.
+        self.is_confirmed = True
+        self.damage: BadAt | None = None
+        self._commit_position = 0
+        self._commit_offset = base_offset
+        self._commit_timestamp_ms = index.max_timestamp_ms
+        self._commit_is_confirmed = True
+
+    def add_batch(self, position: int, header: Header, head: bytes) -> None:
+        if header.base_offset != self.next_offset:
+            raise BadAt(position, f"base offset {header.base_offset} where {self.next_offset} belongs")
+        if header.epoch != LEADER_EPOCH:
+            raise BadAt(position, f"leader epoch {header.epoch} where {LEADER_EPOCH} belongs")
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = header.max_timestamp_ms
+        self.index.add(header.base_offset, position, header.max_timestamp_ms)
+        self.open_heads.append(head)
+        self.is_confirmed = False
+        self.end_position = position + header.size
+        self.next_offset = header.next_offset
+
+    def add_marker(self, position: int, header: Header, head: bytes, log_id: int) -> None:
+        found = markers.decode(header)
+        if found.log_id != log_id:
+            raise ForeignSegment
+        if found.version != MARKER_VERSION or found.position != position or header.base_offset != self.next_offset - 1:
+            raise BadAt(position, "a commit marker that belongs elsewhere")
+        if found.heads_crc != markers.heads_crc(self.open_heads, head):
+            self._undo_commit()
+            raise BadAt(self.end_position, "an offset, a length or an epoch of this commit is not what was committed")
+        self.open_heads.clear()
+        self.is_confirmed = found.durable_bytes == position
+        self.end_position = position + header.size
+        self._commit_position = self.end_position
+        self._commit_offset = self.next_offset
+        self._commit_timestamp_ms = self.index.max_timestamp_ms
+        self._commit_is_confirmed = self.is_confirmed
+
+    def _undo_commit(self) -> None:
+        self.end_position = self._commit_position
+        self.is_confirmed = self._commit_is_confirmed
+        self.next_offset = self._commit_offset
+        self.open_heads.clear()
+        self.index.cut(self.end_position, self._commit_timestamp_ms)
+
+
+def scan(file: File, index: Index, *, log_id: int, end: int) -> Scan:
+    """Read everything below ``end``.
+
+    ``index`` is empty and gets filled. Raises `ForeignSegment`, and
+    `UnknownVersion` of `record.py`; damage is returned, for the caller to judge.
+    """
+    found = Scan(index.base_offset, index)
+    try:
+        for position, header, batch in walk(file, 0, end):
+            if header.is_marker:
+                found.add_marker(position, header, bytes(batch[:HEAD_BYTES]), log_id)
+            else:
+                found.add_batch(position, header, bytes(batch[:HEAD_BYTES]))
+    except BadAt as damage:
+        found.damage = damage
+    return found
+
+
+def durable_beyond(file: File, *, start: int, end: int, log_id: int) -> int:
+    """Return the largest durable position that any whole marker after ``start`` speaks of."""
+    found = (markers.decode(header) for _, header in markers_from(file, start, end, log_id))
+    return max((marker.durable_bytes for marker in found), default=0)

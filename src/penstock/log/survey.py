@@ -12,8 +12,8 @@ from penstock.log import marker as markers
 from penstock.log.manifest import Manifest
 from penstock.log.marker import MARKER_BYTES
 from penstock.log.record import HEAD_BYTES, Header, UnknownVersion
-from penstock.log.scan import durable_beyond, markers_from
-from penstock.log.segment import WINDOW_BYTES, BadAt, base_offsets, batch_size, segment_name, walk
+from penstock.log.recovery import durable_beyond
+from penstock.log.segment import WINDOW_BYTES, BadAt, base_offsets, batch_size, markers_from, segment_name, walk
 from penstock.runtime.interface import Disk, File
 
 
@@ -91,7 +91,7 @@ def check_is_log(disk: Disk, folder: str) -> None:
 
 
 def _without_replaced(segments: list[SurveyedSegment], state: Manifest) -> list[SurveyedSegment]:
-    """Leave out what a crash in the middle of a replacement has left (`replacing.py`): opening the log removes it.
+    """Leave out what a crash in the middle of `DiskLog.replace_closed` has left: opening the log removes it.
 
     Only a file that has replaced them reaches beyond the beginning of those after it.
     """

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.log.backup import Copied, Folder, LogMovesTooFast, TargetNotEmpty, backup
-from penstock.log.jobs import off_loop
 from penstock.log.survey import NothingToRead
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
 from penstock.streams.catalog import Catalog, Facts
 from penstock.streams.offsets import Offsets

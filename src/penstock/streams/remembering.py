@@ -10,8 +10,8 @@ from the whole log. It is written whenever a segment is closed, and when the log
 import asyncio
 
 from penstock.log.disk_log import DiskLog
-from penstock.log.jobs import off_loop
 from penstock.log.record import header as read_header
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import NO_SPACE, Disk, Runtime
 from penstock.streams.batches import APPEND_TIME_ATTRIBUTE
 from penstock.streams.producers import Producers, SnapshotDamaged

@@ -23,9 +23,9 @@ from penstock.contract.limits import MIB, PARTITIONS_MAX, TOPIC_FILES_MAX
 from penstock.contract.topic_settings import BadTopicSettings, TopicSettings
 from penstock.log.disk_log import fail
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
-from penstock.log.jobs import off_loop
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings, leave_free_bytes
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime
 from penstock.runtime.open_files import OpenFiles
 from penstock.streams import catalog as catalogs

@@ -14,8 +14,7 @@ import msgspec
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.log.record import HEADER_BYTES
 from penstock.log.record import header as read_header
-from penstock.log.retention import first_kept_offset
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, first_kept_offset
 from penstock.runtime.interface import AsideFailed, Runtime
 from penstock.streams import cleaning
 from penstock.streams.catalog import PartitionFacts

@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from penstock.log.confirming import QUIET_MS
 from penstock.log.disk_log import DiskLog
+from penstock.log.group_commit import QUIET_MS
 from penstock.pipeline.source import log_files
 from tests.log.small import FOLDER, ROLLING, append, bodies, on
 from tests.simulation.world import Died, Machine

@@ -31,9 +31,8 @@ except ModuleNotFoundError as error:
     ) from None
 
 from penstock.log import record
-from penstock.log.index import Index
 from penstock.log.recovery import LogCorrupted
-from penstock.log.segment import segment_name
+from penstock.log.segment import Index, segment_name
 from penstock.store.embedded.history_frames import UnknownFrame, decode
 
 # A record batch has so many rows, or bytes of frames, unless its last frame has more.

@@ -28,14 +28,12 @@ from typing import NamedTuple, cast
 from penstock.contract.limits import BATCH_BYTES_MAX, MIB
 from penstock.frame import BadFrame
 from penstock.log import marker as markers
-from penstock.log.index import BadIndex, Index
 from penstock.log.manifest import NAME, SLOT_BYTES, Manifest, newest
 from penstock.log.marker import MARKER_BYTES
 from penstock.log.record import HEADER_BYTES, BadBatch, Header, check, first_key
 from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted
-from penstock.log.scan import markers_from
-from penstock.log.segment import BadAt, base_offsets, index_names, segment_name, walk
+from penstock.log.segment import BadAt, BadIndex, Index, base_offsets, index_names, markers_from, segment_name, walk
 from penstock.runtime.interface import File
 from penstock.store.embedded.history_frames import UnknownFrame, read_head
 

@@ -42,9 +42,9 @@ from penstock.core.queue.settlements import Everything, Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import Log, LogBusy, LogFull
-from penstock.log.jobs import off_loop
-from penstock.log.retention import first_kept_offset
+from penstock.log.segment import first_kept_offset
 from penstock.log.settings import LogSettings
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.history_cuts import About, Taken, Unwritten, read_bodies, take
 from penstock.store.embedded.history_frames import Bodies, Head, HistoryFrame, decode, encode, read_head

@@ -24,7 +24,7 @@ from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, M
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
-from penstock.log.jobs import off_loop
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.history_columns import Piece, columns_of
 from penstock.store.embedded.history_frames import HistoryFrame, decode

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from penstock.log.interface import Log
-from penstock.log.jobs import off_loop
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.memory import Memory
 from penstock.store.embedded.snapshot import SnapshotDamaged, load, set_aside, snapshot_name, snapshot_offsets

@@ -25,8 +25,8 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.events import QueueCreated, QueueDeleted
 from penstock.core.queue.queue import Queue
 from penstock.log.inventory import listed
-from penstock.log.jobs import off_loop
 from penstock.log.settings import LogSettings, leave_free_bytes
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
 from penstock.store.embedded.keeping import Keep
 from penstock.store.embedded.running import Folders, RunningShard

@@ -29,7 +29,7 @@ from penstock.core.queue.message import Run
 from penstock.frame import Blobs
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
-from penstock.log.jobs import off_loop
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import AsideFailed, Runtime
 from penstock.store.embedded.bodies import Span, pick
 from penstock.store.embedded.building import ClosedSegment, Order, Plan, build

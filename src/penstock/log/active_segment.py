@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from penstock.contract.limits import KIB, MIB, RESERVATION_BYTES_MAX
-from penstock.log.index import Index
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.marker import MARKER_BYTES
+from penstock.log.segment import Index
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import NO_SPACE, Disk, File
 
@@ -89,7 +89,7 @@ class Tail:
         Appends of one turn of the loop share a commit, or fill several, of which any
         two in a row hold more than one may. At most one commit is being written while
         the next gathers, so a handful of markers and two for each commit's worth is
-        enough for whatever is outstanding. A lone marker (`confirming.py`) is a commit
+        enough for whatever is outstanding. A lone marker (`group_commit.py`) is a commit
         without batches.
         """
         return size_bytes + (8 + 2 * size_bytes // self._settings.commit_bytes_max) * MARKER_BYTES
