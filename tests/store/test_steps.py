@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.contract.limits import TURN_ROWS
-from penstock.contract.queue_settings import History
+from penstock.contract.queue_settings import DedupScope, History
 from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
 from tests.steps import LINES_MAX, counted
@@ -22,6 +22,11 @@ Grow = Callable[[Shop], Awaitable[None]]
 
 async def a_shop() -> Shop:
     return await opened(settings=LogSettings(allocate_bytes=0, spare_bytes=64 * 1024))
+
+
+async def plain(shop: Shop) -> None:
+    for _ in range(MANY // TURN_ROWS):
+        await shop.send(*[b"x"] * TURN_ROWS)
 
 
 async def grouped(shop: Shop) -> None:
@@ -65,7 +70,7 @@ async def settled(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("history", [History.FACTS, History.OFF])
-@pytest.mark.parametrize("grow", [grouped, delayed, leased])
+@pytest.mark.parametrize("grow", [plain, grouped, delayed, leased])
 async def test_a_purge_and_what_follows_it_have_no_long_step(grow: Grow, history: History) -> None:
     shop = await a_shop()
     await shop.store.change("orders", replace(QUEUE, history=history))
@@ -199,4 +204,38 @@ async def test_a_scrape_of_many_queues_has_no_long_step() -> None:
     with counted() as steps:
         assert len(await shop.store.summaries(names)) == 300
     assert steps.longest < LINES_MAX / 10, steps.culprit
+    await shop.close()
+
+
+async def test_ids_whose_window_ends_at_once_are_forgotten_in_turns() -> None:
+    shop = await a_shop()
+    await shop.store.change("orders", replace(QUEUE, dedup_scope=DedupScope.WINDOW, dedup_window_ms=DELAY_MS))
+    for first in range(0, MANY, TURN_ROWS):
+        ids = [b"%d" % number for number in range(first, first + TURN_ROWS)]
+        await shop.store.send("orders", Drafts(bodies=[b"x"] * TURN_ROWS, dedup_ids=ids))
+    await shop.store.purge("orders")
+    await settled(shop)
+    await asyncio.sleep(DELAY_MS / 1_000)
+    with counted() as steps:
+        await shop.store.counts("orders")
+        await shop.store.tidy()
+    assert steps.longest < 5 * MANY, steps.culprit
+    assert len(shop.shard.queue("orders").state.dedup) == 0
+    again = Drafts(bodies=[b"x"], dedup_ids=[b"7"])
+    assert (await shop.store.send("orders", again))[0] in (await shop.lease()).ids, "it is free"
+    await shop.close()
+
+
+async def test_a_page_behind_a_long_stretch_of_settled_numbers_has_no_long_step() -> None:
+    shop = await a_shop()
+    await shop.store.send("orders", Drafts(bodies=[b"x"], groups=[b"a"]))
+    for _ in range(3):
+        await shop.send(*[b"x"] * MANY)
+        await shop.drain()
+    await grouped(shop)
+    await grouped(shop)
+    with counted() as steps:
+        page = await shop.store.live("orders", after="", most=1, with_bodies=False)
+        page = await shop.store.live("orders", after=page.next, most=1, with_bodies=False)
+    assert steps.longest < 2 * MANY, steps.culprit
     await shop.close()

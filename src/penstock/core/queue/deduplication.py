@@ -33,6 +33,7 @@ from penstock.contract.limits import (
     SENDER_SENDS_MAX,
     SENDER_SEQUENCE_MAX,
     SENDERS_MAX,
+    TURN_ROWS,
 )
 from penstock.core.queue.message import Sender
 from penstock.core.queue.timer_wheel import NEVER
@@ -76,9 +77,11 @@ class Dedup:
         self.order.append((until_ms, name))
 
     def forget(self, now_ms: int) -> None:
-        """Free the ids whose time has come."""
+        """Forget some of the ids whose time has come. The others are free as well, and go the next time."""
         order = self.order
-        while order and order[0][0] <= now_ms:
+        for _ in range(TURN_ROWS):
+            if self.next_ms() > now_ms:
+                return
             until_ms, name = order.popleft()
             remembered = self.window.get(name)
             # An id may have been taken again since.

@@ -46,8 +46,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import compress, groupby, islice
+from operator import and_, itemgetter
 from typing import NamedTuple, TypeAlias
 
 from penstock.contract.limits import LEASE_MESSAGES_MAX, PEEK_SCANNED_MAX
@@ -58,7 +58,6 @@ from penstock.core.queue.message import Run
 from penstock.core.queue.queries import Seen, look_at_row, seen_in_run
 from penstock.core.queue.rows import FREE, LEASED, MOVING, RESTING, SPENT, STATES, WAITING, key
 from penstock.core.queue.state import State
-from penstock.core.queue.timer_wheel import NEVER
 
 PLACES = STATES[1:]
 
@@ -264,6 +263,8 @@ def _held(state: State, slot: int, held: int) -> Iterator[tuple[int, int, int, i
         bit += count
 
 
+# For each lane, what makes 1 of its number and 0 of the others.
+_ONLY = tuple(bytes(lane == tier for lane in range(256)) for tier in range(TIERS))
 # So many numbers are looked at for a page, and so many rows or leases are few.
 _WINDOW = 16_384
 
@@ -376,7 +377,10 @@ def _next_live(state: State, lane: Lane, first: int) -> int:
     tier, lowest = lane.tier, [lane.next]
     lowest += [found.first for shelf in range(tier + 1) for found in islice(_shelved(lane, shelf, first, lane.next), 1)]
     lowest.append(max(first, state.leases.first_leased(tier, first, default=lane.next)))
-    lowest.append(min((key for key in state.rows.index if key & 7 == tier and key >= first << 3), default=NEVER) >> 3)
+    rows = state.rows
+    # As C loops: there may be millions of rows.
+    is_here = map(and_, rows.lane.tobytes().translate(_ONLY[tier]), map(bool, rows.state))
+    lowest.append(min(filter(first.__le__, compress(rows.number, is_here)), default=lane.next))
     return min(lowest)
 
 

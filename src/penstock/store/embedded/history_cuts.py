@@ -81,6 +81,8 @@ class Unwritten(NamedTuple):
             else:
                 settlements += some
                 shown += sum(settlement.count for settlement in some)
+            if shown == self.rows:
+                more = None
             yield self._replace(settlements=settlements, more=more)
 
     def in_order(self) -> "Unwritten":

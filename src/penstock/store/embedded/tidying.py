@@ -75,6 +75,9 @@ class Tidying:
         await self._moves.finish(shard, queue)
         while shard.has(queue) and await self.bury(shard, queue):
             pass
+        while shard.has(queue) and not queue.state.is_behind and queue.state.dedup.next_ms() <= shard.now_ms():
+            queue.advance(shard.now_ms())
+            await asyncio.sleep(0)
         cursor, oldest_ms, is_searched = 0, NEVER, False
         while shard.has(queue) and not is_searched:
             swept = self._expire(shard, queue, cursor)
