@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.broker.groups import Commit, Groups, open_groups
+from penstock.broker.consumer_groups import Commit, Groups, open_groups
 from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.core.consumer_group.members import GroupSettings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.api.rest.request import Streams
 from penstock.broker.audit_files import FOLDER, FolderAuditLog
-from penstock.broker.groups import open_groups
+from penstock.broker.consumer_groups import open_groups
 from penstock.broker.keyring import Change, Keyring, decode, encode
 from penstock.broker.topics import Topics
 from penstock.contract.limits import BODY_BYTES_MAX, KIB

@@ -35,8 +35,8 @@ from penstock.api.sqs.request import Service as SqsService
 from penstock.api.sqs.signature import Credentials
 from penstock.broker.access import Access
 from penstock.broker.activity import Activity, keeping_activity
+from penstock.broker.api_keys import Keys, SharedKeys, following
 from penstock.broker.keyring import KeysDamaged
-from penstock.broker.keys import Keys, SharedKeys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.broker.redrives import Redrives
 from penstock.contract.topic_settings import TopicSettings

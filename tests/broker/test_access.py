@@ -23,7 +23,7 @@ from penstock.broker.access import (
     TooManyQueuesMade,
     hash_of,
 )
-from penstock.broker.rates import RateLimited
+from penstock.broker.rate_limits import RateLimited
 
 SECRET = "s" * 43
 ID = "0123456789ab"

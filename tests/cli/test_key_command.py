@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.broker.access import KeyUnknown, Role
-from penstock.broker.keys import Keys, read_keys
+from penstock.broker.api_keys import Keys, read_keys
 from penstock.cli import app
 
 

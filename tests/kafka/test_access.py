@@ -17,8 +17,8 @@ from kio.schema.types import TopicName
 from penstock.api.kafka.wire.versions import Api
 from penstock.broker import keyring
 from penstock.broker.access import Grant, Role
+from penstock.broker.api_keys import change_file, create_key, revoke_key
 from penstock.broker.keyring import NewKey
-from penstock.broker.keys import change_file, create_key, revoke_key
 from tests.certificates import make_certificate
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, admin, consumer, create, produce_all, producer, read, read_topic

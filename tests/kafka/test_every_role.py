@@ -17,7 +17,7 @@ import pytest
 from penstock.api.kafka.wire.versions import OFFERED, Api
 from penstock.api.rest.operations import OPERATIONS
 from penstock.broker.access import Grant, Role
-from penstock.broker.keys import create_key
+from penstock.broker.api_keys import create_key
 from penstock.broker.records import PlainRecord, batch_of
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.messages import made, request_type

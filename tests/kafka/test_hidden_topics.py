@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 
 from penstock.api.kafka.wire.versions import Api
 from penstock.broker.access import Grant, Role
-from penstock.broker.keys import create_key
+from penstock.broker.api_keys import create_key
 from penstock.core.consumer_group.members import assigned_partitions, subscribed_topics
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import consumer, create, produce_all, producer, read

@@ -9,10 +9,10 @@ import pytest
 
 from penstock.api.kafka.wire.versions import Api
 from penstock.broker.access import Caller, Grant, Role
-from penstock.broker.keys import create_key
+from penstock.broker.api_keys import create_key
+from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.redrives import Order, TooManyRedrives
 from penstock.broker.shares import Holds, Share
-from penstock.broker.waiting import TooManyWaiting
 from penstock.contract.limits import GROUPS_MAX, PARTITIONS_MAX, REDRIVES_MAX
 from tests.api.asgi import open_api
 from tests.api.holders import Holder, access_of

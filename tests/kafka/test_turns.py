@@ -10,7 +10,7 @@ from penstock.api.kafka.session import _written_in_turns
 from penstock.api.kafka.wire.headers import Header
 from penstock.api.kafka.wire.schema import write_response
 from penstock.api.kafka.wire.versions import Api
-from penstock.broker.groups import open_groups
+from penstock.broker.consumer_groups import open_groups
 from penstock.contract.topic_settings import TopicSettings
 from penstock.metrics.streams import families_of_streams
 from tests.simulation.world import Machine

@@ -6,7 +6,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from penstock.broker.access import Grant, Role
-from penstock.broker.keys import create_key
+from penstock.broker.api_keys import create_key
 from penstock.cli import app
 from penstock.settings import ServerSettings
 from tests.server.serving import Client, Running, server

@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.broker import keyring
 from penstock.broker.access import Grant, Role, sqs_access_key_id
+from penstock.broker.api_keys import change_file, create_key, revoke_key
 from penstock.broker.keyring import NewKey
-from penstock.broker.keys import change_file, create_key, revoke_key
 from penstock.settings import ServerSettings
 from tests.server.serving import ANSWER_S, server
 from tests.sqs.conftest import client_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.access import Grant, Role
-from penstock.broker.keys import create_key, revoke_key
+from penstock.broker.api_keys import create_key, revoke_key
 from penstock.keeping import NoFolder
 from penstock.listening.sockets import BadCertificate, CannotListen, allow_connections, bind, tls_context
 from penstock.runtime.interface import FolderTaken

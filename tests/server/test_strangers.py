@@ -8,7 +8,7 @@ import pytest
 from penstock.api.rest.operations import OPERATIONS
 from penstock.api.rest.request import Operation
 from penstock.broker.access import Grant, Role
-from penstock.broker.keys import create_key
+from penstock.broker.api_keys import create_key
 from penstock.settings import ServerSettings
 from tests.server.serving import Running, server
 

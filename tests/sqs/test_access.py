@@ -14,7 +14,7 @@ from botocore.credentials import Credentials as TheirCredentials
 from penstock.api.sqs.errors import Refused
 from penstock.api.sqs.signature import Credentials, Signed, verify
 from penstock.broker.access import Access, Grant, Role
-from penstock.broker.keys import create_key
+from penstock.broker.api_keys import create_key
 from penstock.settings import BadSetting, ServerSettings
 from tests.server.serving import server
 from tests.sqs.conftest import REGION, bodies, client_of, received

@@ -10,8 +10,8 @@ import pytest
 from penstock.api.sqs.app import ACTIONS
 from penstock.broker import keyring
 from penstock.broker.access import GRANTED, INCLUDED, Grant, Role, sqs_access_key_id
+from penstock.broker.api_keys import Keys, change_file
 from penstock.broker.keyring import Change, NewKey
-from penstock.broker.keys import Keys, change_file
 from penstock.settings import ServerSettings
 from tests.server.serving import server
 from tests.sqs.conftest import client_of, received

@@ -4,7 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from penstock.broker.groups import Groups, Joined, JoinRequest, MemberIdNeeded, Synced, SyncRequest, open_groups
+from penstock.broker.consumer_groups import (
+    Groups,
+    Joined,
+    JoinRequest,
+    MemberIdNeeded,
+    Synced,
+    SyncRequest,
+    open_groups,
+)
 from penstock.core.consumer_group.members import GroupSettings
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker.groups import (
+from penstock.broker.consumer_groups import (
     BadGroupName,
     BadSessionTimeout,
     FencedInstance,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.groups import (
+from penstock.broker.consumer_groups import (
     Commit,
     Committed,
     GroupNotEmpty,

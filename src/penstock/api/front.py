@@ -64,7 +64,7 @@ Watch = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class ClientPresence:
-    """Watches whether a client that waits is still there, and still let in; satisfies `broker.waiting.Absence`."""
+    """Watches whether a client that waits is still there, and still let in; satisfies `broker.long_polls.Absence`."""
 
     __slots__ = ("_scope", "_receive", "_watch_key", "_gone", "_watching", "_stop")
 

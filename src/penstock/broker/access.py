@@ -32,7 +32,7 @@ from enum import IntEnum
 from hashlib import pbkdf2_hmac, sha256
 from typing import NamedTuple, Self
 
-from penstock.broker.rates import Rate
+from penstock.broker.rate_limits import Rate
 from penstock.contract.names import is_dead_letters
 from penstock.core.patterns import BadPattern, check_pattern, fits
 from penstock.runtime.system import SystemClock

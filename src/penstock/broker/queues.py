@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from penstock.broker.access import EVERYBODY, Caller, NotAllowed, Role, TooManyQueuesMade
 from penstock.broker.activity import Activity
 from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
-from penstock.broker.gathering import Gathering
+from penstock.broker.long_polls import Absence, TooManyWaiting, Waiting
 from penstock.broker.redrives import Redrives
+from penstock.broker.send_batching import Gathering
 from penstock.broker.shares import Holds, Share
-from penstock.broker.waiting import Absence, TooManyWaiting, Waiting
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.names import ID_PREFIX
 from penstock.contract.queue_settings import QueueSettings

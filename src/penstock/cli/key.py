@@ -17,8 +17,8 @@ import typer
 
 from penstock.broker import keyring as changes
 from penstock.broker.access import BadGrant, Grant, Key, Role, sqs_access_key_id
+from penstock.broker.api_keys import change_file, read_keyring, reset_file
 from penstock.broker.keyring import Change, KeyNotFound, Keyring, KeysDamaged, NewKey, TooManyKeys
-from penstock.broker.keys import change_file, read_keyring, reset_file
 from penstock.cli.config import Config, Json, loaded
 from penstock.cli.migrate import run_on
 from penstock.cli.output import ExitCode, console, plain, print_json, refuse, remark, say, table

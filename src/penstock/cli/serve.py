@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.broker.keys import are_needed
+from penstock.broker.api_keys import are_needed
 from penstock.cli.config import Config, loaded
 from penstock.cli.output import ExitCode, refuse, say
 from penstock.core.routes import is_map

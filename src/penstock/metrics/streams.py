@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from penstock import telemetry
-from penstock.broker.groups import GroupNotFound, Groups
+from penstock.broker.consumer_groups import GroupNotFound, Groups
 from penstock.broker.topics import Topics
 from penstock.telemetry import Metric
 

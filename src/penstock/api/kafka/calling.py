@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from penstock.api.kafka.errors import GroupNotAllowed, TopicNotAllowed
 from penstock.broker.access import Access, Caller, Role, spoken
 from penstock.broker.activity import Activity
-from penstock.broker.groups import Groups
+from penstock.broker.consumer_groups import Groups
 from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.system import SystemClock

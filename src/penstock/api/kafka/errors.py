@@ -3,7 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from penstock.broker.access import NotAllowed, TooManyQueuesMade
-from penstock.broker.groups import (
+from penstock.broker.consumer_groups import (
     BadGroupName,
     BadOffset,
     BadSessionTimeout,

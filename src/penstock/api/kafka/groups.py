@@ -4,7 +4,7 @@ from penstock.api.kafka.calling import Call, Values
 from penstock.api.kafka.errors import REFUSALS, group_code_of
 from penstock.api.kafka.rights import on_group
 from penstock.broker.access import Role
-from penstock.broker.groups import GroupDescription, GroupNotFound, GroupState, shown_to
+from penstock.broker.consumer_groups import GroupDescription, GroupNotFound, GroupState, shown_to
 
 # Since then a group that is not there is an error, and no longer a dead group (KIP-1043).
 _NOT_FOUND_FROM = 6

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from penstock.api.kafka.calling import Call, Values
 from penstock.api.kafka.errors import REFUSALS, code_of_row, group_code_of
 from penstock.broker.access import Role
-from penstock.broker.groups import Joined, JoinRequest, Leaver, MemberIdNeeded, SyncRequest
+from penstock.broker.consumer_groups import Joined, JoinRequest, Leaver, MemberIdNeeded, SyncRequest
 
 # Since then a client is told its id before it is a member (KIP-394), and what it need not assign (KIP-814).
 _ID_FIRST_FROM = 4

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.api.kafka.calling import Call, Values
 from penstock.api.kafka.errors import REFUSALS, TopicNotAllowed, code_of_row, group_code_of
 from penstock.broker.access import Role
-from penstock.broker.groups import Commit, Committed
+from penstock.broker.consumer_groups import Commit, Committed
 
 _FOR_EVER = -1
 

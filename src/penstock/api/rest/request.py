@@ -25,7 +25,7 @@ from penstock.api.front import ClientPresence, Receive, Scope, TooLong
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.values import has_more_in_json, has_more_in_msgpack
 from penstock.broker.access import Access, Caller, KeyUnknown, Role, key_id_of
-from penstock.broker.groups import Groups
+from penstock.broker.consumer_groups import Groups
 from penstock.broker.queues import Queues
 from penstock.broker.topics import Topics
 from penstock.contract.limits import BODY_VALUES_MAX, DURATION_MS_MAX, LEASE_MS_MAX, MIB

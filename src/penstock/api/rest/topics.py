@@ -21,7 +21,7 @@ from penstock.api.rest.request import (
     seconds,
 )
 from penstock.broker.access import Role
-from penstock.broker.groups import GroupNotFound, Lag, assigned_partitions
+from penstock.broker.consumer_groups import GroupNotFound, Lag, assigned_partitions
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.topic_settings import TopicSettings
 from penstock.streams.partition import Partition

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, TooManyQueuesMade
+from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.queues import Stopping
-from penstock.broker.rates import RateLimited
+from penstock.broker.rate_limits import RateLimited
 from penstock.broker.redrives import TooManyRedrives
-from penstock.broker.waiting import TooManyWaiting
 from penstock.contract.names import BadName
 from penstock.contract.queue_settings import BadSettings
 from penstock.core.queue.drafts import BadDraft

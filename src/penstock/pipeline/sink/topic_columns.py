@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from penstock.core.partitioning import murmur2
+from penstock.core.partitioner import murmur2
 from penstock.pipeline.sink.columns import BadColumns, BadRow, without_rows
 from penstock.pipeline.sink.topic_batches import RECORD_BYTES_MORE, encode_headers, without_null
 

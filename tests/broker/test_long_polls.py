@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.queues import Stopping
-from penstock.broker.waiting import TooManyWaiting
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import Delivery, QueueNotFound

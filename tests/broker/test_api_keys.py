@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.access import EVERYBODY, Grant, KeyNeeded, KeyUnknown, Role
+from penstock.broker.api_keys import Keys, create_key, following, read_keys, reset_file, revoke_key
 from penstock.broker.keyring import KeyNotFound, KeysDamaged
-from penstock.broker.keys import Keys, create_key, following, read_keys, reset_file, revoke_key
 
 NOW = "2026-11-16T00:00:00Z"
 GRANTS = (Grant(Role.WRITE, "orders*"), Grant(Role.READ, "*"))
