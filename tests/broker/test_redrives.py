@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker.redrives import Order, State, TaskNotFound, TooManyRedrives
-from penstock.broker.selecting import Selection
+from penstock.broker.redrives import Order, Selection, State, TaskNotFound, TooManyRedrives
 from penstock.contract.limits import REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts

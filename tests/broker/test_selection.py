@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 
-from penstock.broker.selecting import Selection, select
+from penstock.broker.redrives import Selection, select
 from penstock.contract.limits import PAGE_MAX, TURN_MESSAGES
 from penstock.core.queue.message import Drafts
 from tests.broker.brokers import Broker, open_broker

@@ -9,8 +9,7 @@ import psycopg
 import pytest
 
 from penstock.broker.queues import open_queues
-from penstock.broker.redrives import Order, Redrives, State, TaskNotFound, TooManyRedrives
-from penstock.broker.selecting import Selection
+from penstock.broker.redrives import Order, Redrives, Selection, State, TaskNotFound, TooManyRedrives
 from penstock.contract.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts

@@ -18,6 +18,8 @@ Laws of this file
 5. A note that the store does not take is tried again, as a step is.
 6. A dry run is kept nowhere else. It moves nothing and looks at a limited number of messages; `remaining` says
    how many it would leave, those it did not look at among them.
+
+A `Selection` says which messages an operator means; `select` gives their ids, page by page.
 """
 
 import asyncio
@@ -32,7 +34,6 @@ import msgspec
 
 from penstock.broker.access import EVERYBODY, Caller, Role
 from penstock.broker.dead_letters import goes_back
-from penstock.broker.selecting import Selection, pages, select
 from penstock.broker.shares import Share
 from penstock.contract.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
@@ -40,6 +41,59 @@ from penstock.runtime.interface import Runtime
 from penstock.store.interface import Message, QueueNotFound, QueueStore, Redrive, StoreUnreachable
 from penstock.store.kept_redrives import LOST_MS, KeptRedrive, KeptRedrives
 from penstock.store.refusals import StoreForbids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Messages that fit all that is said; None says nothing."""
+
+    place: str | None = None
+    tier: int | None = None
+    group: bytes | None = None
+    text: bytes | None = None
+    error: str | None = None
+    origin: str | None = None
+
+    def fits(self, message: Message) -> bool:
+        """Whether a message that the store has found fits what the store was not asked for."""
+        if self.error is not None and self.error not in message.error:
+            return False
+        return self.origin is None or (message.past is not None and self.origin in message.past[:2])
+
+
+async def select(
+    store: QueueStore, queue: str, selection: Selection, *, most: int
+) -> AsyncGenerator[list[str] | None, None]:
+    """Yield the ids of at most ``most`` messages, in pages. Between pages the queue moves on."""
+    left = most
+    async with aclosing(pages(store, queue, selection)) as found:
+        async for messages in found:
+            ids = [message.id for message in messages][:left]
+            left -= len(ids)
+            if ids:
+                yield ids
+            if not left:
+                return
+
+
+async def pages(store: QueueStore, queue: str, selection: Selection) -> AsyncGenerator[list[Message], None]:
+    """Yield the messages that fit, page by page; a page may be empty."""
+    after = ""
+    while True:
+        page = await store.peek(
+            queue,
+            most=PAGE_MAX,
+            after=after,
+            place=selection.place,
+            tier=selection.tier,
+            group=selection.group,
+            text=selection.text,
+        )
+        yield [message for message in page.messages if selection.fits(message)]
+        after = page.next
+        if not after:
+            return
+
 
 SAMPLE_MAX = 20
 UNBOUNDED = 2**62

@@ -12,8 +12,7 @@ from penstock.api.rest.request import Answer, Decoder, Request, instant, maybe_i
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Caller, Role
 from penstock.broker.dead_letters import check_goes_back
-from penstock.broker.redrives import Order, Task
-from penstock.broker.selecting import Selection, pages
+from penstock.broker.redrives import Order, Selection, Task, pages
 from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import PRIORITIES
 from penstock.store.interface import Message, Outcome, QueueNotFound
