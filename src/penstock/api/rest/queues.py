@@ -18,8 +18,7 @@ from penstock.api.rest.request import (
     read_cursor,
 )
 from penstock.broker.access import Role
-from penstock.broker.listing import visible_queues
-from penstock.broker.queues import Totals
+from penstock.broker.queues import Totals, visible_queues
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.messages import PRIORITIES
 from penstock.contract.names import dead_letters_of, is_dead_letters

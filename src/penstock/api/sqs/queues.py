@@ -46,7 +46,7 @@ from penstock.api.sqs.shapes import (
     TagQueueRequest,
     UntagQueueRequest,
 )
-from penstock.broker.listing import visible_queues
+from penstock.broker.queues import visible_queues
 from penstock.contract.queue_settings import DAY_MS, DedupScope, QueueSettings
 from penstock.store.interface import Description, QueueExists, QueueNotFound
 
