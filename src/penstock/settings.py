@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from penstock.contract.limits import GIB, KEY_SHARE_PERCENT, MIB, SHARDS_MAX, TOPIC_PARTITIONS_MAX
+from penstock.contract.names import BadSchema, check_schema
 from penstock.core.routes import BadRoutes, Route, is_map, parse, split
-from penstock.core.schema_names import BadSchema, check_schema
 
 FILE_NAME = "penstock.toml"
 PREFIX = "PENSTOCK_"

@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.contract.names import BadSchema
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.core.schema_names import BadSchema
 from penstock.store.postgres import migrate, statements
 from penstock.store.postgres.database import Database, NotDurable, PostgresSettings, check_durable
 from penstock.store.postgres.migrate import SchemaMissing

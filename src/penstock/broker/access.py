@@ -33,8 +33,7 @@ from hashlib import pbkdf2_hmac, sha256
 from typing import NamedTuple, Self
 
 from penstock.broker.rate_limits import Rate
-from penstock.contract.names import is_dead_letters
-from penstock.core.patterns import BadPattern, check_pattern, fits
+from penstock.contract.names import BadPattern, check_pattern, fits, is_dead_letters
 from penstock.runtime.system import SystemClock
 
 KEYS_MAX = 10_000

@@ -12,9 +12,8 @@ A queue's own `<name>.dead` belongs to the queue: no right on it is needed for m
 """
 
 from penstock.broker.access import Caller, NotAllowed, Role
-from penstock.contract.names import dead_letters_of
+from penstock.contract.names import dead_letters_of, fits
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.patterns import fits
 from penstock.store.interface import Description, Message, QueueNotFound, QueueStore
 
 

@@ -15,8 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.contract.names import DEAD
-from penstock.core.patterns import BadPattern, check_pattern, fits
+from penstock.contract.names import DEAD, BadPattern, check_pattern, fits
 
 ROUTES_MAX = 100
 

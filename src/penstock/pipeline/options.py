@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 from penstock.contract.history_columns import HISTORY, LIVE, TOPIC, Column
 from penstock.contract.limits import REQUEST_MESSAGES_MAX, TOPIC_NAME_CHARACTERS_MAX
-from penstock.contract.names import TOPIC_NAME_PATTERN, BadName, check_name
-from penstock.core.schema_names import BadSchema, check_schema
+from penstock.contract.names import TOPIC_NAME_PATTERN, BadName, BadSchema, check_name, check_schema
 from penstock.pipeline.http import is_key, is_server
 from penstock.pipeline.locations import SCHEMA, is_database, schema_in, without_password
 

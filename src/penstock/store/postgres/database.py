@@ -24,7 +24,7 @@ import psycopg
 from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.core.schema_names import check_schema
+from penstock.contract.names import check_schema
 from penstock.store.postgres.columns import DUMPERS
 from penstock.store.postgres.lookout import Lookout
 from penstock.store.postgres.reach import Reached, bounded, unanswered
