@@ -142,6 +142,7 @@ LINES = (
         lambda s, _: s.summaries(["orders"]),
     ),
     Line("describe 100 queues of a tenth as many", QueueSettings(), _make_queues, _describe_a_hundred),
+    Line("tidy a tenth as many queues", QueueSettings(), _make_queues, lambda s, _: s.tidy()),
     Line("get and explain a waiting message", QueueSettings(), _send, _look_at_a_waiting_one),
     Line(
         "get and explain a waiting message of a group",

@@ -201,13 +201,18 @@ async def test_a_description_costs_the_same_however_many_messages_there_are(
 def statements(store: PostgresStore) -> list[str]:
     """Note which statements a store makes from now on: the first line of each."""
     asked: list[str] = []
-    read = store._database.read
+    read, call = store._database.read, store._database.call
 
     async def noted(text: bytes, values: Arguments = ()) -> list[Any]:
         asked.append(text.decode().partition("\n")[0])
         return await read(text, values)
 
+    async def called(name: str, *values: Any) -> Any:
+        asked.append(name)
+        return await call(name, *values)
+
     store._database.read = noted  # type: ignore[method-assign]
+    store._database.call = called  # type: ignore[method-assign]
     return asked
 
 
@@ -259,3 +264,24 @@ async def test_a_lease_from_a_queue_of_groups_costs_the_same_however_many_messag
                 await here.store.lease("orders", want=50, lease_ms=600_000)
             costs.append(await here.rows(lambda: here.store.lease("orders", want=1, lease_ms=600_000)))
         assert costs[-1] <= 2 * costs[0], costs
+
+
+async def test_idle_queues_are_tidied_by_one_statement(server: Server) -> None:
+    async with counted(server, QueueSettings(retention_ms=60_000, aging_ms=(0, 0, 9_000, 0, 0))) as here:
+        asked = statements(here.store)
+        counts = []
+        for size in (5, 20):
+            for number in range(size):
+                queue = f"queue-{size}-{number}"
+                await here.store.create(queue, QueueSettings(retention_ms=60_000, aging_ms=(0, 0, 9_000, 0, 0)))
+                await here.store.send(queue, drafts(0, 2))
+            # The first times each queue is looked through.
+            for _ in range(3):
+                asked.clear()
+                await here.store.tidy()
+            counts.append(len(asked))
+        assert counts[0] == counts[1] < 6, asked
+        await here.store.send("orders", drafts(0, 2))
+        asked.clear()
+        await here.store.tidy()
+        assert len(asked) == counts[0], "nothing is due"

@@ -46,3 +46,50 @@ async def test_whoever_leases_does_not_wait_until_all_have_aged(monkeypatch: pyt
             await stage.lease(1)
             # It may have taken one of them.
             assert 10 * turn - turn <= await aged(stage) <= 10 * turn
+
+
+DUE = (
+    "a lease lapses", "it is spent", "it wakes", "its escalation ends", "it ages", "a plain one ages", "it is too old",
+    "a plain one is too old",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DUE)
+async def test_tidying_finds_whatever_is_due_in_a_queue(what: str) -> None:
+    settings = replace(SETTINGS, deliveries_max=1 if what == "it is spent" else 0)
+    if what.endswith("ages"):
+        settings = replace(settings, aging_ms=(0, 0, 5_000, 0, 0))
+    if what.endswith("too old"):
+        settings = replace(settings, retention_ms=5_000)
+    async with opened(settings) as stage:
+        for _ in range(3):
+            # What is found once a minute, whatever it is, is not meant.
+            await stage.store.tidy()
+        at_ms = stage.store.now_ms() + 5_000
+        drafts = Drafts(
+            bodies=[b""],
+            groups=None if "plain" in what else [b"a"],
+            visible_at_ms=[at_ms] if what == "it wakes" else None,
+        )
+        ids = await stage.store.send("orders", drafts)
+        if what in {"a lease lapses", "it is spent"}:
+            await stage.lease(1, lease_ms=5_000)
+        if what == "its escalation ends":
+            await stage.store.escalate("orders", ids, 0, actor="ada", reason="", until_ms=at_ms)
+        before = await places(stage)
+        stage.clock.advance_ms(4_000)
+        await stage.store.tidy()
+        assert await places(stage) == before
+        stage.clock.advance_ms(2_000)
+        await stage.store.tidy()
+        assert await places(stage) != before
+
+
+async def places(stage: Stage) -> list[tuple[object, ...]]:
+    """Where messages stand in the tables, which a look at the queue would change."""
+    text = """
+        SELECT queue, tier, state FROM penstock.marked
+        UNION ALL SELECT queue, tier, 0 FROM penstock.leased
+        UNION ALL SELECT queue, tier, 1 FROM penstock.ready
+    """
+    return await (await stage.watcher.execute(text.encode())).fetchall()

@@ -1,7 +1,7 @@
 """What is due without anyone asking: time moves on, spent messages go to the dead letters, old ones go."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ import psycopg
 from penstock.contract.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, SWEEP_ROWS
 from penstock.contract.queue_settings import DAY_MS, DEAD_LETTER_SETTINGS, MINUTE_MS
 from penstock.store.interface import QueueNotFound
+from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import ASK_MS, MORE_MS, KnownQueue, grave_of
 from penstock.store.postgres.leasing import ADVANCE_MOST
@@ -56,9 +57,9 @@ class Burying:
         (self.period,) = await self._database.call("turn_history", self._now_ms(), PERIOD_MS)
 
     async def tidy(self) -> None:
-        """Tidy all queues."""
+        """Tidy all queues: those in which something is due, and each of them once a minute."""
         await self.turn()
-        for known in await self._registry.all_rows():
+        for known in await self._due(await self._registry.all_rows()):
             # It may have been deleted a moment ago; or somebody's open transaction holds what is in it, and the others
             # are not to wait for that.
             with suppress(QueueNotFound, TimeoutError):
@@ -66,6 +67,20 @@ class Burying:
                     await self._registry.run(known.name, self._tidy)
         await self._database.call("tidy", self._now_ms(), SENDER_MS, SENDERS_MAX, OPERATION_MS)
         await self._retire_history()
+
+    async def _due(self, queues: Sequence[KnownQueue]) -> list[KnownQueue]:
+        now_ms = self._now_ms()
+        rows = await self._database.ask(
+            "due_queues",
+            now=now_ms,
+            numbers=SENT_AS["integer[]"]([known.number for known in queues]),
+            looked=SENT_AS["bigint[]"]([known.looked_until_ms for known in queues]),
+            sent_until=SENT_AS["bigint[]"]([_sent_until_ms(known, now_ms) for known in queues]),
+            aging_ms=SENT_AS["bigint[]"]([each for known in queues for each in known.aging_ms]),
+            bounds=SENT_AS["bigint[]"]([each for known in queues for each in known.bounds.lowest]),
+        )
+        due = {number for (number,) in rows}
+        return [known for known in queues if known.number in due or known.looks_back(now_ms)]
 
     async def _retire_history(self) -> None:
         """Detach, or drop, the periods of the history that are past their retention."""
@@ -86,7 +101,7 @@ class Burying:
         settings, now_ms = known.settings, self._now_ms()
         while settings.retention_ms:
             (count,) = await self._database.call(
-                "expire", known.number, known.version, now_ms, now_ms - settings.retention_ms, SWEEP_ROWS,
+                "expire", known.number, known.version, now_ms, _sent_until_ms(known, now_ms), SWEEP_ROWS,
                 settings.is_fifo, known.history, self.period, known.bounds.lowest,
             )  # fmt: skip
             if not count:
@@ -167,3 +182,8 @@ class Burying:
                 self._wake(name)
             found = await self._registry.get(name)
         return found
+
+
+def _sent_until_ms(known: KnownQueue, now_ms: int) -> int:
+    """Messages that were sent until then are too old."""
+    return now_ms - known.settings.retention_ms if known.settings.retention_ms else -1

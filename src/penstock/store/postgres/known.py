@@ -252,6 +252,10 @@ class KnownQueue:
         else:
             self.due_ms = _NEVER_MS if next_ms is None else next_ms
 
+    def looks_back(self, now_ms: int) -> bool:
+        """Whether a look that is made now is at leases, too, that were to end before the last one."""
+        return not self.asked_at_ms or now_ms - self._looked_back_at_ms >= LATER_MS
+
     def lapsed_from_ms(self, now_ms: int) -> int:
         """After which instant a lease may have to end that has not been ended: those of before were looked at.
 
