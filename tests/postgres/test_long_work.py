@@ -38,6 +38,16 @@ async def test_whoever_asks_does_not_wait_until_all_have_aged(monkeypatch: pytes
         assert await aged(stage) == COUNT
 
 
+async def test_whoever_escalates_or_redrives_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(burying, "ADVANCE_MOST", 10)
+    async with opened(SETTINGS) as stage:
+        await lower_the_threshold(stage)
+        await stage.store.escalate("orders", ["1-0"], 0, actor="ada", reason="")
+        assert await aged(stage) == 10
+        await stage.store.redrive("orders", most=1)
+        assert await aged(stage) == 20
+
+
 async def test_whoever_leases_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leasing, "ADVANCE_MOST_OF_A_LEASE", 10)
     async with opened(SETTINGS) as stage:

@@ -130,16 +130,16 @@ class Burying:
             if next_ms is None or next_ms > now_ms or next_ms == MORE_MS or known.is_held:
                 return bool(next_ms == MORE_MS)
 
-    async def advance_exactly(self, known: KnownQueue) -> None:
-        """Do what follows from the time alone, and wait a moment for those who are at it already."""
-        await self.advance(known)
+    async def advance_a_turn_with_others(self, known: KnownQueue) -> None:
+        """Do a turn of what follows from the time alone, and wait a moment for those who are at it already."""
+        await self.advance_a_turn(known)
         for _ in range(_HELD_TRIES):
             if not known.is_held:
                 return
             await self._database.call(
                 "wait_for_lapse", known.number, self._now_ms(), known.looked_until_ms, _HELD_WAIT_MS
             )
-            await self.advance(known)
+            await self.advance_a_turn(known)
 
     async def bury(self, known: KnownQueue) -> int:
         """Move some spent messages to the dead letters, and return how many went."""

@@ -220,11 +220,11 @@ class PostgresStore:
             for wake in self._watchers:
                 wake(name)
 
-    async def _present(self, queue: str, *, is_exact: bool = False) -> KnownQueue:
-        """Return a queue as it is in the database, moved to the present: as far as one turn goes, or exactly."""
+    async def _present(self, queue: str, *, with_others: bool = False) -> KnownQueue:
+        """Return a queue as it is in the database, moved to the present by one turn, and by what others do."""
         known = await self._registry.get(queue, is_fresh=True)
-        if is_exact:
-            await self._burying.advance_exactly(known)
+        if with_others:
+            await self._burying.advance_a_turn_with_others(known)
         elif known.is_due(self.now_ms()):
             await self._burying.advance_a_turn(known)
         return known
@@ -345,7 +345,7 @@ class PostgresStore:
         leasing.check_lease(1, lease_ms)
         if outlives:
             # What has lapsed this instant, in whichever process, is to be found among what waits.
-            await self._present(queue, is_exact=True)
+            await self._present(queue, with_others=True)
 
         async def extend(known: KnownQueue) -> list[Outcome]:
             now_ms = self.now_ms()
@@ -417,7 +417,7 @@ class PostgresStore:
 
     async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
         check_ids(ids)
-        known = await self._present(queue, is_exact=outlives)
+        known = await self._present(queue, with_others=outlives)
         return await asking.receipts(self._database, known, ids, outlives=outlives, now_ms=self.now_ms())
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
@@ -440,7 +440,7 @@ class PostgresStore:
     ) -> list[Outcome]:
         wanted = operating.Escalating(ids=ids, tier=tier, actor=actor, reason=reason, until_ms=until_ms, lowers=lowers)
         # A lease that another process gave out may have ended this instant.
-        await self._present(queue, is_exact=True)
+        await self._present(queue, with_others=True)
         return await self._registry.run(
             queue,
             lambda known: operating.escalate(
@@ -461,7 +461,7 @@ class PostgresStore:
         wanted = operating.Wanted(most=most, into=into, origin=origin, ids=ids)
         if into == dead_letters:
             raise ValueError(f"into is {dead_letters!r}; that is where they are")
-        await self._present(dead_letters, is_exact=True)
+        await self._present(dead_letters, with_others=True)
         redriving = operating.Redriving(self._database, self._registry, self._burying.period, self._dice)
         found = await self._registry.run(
             dead_letters,
