@@ -35,7 +35,7 @@ from penstock.core.queue.message import Drafts
 from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings, SyncPolicy
-from penstock.runtime.interface import Aside, Disk, Runtime
+from penstock.runtime.interface import BackgroundProcess, Disk, Runtime
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome
@@ -166,9 +166,9 @@ async def use(options: argparse.Namespace) -> None:
 
 
 class TellingAside:
-    """Satisfies `runtime.interface.Aside`: says when a child begins."""
+    """Satisfies `runtime.interface.BackgroundProcess`: says when a child begins."""
 
-    def __init__(self, inner: Aside) -> None:
+    def __init__(self, inner: BackgroundProcess) -> None:
         self._inner = inner
 
     async def run(self, work: Callable[[Disk, bytes], bytes], request: bytes) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.child_process import NICENESS, ChildProcess
-from penstock.runtime.interface import AsideFailed
+from penstock.runtime.interface import BackgroundProcessFailed
 from tests.acceptance import child_work
 from tests.acceptance.mounts import needs_to_mount, tmpfs
 from tests.acceptance.processes import ROOT, SECONDS_MAX
@@ -55,8 +55,8 @@ def lifeline(folder: Path) -> Iterator[Lifeline]:
         line.close()
 
 
-async def failure(root: Path, work: child_work.Work, request: bytes = b"") -> AsideFailed:
-    with pytest.raises(AsideFailed) as raised:
+async def failure(root: Path, work: child_work.Work, request: bytes = b"") -> BackgroundProcessFailed:
+    with pytest.raises(BackgroundProcessFailed) as raised:
         await ChildProcess(root).run(work, request)
     return raised.value
 
@@ -101,7 +101,7 @@ async def test_a_child_that_is_killed_gives_no_answer(tmp_path: Path) -> None:
 async def test_a_child_that_dies_before_it_has_read_the_request_gives_no_answer(tmp_path: Path) -> None:
     """Nobody reads the rest, and the parent must not wait for it."""
     child = ChildProcess(tmp_path)
-    with pytest.raises(AsideFailed):
+    with pytest.raises(BackgroundProcessFailed):
         await child.run(_not_to_be_found, bytes(5 * MILLION))
 
 

@@ -14,7 +14,7 @@ from penstock.core.queue.message import Origin, Run, Sender
 from penstock.core.queue.settlements import Settlement
 from penstock.frame import Blobs
 from penstock.log import marker, record
-from penstock.log.marker import Place
+from penstock.log.marker import MarkerPosition
 from penstock.log.segment import Index
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded import codec, history_frames, snapshot
@@ -94,7 +94,9 @@ def record_batches() -> dict[str, bytes]:
             record.encode(several, at_ms=AT_MS, producer=record.Producer(2**40, 3, 17))
         ),
         "hole": record.hole(100, 107),
-        "marker": marker.encode(Place(41, 640), durable_bytes=512, log_id=2**63 - 5, heads=[b"head of a batch "]),
+        "marker": marker.encode(
+            MarkerPosition(41, 640), durable_bytes=512, log_id=2**63 - 5, heads=[b"head of a batch "]
+        ),
         "index": positions,
         "time index": times,
     }

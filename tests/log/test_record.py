@@ -312,7 +312,7 @@ def test_a_hole_uses_up_the_offsets_of_what_was_lost(first: int, lost: int) -> N
 
 @readers
 def test_kafka_clients_would_read_a_marker_as_an_empty_batch(reader: Any) -> None:
-    place = marker.Place(last_offset=41, position=4_096)
+    place = marker.MarkerPosition(last_offset=41, position=4_096)
     batch = marker.encode(place, durable_bytes=1_024, log_id=2**62, heads=[SAMPLE[:HEAD_BYTES]])
     found = check(batch)
     assert found.is_marker

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from penstock.runtime.interface import NO_SPACE, AsideFailed, Dice, Disk
+from penstock.runtime.interface import NO_SPACE, BackgroundProcessFailed, Dice, Disk
 from tests.simulation.clock import SimDice
 from tests.simulation.disk import PowerCut
 
@@ -96,7 +96,7 @@ class SimAside:
             try:
                 answer.append(work(self._disk, request))
             except OSError as error:
-                answer.append(AsideFailed(str(error), is_disk_failure=error.errno not in NO_SPACE))
+                answer.append(BackgroundProcessFailed(str(error), is_disk_failure=error.errno not in NO_SPACE))
 
         def done() -> None:
             (found,) = answer

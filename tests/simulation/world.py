@@ -23,7 +23,7 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from penstock.runtime.interface import EXIT_STORAGE_FAILED, Aside, Clock, Dice, Runtime, Workers
+from penstock.runtime.interface import EXIT_STORAGE_FAILED, BackgroundProcess, Clock, Dice, Runtime, Workers
 from penstock.telemetry import Note
 from tests.simulation.clock import SimClock, SimDice
 from tests.simulation.disk import Choose, PowerCut, SimDisk
@@ -65,7 +65,7 @@ def sim_runtime(
     dice: Dice | None = None,
     workers: Workers | None = None,
     notes: Notes | None = None,
-    aside: Aside | None = None,
+    aside: BackgroundProcess | None = None,
 ) -> Runtime:
     """Join simulated parts, with a new one for each that is missing."""
     dice = dice or SimDice()

@@ -8,7 +8,7 @@ import pytest
 from penstock.contract.limits import MIB
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.runtime.interface import AsideFailed, Disk, FolderTaken
+from penstock.runtime.interface import BackgroundProcessFailed, Disk, FolderTaken
 from penstock.runtime.memory import InThread, LoopWorkers, MemoryDisk, memory_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Outcome
@@ -140,5 +140,5 @@ def _fail(_disk: Disk, request: bytes) -> bytes:
 
 @pytest.mark.real_time
 async def test_work_aside_that_fails_says_why() -> None:
-    with pytest.raises(AsideFailed, match="ValueError: no reason"):
+    with pytest.raises(BackgroundProcessFailed, match="ValueError: no reason"):
         await InThread(MemoryDisk()).run(_fail, b"no reason")

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.contract.queue_settings import History
 from penstock.log.interface import LogFull
-from penstock.runtime.interface import AsideFailed
+from penstock.runtime.interface import BackgroundProcessFailed
 from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.history import frames
 from tests.simulation.clock import SimClock
@@ -82,7 +82,7 @@ async def test_a_child_that_fails_is_noted_and_started_again() -> None:
     await shop.store.create("orders", QUEUE)
 
     async def fail() -> None:
-        raise AsideFailed("it was killed")
+        raise BackgroundProcessFailed("it was killed")
 
     shop.meanwhile = fail
     await shop.churn(50)

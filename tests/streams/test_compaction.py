@@ -12,7 +12,7 @@ from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.log.record import header as read_header
-from penstock.runtime.interface import AsideFailed
+from penstock.runtime.interface import BackgroundProcessFailed
 from penstock.streams import cleaning
 from penstock.streams.catalog import with_cleaning
 from tests.simulation.clock import EPOCH_MS
@@ -302,7 +302,7 @@ async def test_a_cleaning_without_room_changes_nothing_and_is_tried_again() -> N
         await close_segment(topics)
         before = await read_all(topics)
         machine.disk.capacity_bytes = machine.disk.used_bytes()
-        with pytest.raises(AsideFailed):
+        with pytest.raises(BackgroundProcessFailed):
             await look_after(topics)
         assert await read_all(topics) == before
         machine.disk.capacity_bytes = None

@@ -40,7 +40,7 @@ class ActiveSegment:
     is_confirmed: bool = True
 
 
-class Room:
+class TailReservation:
     """A reservation: so many bytes of the log that are nobody else's."""
 
     __slots__ = ("_tail", "left_bytes")
@@ -94,7 +94,7 @@ class Tail:
         """
         return size_bytes + (8 + 2 * size_bytes // self._settings.commit_bytes_max) * MARKER_BYTES
 
-    def reserve(self, size_bytes: int, *, from_spare: bool) -> Room:
+    def reserve(self, size_bytes: int, *, from_spare: bool) -> TailReservation:
         if not 0 <= size_bytes <= RESERVATION_BYTES_MAX:
             raise ValueError(
                 f"size_bytes is {size_bytes}; it must be from 0 to RESERVATION_BYTES_MAX ({RESERVATION_BYTES_MAX})"
@@ -112,7 +112,7 @@ class Tail:
         if needed > self.active.allocated_bytes:
             self._allocate(needed, leave_free=0 if from_spare else self._settings.leave_free_bytes)
         self.reserved_bytes += size_bytes
-        return Room(self, size_bytes)
+        return TailReservation(self, size_bytes)
 
     def begin_roll(self) -> None:
         """Promise from now on only what the next segment will hold, too: it gets the step that this one would take.

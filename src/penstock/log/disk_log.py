@@ -29,18 +29,18 @@ from typing import NoReturn, TypeVar
 
 from penstock.contract.limits import BATCH_BYTES_MAX
 from penstock.log import manifest as manifests
-from penstock.log.active_segment import ActiveSegment, Room, Tail
+from penstock.log.active_segment import ActiveSegment, Tail, TailReservation
 from penstock.log.floor import Floor
 from penstock.log.group_commit import Appended, Commit, Confirming, gather, roll
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, Place
+from penstock.log.marker import MARKER_BYTES, MarkerPosition
 from penstock.log.reader import OpenSegment, Reader
 from penstock.log.record import HEAD_BYTES, HEADER_BYTES
 from penstock.log.recovery import REFUSALS, LogCorrupted, Recovered, recover, remove_segment
 from penstock.log.segment import Segment, index_names, segment_name
 from penstock.log.settings import LogSettings
-from penstock.log.writer_queue import Job, Jobs, off_loop
+from penstock.log.writer_queue import Job, WriterQueue, off_loop
 from penstock.runtime.interface import EXIT_FILES_TAKEN, Buffer, FolderLock, Runtime
 from penstock.telemetry import LOG_FAILED, LOG_OPENED, LOG_SEGMENT_DROPPED, LOG_TAKEN_AWAY
 
@@ -74,7 +74,7 @@ class DiskLog:
         self._end_offset = self._durable_offset = found.active.next_offset
         self._pending: deque[Appended] = deque()
         self._waiters = _Waiters()
-        self._jobs = Jobs(runtime.workers, self._next_commit, self._fail)
+        self._jobs = WriterQueue(runtime.workers, self._next_commit, self._fail)
         self._confirming = Confirming(self._jobs.schedule)
         self._floor = Floor(runtime, folder, found, settings.floor_interval_ms, self._fail)
         self._is_closing = self._is_closed = self._sync_is_due = False
@@ -149,7 +149,7 @@ class DiskLog:
         last = Segment(active.base_offset, self._durable_offset, active.end_bytes, active.index.max_timestamp_ms)
         return (*self._closed, last)
 
-    def reserve(self, size_bytes: int, *, from_spare: bool = False) -> Room:
+    def reserve(self, size_bytes: int, *, from_spare: bool = False) -> TailReservation:
         self._refuse_if_closing()
         try:
             return self._tail.reserve(size_bytes, from_spare=from_spare)
@@ -158,7 +158,7 @@ class DiskLog:
 
     def append(self, batch: Buffer, space: Reservation) -> int:
         self._refuse_if_closing()
-        assert isinstance(space, Room)
+        assert isinstance(space, TailReservation)
         if not HEADER_BYTES <= len(batch) <= BATCH_BYTES_MAX:
             raise ValueError(f"a batch of {len(batch)} bytes; BATCH_BYTES_MAX is {BATCH_BYTES_MAX}")
         space.take(len(batch))
@@ -397,7 +397,7 @@ class DiskLog:
 
     def _lone_marker(self) -> Job | None:
         """Say in the file that the last commit is durable, if the log has been quiet since."""
-        place = Place(self._durable_offset - 1, self._tail.active.end_bytes)
+        place = MarkerPosition(self._durable_offset - 1, self._tail.active.end_bytes)
         return None if self._is_closing else self._confirming.next_job(self._tail, place, self._manifest.log_id)
 
     def _commit_bytes_max(self, *, is_rolling: bool) -> int:

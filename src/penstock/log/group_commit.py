@@ -31,7 +31,7 @@ from penstock.log import manifest as manifests
 from penstock.log import marker as markers
 from penstock.log.active_segment import ActiveSegment, Tail
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, Place
+from penstock.log.marker import MARKER_BYTES, MarkerPosition
 from penstock.log.record import HEAD, HEAD_BYTES, LEADER_EPOCH, LENGTH_FROM
 from penstock.log.recovery import save_index
 from penstock.log.segment import Index, segment_name
@@ -73,7 +73,7 @@ class Commit:
             parts.append(rest)
             self._positions.append(position)
             position += HEAD_BYTES + len(rest)
-        place = Place(self.next_offset - 1, position)
+        place = MarkerPosition(self.next_offset - 1, position)
         parts.append(markers.encode(place, durable_bytes=self.active.synced_bytes, log_id=log_id, heads=heads))
         self.end_bytes = position + MARKER_BYTES
         return b"".join(parts)
@@ -129,7 +129,7 @@ class Confirming:
         self._is_due = True
         self._schedule()
 
-    def next_job(self, tail: Tail, place: Place, log_id: int) -> Job | None:
+    def next_job(self, tail: Tail, place: MarkerPosition, log_id: int) -> Job | None:
         """Return what writes a lone marker at a place, if it is due."""
         active = tail.active
         if not self._is_due or active.is_confirmed or active.synced_bytes < active.end_bytes:

@@ -56,7 +56,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ManifestRead:
     manifest: Manifest
     # Whether the other slot is bad: a torn write, or damage to the newer state.
     is_fallback: bool
@@ -64,7 +64,7 @@ class Found:
     floor_offset: int = 0
 
 
-def read(disk: Disk, folder: str) -> Found | None:
+def read(disk: Disk, folder: str) -> ManifestRead | None:
     """Return the newest whole state, or None if the log was never completely created."""
     if not disk.exists(f"{folder}/{NAME}"):
         return None
@@ -82,7 +82,7 @@ def read(disk: Disk, folder: str) -> Found | None:
     return None if found is None else replace(found, floor_offset=_floor_of(floor, found.manifest.log_id))
 
 
-def newest(slots: Sequence[bytes]) -> Found | None:
+def newest(slots: Sequence[bytes]) -> ManifestRead | None:
     """Return the newest whole state among the slots of a manifest; None if there is none.
 
     Also for those who only look: one slot may be half written while they do, and the
@@ -91,7 +91,7 @@ def newest(slots: Sequence[bytes]) -> Found | None:
     whole = [state for state in map(_decode, slots) if state is not None]
     if not whole:
         return None
-    return Found(max(whole, key=lambda slot: slot.sequence), is_fallback=len(whole) < 2)
+    return ManifestRead(max(whole, key=lambda slot: slot.sequence), is_fallback=len(whole) < 2)
 
 
 def write(disk: Disk, folder: str, manifest: Manifest, *, floor_offset: int | None = None) -> None:

@@ -54,14 +54,14 @@ class Marker(NamedTuple):
     heads_crc: int
 
 
-class Place(NamedTuple):
+class MarkerPosition(NamedTuple):
     """Where a marker stands: after which record, at which byte."""
 
     last_offset: int
     position: int
 
 
-def encode(place: Place, *, durable_bytes: int, log_id: int, heads: Iterable[Buffer]) -> bytes:
+def encode(place: MarkerPosition, *, durable_bytes: int, log_id: int, heads: Iterable[Buffer]) -> bytes:
     """Return the marker that closes a commit of batches with these ``heads``."""
     assert 0 <= durable_bytes <= place.position
     assert place.last_offset >= 0

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from penstock.log import manifest as manifests
 from penstock.log import marker as markers
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, MARKER_VERSION, Place
+from penstock.log.marker import MARKER_BYTES, MARKER_VERSION, MarkerPosition
 from penstock.log.record import HEAD_BYTES, LEADER_EPOCH, Header, UnknownVersion
 from penstock.log.segment import (
     BadAt,
@@ -82,7 +82,7 @@ def recover(runtime: Runtime, folder: str, settings: LogSettings) -> Recovered:
     disk.sync_folder(folder)
     found = manifests.read(disk, folder)
     if found is None:
-        found = manifests.Found(_create(runtime, folder), is_fallback=False)
+        found = manifests.ManifestRead(_create(runtime, folder), is_fallback=False)
     state = found.manifest
     _remove_unacknowledged(disk, folder, found)
     closed = [
@@ -116,7 +116,7 @@ def _create(runtime: Runtime, folder: str) -> Manifest:
     return manifest
 
 
-def _remove_unacknowledged(disk: Disk, folder: str, found: manifests.Found) -> None:
+def _remove_unacknowledged(disk: Disk, folder: str, found: manifests.ManifestRead) -> None:
     state = found.manifest
     bases = base_offsets(disk.names(folder))
     if state.active_offset not in bases:
@@ -255,7 +255,9 @@ def _scan_segment(folder: str, state: Manifest, file: File, index: Index) -> "Sc
         raise UnknownVersion(f"{name}: {error}") from None
 
 
-def _recover_active(runtime: Runtime, folder: str, known: manifests.Found, file: File, settings: LogSettings) -> "Scan":
+def _recover_active(
+    runtime: Runtime, folder: str, known: manifests.ManifestRead, file: File, settings: LogSettings
+) -> "Scan":
     state = known.manifest
     if state.clean_end_offset is None:
         # After a failed sync the kernel takes the pages it lost for written: its memory still shows them, and the
@@ -270,7 +272,7 @@ def _recover_active(runtime: Runtime, folder: str, known: manifests.Found, file:
     return found
 
 
-def _refuse_damage(folder: str, known: manifests.Found, file: File, found: "Scan") -> None:
+def _refuse_damage(folder: str, known: manifests.ManifestRead, file: File, found: "Scan") -> None:
     state = known.manifest
     name = f"{folder}/{segment_name(state.active_offset)}"
     size = file.size()
@@ -317,7 +319,7 @@ def seal(file: File, found: "Scan", *, log_id: int) -> None:
         file.truncate(found.end_position)
     file.sync()
     if found.open_heads:
-        place = Place(found.next_offset - 1, found.end_position)
+        place = MarkerPosition(found.next_offset - 1, found.end_position)
         data = markers.encode(place, durable_bytes=found.end_position, log_id=log_id, heads=found.open_heads)
         file.write(data, found.end_position)
         file.sync()

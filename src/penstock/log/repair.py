@@ -17,7 +17,7 @@ from typing import Literal
 from penstock.log import manifest as manifests
 from penstock.log import marker as markers
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, Place
+from penstock.log.marker import MARKER_BYTES, MarkerPosition
 from penstock.log.record import HEAD, HEAD_BYTES, LEADER_EPOCH, LENGTH_FROM, hole
 from penstock.log.segment import WINDOW_BYTES, index_names, segment_name, walk
 from penstock.log.survey import Damage, Survey, SurveyedSegment
@@ -179,7 +179,7 @@ class _Writer:
     def close_commit(self) -> None:
         if not self._heads:
             return
-        place = Place(self._next_offset - 1, self._position + self._size)
+        place = MarkerPosition(self._next_offset - 1, self._position + self._size)
         self._parts.append(
             markers.encode(place, durable_bytes=self._position, log_id=self._manifest.log_id, heads=self._heads)
         )

@@ -149,12 +149,12 @@ def _survey_segment(file: File, name: str, base_offset: int, log_id: int) -> Sur
     found = SurveyedSegment(base_offset, base_offset, size)
     position = 0
     while position < size:
-        stretch = _Stretch(found, position, log_id)
-        reason = stretch.follow(file, name)
+        whole = _WholeRange(found, position, log_id)
+        reason = whole.follow(file, name)
         if reason is None:
             break
-        position = stretch.end
-        anchor = _next_neighbour(file, position, size, found.next_offset) if not stretch.is_foreign else None
+        position = whole.end
+        anchor = _next_neighbour(file, position, size, found.next_offset) if not whole.is_foreign else None
         anchor = anchor or _next_commit(file, position, size, found.next_offset, log_id)
         end, next_offset = anchor or (size, None)
         found.damages.append(Damage(name, position, end - position, reason, found.next_offset, next_offset))
@@ -163,7 +163,7 @@ def _survey_segment(file: File, name: str, base_offset: int, log_id: int) -> Sur
     return found
 
 
-class _Stretch:
+class _WholeRange:
     """Whole batches one after the other, up to the first that is not."""
 
     def __init__(self, found: SurveyedSegment, start: int, log_id: int) -> None:

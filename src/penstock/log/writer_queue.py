@@ -47,7 +47,7 @@ async def off_loop(workers: Workers, work: Callable[[], T]) -> T:
     return await future
 
 
-class Jobs:
+class WriterQueue:
     """Commits, and the rare work that must not meet one. Lives on the event loop.
 
     No timer: a job starts when the one before it is done. The first one of a

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.runtime.disk import SystemDisk
-from penstock.runtime.interface import EXIT_STORAGE_FAILED, NO_SPACE, AsideFailed, Disk
+from penstock.runtime.interface import EXIT_STORAGE_FAILED, NO_SPACE, BackgroundProcessFailed, Disk
 
 EXIT_REFUSED = 73
 EXIT_NO_SPACE = 75
@@ -34,7 +34,7 @@ _ERRORS_BYTES_MAX = 4_000
 
 
 class ChildProcess:
-    """Satisfies `runtime.interface.Aside`."""
+    """Satisfies `runtime.interface.BackgroundProcess`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -62,7 +62,9 @@ class ChildProcess:
             process.stdin.close()
         if code != 0:
             reason = errors[-_ERRORS_BYTES_MAX:].decode(errors="replace").strip()
-            raise AsideFailed(f"{name} ended with {code}: {reason}", is_disk_failure=code == EXIT_STORAGE_FAILED)
+            raise BackgroundProcessFailed(
+                f"{name} ended with {code}: {reason}", is_disk_failure=code == EXIT_STORAGE_FAILED
+            )
         return answer
 
 

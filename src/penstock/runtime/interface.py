@@ -12,8 +12,8 @@ __all__ = [
     "EXIT_FILES_TAKEN",
     "EXIT_STORAGE_FAILED",
     "NO_SPACE",
-    "Aside",
-    "AsideFailed",
+    "BackgroundProcess",
+    "BackgroundProcessFailed",
     "Buffer",
     "Clock",
     "Dice",
@@ -198,7 +198,7 @@ class Workers(Protocol):
         ...
 
 
-class AsideFailed(Exception):
+class BackgroundProcessFailed(Exception):
     """Work done aside ended without an answer. What it did to the disk may be half done."""
 
     def __init__(self, reason: str, *, is_disk_failure: bool = False) -> None:
@@ -207,13 +207,13 @@ class AsideFailed(Exception):
         self.is_disk_failure = is_disk_failure
 
 
-class Aside(Protocol):
+class BackgroundProcess(Protocol):
     """A process of its own, for work that would hold up the event loop, or a thread of it, for long."""
 
     async def run(self, work: Callable[["Disk", bytes], bytes], request: bytes) -> bytes:
         """Call a function of a module with the disk, in another process, and return what it returns.
 
-        Raises `AsideFailed`. If this process ends, the other one does.
+        Raises `BackgroundProcessFailed`. If this process ends, the other one does.
         """
         ...
 
@@ -226,7 +226,7 @@ class Runtime:
     dice: Dice
     disk: Disk
     workers: Workers
-    aside: Aside
+    aside: BackgroundProcess
     # Stops the process at once, from any thread. Nothing after it runs.
     halt: "Halt"
     # Writes a note: `note(LOG_TAIL_CUT, file=…, position=…)`.

@@ -13,7 +13,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
-from penstock.runtime.interface import AsideFailed, Buffer, Clock, Disk, FolderTaken, Runtime, Space
+from penstock.runtime.interface import BackgroundProcessFailed, Buffer, Clock, Disk, FolderTaken, Runtime, Space
 from penstock.runtime.system import SystemClock, SystemDice, halt, write_note
 
 
@@ -156,7 +156,7 @@ class LoopWorkers:
 
 
 class InThread:
-    """Satisfies `runtime.interface.Aside` without another process, which could not see this disk."""
+    """Satisfies `runtime.interface.BackgroundProcess` without another process, which could not see this disk."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -165,7 +165,7 @@ class InThread:
         try:
             return await asyncio.to_thread(work, self._disk, request)
         except Exception as error:
-            raise AsideFailed(f"{type(error).__name__}: {error}") from error
+            raise BackgroundProcessFailed(f"{type(error).__name__}: {error}") from error
 
 
 def memory_runtime(clock: Clock | None = None) -> Runtime:

@@ -29,7 +29,7 @@ from crc32c import crc32c
 
 from penstock.contract.limits import CLEANED_KEYS_MAX, UNPACKED_BYTES_MAX
 from penstock.log import marker as markers
-from penstock.log.marker import Place
+from penstock.log.marker import MarkerPosition
 from penstock.log.record import (
     COMPRESSION_MASK,
     CRC_FROM,
@@ -232,7 +232,7 @@ class Rewriting:
     def _finish(self, next_offset: int) -> None:
         """Close the file with a marker, as a log does, and make it durable."""
         self._fill_gap()
-        place = Place(next_offset - 1, self._position)
+        place = MarkerPosition(next_offset - 1, self._position)
         marker = markers.encode(place, durable_bytes=self._position, log_id=self._order.log_id, heads=self._heads)
         self._file.write(marker, self._position)
         self._position += len(marker)

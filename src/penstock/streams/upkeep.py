@@ -15,7 +15,7 @@ from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.log.record import HEADER_BYTES
 from penstock.log.record import header as read_header
 from penstock.log.segment import Segment, first_kept_offset
-from penstock.runtime.interface import AsideFailed, Runtime
+from penstock.runtime.interface import BackgroundProcessFailed, Runtime
 from penstock.streams import cleaning
 from penstock.streams.catalog import PartitionFacts
 from penstock.streams.cleaning import ClosedSegment, Order
@@ -178,7 +178,7 @@ class Upkeep:
     async def _run_aside(self, order: Order) -> cleaning.Cleaning:
         try:
             answer = await self._runtime.aside.run(cleaning.clean, msgspec.msgpack.encode(order))
-        except AsideFailed as error:
+        except BackgroundProcessFailed as error:
             if error.is_disk_failure:
                 self._runtime.halt(str(error))
             raise

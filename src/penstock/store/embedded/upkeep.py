@@ -30,7 +30,7 @@ from penstock.frame import Blobs
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.writer_queue import off_loop
-from penstock.runtime.interface import AsideFailed, Runtime
+from penstock.runtime.interface import BackgroundProcessFailed, Runtime
 from penstock.store.embedded.bodies import Span, pick
 from penstock.store.embedded.building import ClosedSegment, Order, Plan, build
 from penstock.store.embedded.keeping import ON_DISK, Keep
@@ -199,7 +199,7 @@ class Upkeep:
     async def _build(self, order: Order) -> Plan | None:
         try:
             answer = await self._runtime.aside.run(build, msgspec.msgpack.encode(order))
-        except AsideFailed as error:
+        except BackgroundProcessFailed as error:
             if error.is_disk_failure:
                 self._runtime.halt(str(error))
             self._runtime.note(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error=str(error))
