@@ -1,1 +1,1 @@
-"""LISTENS: sockets, connections and their deadlines; what a request means is for whoever it is given."""
+"""LISTENS: sockets, connections and their deadlines; the application decides what a request means."""

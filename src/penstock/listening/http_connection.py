@@ -10,7 +10,7 @@ is decided here.
 Laws of this file
 -----------------
 1. A connection waits for one thing at a time and has one deadline for it, a number.
-   Nobody sets a timer: a sweep looks at all connections now and then.
+   There is no timer: a sweep checks all connections now and then.
 2. One request is answered at a time. Few may wait behind it, and meanwhile the socket
    is not read: what a client can make us keep is bounded by that.
 3. The next request begins when the client has read most of the answer before.
@@ -101,7 +101,7 @@ class Shared:
         self.emptied: Callable[[], None] | None = None
         # The application is not here: each request looks for it, as it changes when the store is open.
         self._config = Config(
-            app=_nobody, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False
+            app=_no_application, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False
         )
         self._config.load()
 
@@ -137,7 +137,7 @@ class Shared:
         return cut_off
 
 
-async def _nobody(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - so it is known for an application.
+async def _no_application(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - so it is known for an application.
     raise AssertionError("requests go to the shared application")
 
 
@@ -301,7 +301,7 @@ class Connection(HttpToolsProtocol):
         self._head_began_at = self.loop.time()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # What comes after the body is a trailer: nobody has checked it as a header, so it is none.
+        # What comes after the body is a trailer: it was not checked as a header, so it is none.
         if self.phase is Phase.HEAD:
             super().on_header(name, value)
 
@@ -415,7 +415,7 @@ class Connection(HttpToolsProtocol):
                 self.transport.writelines(parts)
 
     def read_on(self, exchange: Exchange) -> None:
-        """Somebody wants more of a request; one that waits behind it is not read on."""
+        """The application wants more of a request; a request that waits behind it is not read on."""
         if not self.pipeline and exchange is self._arriving:
             self.flow.resume_reading()
 

@@ -52,7 +52,7 @@ class Line(Protocol):
         ...
 
     def read_on(self, exchange: "Exchange") -> None:
-        """Somebody waits for the rest of a request."""
+        """The application waits for the rest of a request."""
         ...
 
     def is_last_answer(self) -> bool:
@@ -62,7 +62,7 @@ class Line(Protocol):
     def answered(self, exchange: "Exchange") -> None: ...
 
     def count(self, exchange: "Exchange") -> None:
-        """Nobody works on the exchange any more."""
+        """No task works on the exchange any more."""
         ...
 
     def refuse(self, answer: bytes) -> None:
@@ -254,7 +254,7 @@ class Exchange:
         self.connection.give_up(self)
 
     def lose(self) -> None:
-        """The client is gone: whoever works for it may stop."""
+        """The client is gone: the application may stop its work."""
         self.is_gone = True
         self._wake()
         if self._departure is not None and not self._departure.done():

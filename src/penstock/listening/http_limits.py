@@ -37,7 +37,7 @@ class ConnectionLimits:
     headers_max: int = 256
     # A request up to this size is not counted in the budget that all connections share: small ones always get through.
     uncounted_bytes_max: int = 8 * KIB
-    # What has arrived of a body before anybody reads it; then nothing more is read from the socket.
+    # What has arrived of a body before the application reads it; then nothing more is read from the socket.
     ahead_bytes_max: int = 256 * KIB
     # What is read and thrown away after an answer that came before the end of the request.
     discarded_bytes_max: int = 64 * MIB

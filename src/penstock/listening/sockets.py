@@ -1,4 +1,4 @@
-"""The doors: sockets that are bound before anything else is opened, and the locks on them (TLS).
+"""Listening sockets, which are bound before anything else is opened, their TLS, and the limit of open files.
 
 Options that a listening socket has are inherited by the connections it accepts (Linux),
 so they cost nothing for each: a peer that is gone without a word is found by the kernel.
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from penstock.contract.limits import TOPIC_FILES_MAX
 from penstock.runtime.open_files import files_for_topics
 
-# A peer that says nothing is asked after so long, so often, and then taken for dead: two minutes together.
+# A silent peer is probed after a minute, four times, and then taken for dead: two minutes together.
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
-# What was sent and is not acknowledged for so long has nobody who hears it.
+# A peer that does not acknowledge what was sent for so long is gone.
 _UNHEARD_MS = 60_000
 # Files that are neither connections nor topics': journals, history, snapshots, the loop's own.
 FILES_KEPT = 512
@@ -69,22 +69,22 @@ def _bind_all(places: Sequence[tuple[int, tuple[Any, ...]]], tries: int) -> list
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
-    door = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        door.setblocking(False)
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": _UNHEARD_MS}.items():
             if hasattr(socket, option):
-                door.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+                listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         if family == socket.AF_INET6:
             # The addresses of a host are bound one by one; otherwise the first takes those of the second.
-            door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        door.bind(address)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
     except BaseException:
-        door.close()
+        listener.close()
         raise
-    return door
+    return listener
 
 
 def _why(host: str, port: int, error: OSError, option: str) -> str:
@@ -98,8 +98,8 @@ def _why(host: str, port: int, error: OSError, option: str) -> str:
     return f"{what}{error.strerror}."
 
 
-def address_of(door: socket.socket, *, has_tls: bool) -> str:
-    host, port = door.getsockname()[:2]
+def address_of(listener: socket.socket, *, has_tls: bool) -> str:
+    host, port = listener.getsockname()[:2]
     return f"{'https' if has_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 

@@ -3,5 +3,5 @@
 import sys
 
 if sys.byteorder != "little":
-    # Frames and indexes are columns of numbers as the processor has them, so that nobody loops to read them.
+    # Frames and indexes are columns of numbers as the processor has them, so that no loop reads them.
     raise ImportError("Penstock's files are little-endian, and this machine is not")

@@ -41,7 +41,7 @@ class ActiveSegment:
 
 
 class TailReservation:
-    """A reservation: so many bytes of the log that are nobody else's."""
+    """A reservation: room for so many bytes that no other append may take."""
 
     __slots__ = ("_tail", "left_bytes")
 

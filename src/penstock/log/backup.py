@@ -1,13 +1,13 @@
-"""Copies a log while somebody writes to it.
+"""Copies a log while a process writes to it.
 
-A log only grows at its end, so a copy needs no lock and disturbs nobody: first
+A log only grows at its end, so a copy needs no lock and disturbs no writer: first
 the manifest is read, then every segment it speaks of, as long as it is at that
 moment. What is being written meanwhile is in the copy wholly, or as a torn tail
 that opening the copy cuts off. The copy is therefore the log as it was at some
 instant between the start and the end of the copying.
 
 If segments are dropped on the way, or replaced by a rewritten file, the copying
-begins anew. A file is copied from one opening of it, with the size it has then: the
+begins again. A file is copied from one opening of it, with the size it has then: the
 name of a segment may belong to a rewritten file by then, which may be larger.
 """
 

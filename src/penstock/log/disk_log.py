@@ -80,9 +80,9 @@ class DiskLog:
         self._is_closing = self._is_closed = self._sync_is_due = False
         self._roll_not_before_bytes = 0
         self.was_clean = found.was_clean
-        # When it was last closed in good order. Whoever closes it says when, by a clock that it believes.
+        # When it was last closed in good order. The owner sets it before it closes the log, by a clock it trusts.
         self.closed_at_ms = found.manifest.closed_at_ms
-        # Set when a segment has been closed; cleared by whoever waits for it.
+        # Set when a segment has been closed; cleared by the task that waits for it.
         self.rolled = asyncio.Event()
         # Told of each commit when it is durable, with the size of its batches.
         self.advanced: Callable[[int], None] | None = None
@@ -188,7 +188,7 @@ class DiskLog:
     async def fronts(self, offset: int, *, most: int, front_bytes: int) -> list[bytes]:
         """Return the first bytes of up to ``most`` batches, from the one holding ``offset`` on; nothing else is read.
 
-        For whoever wants to know how much there is: no CRC is checked. They are of
+        For callers that only count: no CRC is checked. They are of
         one segment, so there may be fewer; an empty list is the durable end.
         """
         if not self.start_offset <= offset <= self._durable_offset:
@@ -506,7 +506,7 @@ def _stop_without(runtime: Runtime, taken: str) -> NoReturn:
 def fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
     """Stop the process: what is on the disk is not known any more."""
     if isinstance(error, FileNotFoundError):
-        # Whoever writes may notice it before whoever watches.
+        # A write may notice it before the watch does.
         _stop_without(runtime, folder)
     runtime.note(LOG_FAILED, folder=folder, error=str(error))
     runtime.halt(f"{folder}: {error}")

@@ -40,7 +40,7 @@ from penstock.log.writer_queue import Job
 from penstock.runtime.interface import NO_SPACE, Buffer, File, Runtime
 from penstock.telemetry import LOG_ROLL_PUT_OFF, LOG_ROLLED
 
-# A batch that has its offsets but is not yet written: its bytes without the head, which is made anew, its base
+# A batch that has its offsets but is not yet written: its bytes without the head, which is written over, its base
 # offset, next offset and max timestamp. A plain tuple, because one is made on every append.
 Appended: TypeAlias = tuple[memoryview, int, int, int]
 

@@ -191,7 +191,7 @@ def batches_of(name: str, file: File, start: int, next_offset: int) -> Iterator[
 
 
 def load_index(runtime: Runtime, folder: str, base_offset: int, file: File, settings: LogSettings) -> Index:
-    """Return the index of a closed segment, made anew if its files are missing or lead astray."""
+    """Return the index of a closed segment, rebuilt if its files are missing or wrong."""
     names = index_names(base_offset)
     if all(runtime.disk.exists(f"{folder}/{name}") for name in names):
         try:

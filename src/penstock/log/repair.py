@@ -87,7 +87,7 @@ def _before(segment: SurveyedSegment, damage: Damage) -> list[tuple[int, int]]:
 
 
 def _write_segment(disk: Disk, found: Survey, segment: SurveyedSegment, *, end_offset: int) -> None:
-    """Write a segment anew, with holes for what is lost, and put it in the place of the old one."""
+    """Rewrite a segment, with holes for what is lost, and put it in the place of the old one."""
     name = f"{found.folder}/{segment_name(segment.base_offset)}"
     source = disk.open(name)
     target = disk.open(name + REPAIRED)

@@ -28,7 +28,7 @@ LEAVE_FREE_BYTES_MAX = 256 * MIB
 
 
 def leave_free_bytes(disk_bytes: int) -> int:
-    """Return how much of a disk of this size is left to what empties it; 0 if nobody knows its size."""
+    """Return how much of a disk of this size is left to what empties it; 0 if its size is unknown."""
     return min(disk_bytes // LEAVE_FREE_SHARE, LEAVE_FREE_BYTES_MAX)
 
 
@@ -47,14 +47,14 @@ class LogSettings:
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     # Space is taken from the disk in steps of this size, ahead of need.
     allocate_bytes: int = 16 * MIB
-    # Begin with smaller steps, for whoever has many logs of which most stay small.
+    # Begin with smaller steps, for an owner of many logs, most of which stay small.
     allocate_grows: bool = False
     spare_bytes: int = SPARE_BYTES
     # What only makes the log longer is refused when it would leave less than this on the disk: the rest is for what
     # empties it.
     leave_free_bytes: int = 0
     index_every_bytes: int = 16 * 1024
-    # Closed segments kept open for reading. Whoever has many logs lets each have few.
+    # Closed segments kept open for reading. An owner of many logs gives each few.
     open_segments_max: int = OPEN_SEGMENTS_MAX
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ def carried(work: Callable[[], T], then: Callable[[T], None] | None = None) -> t
     def run() -> None:
         try:
             outcome.append(work())
-        except Exception as error:  # Carried to whoever waits.
+        except Exception as error:  # Carried to the caller.
             errors.append(error)
 
     def done() -> None:
@@ -79,7 +79,7 @@ class WriterQueue:
         return await future
 
     def add(self, job: Job) -> None:
-        """Like `alone`, for whoever does not wait."""
+        """Like `alone`, for a caller that does not wait."""
         self._rare.append(job)
         self.schedule()
 

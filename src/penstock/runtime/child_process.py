@@ -53,7 +53,7 @@ class ChildProcess:
             answer, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
             code = await process.wait()
         except BaseException:
-            # Whoever asked has gone; so shall the work.
+            # The caller is gone: its work ends too.
             if process.returncode is None:
                 process.kill()
             await process.wait()

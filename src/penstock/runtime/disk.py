@@ -208,7 +208,7 @@ class SystemDisk:
             return SystemFile(open_regular(full, os.O_RDWR | (0 if must_exist else os.O_CREAT), folder_fd=fd), full)
 
     def exists(self, path: str) -> bool:
-        # A link counts, wherever it leads: whoever opens it is told.
+        # A link counts, wherever it leads: opening it says what is wrong.
         return os.path.lexists(self._root / path)
 
     def names(self, folder: str) -> list[str]:
@@ -220,7 +220,7 @@ class SystemDisk:
 
     def make_folder(self, path: str) -> None:
         folder = self._root / path
-        # The folder's own name too: whoever made it may have died before syncing it.
+        # The folder's own name too: the process that made it may have died before syncing it.
         for new in {folder, *make_folders(folder)}:
             self._sync(new.parent)
         with self._folder(path):

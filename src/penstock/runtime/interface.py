@@ -51,7 +51,7 @@ class Dice(Protocol):
         ...
 
     def token(self) -> int:
-        """Return 63 random bits nobody can guess."""
+        """Return 63 random bits that cannot be guessed."""
         ...
 
 
@@ -97,7 +97,7 @@ class File(Protocol):
         ...
 
     def is_in_place(self) -> bool:
-        """Whether this is still the file of its name: nobody has removed, renamed or replaced it."""
+        """Whether this is still the file of its name: not removed, renamed or replaced."""
         ...
 
     def identity(self) -> object:
@@ -118,7 +118,7 @@ class Space(NamedTuple):
     """Room on a file system, in bytes. A file system that can hold next to no more files has none free."""
 
     free_bytes: int
-    # 0 where nobody knows.
+    # 0 if it is unknown.
     total_bytes: int
 
 

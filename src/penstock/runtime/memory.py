@@ -51,7 +51,7 @@ class MemoryFile:
         """What is written is as durable as it will be."""
 
     def is_in_place(self) -> bool:
-        """Nobody else has this disk."""
+        """No other process has this disk."""
         return True
 
     def identity(self) -> object:
@@ -70,7 +70,7 @@ class MemoryLock:
         self._folder = folder
 
     def is_in_place(self) -> bool:
-        """Nobody else has this disk."""
+        """No other process has this disk."""
         return True
 
     def release(self) -> None:
@@ -150,7 +150,7 @@ class LoopWorkers:
         try:
             work()
         except BaseException:
-            # Work reports its own failures. One that it did not foresee would leave somebody waiting for ever.
+            # Work reports its own failures. One that it did not foresee would leave its caller waiting for ever.
             self._halt(traceback.format_exc())
         done()
 

@@ -4,7 +4,7 @@ Thousands of partitions have a file each that they may write to at any time, and
 process may have some hundred files open.
 
 A file that is open is used without the lock, since each read, write and sync passes here.
-Whoever uses one is added to its users first, and then looks whether it is open; to close
+A call is added to the users of a file first, and then looks whether it is open; to close
 one, it is taken away first, and given back if it has users by then. Either of the two sees
 the other: appending, popping and setting a field are one step each for all threads.
 
@@ -15,8 +15,8 @@ Laws of this file
 -----------------
 1. A file that is being read, written or synced stays open.
 2. What was written is synced before its file is closed: the kernel tells a failed write
-   to those who had the file open then, and perhaps to nobody else. A sync that fails
-   stops the process, whoever needed the room.
+   to those who had the file open then, and perhaps only to them. A sync that fails
+   stops the process, whichever call needed the room.
 3. A name that leads to another file than it did, or to none, raises `FileNotFoundError`.
 4. The event loop closes nothing, since a sync may come with it: there may be a few files
    too many until a worker uses one.

@@ -1,4 +1,4 @@
-"""What is done to sockets that belong to somebody else, a driver say."""
+"""Operations on sockets that a driver owns."""
 
 import os
 import socket
@@ -6,6 +6,6 @@ from contextlib import suppress
 
 
 def shut_down(descriptor: int) -> None:
-    """End what comes and goes over a socket, and leave it to its owner to close: whoever waits on it wakes."""
+    """Shut a socket down in both directions. Its owner still closes it; a call that waits on it returns."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as own:
         own.shutdown(socket.SHUT_RDWR)

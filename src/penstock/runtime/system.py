@@ -27,7 +27,7 @@ Job = tuple[Callable[[], None], Callable[[], None]]
 
 
 class SystemClock:
-    """Wall time at the start, advanced by a clock nobody can set.
+    """Wall time at the start, advanced by a clock that cannot be set.
 
     CLOCK_BOOTTIME also counts while the machine sleeps; an administrator who
     sets the wall clock back neither freezes leases nor makes time repeat.

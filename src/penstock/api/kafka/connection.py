@@ -13,7 +13,7 @@ Laws of this file
    the budget that all connections of the server share.
 3. What cannot be understood ends the connection after the answers before it, and
    nothing else.
-4. A connection has one deadline, a number that a sweep looks at; nobody sets a timer.
+4. A connection has one deadline, a number that a sweep checks; there is no timer.
    A part of a request gives the rest no more time, unless it is a large one.
 """
 
@@ -64,7 +64,7 @@ class Limits:
     frame_bytes_max: int = 16 * MIB
     # A larger request up to this is refused in words, if it produces: the client would send it again and again.
     refused_frame_bytes_max: int = 128 * MIB
-    # The largest request of somebody who has not said yet who they are.
+    # The largest request of a client that is not authenticated yet.
     stranger_frame_bytes_max: int = 64 * KIB
     # Requests of one connection that wait for their answers; then nothing more is read from it.
     pipelined_max: int = 64
@@ -245,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_closing:
-            # Nobody looks at it, and it must have room.
+            # It is not read any more, and it must have room.
             self._frames = Frames(self._limits.stranger_frame_bytes_max)
             return
         is_another = self._frames.is_empty
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the way can read what the client says: by TLS, or because there is no way."""
+        """Whether the connection cannot be overheard: it has TLS, or does not leave the machine."""
         assert self._transport is not None
         if self._transport.get_extra_info("ssl_object") is not None:
             return True
@@ -544,7 +544,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_bytes = size
 
     def _forget(self, exchange: Exchange) -> None:
-        """Nobody waits for this answer any more. What changes something is finished all the same."""
+        """The answer is not awaited any more. A request that changes something is finished all the same."""
         self._waiting_bytes -= exchange.size
         self._shared.budget.give_back(exchange.size)
         if exchange.task is not None and exchange.header is not None and exchange.header.key in _CUT_SHORT:

@@ -18,13 +18,13 @@ __all__ = ["Limits", "Service", "serving"]
 @asynccontextmanager
 async def serving(
     service: Service,
-    doors: Sequence[socket.socket],
+    sockets: Sequence[socket.socket],
     tls: ssl.SSLContext | None,
     limits: Limits,
     note: NoteWriter,
     budget: BufferBudget,
 ) -> AsyncIterator[Listener[Shared]]:
-    """Serve Kafka clients at these doors until this ends."""
+    """Serve Kafka clients at these sockets until this ends."""
     shared = Shared(lambda connection: Session(service, connection), limits, note, budget)
-    async with listening(doors, shared, tls) as listener:
+    async with listening(sockets, shared, tls) as listener:
         yield listener
