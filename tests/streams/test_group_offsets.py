@@ -27,8 +27,7 @@ from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogFull
 from penstock.runtime.interface import Runtime
 from penstock.streams.groups import CoordinatorSettings
-from penstock.streams.offset_records import Kept, UnknownOffsetRecord
-from penstock.streams.offsets import Offsets, OffsetsSettings
+from penstock.streams.offsets import Kept, Offsets, OffsetsSettings, UnknownOffsetRecord
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine

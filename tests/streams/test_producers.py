@@ -6,6 +6,7 @@ from penstock.broker.topics import Topics
 from penstock.contract.limits import PRODUCER_MS, PRODUCERS_MAX
 from penstock.log.record import header as read_header
 from penstock.streams.producers import (
+    NAME,
     SEQUENCES,
     OutOfOrderSequence,
     ProducerFenced,
@@ -13,7 +14,6 @@ from penstock.streams.producers import (
     ProducerUnknown,
     SnapshotDamaged,
 )
-from penstock.streams.remembering import NAME
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Died, Machine
 from tests.streams.small import FOLDER, SMALL, TINY, Sender, bodies, look_after, running, values

@@ -38,7 +38,7 @@ def backup_command(
     from penstock.log.survey import NothingToRead
     from penstock.runtime.interface import FolderTaken
     from penstock.streams.catalog import UnknownFact
-    from penstock.streams.offset_records import UnknownOffsetRecord
+    from penstock.streams.offsets import UnknownOffsetRecord
 
     try:
         done = _copy_with_progress(folder.resolve(), target.resolve())

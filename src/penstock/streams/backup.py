@@ -16,7 +16,7 @@ Laws of this file
    topic that was made anew under its old name they would be ahead of the records.
 
 What is known of producers is read before the log it belongs to, so that it is never
-ahead of it (`remembering.py`).
+ahead of it (`producers.py`).
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
 from penstock.streams.catalog import Catalog, Facts
 from penstock.streams.offsets import Offsets
-from penstock.streams.remembering import NAME as PRODUCERS
+from penstock.streams.producers import NAME as PRODUCERS
 from penstock.streams.streams import remove_folder
 
 CATALOG = "catalog"

@@ -12,10 +12,21 @@ Laws of this file
 3. Nobody is answered before what was decided is durable.
 4. A group has one timer, set to what the group says. It may be early, never late.
 5. Whoever stops waiting takes its ticket back.
+6. Offsets expire, but for what members read, however old it is:
+
+| the group                         | an offset is kept for the retention after          |
+|-----------------------------------|----------------------------------------------------|
+| has no members, and had some      | the last one left, or the commit if that was later |
+| never had any                     | the commit                                         |
+| is stable, and reads the topic    | nothing: it stays                                  |
+| is stable, and does not read it   | the commit                                         |
+| is between two generations        | nothing: it stays, until they know what they read  |
+
+A commit that says itself how long it is to be kept is taken at its word.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.contract.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
@@ -43,9 +54,7 @@ from penstock.core.consumer_group.requests import (
 )
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
-from penstock.streams.offset_expiry import expired
-from penstock.streams.offset_records import Kept, Place, record_bytes_max, size_of
-from penstock.streams.offsets import Offsets
+from penstock.streams.offsets import Kept, Offsets, Place, record_bytes_max, size_of
 
 # Timers of the loop are exact to this; a ring that is too early costs another one.
 _TIMER_MS = 1
@@ -358,3 +367,23 @@ class Coordinator:
 
     def _now_ms(self) -> int:
         return self._runtime.clock.now_ms()
+
+
+def expired(group: Group, offsets: Mapping[Place, Kept], *, now_ms: int, retention_ms: int) -> Iterator[Place]:
+    """Yield the offsets that have had their time."""
+    if group.state not in {GroupState.EMPTY, GroupState.STABLE}:
+        return
+    is_left = group.state is GroupState.EMPTY and bool(group.protocol_type)
+    since_ms = group.empty_since_ms if is_left else 0
+    read: dict[str, bool] = {}
+    for place, kept in offsets.items():
+        until_ms = kept.expires_at_ms
+        if until_ms is None:
+            until_ms = max(since_ms, kept.committed_at_ms) + retention_ms
+        if until_ms > now_ms:
+            continue
+        topic, _ = place
+        if topic not in read:
+            read[topic] = group.reads(topic)
+        if not read[topic]:
+            yield place

@@ -14,14 +14,15 @@ from typing import NamedTuple
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
-from penstock.log.record import LEADER_EPOCH, Header
+from penstock.log.record import LEADER_EPOCH, BadBatch, Header
+from penstock.log.record import header as read_header
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, Runtime
-from penstock.streams.batches import as_stored, check_batch
-from penstock.streams.lookup import first_at
-from penstock.streams.producers import Producers
-from penstock.streams.remembering import recall, remember
+from penstock.streams.batches import APPEND_TIME_ATTRIBUTE, as_stored, check_batch
+from penstock.streams.packing import BadlyPacked, UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.producers import Producers, recall, remember
+from penstock.streams.records import entries, unpacked
 
 _READ_BYTES = 1 << 20
 _MOMENT_S = 0.001
@@ -249,3 +250,28 @@ def segment_ms(settings: TopicSettings) -> int:
     """Return how long a segment is written to: only what is closed can be compacted."""
     lag_ms_max = settings.compaction_lag_ms_max if settings.is_compacted else None
     return settings.segment_ms if lag_ms_max is None else min(settings.segment_ms, lag_ms_max)
+
+
+def first_at(
+    batch: memoryview, time_ms: int, from_offset: int, *, bytes_max: int
+) -> tuple[tuple[int, int] | None, int]:
+    """Return offset and time of the first record of this time or later, not before an offset, and where to go on.
+
+    A batch says its latest time itself. One whose records do not bear that out, or
+    cannot be read, is taken at its word: its first record is the answer.
+    """
+    header = read_header(batch)
+    if header.is_hole or header.max_timestamp_ms < time_ms:
+        return None, header.next_offset
+    first = max(header.base_offset, from_offset)
+    if header.attributes & APPEND_TIME_ATTRIBUTE:
+        return (first, header.max_timestamp_ms), header.next_offset
+    try:
+        for entry in entries(unpacked(batch, header, bytes_max=bytes_max), header.record_count):
+            offset = header.base_offset + entry.offset_delta
+            at_ms = header.base_timestamp_ms + entry.timestamp_delta_ms
+            if offset >= from_offset and at_ms >= time_ms:
+                return (offset, at_ms), header.next_offset
+    except (BadBatch, BadlyPacked, UnpackedTooLarge, UnsupportedCodec):
+        return (first, header.max_timestamp_ms), header.next_offset
+    return (None if from_offset > header.base_offset else (first, header.max_timestamp_ms)), header.next_offset
