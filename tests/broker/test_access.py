@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.broker.access import (
-    EVERYBODY,
+    ANONYMOUS_ADMIN,
     Access,
     BadGrant,
     Caller,
@@ -53,10 +53,10 @@ def refused(access: Access, header: str | None) -> type[Exception] | None:
 def test_without_keys_everybody_may_do_everything() -> None:
     access = Access.open()
     for header in (None, GOOD, "nonsense"):
-        assert access.authenticate(header) is EVERYBODY
-    EVERYBODY.check(Role.ADMIN, "orders")
-    assert EVERYBODY.may_list("orders.dead")
-    EVERYBODY.check_may_create("orders", [f"queue-{number}" for number in range(1_000)])
+        assert access.authenticate(header) is ANONYMOUS_ADMIN
+    ANONYMOUS_ADMIN.check(Role.ADMIN, "orders")
+    assert ANONYMOUS_ADMIN.may_list("orders.dead")
+    ANONYMOUS_ADMIN.check_may_create("orders", [f"queue-{number}" for number in range(1_000)])
 
 
 def test_no_keys_is_not_the_same_as_an_empty_list_of_keys() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.access import EVERYBODY, Grant, KeyNeeded, KeyUnknown, Role
+from penstock.broker.access import ANONYMOUS_ADMIN, Grant, KeyNeeded, KeyUnknown, Role
 from penstock.broker.api_keys import Keys, create_key, following, read_keys, reset_file, revoke_key
 from penstock.broker.keyring import KeyNotFound, KeysDamaged
 
@@ -81,7 +81,7 @@ def test_a_key_that_is_not_there_cannot_be_revoked(path: Path) -> None:
 
 def test_a_server_without_keys_is_open_until_the_first_is_made(path: Path) -> None:
     keys = Keys(path)
-    assert keys.access.authenticate(None) is EVERYBODY
+    assert keys.access.authenticate(None) is ANONYMOUS_ADMIN
     make(path)
     assert keys.refresh()
     with pytest.raises(KeyNeeded):

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from penstock.broker.access import EVERYBODY, Caller, Grant, Role
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Grant, Role
 from penstock.broker.activity import Wanted
 from penstock.cli import app
 from penstock.server import open_application
@@ -26,13 +26,13 @@ async def test_what_is_done_at_one_server_is_read_at_another_and_after_a_restart
     settings = ServerSettings(store=shared_server().new_database(), data=tmp_path, kafka=False)
     async with open_application(settings) as one, open_application(settings) as other:
         await one.queues.activity.record(OPS, "queue.purge", "orders", via="rest", detail="NUL \0 and ☕")
-        found, more = await other.queues.activity.read(EVERYBODY, Wanted(), before=None, most=10)
+        found, more = await other.queues.activity.read(ANONYMOUS_ADMIN, Wanted(), before=None, most=10)
         assert [(each.actor, each.action, each.detail) for each in found] == [
             ("ops", "queue.purge", "NUL \ufffd and ☕")
         ]
         assert more is None
     async with open_application(settings) as again:
-        found, _ = await again.queues.activity.read(EVERYBODY, Wanted(target="orders"), before=None, most=10)
+        found, _ = await again.queues.activity.read(ANONYMOUS_ADMIN, Wanted(target="orders"), before=None, most=10)
         assert len(found) == 1
 
 

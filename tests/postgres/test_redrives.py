@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.broker.queues import open_queues
-from penstock.broker.redrives import Order, Redrives, Selection, State, TaskNotFound, TooManyRedrives
+from penstock.broker.redrives import RedriveOrder, Redrives, Selection, State, TaskNotFound, TooManyRedrives
 from penstock.contract.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.real_time
 
 DEAD = "orders.dead"
 # One goes at once, and the next a thousand seconds later.
-SLOWLY = Order(rate_per_s=0.001)
+SLOWLY = RedriveOrder(rate_per_s=0.001)
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +205,7 @@ async def test_a_server_that_was_taken_for_gone_leaves_its_redrive_to_the_other(
     async with servers() as here:
         store = await here.bury(200)
         async with here.server(takes_over=False) as first:
-            task = await first.begin(DEAD, Order(rate_per_s=5))
+            task = await first.begin(DEAD, RedriveOrder(rate_per_s=5))
             # It is not heard any more but when it notes a step.
             monkeypatch.setattr("penstock.broker.redrives.BEAT_S", 3_600)
             await moved(first, task.id, 1)
@@ -227,7 +227,7 @@ async def test_who_has_not_been_heard_for_long_asks_before_the_next_step(monkeyp
     async with servers() as here:
         store = await here.bury(3)
         async with here.server(takes_over=False) as first:
-            task = await first.begin(DEAD, Order())
+            task = await first.begin(DEAD, RedriveOrder())
             # As a machine that stands still for a while: nothing else runs here until another one has it.
             here.clock.advance_ms(LOST_MS + 1)
             with psycopg.connect(here.settings.url, autocommit=True) as connection:
@@ -255,7 +255,7 @@ async def test_a_step_that_the_database_does_not_note_is_noted_later() -> None:
     async with servers() as here:
         await here.bury(4)
         async with here.server() as first, here.server() as second:
-            task = await first.begin(DEAD, Order(rate_per_s=20))
+            task = await first.begin(DEAD, RedriveOrder(rate_per_s=20))
             with psycopg.connect(here.settings.url, autocommit=True) as connection:
                 # Nothing else runs here until it is away: it has not made a step.
                 connection.execute("ALTER TABLE penstock.redrive RENAME TO away")
@@ -284,9 +284,9 @@ async def test_only_so_many_run_on_one_database_and_only_so_many_are_remembered(
                 running = {"queue": "letters.dead", "state": "running", "first": 2_001, "last": 2_000 + REDRIVES_MAX}
                 connection.execute(rows, running)
                 with pytest.raises(TooManyRedrives):
-                    await first.begin(DEAD, Order())
+                    await first.begin(DEAD, RedriveOrder())
                 connection.execute("DELETE FROM penstock.redrive WHERE id = 'r_2001'")
-            task = await first.begin(DEAD, Order())
+            task = await first.begin(DEAD, RedriveOrder())
             listed = await first.all_of(DEAD)
             assert [each.id for each in listed] == [task.id, *(f"r_{nth}" for nth in range(1_005, 5, -1))]
 

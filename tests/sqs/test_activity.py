@@ -2,7 +2,7 @@
 
 import json
 
-from penstock.broker.access import EVERYBODY
+from penstock.broker.access import ANONYMOUS_ADMIN
 from penstock.broker.activity import Wanted
 from penstock.store.audit_log import Entry
 from tests.sqs.in_process import Sqs, open_sqs
@@ -10,7 +10,7 @@ from tests.sqs.in_process import Sqs, open_sqs
 
 async def entries(sqs: Sqs) -> list[Entry]:
     await sqs.queues.activity.write_logins()
-    found, _ = await sqs.queues.activity.read(EVERYBODY, Wanted(), before=None, most=100)
+    found, _ = await sqs.queues.activity.read(ANONYMOUS_ADMIN, Wanted(), before=None, most=100)
     return found
 
 

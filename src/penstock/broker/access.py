@@ -245,7 +245,7 @@ class Caller:
             )
 
 
-EVERYBODY = Caller("everybody", (Grant(Role.ADMIN, "*"),))
+ANONYMOUS_ADMIN = Caller("everybody", (Grant(Role.ADMIN, "*"),))
 
 
 class Holder(NamedTuple):
@@ -311,14 +311,14 @@ class Access:
 
     def is_good(self, caller: Caller) -> bool:
         """Whether a caller that was let in would be let in now."""
-        if caller is EVERYBODY:
+        if caller is ANONYMOUS_ADMIN:
             return self.is_open
         return not caller.is_revoked and (caller.ends_at_ms is None or self._now_ms() < caller.ends_at_ms)
 
     def check_good(self, caller: Caller) -> None:
         """Raise what `authenticate` would raise now; for those who have waited before they hand something out."""
         if not self.is_good(caller):
-            raise KeyNeeded(_NEEDED) if caller is EVERYBODY else KeyUnknown(_UNKNOWN)
+            raise KeyNeeded(_NEEDED) if caller is ANONYMOUS_ADMIN else KeyUnknown(_UNKNOWN)
 
     def watch(self, caller: Caller, ended: Callable[[], None]) -> Callable[[], None]:
         """Call ``ended`` once a caller is no longer let in, or now if that is so already; return how to stop it."""
@@ -393,7 +393,7 @@ class Access:
     def authenticate(self, header: str | None) -> Caller:
         """Return who sent a request with this `Authorization` header."""
         if self._keys is None:
-            return EVERYBODY
+            return ANONYMOUS_ADMIN
         if header is None:
             raise KeyNeeded(_NEEDED)
         found = _BEARER.fullmatch(header)

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from penstock.broker.access import EVERYBODY, Caller, Role
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
 from penstock.broker.shares import Share
 from penstock.contract.limits import GROUPS_MAX, OFFSET_MAX, OFFSET_METADATA_BYTES_MAX
 from penstock.core.consumer_group.members import (
@@ -170,7 +170,7 @@ class Groups:
     def check_share(self, caller: Caller, group: str) -> None:
         """Raise `TooManyGroups` if a caller would make a group and has its share of them already."""
         names = self._coordinator.names()
-        if caller is EVERYBODY or group in names:
+        if caller is ANONYMOUS_ADMIN or group in names:
             return
         most = self.share.most(caller, GROUPS_MAX)
         if len(names) >= most and sum(caller.has(Role.RECEIVE, name) for name in names) >= most:

@@ -35,7 +35,7 @@ class TooManyWaiting(Exception):
         self.most = most
 
 
-class Absence(Protocol):
+class ClientPresence(Protocol):
     """Whether a client is still there. It is asked for only when there is nothing for it yet."""
 
     def watch(self) -> "asyncio.Future[None]":
@@ -46,7 +46,7 @@ class Absence(Protocol):
     def is_gone(self) -> bool: ...
 
 
-class Room:
+class QueueWaiters:
     """Those who wait for one queue."""
 
     __slots__ = ("places", "guests", "wakes", "timer", "timer_at_ms")
@@ -61,11 +61,11 @@ class Room:
         self.timer_at_ms = 0
 
 
-class Waiting:
+class LongPolls:
     def __init__(self, store: QueueStore, *, most: int) -> None:
         self._store = store
         self._most = most
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, QueueWaiters] = {}
         self.count = 0
         self.is_stopping = False
         store.watch(self.wake)
@@ -86,7 +86,7 @@ class Waiting:
                     place.set_result(False)
 
     async def lease(
-        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
+        self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, absence: "ClientPresence | None"
     ) -> Delivery | None:
         """Lease, and if there is nothing wait for it; ``absence`` tells whether the client is still there."""
         if wait_ms <= 0 or self.is_stopping:
@@ -103,7 +103,7 @@ class Waiting:
         return delivery
 
     async def _wait(
-        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, absence: "Absence | None"
+        self, queue: str, want: int, lease_ms: int | None, wait_ms: int, absence: "ClientPresence | None"
     ) -> Delivery | None:
         ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
         room = self._enter(queue)
@@ -137,17 +137,17 @@ class Waiting:
     def _is_over(self, ends_at: float) -> bool:
         return self.is_stopping or asyncio.get_running_loop().time() >= ends_at
 
-    def _enter(self, queue: str) -> Room:
+    def _enter(self, queue: str) -> QueueWaiters:
         if self.count >= self._most:
             raise TooManyWaiting(self._most)
         self.count += 1
         room = self._rooms.get(queue)
         if room is None:
-            room = self._rooms[queue] = Room()
+            room = self._rooms[queue] = QueueWaiters()
         room.guests += 1
         return room
 
-    def _leave(self, queue: str, room: Room) -> None:
+    def _leave(self, queue: str, room: QueueWaiters) -> None:
         self.count -= 1
         room.guests -= 1
         if not room.guests:
@@ -155,14 +155,14 @@ class Waiting:
                 room.timer.cancel()
             del self._rooms[queue]
 
-    async def _hand_on(self, queue: str, room: Room, delivery: Delivery | None, *, was_woken: bool) -> None:
+    async def _hand_on(self, queue: str, room: QueueWaiters, delivery: Delivery | None, *, was_woken: bool) -> None:
         """Whoever was woken leaves. What woke it may be for later, so somebody is to look when that is."""
         if was_woken and delivery is None:
             _wake_one(room)
         elif was_woken:
             await self._look_ahead(queue, room)
 
-    async def _look_ahead(self, queue: str, room: Room) -> None:
+    async def _look_ahead(self, queue: str, room: QueueWaiters) -> None:
         try:
             at_ms = await self._store.wakes_at_ms(queue)
         except QueueNotFound:
@@ -173,7 +173,7 @@ class Waiting:
         if at_ms is not None:
             self._set_timer(queue, room, at_ms)
 
-    def _set_timer(self, queue: str, room: Room, at_ms: int) -> None:
+    def _set_timer(self, queue: str, room: QueueWaiters, at_ms: int) -> None:
         if room.timer is not None:
             if room.timer_at_ms <= at_ms:
                 return
@@ -182,7 +182,7 @@ class Waiting:
         room.timer_at_ms = at_ms
         room.timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring, queue, room)
 
-    def _ring(self, queue: str, room: Room) -> None:
+    def _ring(self, queue: str, room: QueueWaiters) -> None:
         room.timer = None
         if self._rooms.get(queue) is room:
             self.wake(queue)
@@ -192,7 +192,7 @@ def _is_done(gone: "asyncio.Future[None] | None") -> bool:
     return gone is not None and gone.done()
 
 
-def _wake_one(room: Room) -> None:
+def _wake_one(room: QueueWaiters) -> None:
     while room.places:
         place, _ = room.places.popitem(last=False)
         if not place.done():
@@ -200,7 +200,7 @@ def _wake_one(room: Room) -> None:
             return
 
 
-async def _sit(room: Room, ends_at: float, gone: "asyncio.Future[None] | None", *, is_first: bool) -> bool:
+async def _sit(room: QueueWaiters, ends_at: float, gone: "asyncio.Future[None] | None", *, is_first: bool) -> bool:
     """Wait for a wake, the end of the time or of the client, and return whether it was a wake."""
     loop = asyncio.get_running_loop()
     place: asyncio.Future[bool] = loop.create_future()

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from penstock.broker.access import EVERYBODY, Caller, NotAllowed, Role, TooManyQueuesMade
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, NotAllowed, Role, TooManyQueuesMade
 from penstock.broker.activity import Activity
 from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
-from penstock.broker.long_polls import Absence, TooManyWaiting, Waiting
+from penstock.broker.long_polls import ClientPresence, LongPolls, TooManyWaiting
 from penstock.broker.redrives import Redrives
-from penstock.broker.send_batching import Gathering
+from penstock.broker.send_batching import SendBatching
 from penstock.broker.shares import Holds, Share
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.names import ID_PREFIX
@@ -70,13 +70,13 @@ class Queues:
         redrives: Redrives | None = None,
     ) -> None:
         self.store = store
-        self.waiting = Waiting(store, most=waiting_max)
+        self.waiting = LongPolls(store, most=waiting_max)
         # What one key may have of what all share; a server may be told otherwise.
         self.share = Share()
         self.polls = Holds(waiting_max, self.share, TooManyWaiting)
         self.redrives = redrives or Redrives(store, runtime)
         self.redrives.share = self.share
-        self.gathering = Gathering(store)
+        self.gathering = SendBatching(store)
         # Where it is written down who did what; in memory until it is told of a better place.
         self.activity = Activity.in_memory(store.now_ms)
         self.totals: dict[str, Totals] = {}
@@ -119,7 +119,7 @@ class Queues:
         queue: str,
         settings: QueueSettings,
         *,
-        caller: Caller = EVERYBODY,
+        caller: Caller = ANONYMOUS_ADMIN,
     ) -> bool:
         """Make a queue, and return whether it is new. Raises `NotAllowed` and `TooManyQueuesMade`."""
         self.check_running()
@@ -138,7 +138,7 @@ class Queues:
         return is_new
 
     async def change(
-        self, queue: str, change: Callable[[QueueSettings], QueueSettings], *, caller: Caller = EVERYBODY
+        self, queue: str, change: Callable[[QueueSettings], QueueSettings], *, caller: Caller = ANONYMOUS_ADMIN
     ) -> None:
         """Change settings from what they are now to what ``change`` makes of them; nobody else does meanwhile."""
         async with self._settings_lock:
@@ -148,7 +148,9 @@ class Queues:
                 await check_dead_letters(self.store, caller, queue, new)
             await self.store.change(queue, new)
 
-    async def delete(self, queue: str, *, with_dead_letters: bool, caller: Caller = EVERYBODY) -> tuple[str, Remains]:
+    async def delete(
+        self, queue: str, *, with_dead_letters: bool, caller: Caller = ANONYMOUS_ADMIN
+    ) -> tuple[str, Remains]:
         """Remove a queue, and return the id it had and what becomes of its dead letters."""
         async with self._settings_lock:
             description = await self.store.describe(queue)
@@ -184,7 +186,7 @@ class Queues:
         want: int,
         lease_ms: int | None = None,
         wait_ms: int = 0,
-        absence: Absence | None = None,
+        absence: ClientPresence | None = None,
     ) -> Delivery | None:
         """Lease messages, waiting for the first for up to ``wait_ms``, as long as the client is there."""
         if self.waiting.is_stopping:

@@ -32,7 +32,7 @@ from enum import Enum
 
 import msgspec
 
-from penstock.broker.access import EVERYBODY, Caller, Role
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
 from penstock.broker.dead_letters import goes_back
 from penstock.broker.shares import Share
 from penstock.contract.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
@@ -131,7 +131,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RedriveOrder:
     """What is to go where, and how fast."""
 
     into: str | None = None
@@ -152,7 +152,7 @@ class Task:
 
     id: str
     dead_letters: str
-    order: Order
+    order: RedriveOrder
     started_at_ms: int
     state: State = State.RUNNING
     moved: dict[str, int] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class Redrives:
         if self._kept is not None:
             tasks.create_task(self._hold(self._kept))
 
-    async def begin(self, dead_letters: str, order: Order, *, caller: Caller = EVERYBODY) -> Task:
+    async def begin(self, dead_letters: str, order: RedriveOrder, *, caller: Caller = ANONYMOUS_ADMIN) -> Task:
         """Begin a redrive; a dry run is over on return. Raises `NotAllowed`, `TooManyRedrives` and `QueueNotFound`.
 
         What came from a queue that the caller may not send to stays, and is counted in `not_allowed`. The rights are
@@ -491,11 +491,11 @@ async def _only(ids: list[str] | None) -> AsyncGenerator[list[str] | None, None]
     yield ids
 
 
-def _most(order: Order) -> int:
+def _most(order: RedriveOrder) -> int:
     return min(order.most or UNBOUNDED, DRY_RUN_MAX if order.is_dry_run else UNBOUNDED)
 
 
-def _step_max(order: Order) -> int:
+def _step_max(order: RedriveOrder) -> int:
     if order.is_dry_run:
         return PAGE_MAX
     if order.rate_per_s is None:
@@ -575,7 +575,7 @@ def _task_of(kept: KeptRedrive) -> Task:
     task = Task(
         id=kept.id,
         dead_letters=kept.queue,
-        order=msgspec.json.decode(kept.order, type=Order),
+        order=msgspec.json.decode(kept.order, type=RedriveOrder),
         started_at_ms=kept.started_at_ms,
         state=State(kept.state),
         moved=progress.moved,

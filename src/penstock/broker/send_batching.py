@@ -33,25 +33,25 @@ _NORMAL = bytes((Tier.NORMAL,))
 SMALL = 64
 
 
-class Waiting(NamedTuple):
+class PendingSend(NamedTuple):
     drafts: Drafts
     answer: "asyncio.Future[Sequence[str]]"
 
 
 @dataclass(slots=True)
-class Line:
+class QueueBatch:
     """The sends to one queue: those that gather, and whether others are on their way."""
 
-    waiting: list[Waiting] = field(default_factory=list)
+    waiting: list[PendingSend] = field(default_factory=list)
     messages: int = 0
     size_bytes: int = 0
     is_sending: bool = False
 
 
-class Gathering:
+class SendBatching:
     def __init__(self, store: QueueStore) -> None:
         self._store = store
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, QueueBatch] = {}
         # Whoever runs the broker owns the tasks.
         self.tasks: asyncio.TaskGroup | None = None
 
@@ -63,12 +63,12 @@ class Gathering:
             return await self._store.send(queue, drafts)
         line = self._lines.get(queue)
         if line is None:
-            line = self._lines[queue] = Line()
+            line = self._lines[queue] = QueueBatch()
         if line.messages + len(drafts) > GATHERED_MESSAGES_MAX or line.size_bytes + size_bytes > GATHERED_BYTES_MAX:
             return await self._store.send(queue, drafts)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sequence[str]] = loop.create_future()
-        line.waiting.append(Waiting(drafts, answer))
+        line.waiting.append(PendingSend(drafts, answer))
         line.messages += len(drafts)
         line.size_bytes += size_bytes
         if not line.is_sending:
@@ -77,12 +77,12 @@ class Gathering:
             loop.call_soon(self._begin, queue, line)
         return await answer
 
-    def _begin(self, queue: str, line: Line) -> None:
+    def _begin(self, queue: str, line: QueueBatch) -> None:
         assert self.tasks is not None
         self.tasks.create_task(self._send_gathered(queue, line))
 
-    async def _send_gathered(self, queue: str, line: Line) -> None:
-        together: list[Waiting] = []
+    async def _send_gathered(self, queue: str, line: QueueBatch) -> None:
+        together: list[PendingSend] = []
         try:
             while line.waiting:
                 together = [each for each in line.waiting if not each.answer.done()]
@@ -96,7 +96,7 @@ class Gathering:
             for each in (*together, *line.waiting):
                 each.answer.cancel()
 
-    async def _send_all(self, queue: str, together: list[Waiting]) -> None:
+    async def _send_all(self, queue: str, together: list[PendingSend]) -> None:
         if len(together) == 1:
             await self._send_alone(queue, together[0])
             return
@@ -114,7 +114,7 @@ class Gathering:
                 answer.set_result(ids[start:end])
             start = end
 
-    async def _send_alone(self, queue: str, waiting: Waiting) -> None:
+    async def _send_alone(self, queue: str, waiting: PendingSend) -> None:
         answer = waiting.answer
         try:
             ids = await self._store.send(queue, waiting.drafts)

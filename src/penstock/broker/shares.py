@@ -26,8 +26,8 @@ class Share:
     def most(self, caller: Caller, limit: int) -> int:
         """Return how many a caller may have where all may have ``limit``: at least one.
 
-        >>> from penstock.broker.access import EVERYBODY
-        >>> Share(25).most(EVERYBODY, 100), Share(25).most(Caller("shop", ()), 100)
+        >>> from penstock.broker.access import ANONYMOUS_ADMIN
+        >>> Share(25).most(ANONYMOUS_ADMIN, 100), Share(25).most(Caller("shop", ()), 100)
         (100, 25)
         """
         return limit if caller.is_owner else max(1, limit * self.percent // 100)

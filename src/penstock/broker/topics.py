@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
-from penstock.broker.access import EVERYBODY, Caller, Role
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
 from penstock.broker.shares import Holds, Share
 from penstock.contract.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITIONS_MAX
 from penstock.contract.topic_settings import TopicSettings
@@ -149,7 +149,7 @@ class Topics:
 
     def share_left(self, caller: Caller) -> int:
         """Return how many partitions more a caller may have: those that it may administer count, whoever made them."""
-        if caller is EVERYBODY:
+        if caller is ANONYMOUS_ADMIN:
             return PARTITIONS_MAX
         counted = sum(
             len(each.partitions) for each in self._streams.topics.values() if caller.has(Role.ADMIN, each.name)

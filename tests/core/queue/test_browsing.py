@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue import listing
 from penstock.core.queue.listing import BadCursor, MessageFilter, Position, browse, from_text, live_runs, to_text
-from penstock.core.queue.queries import Seen, look
+from penstock.core.queue.queries import MessageView, look
 from tests.core.queue.life import Lease, Life
 
 
@@ -36,8 +36,8 @@ def lived(seed: int, *, is_fifo: bool) -> Life:
     return life
 
 
-def pages(life: Life, sought: MessageFilter, most: int) -> list[Seen]:
-    found: list[Seen] = []
+def pages(life: Life, sought: MessageFilter, most: int) -> list[MessageView]:
+    found: list[MessageView] = []
     after: Position | None = ()
     while after is not None:
         page = browse(life.state, sought, after=from_text(to_text(after)), most=most)
@@ -79,7 +79,7 @@ def test_pages_of_any_size_show_what_is_sought_once(seed: int, is_fifo: bool, mo
     assert sorted(found, key=_message) == sorted(expected, key=_message)
 
 
-def _message(seen: Seen) -> int:
+def _message(seen: MessageView) -> int:
     return seen.message
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from penstock.contract.messages import TIERS
 from penstock.core.queue import listing
-from penstock.core.queue.listing import START, Listing, Place, list_live, next_numbers
-from penstock.core.queue.queries import Seen, look
+from penstock.core.queue.listing import START, ListCursor, Listing, list_live, next_numbers
+from penstock.core.queue.queries import MessageView, look
 from penstock.core.queue.rows import STATES
 from penstock.core.queue.state import State
 from tests.core.queue.life import Life
@@ -31,7 +31,7 @@ def seen(state: State, page: Listing) -> list[tuple[object, ...]]:
     ]
 
 
-def expected(state: State, message: Seen) -> tuple[object, ...]:
+def expected(state: State, message: MessageView) -> tuple[object, ...]:
     home: tuple[int, ...] = (state.queue, message.message & 7, message.message >> 3)
     sent_at_ms, deliveries = message.sent_at_ms, message.deliveries
     if message.origin is not None:
@@ -114,7 +114,7 @@ def test_a_page_may_begin_anywhere(lane: int, number: int) -> None:
     life = Life()
     for tier in range(TIERS):
         life.send(4, tier)
-    found = list_live(life.state, start=Place(lane, number), most=100)
+    found = list_live(life.state, start=ListCursor(lane, number), most=100)
     assert found.keys.tolist() == [
         each << 3 | tier for tier in range(lane, TIERS) for each in range(number if tier == lane else 0, 4)
     ]

@@ -3,8 +3,8 @@
 from penstock.contract.messages import MessageOutcome, Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.events import Moving
-from penstock.core.queue.explain import Waits, explain
-from penstock.core.queue.queries import OnTheirWay, counts, dead_letters, moving
+from penstock.core.queue.explain import WaitReason, explain
+from penstock.core.queue.queries import PendingMove, counts, dead_letters, moving
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.settlements import settlements
 from penstock.core.queue.snapshot import freeze, thaw
@@ -25,7 +25,7 @@ def spent(settings: QueueSettings = ONCE, *, count: int = 1, group: bytes = b"")
     return life, messages
 
 
-def start(life: Life, *, most: int = 10, is_redrive: bool = False) -> OnTheirWay:
+def start(life: Life, *, most: int = 10, is_redrive: bool = False) -> PendingMove:
     into = FAR if life.state.queue == 1 else 1
     event = life.queue.start_move(into=into, most=most, now_ms=life.now_ms, is_redrive=is_redrive)
     assert event is not None
@@ -39,7 +39,7 @@ def end(life: Life, *, is_done: bool) -> bool:
     return life.happen(life.queue.end_move(is_done=is_done, now_ms=life.now_ms))
 
 
-def arrive(far: Life, source: int, found: OnTheirWay) -> bool:
+def arrive(far: Life, source: int, found: PendingMove) -> bool:
     return far.happen(far.queue.arrive(source, found.sequence, *found[4:], far.now_ms))
 
 
@@ -96,7 +96,7 @@ def test_what_is_on_its_way_is_leased_expired_purged_and_escalated_by_nobody() -
     assert (life.place(message), life.state.live) == ("moving", 1)
     seen = explain(life.state, message)
     assert seen is not None
-    assert seen.waits is Waits.FOR_ITS_MOVE
+    assert seen.waits is WaitReason.FOR_ITS_MOVE
 
 
 def test_a_late_receipt_is_worth_nothing_once_the_message_is_on_its_way() -> None:
@@ -114,7 +114,7 @@ def test_a_fifo_group_stays_closed_behind_a_message_that_moves() -> None:
     assert life.lease() is None
     seen = explain(life.state, second)
     assert seen is not None
-    assert seen.waits is Waits.FOR_THE_HEAD_OF_ITS_GROUP
+    assert seen.waits is WaitReason.FOR_THE_HEAD_OF_ITS_GROUP
     assert life.place(head) == "moving"
     end(life, is_done=True)
     assert life.leased().messages == [second]

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.calling import Values
 from penstock.api.kafka.scram import BadScram, Exchange
-from penstock.broker.access import EVERYBODY, Access, Caller, KeyNeeded, KeyUnknown, Scram
+from penstock.broker.access import ANONYMOUS_ADMIN, Access, Caller, KeyNeeded, KeyUnknown, Scram
 
 PLAIN, SCRAM = "PLAIN", "SCRAM-SHA-256"
 _NONCE_BYTES = 18
@@ -41,7 +41,7 @@ class Login:
     def caller(self) -> Caller | None:
         """Who asks, as of now; None for a stranger. An open server knows everybody."""
         if self._access.is_open:
-            return EVERYBODY
+            return ANONYMOUS_ADMIN
         if self._find is None:
             return None
         try:

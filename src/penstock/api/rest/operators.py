@@ -12,7 +12,7 @@ from penstock.api.rest.request import Answer, Decoder, Request, instant, maybe_i
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Caller, Role
 from penstock.broker.dead_letters import check_goes_back
-from penstock.broker.redrives import Order, Selection, Task, pages
+from penstock.broker.redrives import RedriveOrder, Selection, Task, pages
 from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import PRIORITIES
 from penstock.store.interface import Message, Outcome, QueueNotFound
@@ -168,7 +168,7 @@ async def begin_redrive(request: Request) -> Answer:
     request.queues.check_running()
     asked: wire.Redrive = await request.body(_read_redrive, may_be_empty=True)
     _check_one_of(asked, is_needed=False)
-    order = Order(
+    order = RedriveOrder(
         into=await _into(request, queue, asked.into),
         ids=None if isinstance(asked.message_ids, UnsetType) else tuple(asked.message_ids),
         selection=None if isinstance(asked.filter, UnsetType) else selection_of(asked.filter),

@@ -46,7 +46,7 @@ from penstock.api.sqs.query_protocol import FORM_TYPE, Form
 from penstock.api.sqs.request import Request, Service, front_of, is_queue_path
 from penstock.api.sqs.shapes import Shape, names_of
 from penstock.api.sqs.signature import Claim, Signed, access_key_of, check_claim, check_signature
-from penstock.broker.access import EVERYBODY, Caller, Grant, Role
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Grant, Role
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import SQS_FAILED
 
@@ -177,7 +177,7 @@ class SqsApplication:
         claimed = self._claimed(scope)
         body = await self._body(headers, receive)
         if claimed is None:
-            return EVERYBODY, body
+            return ANONYMOUS_ADMIN, body
         signed, claim = claimed
         pairs = self._pairs(claim.key_id)
         return pairs[check_signature(signed._replace(body=body), claim, [secret for secret, _ in pairs])][1], body

@@ -34,8 +34,8 @@ from penstock.api.sqs.shapes import (
     StartMessageMoveTaskRequest,
     StartMessageMoveTaskResult,
 )
-from penstock.broker.access import EVERYBODY, Caller, Role
-from penstock.broker.redrives import Order, State, Task, TaskNotFound
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
+from penstock.broker.redrives import RedriveOrder, State, Task, TaskNotFound
 from penstock.contract.limits import PAGE_MAX
 from penstock.store.interface import QueueNotFound
 
@@ -64,7 +64,7 @@ async def list_dead_letter_source_queues(
 
 
 async def _sources(
-    request: Request, dead_letters: str, *, after: str = "", most: int, seen_by: Caller = EVERYBODY
+    request: Request, dead_letters: str, *, after: str = "", most: int, seen_by: Caller = ANONYMOUS_ADMIN
 ) -> list[str]:
     """Return the names of queues that bury in this one, of those that a caller may see."""
     found: list[str] = []
@@ -104,7 +104,7 @@ async def start_message_move_task(request: Request, asked: StartMessageMoveTaskR
             INVALID_PARAMETER_VALUE,
             "There is already a task running. Only one active task is allowed for a source queue arn at a given time.",
         )
-    order = Order(into=into, rate_per_s=asked.max_number_of_messages_per_second)
+    order = RedriveOrder(into=into, rate_per_s=asked.max_number_of_messages_per_second)
     task = await request.queues.redrives.begin(source, order, caller=request.caller)
     await request.did("queue.redrive", source, detail=task.id)
     return StartMessageMoveTaskResult(_handle_text(request, task))

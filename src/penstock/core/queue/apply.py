@@ -48,7 +48,7 @@ from penstock.core.queue.fairness import Shares
 from penstock.core.queue.lanes import Lane, Stretch
 from penstock.core.queue.leases import Leases, Part, RunPart
 from penstock.core.queue.message import Audit, Origin, Run, keys_of
-from penstock.core.queue.message_groups import UNGROUPED, Groups
+from penstock.core.queue.message_groups import UNGROUPED, MessageGroups
 from penstock.core.queue.retry import is_spent
 from penstock.core.queue.rows import LEASED, MOVING, SPENT, WAITING, Escalation, Rows
 from penstock.core.queue.state import Move, State
@@ -613,7 +613,7 @@ def _purge(state: State) -> None:
 
 def _forget_rows(state: State) -> None:
     state.rows = Rows()
-    state.groups = Groups(state.rows, state.plain, state.settings)
+    state.groups = MessageGroups(state.rows, state.plain, state.settings)
     state.resting = 0
     state.delays, state.aging, state.reverts = Wheel(), Wheel(), Wheel()
     state.spent = {}

@@ -13,7 +13,7 @@ from enum import Enum
 from penstock.contract.messages import TIERS
 from penstock.core.queue.fairness import Shares
 from penstock.core.queue.message_groups import UNGROUPED
-from penstock.core.queue.queries import Seen, look
+from penstock.core.queue.queries import MessageView, look
 from penstock.core.queue.rows import LEASED, MOVING, RESTING, SPENT
 from penstock.core.queue.state import State
 
@@ -21,7 +21,7 @@ from penstock.core.queue.state import State
 _COUNTED_MAX = 10_000
 
 
-class Waits(Enum):
+class WaitReason(Enum):
     """What has to happen before a message is leased."""
 
     FOR_NOTHING = "It is next: the next lease that reaches its tier takes it."
@@ -39,8 +39,8 @@ class Waits(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    message: Seen
-    waits: Waits
+    message: MessageView
+    waits: WaitReason
     # Tiers it has come up, or was moved by an escalation, since it was sent.
     tiers_gained: int
     # Messages before it in its tier; in a group that keeps its order, those before it in the group.
@@ -61,27 +61,27 @@ def explain(state: State, message: int) -> Explanation | None:
     gained = seen.sent_tier - seen.tier
     if seen.place == "leased":
         until_ms = state.leases.deadline_ms(seen.lease, state.leases.bit_of(seen.lease, slot, message))
-        return Explanation(message=seen, waits=Waits.FOR_ITS_HOLDER, tiers_gained=gained, until_ms=until_ms)
+        return Explanation(message=seen, waits=WaitReason.FOR_ITS_HOLDER, tiers_gained=gained, until_ms=until_ms)
     if seen.place in {"spent", "moving"}:
-        waits = Waits.FOR_BURIAL if seen.place == "spent" else Waits.FOR_ITS_MOVE
+        waits = WaitReason.FOR_BURIAL if seen.place == "spent" else WaitReason.FOR_ITS_MOVE
         return Explanation(message=seen, waits=waits, tiers_gained=gained)
     if seen.place == "resting":
-        waits, until_ms = Waits.FOR_ITS_TIME, seen.visible_at_ms
+        waits, until_ms = WaitReason.FOR_ITS_TIME, seen.visible_at_ms
         return Explanation(
             message=seen, waits=waits, tiers_gained=gained, until_ms=until_ms, start_estimate_ms=until_ms
         )
     return _waiting(state, seen, slot, gained)
 
 
-def _waiting(state: State, seen: Seen, slot: int, gained: int) -> Explanation:
+def _waiting(state: State, seen: MessageView, slot: int, gained: int) -> Explanation:
     group = state.rows.group[slot]
     if state.groups.is_ordered(group):
         waits, ahead = _in_group(state, slot, group)
     else:
         ahead = _ahead(state, seen, slot, group)
-        waits = Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING
+        waits = WaitReason.FOR_ITS_TURN if ahead else WaitReason.FOR_NOTHING
     if state.settings.is_paused:
-        return Explanation(message=seen, waits=Waits.FOR_RESUME, tiers_gained=gained, ahead=ahead)
+        return Explanation(message=seen, waits=WaitReason.FOR_RESUME, tiers_gained=gained, ahead=ahead)
     bound = estimate_ms = None
     if not state.groups.is_ordered(group):
         bound = state.shares.bound(seen.tier, ahead)
@@ -97,7 +97,7 @@ def _waiting(state: State, seen: Seen, slot: int, gained: int) -> Explanation:
     )
 
 
-def _in_group(state: State, slot: int, group: int) -> tuple[Waits, int]:
+def _in_group(state: State, slot: int, group: int) -> tuple[WaitReason, int]:
     groups = state.groups
     ahead = 0
     before = state.rows.before[slot]
@@ -106,13 +106,13 @@ def _in_group(state: State, slot: int, group: int) -> tuple[Waits, int]:
         before = state.rows.before[before]
     held = groups.tenants.held[group]
     if held and state.rows.order[slot] >= groups.end(group):
-        return Waits.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
+        return WaitReason.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
     if state.rows.state[groups.heads[group * TIERS]] in {RESTING, SPENT, LEASED, MOVING}:
-        return Waits.FOR_THE_HEAD_OF_ITS_GROUP, ahead
-    return (Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING), ahead
+        return WaitReason.FOR_THE_HEAD_OF_ITS_GROUP, ahead
+    return (WaitReason.FOR_ITS_TURN if ahead else WaitReason.FOR_NOTHING), ahead
 
 
-def _ahead(state: State, seen: Seen, slot: int, group: int) -> int:
+def _ahead(state: State, seen: MessageView, slot: int, group: int) -> int:
     """How many messages of its tier are leased before it, if nothing else comes."""
     mine = _ungrouped_ahead(state, seen, slot) if group == UNGROUPED else _rows_ahead(state, slot)
     turns, quiet = len(state.groups.next_in(seen.tier, _COUNTED_MAX)), 0
@@ -130,7 +130,7 @@ def ahead_at_most(*, mine: int, turns: int, quiet: int, ready: int) -> int:
     return min(quiet + (mine + 1) * max(1, turns) - 1, ready - 1)
 
 
-def _ungrouped_ahead(state: State, seen: Seen, slot: int) -> int:
+def _ungrouped_ahead(state: State, seen: MessageView, slot: int) -> int:
     count = 0
     for lane in state.lanes[seen.tier :]:
         shelf = lane.shelves[seen.tier]

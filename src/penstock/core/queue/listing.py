@@ -55,7 +55,7 @@ from penstock.contract.messages import TIERS
 from penstock.core.queue.lanes import Lane
 from penstock.core.queue.leases import STRETCH, bit_runs
 from penstock.core.queue.message import Run
-from penstock.core.queue.queries import Seen, look_at_row, seen_in_run
+from penstock.core.queue.queries import MessageView, look_at_row, seen_in_run
 from penstock.core.queue.rows import FREE, LEASED, MOVING, RESTING, SPENT, STATES, WAITING, key
 from penstock.core.queue.state import State
 
@@ -63,7 +63,7 @@ PLACES = STATES[1:]
 
 Position: TypeAlias = tuple[int, ...]
 # Where it was looked, and what was there, if it is sought.
-Step: TypeAlias = tuple[Position, Seen | None]
+Step: TypeAlias = tuple[Position, MessageView | None]
 
 _WAITING, _ROWS, _RUNS = range(3)
 _SHELF, _LIST = range(2)
@@ -92,7 +92,7 @@ class Browsed(NamedTuple):
     """Some messages, where each was found, and where to go on; None at the end."""
 
     positions: list[Position]
-    seen: list[Seen]
+    seen: list[MessageView]
     after: Position | None
 
 
@@ -269,14 +269,14 @@ _ONLY = tuple(bytes(lane == tier for lane in range(256)) for tier in range(TIERS
 _WINDOW = 16_384
 
 
-class Place(NamedTuple):
+class ListCursor(NamedTuple):
     """Where a page begins: a number of a lane."""
 
     lane: int
     number: int
 
 
-class Range(NamedTuple):
+class NumberRange(NamedTuple):
     """Which numbers of a lane were looked at."""
 
     lane: int
@@ -313,18 +313,18 @@ class Listing:
     errors: dict[int, str] = field(default_factory=dict)
     # The same messages as runs, and what was looked at.
     runs: list[Run] = field(default_factory=list)
-    ranges: list[Range] = field(default_factory=list)
+    ranges: list[NumberRange] = field(default_factory=list)
     # Where to go on; None at the end.
-    after: Place | None = None
+    after: ListCursor | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
 
-START = Place(0, 0)
+START = ListCursor(0, 0)
 
 
-def list_live(state: State, *, start: Place = START, most: int) -> Listing:
+def list_live(state: State, *, start: ListCursor = START, most: int) -> Listing:
     """Return at most ``most`` messages from a place on, in the order of lane and number."""
     assert most > 0
     listing = Listing()
@@ -332,12 +332,12 @@ def list_live(state: State, *, start: Place = START, most: int) -> Listing:
         first = min(start.number, lane.next) if lane.tier == start.lane else 0
         left = most - len(listing)
         if not left:
-            listing.after = Place(lane.tier, first)
+            listing.after = ListCursor(lane.tier, first)
             return listing
         end = _add_lane(listing, state, lane, first, left)
-        listing.ranges.append(Range(lane.tier, first, end))
+        listing.ranges.append(NumberRange(lane.tier, first, end))
         if end < lane.next:
-            listing.after = Place(lane.tier, end)
+            listing.after = ListCursor(lane.tier, end)
             return listing
     return listing
 

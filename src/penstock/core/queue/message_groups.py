@@ -118,7 +118,7 @@ NO_END = 1 << 64
 UNGROUPED = 0
 
 
-class Groups:
+class MessageGroups:
     __slots__ = (
         "is_fifo",
         "rows",

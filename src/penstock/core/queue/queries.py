@@ -71,7 +71,7 @@ class QueueCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class MessageView:
     """One live message, as it is now."""
 
     message: int
@@ -114,7 +114,7 @@ class Noisy(NamedTuple):
     leased: int
 
 
-class OnTheirWay(NamedTuple):
+class PendingMove(NamedTuple):
     """A move that has begun, as columns with one row for each message."""
 
     into: int
@@ -233,7 +233,7 @@ def _sent_times(lane: Lane, first: int, count: int) -> list[int]:
     return [lane.sent_at_ms(number) for number in range(first, first + count)]
 
 
-def look(state: State, message: int) -> Seen | None:
+def look(state: State, message: int) -> MessageView | None:
     """One message by its key, or None if it is settled or was never there."""
     lane_tier, number = message & 7, message >> 3
     slot = state.slot_of(lane_tier, number)
@@ -246,11 +246,11 @@ def look(state: State, message: int) -> Seen | None:
     return seen_in_run(state, lane, number, place, deliveries, lease) if place else None
 
 
-def seen_in_run(state: State, lane: Lane, number: int, place: str, deliveries: int, lease: int = 0) -> Seen:
+def seen_in_run(state: State, lane: Lane, number: int, place: str, deliveries: int, lease: int = 0) -> MessageView:
     """One message of a run, of which it is known where it is."""
     aging_ms = state.settings.aging_ms
     tier = lane.tier_at(number, state.now_ms, aging_ms)
-    return Seen(
+    return MessageView(
         message=key(lane.tier, number),
         place=place,
         tier=tier,
@@ -305,11 +305,11 @@ def late_holders(state: State, messages: Iterable[int]) -> dict[int, tuple[int, 
     return found
 
 
-def look_at_row(state: State, slot: int) -> Seen:
+def look_at_row(state: State, slot: int) -> MessageView:
     """One message that is a row."""
     rows = state.rows
     place = STATES[rows.state[slot]]
-    return Seen(
+    return MessageView(
         message=key(rows.lane[slot], rows.number[slot]),
         place=place,
         tier=rows.tier[slot],
@@ -326,19 +326,19 @@ def look_at_row(state: State, slot: int) -> Seen:
     )
 
 
-def dead_letters(state: State) -> Iterator[Seen]:
+def dead_letters(state: State) -> Iterator[MessageView]:
     """The messages that came from other queues, in the order of their coming."""
     return (look_at_row(state, slot) for slot in state.rows.origins)
 
 
-def moving(state: State) -> OnTheirWay | None:
+def moving(state: State) -> PendingMove | None:
     """The move that is on its way, if there is one, with all that the other queue has to be told."""
     pending = state.moves.pending
     if pending is None:
         return None
     found = columns(state, [state.slot_of(run.lane, run.first) for run in pending.runs])
     messages = tuple(key(run.lane, run.first) for run in pending.runs)
-    return OnTheirWay(pending.into, pending.sequence, pending.is_redrive, messages, *found[1:])
+    return PendingMove(pending.into, pending.sequence, pending.is_redrive, messages, *found[1:])
 
 
 def find(state: State, queue: int, lane: int, number: int) -> int | None:

@@ -77,10 +77,10 @@ from penstock.core.queue.rows import FREE, LEASED, MOVING, RESTING, WAITING
 from penstock.core.queue.state import State
 from penstock.core.queue.timer_wheel import NEVER
 
-__all__ = ["Accepted", "BadDraft", "Queue", "QueueFull", "Swept"]
+__all__ = ["SendDecision", "BadDraft", "Queue", "QueueFull", "ExpirySweep"]
 
 # Consecutive multiples of it, modulo 1, lie as far apart as so many numbers can.
-_GOLDEN = 0.618_033_988_749_895
+_GOLDEN_RATIO = 0.618_033_988_749_895
 _NORMAL = bytes((Tier.NORMAL,))
 
 _T = TypeVar("_T")
@@ -102,14 +102,14 @@ class QueueFull(Exception):
 
 
 @dataclass(slots=True)
-class Accepted:
+class SendDecision:
     """What a send comes to: the event, if anything is new, and the key of each draft's message."""
 
     event: Sent | None
     messages: Sequence[int]
 
 
-class Swept(NamedTuple):
+class ExpirySweep(NamedTuple):
     """What a search for old messages found, and where the next one begins: 0 if there is nothing left to search."""
 
     event: Expired | None
@@ -157,7 +157,7 @@ class Queue:
         """Do a part of what is due; with 0 for ``most``, put off all of it."""
         return CaughtUp(self.state.queue, now_ms, self.state.now_ms, most)
 
-    def send(self, drafts: Drafts, *, now_ms: int, sender: Sender | None = None) -> Accepted:
+    def send(self, drafts: Drafts, *, now_ms: int, sender: Sender | None = None) -> SendDecision:
         """Number the drafts, except those whose id is taken.
 
         Raises `QueueFull`, `BadDraft`, `SenderFenced` or `SendForgotten`; then
@@ -169,7 +169,7 @@ class Queue:
         if sender is not None:
             found = state.senders.find(sender)
             if found is not None:
-                return Accepted(None, found)
+                return SendDecision(None, found)
         settings, count, is_plain = state.settings, len(drafts.bodies), _is_plain(drafts)
         if not is_plain or drafts.tiers is not None or drafts.attributes is not None or not count:
             check(drafts, now_ms, settings.retention_ms)
@@ -182,12 +182,12 @@ class Queue:
             self._check_room(tiers, now_ms)
         messages = _number(tiers, state)
         if is_plain and not settings.delay_ms:
-            return Accepted(Sent(state.queue, now_ms, tiers, sender), messages)
-        return Accepted(_sent(state, drafts, tiers, range(count), now_ms=now_ms, sender=sender), messages)
+            return SendDecision(Sent(state.queue, now_ms, tiers, sender), messages)
+        return SendDecision(_sent(state, drafts, tiers, range(count), now_ms=now_ms, sender=sender), messages)
 
     def _send_some(
         self, drafts: Drafts, tiers: bytes, taken: dict[int, int], *, now_ms: int, sender: Sender | None
-    ) -> Accepted:
+    ) -> SendDecision:
         """Number those drafts whose ids are free, and answer for the others with the messages they repeat."""
         fresh = [row for row in range(len(drafts)) if row not in taken]
         tiers = bytes([tiers[row] for row in fresh])
@@ -195,11 +195,11 @@ class Queue:
             self._check_room(tiers, now_ms)
         messages = _answers(_number(tiers, self.state), taken, len(drafts))
         if not fresh and sender is None:
-            return Accepted(None, messages)
+            return SendDecision(None, messages)
         event = _sent(self.state, drafts, tiers, fresh, now_ms=now_ms, sender=sender)
         if sender is not None:
             event = replace(event, repeats=tuple((row, messages[row]) for row in sorted(taken)))
-        return Accepted(event, messages)
+        return SendDecision(event, messages)
 
     def _check_room(self, tiers: bytes, now_ms: int) -> None:
         room = min(self.state.settings.room(tier) for tier in set(tiers))
@@ -288,7 +288,7 @@ class Queue:
             deliveries = self.state.rows.deliveries[part] if isinstance(part, int) else part[3]
             for _ in range(1 if is_row else part[2]):  # type: ignore[index]
                 yield backoff_ms(settings, deliveries, roll)
-                roll = (roll + _GOLDEN) % 1.0
+                roll = (roll + _GOLDEN_RATIO) % 1.0
 
     def extend(
         self, lease: int, token: int, mask: int, *, now_ms: int, lease_ms: int, outlives: bool = False
@@ -374,7 +374,7 @@ class Queue:
             return None
         return Arrived(self.state.queue, now_ms, source, sequence, tiers, origins, groups, errors)
 
-    def expire(self, *, now_ms: int, cursor: int = 0) -> Swept:
+    def expire(self, *, now_ms: int, cursor: int = 0) -> ExpirySweep:
         """Let go of messages older than the queue keeps them, except those somebody holds or moves.
 
         At most some hundred go at once, and rows are searched some thousand at a time, from
@@ -383,12 +383,12 @@ class Queue:
         state = self.state
         state.advance(now_ms)
         if not state.settings.retention_ms:
-            return Swept(None, 0, NEVER)
+            return ExpirySweep(None, 0, NEVER)
         sent_until_ms, oldest_ms = now_ms - state.settings.retention_ms, self._oldest_run_ms()
         runs = tuple(islice(self._old_runs(sent_until_ms), EXPIRED_MAX))
         if len(runs) == EXPIRED_MAX:
             # Slot 0 is no row, so a search from 1 on misses none.
-            return Swept(Expired(state.queue, now_ms, runs), max(1, cursor), oldest_ms)
+            return ExpirySweep(Expired(state.queue, now_ms, runs), max(1, cursor), oldest_ms)
         rows = state.rows
         end = min(len(rows.state), cursor + SWEEP_ROWS)
         there = [slot for slot in range(cursor, end) if rows.state[slot] not in {FREE, LEASED, MOVING}]
@@ -398,7 +398,7 @@ class Queue:
             end = old[-1] + 1
         runs += moves.runs_of(state, old)
         event = Expired(state.queue, now_ms, runs) if runs else None
-        return Swept(event, end if end < len(rows.state) else 0, oldest_ms)
+        return ExpirySweep(event, end if end < len(rows.state) else 0, oldest_ms)
 
     def _oldest_run_ms(self) -> int:
         fronts = [

@@ -29,7 +29,7 @@ from penstock.core.queue.fairness import Shares
 from penstock.core.queue.lanes import Lane, Shelf
 from penstock.core.queue.leases import Deadline, Leases
 from penstock.core.queue.message import Audit, Origin, Run
-from penstock.core.queue.message_groups import Groups, Tenants
+from penstock.core.queue.message_groups import MessageGroups, Tenants
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.rows import FREE, LEASED, RESTING, WAITING, Escalation, Rows
 from penstock.core.queue.state import Move, Moves, State
@@ -130,7 +130,7 @@ LAYOUTS: Final[Mapping[type, Layout]] = {
         },
         left_out={"index", "by_origin"},
     ),
-    Groups: Layout(
+    MessageGroups: Layout(
         {
             "is_fifo": "is_fifo",
             "numbers": "numbers",

@@ -37,7 +37,7 @@ from penstock.core.queue.fairness import Shares
 from penstock.core.queue.lanes import Lane, Stretch
 from penstock.core.queue.leases import Leases, RunPart, lowest_bits
 from penstock.core.queue.message import Audit, Run
-from penstock.core.queue.message_groups import NOWHERE, Groups
+from penstock.core.queue.message_groups import NOWHERE, MessageGroups
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.retry import goes_back, is_spent
 from penstock.core.queue.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
@@ -121,7 +121,7 @@ class State:
         self.leased = 0
         self.resting = 0
         self.rows = Rows()
-        self.groups = Groups(self.rows, self.plain, settings)
+        self.groups = MessageGroups(self.rows, self.plain, settings)
         self.leases = Leases()
         self.shares = Shares(settings.weights, is_strict=settings.is_strict)
         self.dedup = Dedup()

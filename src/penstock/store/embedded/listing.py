@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
-from penstock.core.queue.listing import START, Listing, Place, has_many_leases, list_live, next_numbers
+from penstock.core.queue.listing import START, ListCursor, Listing, has_many_leases, list_live, next_numbers
 from penstock.core.queue.state import State
 from penstock.frame import Blobs
 from penstock.store.embedded.asking import find_holders, present
@@ -75,7 +75,7 @@ async def live(running: RunningShard, index: int, queue: str, look: Look) -> Liv
     )
 
 
-def _start(after: str, most: int) -> Place:
+def _start(after: str, most: int) -> ListCursor:
     if not 1 <= most <= HISTORY_ROWS_MAX:
         raise ValueError(f"most is {most}; it must be from 1 to HISTORY_ROWS_MAX ({HISTORY_ROWS_MAX})")
     if not after:
@@ -83,7 +83,7 @@ def _start(after: str, most: int) -> Place:
     key = int(after) if _CURSOR.fullmatch(after) else -1
     if key < 0 or key & 7 >= TIERS:
         raise ValueError(f"{after[:100]!r} is not where a page ended")
-    return Place(key & 7, key >> 3)
+    return ListCursor(key & 7, key >> 3)
 
 
 async def _bodies(shard: Shard, spans: Sequence[Span]) -> tuple[Blobs, Blobs | None]:
@@ -91,7 +91,7 @@ async def _bodies(shard: Shard, spans: Sequence[Span]) -> tuple[Blobs, Blobs | N
     return Blobs.of(list(bodies)), None if attributes is None else Blobs.of(list(attributes))
 
 
-def _list(state: State, places: Places, start: Place, look: Look) -> Listing:
+def _list(state: State, places: Places, start: ListCursor, look: Look) -> Listing:
     """Return a list whose bodies fit into an answer, by the means of the records they are in; of one at least."""
     most = look.most
     while True:

@@ -32,7 +32,7 @@ from penstock.contract.limits import MOVE_BYTES_MAX, MOVE_MESSAGES_MAX
 from penstock.core.queue import queries
 from penstock.core.queue.events import Moving
 from penstock.core.queue.message import Run
-from penstock.core.queue.queries import OnTheirWay
+from penstock.core.queue.queries import PendingMove
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.rows import key
 from penstock.frame import Blobs
@@ -168,7 +168,7 @@ def _on_the_way(shard: Shard) -> list[Queue]:
     return [queue for queue in shard.memory.queues.values() if queue.state.moves.pending is not None]
 
 
-def _arrive(target: Shard, queue: Queue, move: OnTheirWay, cargo: Cargo) -> None:
+def _arrive(target: Shard, queue: Queue, move: PendingMove, cargo: Cargo) -> None:
     bodies = [cargo.bodies[each] for each in move.messages]
     attributes = [cargo.attributes.get(each, NOTHING) for each in move.messages] if cargo.attributes else None
     texts = [*bodies, *(attributes or ()), *move.groups, *(error.encode() for error in move.errors)]

@@ -13,7 +13,7 @@ from penstock.contract.limits import REASON_CHARACTERS_MAX, TURN_MESSAGES
 from penstock.contract.messages import TIERS
 from penstock.core.queue import queries
 from penstock.core.queue.events import Redriven
-from penstock.core.queue.queries import Seen
+from penstock.core.queue.queries import MessageView
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.rows import RESTING, WAITING
 from penstock.core.queue.state import State
@@ -170,7 +170,7 @@ async def _plan(shards: Shards, shard: Shard, queue: Queue, wanted: Wanted) -> P
     return plan
 
 
-def _redrivable(state: State, slot: int, origin: int | None, *, has_target: bool) -> Seen | None:
+def _redrivable(state: State, slot: int, origin: int | None, *, has_target: bool) -> MessageView | None:
     """Return a dead letter that may go, if it is still there."""
     came_from = state.rows.origins.get(slot)
     if came_from is None or origin not in {None, came_from.queue}:

@@ -13,7 +13,7 @@ from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX, TURN_MESSAGES
 from penstock.contract.messages import TIERS
 from penstock.core.queue import queries
 from penstock.core.queue.listing import PLACES, MessageFilter, browse, from_text, to_text
-from penstock.core.queue.queries import Seen
+from penstock.core.queue.queries import MessageView
 from penstock.core.queue.state import State
 from penstock.store.embedded.asking import check_most, find_holders, present
 from penstock.store.embedded.bodies import Span
@@ -80,7 +80,7 @@ async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) ->
 class _Unread:
     """Messages as they were at one moment, whose bodies are still to be read."""
 
-    def __init__(self, shard: Shard, state: State, seen: Sequence[Seen], name_of: NameOf) -> None:
+    def __init__(self, shard: Shard, state: State, seen: Sequence[MessageView], name_of: NameOf) -> None:
         self._shard = shard
         self._seen = seen
         self._ids = ids_of(state, [each.message for each in seen])

@@ -26,7 +26,7 @@ from penstock.core.queue.drafts import BadDraft, fault
 from penstock.core.queue.events import Event, Leased
 from penstock.core.queue.listing import MessageFilter
 from penstock.core.queue.message import Drafts, Receipt, Sender, masks
-from penstock.core.queue.queue import Accepted, Queue
+from penstock.core.queue.queue import Queue, SendDecision
 from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
@@ -459,7 +459,7 @@ def _send(shard: Shard, state: Queue, drafts: Drafts, sender: Sender | None) -> 
         return ids_of(state.state, accepted.messages)
 
 
-def _sent(state: Queue, drafts: Drafts, accepted: Accepted) -> Fact:
+def _sent(state: Queue, drafts: Drafts, accepted: SendDecision) -> Fact:
     assert accepted.event is not None
     bodies, attributes = drafts.bodies, drafts.attributes
     if len(accepted.event.tiers) != len(drafts):
@@ -474,7 +474,7 @@ def _blobs(texts: Sequence[Buffer]) -> Blobs:
     return texts if isinstance(texts, Blobs) and texts.size_bytes == len(texts.data) else Blobs.of(texts)
 
 
-def _fresh(state: Queue, accepted: Accepted) -> list[int]:
+def _fresh(state: Queue, accepted: SendDecision) -> list[int]:
     """Return the drafts that got a number of their own, each the first of its number."""
     nexts = [lane.next for lane in state.state.lanes]
     seen: set[int] = set()

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 
 from penstock.contract.limits import MOVE_MESSAGES_MAX
 from penstock.contract.queue_settings import DEAD_LETTER_SETTINGS
-from penstock.core.queue.queue import Queue, Swept
+from penstock.core.queue.queue import ExpirySweep, Queue
 from penstock.core.queue.timer_wheel import NEVER
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.asking import grave_of, room_of
@@ -159,7 +159,7 @@ class Tidying:
             self._look_at_room(shard, queue, name, is_full=bool(queue.state.spent) and not room_of(target))
         return has_gone
 
-    def _expire(self, shard: Shard, queue: Queue, cursor: int) -> Swept:
+    def _expire(self, shard: Shard, queue: Queue, cursor: int) -> ExpirySweep:
         """Let go of some messages that are too old."""
         with shard.log.reserve(EXPIRED_BYTES, from_spare=True) as space:
             swept = queue.expire(now_ms=shard.now_ms(), cursor=cursor)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.queue.explain import Explanation, Waits, ahead_at_most, expected_leases
+from penstock.core.queue.explain import Explanation, WaitReason, ahead_at_most, expected_leases
 from penstock.core.queue.message import Origin
-from penstock.core.queue.queries import Seen
+from penstock.core.queue.queries import MessageView
 from penstock.core.queue.rows import LEASED, RESTING, SPENT, STATES
 from penstock.store.interface import Bound, Explained
 from penstock.store.postgres.database import Database
@@ -55,14 +55,14 @@ async def explain(database: Database, known: KnownQueue, looked: Looked, asked: 
     seen, message_id = _seen(looked), asked.message_id
     gained = seen.sent_tier - seen.tier
     if looked.place == LEASED:
-        waits, until_ms = Waits.FOR_ITS_HOLDER, looked.until_ms
+        waits, until_ms = WaitReason.FOR_ITS_HOLDER, looked.until_ms
         return _explained(message_id, Explanation(message=seen, waits=waits, tiers_gained=gained, until_ms=until_ms))
     if looked.place == SPENT:
-        return _explained(message_id, Explanation(message=seen, waits=Waits.FOR_BURIAL, tiers_gained=gained))
+        return _explained(message_id, Explanation(message=seen, waits=WaitReason.FOR_BURIAL, tiers_gained=gained))
     if looked.place == RESTING:
         at_ms = looked.visible_at_ms
         resting = Explanation(
-            message=seen, waits=Waits.FOR_ITS_TIME, tiers_gained=gained, until_ms=at_ms, start_estimate_ms=at_ms
+            message=seen, waits=WaitReason.FOR_ITS_TIME, tiers_gained=gained, until_ms=at_ms, start_estimate_ms=at_ms
         )
         return _explained(message_id, resting)
     return await _waiting(database, known, looked, asked)
@@ -81,9 +81,9 @@ async def _waiting(database: Database, known: KnownQueue, looked: Looked, asked:
         waits, ahead = await _in_line(database, known, looked)
     else:
         ahead = await _in_turn(database, known, looked, waiting[looked.tier], now_ms)
-        waits = Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING
+        waits = WaitReason.FOR_ITS_TURN if ahead else WaitReason.FOR_NOTHING
     if known.settings.is_paused:
-        paused = Explanation(message=seen, waits=Waits.FOR_RESUME, tiers_gained=gained, ahead=ahead)
+        paused = Explanation(message=seen, waits=WaitReason.FOR_RESUME, tiers_gained=gained, ahead=ahead)
         return _explained(message_id, paused)
     leases = estimate_ms = bound = None
     if not is_ordered:
@@ -118,18 +118,18 @@ async def _in_turn(database: Database, known: KnownQueue, looked: Looked, ready:
     return ahead_at_most(mine=mine, turns=turns, quiet=max(0, quiet), ready=ready)
 
 
-async def _in_line(database: Database, known: KnownQueue, looked: Looked) -> tuple[Waits, int]:
+async def _in_line(database: Database, known: KnownQueue, looked: Looked) -> tuple[WaitReason, int]:
     ((ahead, head, held),) = await database.ask(
         "ahead_in_line", queue=known.number, group=looked.group, ordinal=looked.ordinal
     )
     if held:
-        return Waits.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
+        return WaitReason.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
     if head in _BUSY:
-        return Waits.FOR_THE_HEAD_OF_ITS_GROUP, ahead
-    return (Waits.FOR_ITS_TURN if ahead else Waits.FOR_NOTHING), ahead
+        return WaitReason.FOR_THE_HEAD_OF_ITS_GROUP, ahead
+    return (WaitReason.FOR_ITS_TURN if ahead else WaitReason.FOR_NOTHING), ahead
 
 
-def _seen(looked: Looked) -> Seen:
+def _seen(looked: Looked) -> MessageView:
     origin = None
     if looked.home is not None:
         assert looked.home_key is not None
@@ -137,7 +137,7 @@ def _seen(looked: Looked) -> Seen:
         assert looked.home_deliveries is not None
         lane, number = looked.home_key & 7, looked.home_key >> 3
         origin = Origin(looked.home, lane, number, looked.home_sent_at_ms, looked.home_deliveries)
-    return Seen(
+    return MessageView(
         message=looked.key,
         place=STATES[looked.place],
         tier=looked.tier,
