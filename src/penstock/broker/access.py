@@ -11,7 +11,7 @@
 A column is what a request can ask for: `SEE` is to list and describe, `FETCH` to read
 the records of a topic and the offsets of a group. These two are never granted by name.
 
-A key is `pk_<id>_<secret>`. The secret has 256 bits of chance, so nobody guesses it
+A key is `pk_<id>_<secret>`. The secret has 256 bits of chance, so it cannot be guessed
 from its hash, and one round of SHA-256 is the right hash: a slow one protects short
 passwords, and would cost every request a tenth of a second. Hashes are compared in
 a time that does not depend on where they differ, also for a key that there is not.
@@ -130,7 +130,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Scram:
-    """What SCRAM-SHA-256 needs of a key, from which nobody gets the key back (RFC 5802)."""
+    """What SCRAM-SHA-256 needs of a key, from which the key cannot be computed (RFC 5802)."""
 
     salt: bytes
     iterations: int
@@ -180,7 +180,7 @@ class Key:
 
 
 class Caller:
-    """Somebody who asks for something, and what they may do."""
+    """The caller of a request, and what it may do."""
 
     __slots__ = ("name", "queues_max", "ends_at_ms", "is_revoked", "rate", "_grants")
 
@@ -215,7 +215,7 @@ class Caller:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the caller may do everything, so that limits for single keys protect nobody from it."""
+        """Whether the caller may do everything, so that limits for single keys are useless against it."""
         return self.patterns(Role.ADMIN) is None
 
     def signature(self, label: str) -> str:
@@ -228,7 +228,7 @@ class Caller:
     def check_may_create(self, name: str, existing: Iterable[str], *, others: Iterable[str] = ()) -> None:
         """Check the role, and that there is room for one more queue or topic.
 
-        Nobody remembers who made a queue. What counts is how many of the queues
+        Who made a queue is not stored. What counts is how many of the queues
         and topics that exist this key may administer, dead letters not counted; so a
         limit also holds for what is from before the key, and for several keys together
         that share a pattern. ``existing`` are those of the kind that is made, ``others``
@@ -292,7 +292,7 @@ class Access:
         return self._keys is None
 
     def replace(self, keys: Iterable[Key], *, seed: bytes = b"") -> None:
-        """Let in those with these keys, and nobody else from now on. Who waits with another one is told."""
+        """Accept these keys and no others from now on. A caller that waits with another key is told."""
         self._seed = seed or self._seed
         before, self._keys = self._keys or {}, {key.id: key for key in keys}
         holders = {}

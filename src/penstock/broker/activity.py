@@ -1,4 +1,4 @@
-"""Who did what: every change that somebody asks for, and every login that failed, in the audit log.
+"""Who did what: every change that a caller asks for, and every login that failed, in the audit log.
 
     queue.create  queue.change  queue.delete  queue.purge
     queue.escalate  queue.requeue  queue.redrive  queue.stop_redrive

@@ -64,7 +64,8 @@ class Keys:
             self.access = Access.open()
             return
         _mark(path)
-        self.access = _access(read_keyring(path))
+        keyring = read_keyring(path)
+        self.access = Access(()) if keyring is None else Access(keyring.keys, seed=keyring.seed)
 
     async def look(self) -> bool:
         return self.refresh()
@@ -87,7 +88,7 @@ class Keys:
 
 
 class SharedKeys:
-    """The keys of a database, which all its servers share. Nobody is let in before they have been read."""
+    """The keys of a database, which all its servers share. No caller is let in before they have been read."""
 
     def __init__(self) -> None:
         self.access = Access(())
@@ -160,21 +161,17 @@ async def following(keys: Followed, note: Callable[..., None]) -> AsyncIterator[
 
 
 def replace_keys(access: Access, keyring: Keyring | None) -> None:
-    """Let in those with the keys of a keyring; nobody, if there is none any more."""
+    """Accept the keys of a keyring; no key, if there is no keyring any more."""
     if keyring is None:
         access.replace(())
     else:
         access.replace(keyring.keys, seed=keyring.seed)
 
 
-def _access(keyring: Keyring | None) -> Access:
-    return Access(()) if keyring is None else Access(keyring.keys, seed=keyring.seed)
-
-
 def read_keyring(path: Path) -> Keyring | None:
     """Return all keys; None if there is no file."""
     try:
-        # Whoever may link here could show us any file, or one that never ends.
+        # A user who may link here could show us any file, or one that never ends.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             mode = os.fstat(descriptor).st_mode
@@ -262,7 +259,7 @@ def _mark(path: Path) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     beside = path.with_suffix(".new")
-    # A file of this name is from somebody who died: the lock is ours.
+    # A file of this name is from a process that died: the lock is ours.
     beside.unlink(missing_ok=True)
     _write_new(beside, data)
     beside.replace(path)

@@ -9,7 +9,7 @@ The laws of these files
 2. A file is full at an eighth of what is kept; then the next one begins. Whole files go,
    the oldest first, and their numbers are never used again.
 3. The server and the command line may both write: they take turns, by a lock on a file.
-4. A line that a crash has cut is passed over by whoever reads, and ended by whoever writes next.
+4. A line that a crash has cut is passed over by readers, and ended by the next writer.
 5. Only regular files in the folder itself are opened, and no link is followed. Files are for their owner alone.
 
 The position of an entry is the number of its file · 2³² + where its line begins.

@@ -5,8 +5,8 @@ refused is raised as a `GroupRefusal` that names the fact, or, where a call has 
 rows, returned in the row. `LogBusy`, `LogFull` and `LogClosed` pass through: nothing
 was done, and the caller may try again.
 
-A join and a sync wait until the group answers. Whoever cancels them, because its
-client has gone, takes the wait back: nobody is held up by a consumer that is not there.
+A join and a sync wait until the group answers. A caller that cancels them, because its
+client has gone, takes the wait back: a consumer that is gone holds up no other.
 """
 
 import asyncio
@@ -177,7 +177,7 @@ class Groups:
             raise TooManyGroups(f"there are {most} groups of the key {caller.name!r}, and it may not have more")
 
     def stop(self) -> None:
-        """Send away whoever waits, with `GroupsStopping`, and let nobody wait any more."""
+        """Send away all waiting members with `GroupsStopping`, and let no member wait from now on."""
         self._coordinator.stop()
 
     async def join(self, group: str, request: JoinRequest) -> Joined:
@@ -226,7 +226,7 @@ class Groups:
     async def committed(self, group: str, wanted: Mapping[str, Sequence[int]] | None) -> list[Committed]:
         """Return what is kept: for every wanted partition of a topic in its order, or, with None, all there is.
 
-        A group nobody has heard of has committed nothing: that is no error.
+        An unknown group has committed nothing: that is no error.
         """
         kept = await self._coordinator.committed(group)
         if wanted is None:

@@ -1,10 +1,10 @@
 """Rights on dead letters: what a caller needs on the queues that messages go to, not only on those it names.
 
 A message moves to the dead letters of its queue and back by itself. The right is checked
-when somebody decides where it goes:
+when a caller decides where it goes:
 
     name a dead-letter queue     the right to send to it; to create it, if it is not there
-    release, reject, time out    nothing more: whoever set up the queue has decided
+    release, reject, time out    nothing more: the settings of the queue have decided
     requeue, redrive             the right to send to the queue that each message came from, or to `into`
     delete with dead letters     the right to delete both
 

@@ -1,4 +1,4 @@
-"""Long polls: whoever finds a queue empty waits here until something may be visible.
+"""Long polls. A request that finds its queue empty waits here until a message may be visible.
 
     lease ──▶ nothing ──▶ a place in the queue's room ──wake──▶ lease again
                                     │
@@ -6,14 +6,14 @@
 
 Laws of this file
 -----------------
-1. Nothing is missed: a room counts its wakes, and whoever saw the count change while
+1. Nothing is missed: a room counts its wakes, and a request that saw the count change while
    it asked the store asks again before it sits down.
-2. A wake wakes one. Whoever gets messages wakes the next if there are more; so one
-   message does not make a thousand clients ask. Whoever is woken and leaves without any,
+2. A wake wakes one. A request that gets messages wakes the next if there are more; so one
+   message does not make a thousand clients ask. One that is woken and leaves without any,
    because its time is up or its client is gone, wakes the next.
 3. What the clock alone makes visible wakes by one timer for each room, set to what the
    store says. It may be early, never late.
-4. The longest waiting is first; whoever was woken in vain keeps its place.
+4. The longest waiting is first; a request that was woken in vain keeps its place.
 5. Nothing is leased for a client that is known to be gone: it would count as a delivery.
 """
 
@@ -78,7 +78,7 @@ class LongPolls:
             _wake_one(room)
 
     def stop(self) -> None:
-        """Answer everyone who waits, and let nobody wait any more."""
+        """Answer all waiting requests, and let none wait from now on."""
         self.is_stopping = True
         for room in self._rooms.values():
             for place in room.places:
@@ -156,7 +156,7 @@ class LongPolls:
             del self._rooms[queue]
 
     async def _hand_on(self, queue: str, room: QueueWaiters, delivery: Delivery | None, *, was_woken: bool) -> None:
-        """Whoever was woken leaves. What woke it may be for later, so somebody is to look when that is."""
+        """A woken request leaves. What woke it may be for later, so another request must look then."""
         if was_woken and delivery is None:
             _wake_one(room)
         elif was_woken:
@@ -166,7 +166,7 @@ class LongPolls:
         try:
             at_ms = await self._store.wakes_at_ms(queue)
         except QueueNotFound:
-            # Deleted meanwhile: whoever asks next is told.
+            # Deleted meanwhile: the next request is told.
             room.wakes += 1
             _wake_one(room)
             return

@@ -53,7 +53,7 @@ class Stopping(Exception):
 
 
 class NotLeased(Exception):
-    """Nobody holds the message, so there is nothing to ack."""
+    """The message is not leased, so there is nothing to ack."""
 
 
 class MessageNotFound(Exception):
@@ -140,7 +140,7 @@ class Queues:
     async def change(
         self, queue: str, change: Callable[[QueueSettings], QueueSettings], *, caller: Caller = ANONYMOUS_ADMIN
     ) -> None:
-        """Change settings from what they are now to what ``change`` makes of them; nobody else does meanwhile."""
+        """Change settings from what they are now to what ``change`` makes of them; no other change runs meanwhile."""
         async with self._settings_lock:
             old = (await self.store.describe(queue)).settings
             new = change(old)
@@ -194,7 +194,7 @@ class Queues:
         delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, absence=absence)
         if delivery is not None:
             if absence is not None and absence.is_gone:
-                # Nobody is there to be told: others need not wait for the lease to lapse.
+                # The client is gone: others need not wait for the lease to lapse.
                 await self.store.release(queue, delivery.receipts(), is_untouched=True)
                 return None
             self._total(queue).received += len(delivery)
@@ -265,7 +265,7 @@ class Queues:
             try:
                 await self.store.tidy()
             except (LogBusy, LogFull, StoreUnreachable):
-                # There is no room for it now, or nobody to do it; what is due stays due.
+                # There is no room for it now, or no server to do it; what is due stays due.
                 pass
             except LogClosed:
                 return

@@ -1,6 +1,6 @@
 """Single records, for people: a few of them to a batch, and a batch to its records.
 
-Programs speak Kafka, and their batches pass through whole. Whoever looks at a topic
+Programs speak Kafka, and their batches pass through whole. A person who looks at a topic
 with a browser, or tries it with curl, sees records one by one, and comes here.
 """
 
@@ -33,7 +33,7 @@ def batch_of(records: Sequence[PlainRecord], *, at_ms: int) -> bytearray:
     return seal(parts, count=len(records), at_ms=at_ms)
 
 
-# What may be wrong with a batch that nobody has looked into: one of another build, or of a disk that was repaired.
+# What may be wrong with a batch that was not checked before: one of another build, or of a disk that was repaired.
 UNREADABLE = (BadBatch, BadlyPacked, UnpackedTooLarge, UnsupportedCodec)
 
 

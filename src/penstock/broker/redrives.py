@@ -206,7 +206,7 @@ class Redrives:
         self._stopping = asyncio.Event()
         self.share = Share()
         self._known: OrderedDict[str, Task] = OrderedDict()
-        # Whoever runs the broker owns the tasks.
+        # The owner of the broker owns the tasks.
         self._tasks: asyncio.TaskGroup | None = None
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -242,7 +242,7 @@ class Redrives:
             is_kept=self._kept is not None and not order.is_dry_run,
             heard_at_ms=now_ms,
         )
-        # Known before it is kept, so that it is not taken for one that somebody has left.
+        # Known before it is kept, so that no server takes it for an abandoned one.
         self._remember(task)
         if task.is_kept:
             await self._keep(task)

@@ -10,10 +10,10 @@ the events and the records that it leaves behind.
 Laws of this file
 -----------------
 1. A send is gathered whole: its messages are neighbours, in their order.
-2. Nobody suffers for a neighbour: if what was gathered is refused, each is sent alone
+2. No send suffers for a neighbour: if what was gathered is refused, each is sent alone
    and gets its own answer.
 3. What has a sender is not gathered: that is remembered for each send by itself.
-4. Nobody waits for a clock: what has gathered goes when the one before is durable.
+4. No send waits for a clock: what has gathered goes when the one before is durable.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class SendBatching:
     def __init__(self, store: QueueStore) -> None:
         self._store = store
         self._lines: dict[str, QueueBatch] = {}
-        # Whoever runs the broker owns the tasks.
+        # The owner of the broker owns the tasks.
         self.tasks: asyncio.TaskGroup | None = None
 
     async def send(self, queue: str, drafts: Drafts) -> Sequence[str]:
@@ -92,7 +92,7 @@ class SendBatching:
         finally:
             line.is_sending = False
             self._lines.pop(queue, None)
-            # Whoever has no answer by now gets none: this was cancelled, and so are they.
+            # A send without an answer by now gets none: this was cancelled, and so is the send.
             for each in (*together, *line.waiting):
                 each.answer.cancel()
 

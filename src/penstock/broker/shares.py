@@ -1,7 +1,7 @@
 """The share of one key in what all share, so that one key cannot use up a limit and leave nothing to the others.
 
     long polls, waiting fetches, running redrives     counted while they last, by the name of the key
-    consumer groups, partitions                       counted by name: those that the key may use, whoever made them
+    consumer groups, partitions                       counted by name: those that the key may use, made by any key
 
 A key with the role `admin` on all queues may have all: it can delete what others have anyway. So may
 the one caller of a server without keys.

@@ -148,7 +148,7 @@ class Topics:
         return refusals
 
     def share_left(self, caller: Caller) -> int:
-        """Return how many partitions more a caller may have: those that it may administer count, whoever made them."""
+        """Return how many partitions more a caller may have: all that it may administer count."""
         if caller is ANONYMOUS_ADMIN:
             return PARTITIONS_MAX
         counted = sum(
@@ -236,11 +236,11 @@ class Topics:
         return await self.settled(topic, partition, appended) if waits else _produced(appended.partition, appended)
 
     async def new_producer(self) -> tuple[int, int]:
-        """Return a producer id that nobody ever had, and its first epoch."""
+        """Return a producer id that was never given out, and its first epoch."""
         return await self._streams.new_producer(), 0
 
     async def new_producers(self, count: int) -> int:
-        """Return the first of so many producer ids in a row that nobody ever had."""
+        """Return the first of so many producer ids in a row that were never given out."""
         return await self._streams.new_producers(count)
 
     # Records out.

@@ -10,7 +10,7 @@
 Rules of this file
 ------------------
 1. Nothing here reads a clock, rolls a die or does I/O: time and chance are arguments.
-2. Whoever must wait is a *ticket*, a number the caller chose. Every call returns the
+2. A waiting call is a *ticket*, a number the caller chose. Every call returns the
    answers that are due now, each with its ticket; a ticket is answered once.
 3. A call that refuses raises, and has then answered nobody else. Only `MemberIdNeeded`
    leaves a trace: the id that was given out.
@@ -94,7 +94,7 @@ class Group:
     protocol: str = ""
     roster: Roster = field(default_factory=Roster)
     empty_since_ms: int = 0
-    # Set when there is a new generation to keep; cleared by whoever has kept it.
+    # Set when there is a new generation to keep; cleared once it is kept.
     has_news: bool = False
     # While PREPARING, when it goes on without those who have not come. After that, when those who have not
     # asked for their assignment are given up; None when all have.
@@ -149,7 +149,7 @@ class Group:
             raise RebalanceInProgress("join again")
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, *, now_ms: int) -> None:
-        """Refuse offsets of whoever is not a member of this generation; an empty group takes anybody's."""
+        """Refuse offsets of a client that is no member of this generation; an empty group takes all."""
         if self.state is GroupState.EMPTY and generation <= NO_GENERATION:
             return
         member = self.roster.find(member_id, instance_id)
@@ -353,7 +353,9 @@ class Group:
             return
         self.generation = 1 if self.generation == GENERATION_MAX else self.generation + 1
         if not roster.members:
-            self._become_empty(now_ms)
+            self.state, self.protocol, self._ends_at_ms = GroupState.EMPTY, "", None
+            self.empty_since_ms = now_ms
+            self.has_news = True
             return
         self.protocol = choose_protocol(roster.votes())
         if roster.members[roster.leader].join_ticket is None:
@@ -367,11 +369,6 @@ class Group:
             member.is_new = False
         for member in joined:
             self._tell_join(member, self._joined(member), now_ms)
-
-    def _become_empty(self, now_ms: int) -> None:
-        self.state, self.protocol, self._ends_at_ms = GroupState.EMPTY, "", None
-        self.empty_since_ms = now_ms
-        self.has_news = True
 
     def _settle(self, request: SyncRequest) -> None:
         """Take the leader's assignment: the generation is whole."""

@@ -55,7 +55,7 @@ class Member:
     rebalance_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    # When it is given up, unless it is heard of before. Whoever waits for an answer of ours cannot speak, so
+    # When it is given up, unless it is heard of before. A client that waits for our answer cannot speak, so
     # nothing is counted meanwhile.
     until_ms: int = 0
     # When the roster looks at ``until_ms`` next: never later than that, unless it waits.
@@ -349,7 +349,7 @@ class Roster:
             self._look_at(member.member_id, member.until_ms)
 
     def lapse(self, now_ms: int) -> list[Member]:
-        """Forget ids that nobody has used in time; return the members that have been silent for too long."""
+        """Forget ids that were not used in time; return the members that have been silent for too long."""
         late = []
         while self.deadlines and self.deadlines[0][0] <= now_ms:
             at_ms, member_id = heappop(self.deadlines)
@@ -404,7 +404,7 @@ class Roster:
         return [subscribed_topics(each.metadata(protocol) or each.protocols[0][1]) for each in self.members.values()]
 
     def check_fits(self, request: JoinRequest, protocol_type: str) -> None:
-        """Refuse whoever shares no protocol with all others: none could be chosen. What it replaces does not count."""
+        """Refuse a member that shares no protocol with all others. A member that it replaces does not count."""
         own = self.members.get(request.member_id or self.instances.get(request.instance_id or "", ""))
         others = len(self.members) - (own is not None)
         if not others:

@@ -36,7 +36,7 @@ class BadGroupName(GroupRefusal):
 
 
 class GroupsStopping(GroupRefusal):
-    """The server is stopping: nobody is let in, and those who wait are sent away. They find the next one."""
+    """The server is stopping: it lets no member in and sends waiting ones away. They find the next server."""
 
 
 class MemberIdNeeded(GroupRefusal):
@@ -56,7 +56,7 @@ class IllegalGeneration(GroupRefusal):
 
 
 class RebalanceInProgress(GroupRefusal):
-    """The members are to join again: partitions are being dealt out anew."""
+    """The members must join again: the group assigns its partitions again."""
 
 
 class FencedInstance(GroupRefusal):

@@ -56,9 +56,9 @@ from penstock.core.queue.timer_wheel import Wheel
 
 
 def _opened(state: State, event: Opened) -> None:
-    # Before time moves: a lease is not to lapse because nobody was there to extend it.
+    # Before time moves: a lease must not lapse because no server was there to extend it.
     state.leases.rearm(event.at_ms)
-    # Nobody is served yet, so nobody minds how long it takes.
+    # No request is served yet, so it may take long.
     state.is_behind = False
     state.find_due()
     state.advance(event.at_ms)
@@ -384,10 +384,6 @@ def _expired(state: State, event: Expired) -> None:
         settle_waiting(state, run)
 
 
-def _purged(state: State, _: Purged) -> None:
-    _purge(state)
-
-
 def _escalated(state: State, event: Escalated) -> None:
     for run in event.runs:
         for number in range(run.first, run.first + run.length):
@@ -594,7 +590,7 @@ def _hold_row(state: State, slot: int) -> None:
     rows.state[slot], rows.lease[slot], rows.bit[slot] = LEASED, lease, bit
 
 
-def _purge(state: State) -> None:
+def _purged(state: State, _: Purged) -> None:
     if state.moves.pending is None:
         _forget_rows(state)
     else:
@@ -603,7 +599,7 @@ def _purge(state: State) -> None:
     for lane in state.lanes:
         lane.clear()
         lane.live = sum(rows.lane[slot] == lane.tier for slot in rows.index.values())
-    # Slots begin anew, and ids of leases with them: what tells a receipt of before from one of now is its token.
+    # Slots and ids of leases start again: the token tells an old receipt from a new one.
     state.leases = Leases()
     state.ready[:] = [0] * TIERS
     state.plain[:] = [0] * TIERS

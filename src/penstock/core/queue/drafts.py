@@ -2,7 +2,7 @@
 
 The checks of every send are few and in columns. Which draft breaks a limit, and
 whether a value is of the wrong kind at all, is looked for only when it is known
-that something is wrong: `fault` is for whoever met a `TypeError` on the way.
+that something is wrong: `fault` explains a `TypeError` met on the way.
 """
 
 from collections.abc import Callable, Sequence
@@ -94,7 +94,8 @@ def fault(drafts: Drafts) -> BadDraft | None:
             return BadDraft(f"{name} is a {_kind(column)}; it is a sequence with one for each draft, {kind}")
         for row, value in enumerate(column):
             if not fits(value):
-                return BadDraft(f"{name} of draft {row} is {_what(value)}; it is {kind}")
+                found = hex(value) if isinstance(value, int) else f"a {_kind(value)}"
+                return BadDraft(f"{name} of draft {row} is {found}; it is {kind}")
     return None
 
 
@@ -108,10 +109,6 @@ def _is_name(value: object) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63
-
-
-def _what(value: object) -> str:
-    return hex(value) if isinstance(value, int) else f"a {_kind(value)}"
 
 
 def _kind(value: object) -> str:

@@ -14,7 +14,7 @@ Applying an event first moves the queue to the event's time.
 
 `queue` is the queue's number within its shard. Times are milliseconds.
 
-Nobody changes an event. It is not frozen all the same: a frozen dataclass takes
+No code changes an event. It is not frozen all the same: a frozen dataclass takes
 five times as long to make, and every batch of every verb makes one.
 """
 
@@ -26,7 +26,7 @@ from penstock.core.queue.message import Origin, Run, Sender
 
 @dataclass(slots=True)
 class Opened:
-    """A process took over the shard. Leases start anew at full length: nobody knows how long it was away."""
+    """A process took over the shard. Leases start again at full length: how long it was away is unknown."""
 
     at_ms: int
 
@@ -113,7 +113,7 @@ class Released:
 
 @dataclass(slots=True)
 class Returned:
-    """Messages of a lease go back at once, and this delivery of theirs does not count: nobody has worked on them."""
+    """Messages of a lease go back at once, and this delivery does not count: no worker has begun them."""
 
     queue: int
     at_ms: int
@@ -166,7 +166,7 @@ class Redriven:
 class Moving:
     """Messages are on their way to a queue of another shard: spent ones, or dead letters that go back.
 
-    Until `Moved` they are held here, and nobody else may have them.
+    Until `Moved` they are held here, and cannot be leased.
     """
 
     queue: int
@@ -195,7 +195,7 @@ class Arrived:
 
 @dataclass(slots=True)
 class Moved:
-    """A move has ended: its messages are settled here, or back if there is nobody to take them."""
+    """A move has ended: its messages are settled here, or back if there is no queue to take them."""
 
     queue: int
     at_ms: int
@@ -222,7 +222,7 @@ class Purged:
 
 @dataclass(slots=True)
 class Escalated:
-    """Somebody moved pending messages to another tier, and said why."""
+    """An operator moved pending messages to another tier, and said why."""
 
     queue: int
     at_ms: int

@@ -11,7 +11,7 @@ twice as often:
 A tier with nothing ready is not looked at: it costs nothing. When it returns it
 starts at the clock, not at its old finish: it has banked nothing.
 
-For a large batch nobody counts one by one. Of tier t, ``(v - start(t)) // stride(t) + 1``
+A large batch is not counted one by one. Of tier t, ``(v - start(t)) // stride(t) + 1``
 messages have a tag up to v; the greatest v whose sum is within the batch is found
 by halving, and only what is left over is dealt out in order. The answer is a
 number for each tier, which SQL can carry out as well.

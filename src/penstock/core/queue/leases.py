@@ -215,7 +215,7 @@ class Leases:
         if self.index is not None:
             self._forget(slot)
         self.until_ms[slot] = -1
-        # An id is its slot and its uses, so the uses must never come round to an id that somebody has.
+        # An id is its slot and its uses, so the uses must never come round to an id that is in use.
         self.uses[slot] = (self.uses[slot] + 1) & _SLOT or 1
         if self.parts:
             self.parts.pop(slot, None)
@@ -252,7 +252,7 @@ class Leases:
             self.close(slot)
 
     def make_late(self, slot: int, mask: int) -> None:
-        """Messages have lapsed: held no longer, and late until somebody else has them."""
+        """Messages have lapsed: held no longer, and late until they are leased again."""
         self.late[slot] = self.late.get(slot, 0) | mask
         self.held[slot] &= ~mask
         if not self.held[slot]:
@@ -363,7 +363,7 @@ class Leases:
             self.deadlines[slot] = others
 
     def rearm(self, now_ms: int) -> None:
-        """Begin every lease anew at its full length."""
+        """Start every lease again at its full length."""
         self.wheel = Wheel()
         for slot, held in enumerate(self.held):
             if not held or self.until_ms[slot] < 0:

@@ -532,7 +532,7 @@ Stretch = tuple[int, int]
 def live_runs(state: State) -> list[list[Stretch]]:
     """Return, for each lane, its live numbers as runs: rising, and none touching the next.
 
-    For whoever has time: it looks at every run, lease and row of the queue.
+    This is slow: it looks at every run, lease and row of the queue.
     """
     found: list[list[Stretch]] = [[] for _ in range(TIERS)]
     for lane in state.lanes:

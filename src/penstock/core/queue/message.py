@@ -22,7 +22,7 @@ class Run(NamedTuple):
     length: int
 
 
-# `Run` of a tuple of three, at less than half the price: for whoever makes one for each batch.
+# `Run` of a tuple of three, at less than half the price: for code that makes one for each batch.
 run_of = partial(tuple.__new__, Run)
 
 

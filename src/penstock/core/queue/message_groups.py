@@ -76,7 +76,7 @@ class Tenants:
         self.minute.append(0)
 
     def forget(self, group: int) -> None:
-        """A group has no messages any more: whoever has its number next begins anew."""
+        """A group has no messages any more: the next group with its number starts from zero."""
         self.time_ms[group] = 0
 
     def let_go(self, slots: Sequence[int], group_of: "array[int]", leased_ms: "array[int]", now_ms: int) -> None:

@@ -375,7 +375,7 @@ def _always(_state: State, _event: Event) -> bool:
 
 
 def _if_fifo(state: State, _event: Event) -> bool:
-    """Whoever settles the head of a group opens it for the next."""
+    """To settle the head of a group opens the group for the next message."""
     return state.settings.is_fifo
 
 

@@ -141,7 +141,7 @@ class Queue:
     def apply(self, event: Event) -> None:
         """Move the queue to the event's time, and change it as the event says. Events come in the order of deciding."""
         state, kind, at_ms = self.state, type(event), event.at_ms
-        # An opening moves time itself, after it has begun the leases anew; and so does what moves it in parts.
+        # An opening moves time itself, after it has started the leases again; and so does what moves it in parts.
         if (at_ms > state.now_ms or at_ms >= state.due_ms) and kind is not Opened and kind is not CaughtUp:
             state.advance(at_ms)
         CHANGES[kind](state, event)
@@ -277,7 +277,7 @@ class Queue:
         return Released(self.state.queue, now_ms, lease, held, times, error[:ERROR_CHARACTERS_MAX])
 
     def give_back(self, lease: int, token: int, mask: int, *, now_ms: int) -> Returned | None:
-        """Return messages that nobody has worked on, as if they had not been delivered."""
+        """Return messages that no worker has begun, as if they had not been delivered."""
         held = self._held(lease, token, mask, now_ms)
         return Returned(self.state.queue, now_ms, lease, held) if held else None
 
@@ -375,7 +375,7 @@ class Queue:
         return Arrived(self.state.queue, now_ms, source, sequence, tiers, origins, groups, errors)
 
     def expire(self, *, now_ms: int, cursor: int = 0) -> ExpirySweep:
-        """Let go of messages older than the queue keeps them, except those somebody holds or moves.
+        """Drop messages older than the queue keeps them, except those that are leased or on a move.
 
         At most some hundred go at once, and rows are searched some thousand at a time, from
         ``cursor`` on: call it with the cursor it returned until that is 0.

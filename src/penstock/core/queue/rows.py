@@ -12,7 +12,7 @@ dictionaries by slot.
                                              └─▶ MOVING (until another shard has it, from SPENT or to redrive)
 
 Waiting rows are in lists: each row knows the one before and the one after it,
-so that any of them leaves its list at once. Slot 0 is nobody's: it ends lists.
+so that any of them leaves its list at once. Slot 0 is no row: it ends lists.
 """
 
 from array import array

@@ -38,7 +38,7 @@ class Settlement(NamedTuple):
     queue: int
     # Of the first, there; the others follow with the next numbers of the lane.
     key: int
-    count: int  # type: ignore[assignment] # Nobody counts the fields of a tuple.
+    count: int  # type: ignore[assignment] # It hides `tuple.count`, which is not called.
     # The identity of the first: queue, lane and number in its first queue; the others follow.
     home: int
     lane: int
@@ -278,7 +278,7 @@ def _part_of_stretch(state: State, lane: Lane, stretch: Stretch, tier: int) -> t
     first, end, deliveries, lease, first_leased_ms, served_tier = stretch
     if not lease:
         return (lane.tier, first, end - first, 0, 0, tier), 0
-    # While a run is back from a lease and nobody has had it since, the lease is remembered.
+    # The lease of a run that came back is remembered until the run is leased again.
     leased_at_ms = state.leases.leased_at_ms[lease & 0xFFFF_FFFF]
     return (lane.tier, first, end - first, deliveries, first_leased_ms, served_tier), leased_at_ms
 

@@ -304,7 +304,7 @@ class State:
         return 1
 
     def restart_aging(self) -> None:
-        """Set the timers of all rows anew, after the thresholds have changed."""
+        """Set the timers of all rows again, after the thresholds have changed."""
         self.aging = Wheel()
         for slot, state in enumerate(self.rows.state):
             if state in {WAITING, LEASED}:

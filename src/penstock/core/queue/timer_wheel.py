@@ -4,7 +4,7 @@
     near    (at, item) …        the first bucket, sorted, the earliest last
 
 A timer is a number and an instant; eight bytes while it is far. Nothing is ever
-taken out early. Whoever owns the timers knows by looking at its own state
+taken out early. The owner of the timers knows by looking at its own state
 whether one still holds (a lease that was acked, a deadline that moved), and
 `thin` drops those that do not when they have become the greater part.
 """
@@ -155,7 +155,7 @@ class Wheel:
             self.add(at_ms, item)
 
     def crowded(self) -> tuple[dict[int, Any], list[int], list[tuple[int, int]]]:
-        """What has an entry for each timer or bucket, for whoever takes a wheel apart."""
+        """What has an entry for each timer or bucket, for code that takes a wheel apart."""
         return self._far, self._heap, self._near
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
