@@ -7,8 +7,7 @@ from hashlib import pbkdf2_hmac
 
 import pytest
 
-from penstock.api.kafka.sasl import Login
-from penstock.api.kafka.scram import BadScram, Exchange
+from penstock.api.kafka.sasl import BadScram, Exchange, Login
 from penstock.broker.access import Access, Former, Grant, Key, Role, Scram, hash_of
 
 SECRET = "s" * 43

@@ -1,24 +1,33 @@
-"""ApiVersions, Metadata, DescribeCluster and FindCoordinator: what there is, and where.
+"""ApiVersions, Metadata, DescribeCluster, FindCoordinator and DescribeLogDirs: what there is, where, and how large.
 
 There is one broker, so every question of where has one answer: where the client has
 found it, or what the server was told to say.
 """
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import CLUSTER_ID, NODE_ID, Call, Values, in_turns
+from penstock.api.kafka.calling import CLUSTER_ID, NODE_ID, Call, Values, in_turns, on_cluster, on_topic
 from penstock.api.kafka.errors import REFUSALS, code_of
-from penstock.api.kafka.rights import on_cluster, on_topic
 from penstock.api.kafka.wire.versions import OFFERED
 from penstock.broker.access import Role
 from penstock.contract.limits import TOPICS_ASKED_FOR_MAX, TOPICS_AUTO_CREATED_MAX
-from penstock.streams.topic import TooManyPartitions, Topic, TopicExists, TopicNotFound, check_topic_name
+from penstock.streams.topic import (
+    PartitionNotFound,
+    TooManyPartitions,
+    Topic,
+    TopicExists,
+    TopicNotFound,
+    check_topic_name,
+)
 
 _NO_ID = bytes(16)
 _TRANSACTION = 1
+# The one folder of partitions: where it is concerns nobody but its machine.
+_FOLDER = "streams"
 
 
 async def api_versions(call: Call) -> Values:  # noqa: ARG001 - everybody is told the same.
@@ -161,3 +170,37 @@ def _coordinator(call: Call, key: str, kind: int) -> Values:
         where = {"node_id": -1, "host": "", "port": -1}
         return {**where, "key": key, "error_code": code_of(error), "error_message": str(error)}
     return {"key": key, "node_id": NODE_ID, "host": host, "port": port, "error_code": 0, "error_message": None}
+
+
+async def describe_log_dirs(call: Call) -> Values:
+    asked: list[SimpleNamespace] | None = call.request.topics
+    if asked is None:
+        found = [(topic, range(len(topic.partitions))) for topic in call.service.topics.list()]
+    else:
+        found = [(topic, each.partitions) for each in asked if (topic := _topic_or_none(call, each.topic)) is not None]
+    seen = ((topic, indexes) for topic, indexes in found if call.caller.has(Role.SEE, topic.name))
+    topics = await in_turns(seen, lambda each: _size_rows(*each))
+    folder = {"error_code": 0, "log_dir": _FOLDER, "topics": topics}
+    return {"throttle_time": 0, "error_code": 0, "results": [folder]}
+
+
+def _topic_or_none(call: Call, name: str) -> Topic | None:
+    """Return a topic; what there is not is left out, as by Kafka."""
+    try:
+        return call.service.topics.find(name)
+    except TopicNotFound:
+        return None
+
+
+def _size_rows(topic: Topic, indexes: Iterable[int]) -> Values:
+    rows = (_size_row(topic, index) for index in indexes)
+    return {"name": topic.name, "partitions": [row for row in rows if row is not None]}
+
+
+def _size_row(topic: Topic, index: int) -> Values | None:
+    try:
+        log = topic.partition(index).log
+    except PartitionNotFound:
+        return None
+    size_bytes = sum(segment.size_bytes for segment in log.segments)
+    return {"partition_index": index, "partition_size": size_bytes, "offset_lag": 0, "is_future_key": False}

@@ -1,13 +1,45 @@
-"""DescribeGroups, ListGroups and DeleteGroups: looking at groups from outside."""
+"""Consumer groups: members, their offsets, and groups as seen from outside.
 
-from penstock.api.kafka.calling import Call, Values
-from penstock.api.kafka.errors import REFUSALS, group_code_of
-from penstock.api.kafka.rights import on_group
+    DescribeGroups, ListGroups, DeleteGroups          from outside
+    JoinGroup, SyncGroup, Heartbeat, LeaveGroup       being a member
+    OffsetCommit, OffsetFetch, OffsetDelete           how far groups have come
+
+A member changes what others get to read, so it needs the role that leasing needs, on
+the name of the group. What it then reads is checked when it fetches.
+
+What a client adds to an offset comes back as it was. A group that is not known has
+committed nothing, which is no error: clients begin with this question.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from penstock.api.kafka.calling import Call, Values, on_group
+from penstock.api.kafka.errors import REFUSALS, TopicNotAllowed, code_of_row, group_code_of
 from penstock.broker.access import Role
-from penstock.broker.consumer_groups import GroupDescription, GroupNotFound, GroupState, shown_to
+from penstock.broker.consumer_groups import (
+    Commit,
+    Committed,
+    GroupDescription,
+    GroupNotFound,
+    GroupState,
+    Joined,
+    JoinRequest,
+    Leaver,
+    MemberIdNeeded,
+    SyncRequest,
+    shown_to,
+)
 
 # Since then a group that is not there is an error, and no longer a dead group (KIP-1043).
 _NOT_FOUND_FROM = 6
+_FOR_EVER = -1
+# Since then a client is told its id before it is a member (KIP-394), and what it need not assign (KIP-814).
+_ID_FIRST_FROM = 4
+_SKIPS_FROM = 9
 
 
 async def describe_groups(call: Call) -> Values:
@@ -89,3 +121,241 @@ async def _delete(call: Call, group: str) -> Values:
     except REFUSALS as problem:
         error = group_code_of(problem)
     return {"group_id": group, "error_code": error}
+
+
+async def join_group(call: Call) -> Values:
+    request = call.request
+    try:
+        call.check_group(Role.RECEIVE, request.group_id)
+        call.service.groups.check_share(call.caller, request.group_id)
+        joined = await call.service.groups.join(request.group_id, _join_request(call))
+    except REFUSALS as error:
+        member_id = error.member_id if isinstance(error, MemberIdNeeded) else request.member_id
+        return _not_joined(call, group_code_of(error), member_id)
+    return _joined(joined)
+
+
+def _join_request(call: Call) -> JoinRequest:
+    request = call.request
+    session_ms: int = request.session_timeout
+    return JoinRequest(
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        client_id=call.client_id,
+        client_host=call.client_host,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=getattr(request, "rebalance_timeout", session_ms),
+        protocol_type=request.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
+        needs_member_id=call.version >= _ID_FIRST_FROM,
+        can_skip_assignment=call.version >= _SKIPS_FROM,
+    )
+
+
+def _joined(joined: Joined) -> Values:
+    members = [
+        {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
+        for each in joined.members
+    ]
+    return {
+        "throttle_time": 0,
+        "error_code": 0,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol,
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": members,
+    }
+
+
+def _not_joined(call: Call, error: int, member_id: str) -> Values:
+    return {
+        "throttle_time": 0,
+        "error_code": error,
+        "generation_id": -1,
+        "protocol_type": None,
+        # Null only since version 7.
+        "protocol_name": None if call.version >= 7 else "",
+        "leader": "",
+        "skip_assignment": False,
+        "member_id": member_id,
+        "members": [],
+    }
+
+
+async def sync_group(call: Call) -> Values:
+    request = call.request
+    try:
+        call.check_group(Role.RECEIVE, request.group_id)
+        synced = await call.service.groups.sync(
+            request.group_id,
+            SyncRequest(
+                member_id=request.member_id,
+                generation=request.generation_id,
+                instance_id=getattr(request, "group_instance_id", None),
+                protocol_type=getattr(request, "protocol_type", None),
+                protocol=getattr(request, "protocol_name", None),
+                assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+            ),
+        )
+    except REFUSALS as error:
+        nothing = {"protocol_type": None, "protocol_name": None, "assignment": b""}
+        return {"throttle_time": 0, "error_code": group_code_of(error), **nothing}
+    return {
+        "throttle_time": 0,
+        "error_code": 0,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
+
+
+async def heartbeat(call: Call) -> Values:
+    request = call.request
+    instance_id = getattr(request, "group_instance_id", None)
+    error = 0
+    try:
+        call.check_group(Role.RECEIVE, request.group_id)
+        await call.service.groups.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
+    except REFUSALS as problem:
+        error = group_code_of(problem)
+    return {"throttle_time": 0, "error_code": error}
+
+
+async def newer_heartbeat(call: Call) -> Values:
+    """Refuse the newer groups (KIP-848, KIP-932), in words: a client that is not even told so waits for ever."""
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.unsupported_version,
+        "error_message": "there are only groups of the classic protocol here: group.protocol=classic",
+        "member_id": call.request.member_id,
+        "member_epoch": -1,
+        "heartbeat_interval": 0,
+    }
+
+
+async def leave_group(call: Call) -> Values:
+    request = call.request
+    # Since version 3 many may be sent away at once (KIP-345).
+    is_alone = not hasattr(request, "members")
+    leavers = [
+        Leaver(each.member_id, getattr(each, "group_instance_id", None))
+        for each in ([request] if is_alone else request.members)
+    ]
+    try:
+        call.check_group(Role.RECEIVE, request.group_id)
+        errors = [code_of_row(each) for each in await call.service.groups.leave(request.group_id, leavers)]
+    except REFUSALS as problem:
+        return {"throttle_time": 0, "error_code": group_code_of(problem), "members": []}
+    members = [
+        {"member_id": leaver.member_id, "group_instance_id": leaver.instance_id, "error_code": error}
+        for leaver, error in zip(leavers, errors, strict=True)
+    ]
+    return {"throttle_time": 0, "error_code": errors[0] if is_alone else 0, "members": members}
+
+
+async def offset_commit(call: Call) -> Values:
+    request = call.request
+    rows = [
+        Commit(
+            topic.name,
+            part.partition_index,
+            part.committed_offset,
+            getattr(part, "committed_leader_epoch", -1),
+            part.committed_metadata or "",
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+    errors = await _commit(call, rows)
+    answered = zip(rows, errors, strict=True)
+    topics = _by_topic(({"partition_index": row.partition, "error_code": error}, row.topic) for row, error in answered)
+    return {"throttle_time": 0, "topics": topics}
+
+
+async def _commit(call: Call, rows: Sequence[Commit]) -> list[int]:
+    """Commit what may be, and return a number for each row."""
+    request = call.request
+    generation = getattr(request, "generation_id_or_member_epoch", None)
+    retention_ms = getattr(request, "retention_time", _FOR_EVER)
+    allowed = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
+    try:
+        call.check_group(Role.RECEIVE, request.group_id)
+        call.service.groups.check_share(call.caller, request.group_id)
+        done = await call.service.groups.commit(
+            request.group_id,
+            allowed,
+            member_id=getattr(request, "member_id", ""),
+            instance_id=getattr(request, "group_instance_id", None),
+            generation=-1 if generation is None else generation,
+            retention_ms=None if retention_ms == _FOR_EVER else retention_ms,
+        )
+    except REFUSALS as error:
+        return [group_code_of(error)] * len(rows)
+    errors = iter(done)
+    refused = TopicNotAllowed()
+    return [code_of_row(next(errors) if call.caller.has(Role.FETCH, row.topic) else refused) for row in rows]
+
+
+async def offset_fetch(call: Call) -> Values:
+    request = call.request
+    if hasattr(request, "groups"):
+        return {
+            "throttle_time": 0,
+            "groups": [await _fetch(call, each.group_id, each.topics) for each in request.groups],
+        }
+    return {"throttle_time": 0, **await _fetch(call, request.group_id, request.topics)}
+
+
+async def _fetch(call: Call, group: str, topics: list[SimpleNamespace] | None) -> Values:
+    wanted: Mapping[str, Sequence[int]] | None = None
+    if topics is not None:
+        wanted = {topic.name: topic.partition_indexes for topic in topics}
+    try:
+        call.check_group(Role.FETCH, group)
+        rows = await call.service.groups.committed(group, wanted)
+    except REFUSALS as error:
+        return {"group_id": group, "error_code": group_code_of(error), "topics": []}
+    if wanted is None:
+        rows = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
+    return {"group_id": group, "error_code": 0, "topics": _by_topic((_row(call, row), row.topic) for row in rows)}
+
+
+def _row(call: Call, row: Committed) -> Values:
+    error = 0
+    if not call.caller.has(Role.FETCH, row.topic):
+        row, error = Committed(row.topic, row.partition), code_of_row(TopicNotAllowed())
+    return {
+        "partition_index": row.partition,
+        "committed_offset": row.offset,
+        "committed_leader_epoch": row.leader_epoch,
+        "metadata": row.metadata,
+        "error_code": error,
+    }
+
+
+async def offset_delete(call: Call) -> Values:
+    request = call.request
+    rows = [(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    try:
+        call.check_group(Role.ADMIN, request.group_id)
+        allowed = [row for row in rows if call.caller.has(Role.FETCH, row[0])]
+        done = iter(await call.service.groups.forget_offsets(request.group_id, allowed))
+    except REFUSALS as problem:
+        return {"throttle_time": 0, "error_code": group_code_of(problem), "topics": []}
+    if allowed:
+        await call.did("group.forget", request.group_id, detail=", ".join(sorted({topic for topic, _ in allowed})))
+    refused = TopicNotAllowed()
+    answered = ((row, code_of_row(next(done) if call.caller.has(Role.FETCH, row[0]) else refused)) for row in rows)
+    topics = _by_topic(({"partition_index": index, "error_code": error}, topic) for (topic, index), error in answered)
+    return {"throttle_time": 0, "error_code": 0, "topics": topics}
+
+
+def _by_topic(rows: Any) -> list[Values]:
+    """Return rows as Kafka has them: one entry for each topic, in the order they came."""
+    topics: dict[str, list[Values]] = {}
+    for row, topic in rows:
+        topics.setdefault(topic, []).append(row)
+    return [{"name": topic, "partitions": of_topic} for topic, of_topic in topics.items()]

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import NODE_ID, Call, Values
+from penstock.api.kafka.calling import NODE_ID, Call, Values, on_topic
 from penstock.api.kafka.cluster import partition_row
 from penstock.api.kafka.errors import REFUSALS, code_of
-from penstock.api.kafka.rights import on_topic
 from penstock.broker.access import Role
 from penstock.streams.topic import Topic
 

@@ -51,18 +51,18 @@ async def _append(service: Service, caller: Caller, request: ProduceRequest, par
             except LogBusy:
                 await service.topics.room(part.topic, part.partition)
     except REFUSALS as error:
-        return _refused(part, error)
+        return _refused_batch(part, error)
 
 
 async def _settle(service: Service, part: Part, appended: Appended) -> Row:
     try:
         done = await service.topics.settled(part.topic, part.partition, appended)
     except REFUSALS as error:
-        return _refused(part, error)
+        return _refused_batch(part, error)
     return Row(part.topic, part.partition, 0, done.base_offset, done.appended_at_ms, done.start_offset)
 
 
-def _refused(part: Part, error: Exception) -> Row:
+def _refused_batch(part: Part, error: Exception) -> Row:
     bad_records = error.indexes[:_BAD_RECORDS_MAX] if isinstance(error, InvalidRecord) else ()
     return Row(part.topic, part.partition, code_of(error), message=str(error), bad_records=bad_records)
 

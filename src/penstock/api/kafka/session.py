@@ -13,22 +13,38 @@ from collections.abc import Callable
 from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.calling import Answer, Call, Service, Values
-from penstock.api.kafka.cluster import api_versions, describe_cluster, find_coordinator, metadata, offered
+from penstock.api.kafka.cluster import (
+    api_versions,
+    describe_cluster,
+    describe_log_dirs,
+    find_coordinator,
+    metadata,
+    offered,
+)
 from penstock.api.kafka.configs import alter_configs, describe_configs, incremental_alter_configs
 from penstock.api.kafka.connection import Connection, Ended, Parts
 from penstock.api.kafka.fetching import fetch, list_offsets, offset_for_leader_epoch
-from penstock.api.kafka.groups import delete_groups, describe_groups, list_groups
+from penstock.api.kafka.groups import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    newer_heartbeat,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
 from penstock.api.kafka.leaders import (
     describe_quorum,
     describe_topic_partitions,
     elect_leaders,
     list_partition_reassignments,
 )
-from penstock.api.kafka.membership import heartbeat, join_group, leave_group, newer_heartbeat, sync_group
-from penstock.api.kafka.offsets import offset_commit, offset_delete, offset_fetch
 from penstock.api.kafka.producing import init_producer_id, produce
 from penstock.api.kafka.sasl import Login
-from penstock.api.kafka.sizes import describe_log_dirs
 from penstock.api.kafka.topics import create_partitions, create_topics, delete_records, delete_topics
 from penstock.api.kafka.wire.fetch import read_fetch, write_fetched
 from penstock.api.kafka.wire.headers import Header
