@@ -22,7 +22,7 @@ from tests.postgres.servers import shared_server
 
 HOSTILE = {"nul": "a\0b", "surrogate": "a\ud800b", "long": "x" * 10_000}
 # Problems that say which thing is not there, or that the body or the query is no text at all.
-WITHOUT_FIELD = {"bad_request", "not_found", "shard_not_found", "no_topics", "group_not_empty", "not_dead_letter"}
+WITHOUT_FIELD = {"bad_request", "not_found", "shard_not_found", "topics_disabled", "group_not_empty", "not_dead_letter"}
 
 _TEXTS = (inspect.StrType, inspect.EnumType, inspect.LiteralType, inspect.BytesType, inspect.AnyType, inspect.RawType)
 

@@ -200,7 +200,9 @@ async def test_a_dead_letter_whose_queue_is_gone_needs_another() -> None:
     async with open_api() as api:
         (message_id,) = await bury(api, "a")
         await api.delete(ORDERS)
-        assert (await api.post(f"{DEAD}/messages/{message_id}/requeue")).is_problem(409, "origin_gone", field="into")
+        assert (await api.post(f"{DEAD}/messages/{message_id}/requeue")).is_problem(
+            409, "origin_not_found", field="into"
+        )
         await api.post("/api/queues", {"queue_name": "repairs"})
         assert (await api.post(f"{DEAD}/messages/{message_id}/requeue", {"into": "repairs"})).status == 200
 

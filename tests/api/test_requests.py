@@ -103,7 +103,11 @@ async def test_a_problem_is_json_whatever_is_accepted() -> None:
 
 @pytest.mark.parametrize(
     ("error", "status", "code"),
-    [(LogBusy("behind"), 503, "busy"), (LogFull("full"), 507, "storage_full"), (LogClosed("closed"), 503, "stopping")],
+    [
+        (LogBusy("behind"), 503, "journal_busy"),
+        (LogFull("full"), 507, "storage_full"),
+        (LogClosed("closed"), 503, "stopping"),
+    ],
 )
 def test_trouble_with_the_disk_is_a_problem_with_a_time_to_come_again(error: Exception, status: int, code: str) -> None:
     found = problem_of(error)

@@ -61,11 +61,11 @@ async def test_time_runs_out_for_each_caller_by_itself() -> None:
 
 
 async def test_a_busy_server_is_asked_again_when_it_says() -> None:
-    async with scripted(problem("busy", retry_after_s=3.0), problem("stopping"), sent) as (client, transport):
+    async with scripted(problem("journal_busy", retry_after_s=3.0), problem("stopping"), sent) as (client, transport):
         await client.queue("q").send(b"x")
         times = [request.at_s for request in transport.requests]
         assert 3.0 <= times[1] - times[0] <= 4.0
-    async with scripted(problem("busy"), timeout_s=5) as (client, transport):
+    async with scripted(problem("journal_busy"), timeout_s=5) as (client, transport):
         with pytest.raises(ServerBusy):
             await client.queue("q").receive()
         assert len(transport.requests) > 3
@@ -92,7 +92,7 @@ def _wait_s(request: Request) -> float:
 
 @pytest.mark.real_time
 async def test_a_lease_counts_from_the_try_that_was_answered() -> None:
-    async with scripted(problem("busy", retry_after_s=1.0), leased(1)) as (client, transport):
+    async with scripted(problem("journal_busy", retry_after_s=1.0), leased(1)) as (client, transport):
         facts = await client.queue("q").lease(limit=1, wait_s=0, visibility_timeout=30)
         assert facts is not None
         # The clock of the loop is the one that leases are counted by. A try begins just before its request is made.
@@ -279,7 +279,7 @@ async def test_messages_in_an_answer_that_is_too_large_are_not_asked_for_again()
 
 
 async def test_a_cancelled_close_abandons_what_is_on_its_way() -> None:
-    async with scripted(problem("busy")) as (client, transport):
+    async with scripted(problem("journal_busy")) as (client, transport):
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(_fails(client.queue("q").send(b"x"), ClientClosed))
             await asyncio.sleep(1)

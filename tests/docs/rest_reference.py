@@ -27,8 +27,8 @@ be tried in a browser.
 - A server with keys wants one as `Authorization: Bearer <key>`; each operation says which role the key needs.
 - A server on loopback answers to the names of loopback only, and not to pages of other sites.
 - An error is an RFC 9457 problem with a `code`: [all of them](errors.md). Every operation may answer with
-  `bad_request`, `unauthorized`, `forbidden`, `not_acceptable`, `request_timeout`, `internal`, `busy`, `stopping` and
-  `storage_full`; those of its own are listed with it.
+  `bad_request`, `unauthorized`, `forbidden`, `not_acceptable`, `request_timeout`, `internal`, `journal_busy`,
+  `stopping` and `storage_full`; those of its own are listed with it.
 """
 
 

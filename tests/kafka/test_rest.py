@@ -100,7 +100,7 @@ def test_topics_are_changed_and_deleted_over_rest(broker: Broker, topic: str) ->
     changed = ask(broker, "PATCH", f"/api/topics/{topic}", {"partitions": 4, "retention_s": None})[1]
     assert (changed["partition_count"], changed["retention_s"], changed["cleanup"]) == (4, None, "compact,delete")
     assert changed["kafka"] == broker.servers
-    assert ask(broker, "PATCH", f"/api/topics/{topic}", {"partitions": 2})[1]["code"] == "partitions_fewer"
+    assert ask(broker, "PATCH", f"/api/topics/{topic}", {"partitions": 2})[1]["code"] == "partitions_cannot_shrink"
     keyless = {"records": [{"value": "x"}]}
     assert ask(broker, "POST", f"/api/topics/{topic}/records", keyless)[1]["code"] == "record_refused"
     assert ask(broker, "GET", f"/api/topics/{topic}/records?partition=9")[1]["code"] == "partition_not_found"

@@ -63,7 +63,7 @@ CODES: dict[str, Code] = {
         ),
         Code("not_found", 404, "There is nothing here", False, "See /docs for all paths."),
         Code("queue_not_found", 404, "There is no such queue", False, "Create it, or correct the name."),
-        Code("no_topics", 404, "This server keeps no topics", False, "Start it with `kafka`."),
+        Code("topics_disabled", 404, "This server keeps no topics", False, "Start it with `kafka`."),
         Code("topic_not_found", 404, "There is no such topic", False, "Create it, or correct the name."),
         Code("partition_not_found", 404, "The topic has no such partition", False, "They are numbered from 0 on."),
         Code("group_not_found", 404, "There is no such group", False, "The first member or commit creates a group."),
@@ -79,7 +79,7 @@ CODES: dict[str, Code] = {
         Code(
             "topic_exists", 409, "The topic has other settings", False, "Change it with PATCH, or choose another name."
         ),
-        Code("partitions_fewer", 409, "A topic never has fewer partitions", False, "Create another topic."),
+        Code("partitions_cannot_shrink", 409, "A topic never has fewer partitions", False, "Create another topic."),
         Code(
             "record_refused", 409, "The topic takes no such records", False, "Give each a key: the topic is compacted."
         ),
@@ -113,7 +113,7 @@ CODES: dict[str, Code] = {
         Code(
             "message_in_flight", 409, "A consumer holds the message", False, "Wait until it is released or timed out."
         ),
-        Code("origin_gone", 409, "The queue it came from is gone", False, "Name another queue in `into`."),
+        Code("origin_not_found", 409, "The queue it came from is gone", False, "Name another queue in `into`."),
         Code(
             "key_reused",
             409,
@@ -128,7 +128,7 @@ CODES: dict[str, Code] = {
             "sender_fenced", 409, "A newer sender has taken over", False, "Stop: another process sends under this id."
         ),
         Code(
-            "send_forgotten",
+            "send_expired",
             409,
             "Too old to know whether it was sent",
             False,
@@ -162,7 +162,7 @@ CODES: dict[str, Code] = {
         Code("too_many_redrives", 429, "Too many redrives are running", True, "Wait until one of them has ended."),
         Code("headers_too_large", 431, "The headers are too large", False, "Send fewer or shorter headers."),
         Code("internal", 500, "The server made a mistake", False, "Report it, with the log of the server."),
-        Code("busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
+        Code("journal_busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
         Code("unreachable", 503, "The database does not answer", True, "Wait for `Retry-After` seconds and try again."),
         Code("starting", 503, "The server is starting", True, "Wait for `Retry-After` seconds and try again."),
         Code("too_many_connections", 503, "Too many connections", True, "Close some, or raise `connections_max`."),

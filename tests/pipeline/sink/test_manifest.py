@@ -420,7 +420,7 @@ def test_waiting_is_bounded_and_told_once_and_nothing_is_in_doubt_after_it(caplo
             False,
         ),
         ((404, '{"code": "queue_not_found", "detail": "no queue orders"}'), "404 queue_not_found: no queue", False),
-        ((409, '{"code": "send_forgotten", "detail": "too old"}'), "name another job", True),
+        ((409, '{"code": "send_expired", "detail": "too old"}'), "name another job", True),
         ((418, "tea"), "418 tea", False),
         ((401, '{"code": "unauthorized", "detail": "say a key"}'), "401 unauthorized: say a key", False),
         # Nobody knows how far it came.

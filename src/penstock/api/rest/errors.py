@@ -196,7 +196,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     BadTopicName: _named("bad_field", "topic_name"),
     BadTopicSettings: _topic_setting,
     PartitionNotFound: _named("partition_not_found", "partition"),
-    PartitionsCannotShrink: _named("partitions_fewer", "partitions"),
+    PartitionsCannotShrink: _named("partitions_cannot_shrink", "partitions"),
     TooManyPartitions: _named("bad_field", "partitions"),
     MessageTooLarge: _named("message_too_large", "records"),
     InvalidRecord: _named("record_refused", "records"),
@@ -224,7 +224,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     BadDraft: _draft,
     BadSender: _named("bad_field", "sender"),
     SenderFenced: _plain("sender_fenced"),
-    SendForgotten: _plain("send_forgotten"),
+    SendForgotten: _plain("send_expired"),
     QueueFull: _full,
     TooManyWaiting: _too_many("too_many_waiting"),
     RateLimited: _too_fast,
@@ -235,7 +235,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     TooManyQueuesMade: _plain("too_many_queues"),
     Stopping: lambda error: problem("stopping", str(error), retry_after_s=1.0),
     LogClosed: lambda _: problem("stopping", "the server is stopping", retry_after_s=1.0),
-    LogBusy: lambda error: problem("busy", str(error), retry_after_s=_BUSY_S),
+    LogBusy: lambda error: problem("journal_busy", str(error), retry_after_s=_BUSY_S),
     # What the database says may name hosts and users, and is for the operator.
     StoreUnreachable: lambda _: problem("unreachable", "the database does not answer", retry_after_s=_WAITING_S),
     # Its sentences name no host or user.

@@ -233,7 +233,7 @@ def problem_codes(operation: Operation) -> list[str]:
     """Return every code an operation may answer with, those that every operation may included."""
     with_body = ("body_too_large", "unsupported_media_type") if operation.body is not None else ()
     everywhere = ("bad_request", "unauthorized", "forbidden", "not_acceptable", "request_timeout")
-    failing = ("internal", "busy", "stopping", "storage_full")
+    failing = ("internal", "journal_busy", "stopping", "storage_full")
     known = {*operation.problems, *with_body, *everywhere, *failing}
     if operation.query is not None:
         known.add("bad_field")

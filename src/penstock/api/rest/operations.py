@@ -91,7 +91,7 @@ OPERATIONS: tuple[Operation, ...] = (
             "queue_not_found",
             "key_reused",
             "sender_fenced",
-            "send_forgotten",
+            "send_expired",
             "message_too_large",
             "body_too_large",
             "queue_full",
@@ -244,7 +244,7 @@ OPERATIONS: tuple[Operation, ...] = (
             "message_not_found",
             "not_dead_letter",
             "message_in_flight",
-            "origin_gone",
+            "origin_not_found",
             "queue_full",
         ),
         tag="operating",
@@ -385,7 +385,7 @@ OPERATIONS: tuple[Operation, ...] = (
         run=topics.create,
         body=topic_types.CreateTopic,
         answers={201: topic_types.TopicView, 200: topic_types.TopicView},
-        problems=("bad_field", "no_topics", "topic_exists"),
+        problems=("bad_field", "topics_disabled", "topic_exists"),
         tag="topics",
     ),
     Operation(
@@ -397,7 +397,7 @@ OPERATIONS: tuple[Operation, ...] = (
         run=topics.list_topics,
         query=topics.TopicsQuery,
         answers={200: topic_types.TopicList},
-        problems=("no_topics",),
+        problems=("topics_disabled",),
         tag="topics",
     ),
     Operation(
@@ -408,7 +408,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="A topic: its settings, and what its partitions hold.",
         run=topics.describe,
         answers={200: topic_types.TopicView},
-        problems=("no_topics", "topic_not_found"),
+        problems=("topics_disabled", "topic_not_found"),
         tag="topics",
     ),
     Operation(
@@ -420,7 +420,7 @@ OPERATIONS: tuple[Operation, ...] = (
         run=topics.change,
         body=topic_types.TopicSettings,
         answers={200: topic_types.TopicView},
-        problems=("bad_field", "no_topics", "topic_not_found", "partitions_fewer"),
+        problems=("bad_field", "topics_disabled", "topic_not_found", "partitions_cannot_shrink"),
         tag="topics",
     ),
     Operation(
@@ -431,7 +431,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Delete a topic, every record in it, and what groups have committed for it.",
         run=topics.delete,
         answers={200: topic_types.TopicDeleted},
-        problems=("no_topics", "topic_not_found"),
+        problems=("topics_disabled", "topic_not_found"),
         tag="topics",
     ),
     Operation(
@@ -443,7 +443,7 @@ OPERATIONS: tuple[Operation, ...] = (
         run=records.new_producers,
         body=topic_types.NewProducers,
         answers={201: topic_types.ProducersView},
-        problems=("bad_field", "no_topics", "topic_not_found"),
+        problems=("bad_field", "topics_disabled", "topic_not_found"),
         tag="topics",
     ),
     Operation(
@@ -458,7 +458,7 @@ OPERATIONS: tuple[Operation, ...] = (
         answers={201: topic_types.Produced | topic_types.ProducedBatches},
         problems=(
             "bad_field",
-            "no_topics",
+            "topics_disabled",
             "topic_not_found",
             "partition_not_found",
             "record_refused",
@@ -479,7 +479,7 @@ OPERATIONS: tuple[Operation, ...] = (
         run=records.browse,
         query=records.RecordsQuery,
         answers={200: topic_types.RecordPage},
-        problems=("bad_field", "no_topics", "topic_not_found", "partition_not_found"),
+        problems=("bad_field", "topics_disabled", "topic_not_found", "partition_not_found"),
         tag="topics",
     ),
     Operation(
@@ -491,7 +491,7 @@ OPERATIONS: tuple[Operation, ...] = (
         run=topics.list_groups,
         query=topics.GroupsQuery,
         answers={200: topic_types.GroupList},
-        problems=("no_topics",),
+        problems=("topics_disabled",),
         tag="topics",
     ),
     Operation(
@@ -502,7 +502,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="A consumer group: its members, their partitions, and its lag.",
         run=topics.describe_group,
         answers={200: topic_types.GroupView},
-        problems=("no_topics", "group_not_found"),
+        problems=("topics_disabled", "group_not_found"),
         tag="topics",
     ),
     Operation(
@@ -513,7 +513,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Delete a group that has no members, and its committed offsets.",
         run=topics.delete_group,
         answers={200: topic_types.GroupDeleted},
-        problems=("no_topics", "group_not_found", "group_not_empty"),
+        problems=("topics_disabled", "group_not_found", "group_not_empty"),
         tag="topics",
     ),
 )

@@ -147,7 +147,9 @@ async def _check_goes_back(request: Request, queue: str, message_id: str) -> Non
 async def _why_not(request: Request, queue: str, message_id: str, *, is_homeless: bool) -> Exception:
     if is_homeless:
         return Refused(
-            "origin_gone", f"the queue that {message_id!r} came from is gone; say in `into` where it goes", field="into"
+            "origin_not_found",
+            f"the queue that {message_id!r} came from is gone; say in `into` where it goes",
+            field="into",
         )
     message = await request.queues.store.look(queue, message_id)
     if message is None:

@@ -115,7 +115,7 @@ class Request:
     @property
     def streams(self) -> Streams:
         if self.service.streams is None:
-            raise Refused("no_topics", "this server keeps no topics: it was not started with `kafka`")
+            raise Refused("topics_disabled", "this server keeps no topics: it was not started with `kafka`")
         return self.service.streams
 
     def topic(self, role: Role) -> str:

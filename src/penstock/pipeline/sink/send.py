@@ -41,7 +41,7 @@ _UNANSWERED = {502, 504}
 _SERVER_FAILED = 500
 UNKNOWN = "producer_unknown"
 _ADVICE = {
-    "send_forgotten": "The job was used for other rows at this place before: name another job",
+    "send_expired": "The job was used for other rows at this place before: name another job",
     UNKNOWN: "The server has forgotten this job, or lost what it sent: run it again, and it goes on under a new name",
     "out_of_order_sequence": "Another attempt of the task is ahead, and this one shall be run again; or the server has "
     "lost records that it had answered for",
@@ -210,7 +210,7 @@ def _produced(answer: bytes) -> Answered:
 
 def _refuse(noun: str, problem: Problem, *, is_unsure: bool) -> NoReturn:
     advice = f". {_ADVICE[problem.code]}" if problem.code in _ADVICE else ""
-    is_unsure |= problem.code == "send_forgotten"
+    is_unsure |= problem.code == "send_expired"
     raise SendFailed(f"{noun} refuses it: {problem.text}{advice}", is_unsure=is_unsure, code=problem.code)
 
 
