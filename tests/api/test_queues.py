@@ -39,7 +39,7 @@ async def test_a_new_queue_is_answered_with_201_and_all_its_settings() -> None:
             "aging_s": [0, 0, 0, 1800, 3600],
             "reserve_percent": [0, 0, 0, 0, 0],
         }
-        assert view["retry"] == {"base_s": 1, "cap_s": 900, "jitter": True}
+        assert view["retry"] == {"min_backoff_s": 1, "max_backoff_s": 900, "jitter": True}
         assert (view["max_message_bytes"], view["history"]) == (1_048_576, "facts")
         assert view["current_message_count"] == 0
         assert [tier["priority"] for tier in view["by_tier"]] == ["CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND"]
@@ -92,7 +92,7 @@ async def test_every_setting_can_be_given_and_comes_back() -> None:
             "aging_s": [0, 1, 2, 3, 4.5],
             "reserve_percent": [0, 2, 5, 10, 99],
         },
-        "retry": {"base_s": 0, "cap_s": 1.5, "jitter": False},
+        "retry": {"min_backoff_s": 0, "max_backoff_s": 1.5, "jitter": False},
         "max_message_bytes": 100,
         "history": "full",
         "paused": True,
@@ -199,7 +199,7 @@ BAD_SETTINGS: list[tuple[dict[str, object], str, float | None]] = [
     ({"tiers": {"reserve_percent": [0] * 4}}, "tiers.reserve_percent", 5),
     ({"tiers": {"reserve_percent": [0, 0, 0, 0, 100]}}, "tiers.reserve_percent[4]", 99),
     ({"tiers": {"wieghts": [1] * 5}}, "tiers.wieghts", None),
-    ({"retry": {"base_s": -1}}, "retry.base_s", 0),
+    ({"retry": {"min_backoff_s": -1}}, "retry.min_backoff_s", 0),
     ({"retry": {"jitter": "yes"}}, "retry.jitter", None),
     ({"visibilty_timeout": 30}, "visibilty_timeout", None),
     ({"dead_letter_queue": "a/b"}, "dead_letter_queue", None),
@@ -346,7 +346,7 @@ async def test_a_change_leaves_what_it_does_not_name() -> None:
     async with open_api(visibility_timeout=7, max_deliveries=9) as api:
         view = (await api.patch(ORDERS, {"max_deliveries": 2, "retry": {"jitter": False}})).value
         assert (view["visibility_timeout"], view["max_deliveries"]) == (7, 2)
-        assert view["retry"] == {"base_s": 1, "cap_s": 900, "jitter": False}
+        assert view["retry"] == {"min_backoff_s": 1, "max_backoff_s": 900, "jitter": False}
         assert (await api.get(ORDERS))["max_deliveries"] == 2
 
 

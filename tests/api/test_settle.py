@@ -62,7 +62,7 @@ async def test_a_released_message_rests_for_the_delay_and_keeps_the_error() -> N
 
 
 async def test_a_message_released_without_a_delay_rests_as_its_queue_says() -> None:
-    async with open_api(retry={"base_s": 4, "cap_s": 6, "jitter": False}) as api:
+    async with open_api(retry={"min_backoff_s": 4, "max_backoff_s": 6, "jitter": False}) as api:
         (found,) = await taken(api, "a")
         for rest_s in (4, 6, 6):
             await api.post(f"{ORDERS}/release", {"receipts": [found["receipt"]]})
@@ -73,7 +73,7 @@ async def test_a_message_released_without_a_delay_rests_as_its_queue_says() -> N
 
 
 async def test_jitter_spreads_what_failed_together() -> None:
-    async with open_api(retry={"base_s": 100, "cap_s": 100}) as api:
+    async with open_api(retry={"min_backoff_s": 100, "max_backoff_s": 100}) as api:
         found = await taken(api, *["a"] * 50)
         await api.post(f"{ORDERS}/release", {"receipts": [each["receipt"] for each in found]})
         page = await api.get(f"{ORDERS}/peek", state="delayed", limit=100)

@@ -32,11 +32,11 @@ def test_a_dash_stands_for_standard_input(run: Run) -> None:
 
 def test_options_are_spelt_as_the_keywords_of_the_client(run: Run) -> None:
     made = run(
-        "queue", "create", "spelt", "--max-deliveries", "7", "--visibility-timeout=5", "retry.base_s=2", "--json"
+        "queue", "create", "spelt", "--max-deliveries", "7", "--visibility-timeout=5", "retry.min_backoff_s=2", "--json"
     )
     assert made.exit_code == 0, made.stderr
     view = json.loads(made.stdout)
-    assert (view["max_deliveries"], view["visibility_timeout"], view["retry"]["base_s"]) == (7, 5, 2)
+    assert (view["max_deliveries"], view["visibility_timeout"], view["retry"]["min_backoff_s"]) == (7, 5, 2)
     assert json.loads(run("queue", "update", "spelt", "--max-deliveries", "3", "--json").stdout)["max_deliveries"] == 3
     for wrong, said in (("--max-delivery", "max_deliveries"), ("--colour", "no option --colour")):
         refused = run("queue", "create", "spelt", wrong, "7")

@@ -13,13 +13,13 @@ from tests.cli.conftest import Run
 
 def test_a_queue_is_made_with_the_settings_that_were_typed(run: Run) -> None:
     done = run(
-        "queue", "create", "made", "visibility_timeout=60", "tiers.weights=8,4,2,1,1", "retry.base_s=2", "--json"
+        "queue", "create", "made", "visibility_timeout=60", "tiers.weights=8,4,2,1,1", "retry.min_backoff_s=2", "--json"
     )
     assert done.exit_code == 0, done.output
     view = json.loads(done.stdout)
     assert view["queue_name"] == "made"
     assert view["visibility_timeout"] == 60
-    assert view["retry"]["base_s"] == 2
+    assert view["retry"]["min_backoff_s"] == 2
     assert view["tiers"]["weights"][4] * 8 == view["tiers"]["weights"][0]
 
 

@@ -39,9 +39,13 @@ async def _has_history(queue: Queue, count: int) -> bool:
 
 async def test_a_queue_is_made_described_changed_and_deleted(url: str, name: str) -> None:
     async with penstock.connect(url) as client:
-        view = await client.create_queue(name, visibility_timeout=12, tiers={"mode": "strict"}, retry={"base_s": 2})
+        view = await client.create_queue(
+            name, visibility_timeout=12, tiers={"mode": "strict"}, retry={"min_backoff_s": 2}
+        )
         assert (view.queue_name, view.visibility_timeout, view.tiers.mode) == (name, 12, "strict")
-        same = await client.create_queue(name, visibility_timeout=12, tiers={"mode": "strict"}, retry={"base_s": 2})
+        same = await client.create_queue(
+            name, visibility_timeout=12, tiers={"mode": "strict"}, retry={"min_backoff_s": 2}
+        )
         assert same.queue_id == view.queue_id
         with pytest.raises(QueueExists):
             await client.create_queue(name, visibility_timeout=13)

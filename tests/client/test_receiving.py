@@ -102,7 +102,7 @@ async def test_a_message_is_acked_by_the_queue_it_came_from_only(url: str, name:
 
 async def test_a_block_acks_its_message_or_releases_it_with_the_error(url: str, name: str) -> None:
     async with penstock.connect(url) as client:
-        await client.create_queue(name, retry={"base_s": 0})
+        await client.create_queue(name, retry={"min_backoff_s": 0})
         queue = client.queue(name)
         await queue.send("work")
         message = await queue.receive()

@@ -15,7 +15,7 @@ from tests.client.serving import Server
 
 def test_the_synchronous_face_does_what_the_other_does(url: str, name: str) -> None:
     with penstock.connect(url) as client:
-        assert client.create_queue(name, retry={"base_s": 0}).queue_name == name
+        assert client.create_queue(name, retry={"min_backoff_s": 0}).queue_name == name
         queue = client.queue(name)
         first = queue.send("one", priority="HIGH")
         ids = queue.send_many([b"two", {"three": 3}, Draft(data="four", priority="LOW")])
@@ -44,7 +44,7 @@ def test_the_synchronous_face_does_what_the_other_does(url: str, name: str) -> N
 
 def test_a_block_of_the_synchronous_face_releases_on_an_exception(url: str, name: str) -> None:
     with penstock.connect(url) as client:
-        client.create_queue(name, retry={"base_s": 0})
+        client.create_queue(name, retry={"min_backoff_s": 0})
         queue = client.queue(name)
         queue.send("x")
         seen = []

@@ -41,7 +41,9 @@ class Record:
 
 def begin(client: SyncClient) -> Record:
     """Make the queue, and open an empty record."""
-    client.create_queue(QUEUE, max_deliveries=DELIVERIES_MAX, history="full", retry={"base_s": 0, "cap_s": 0})
+    client.create_queue(
+        QUEUE, max_deliveries=DELIVERIES_MAX, history="full", retry={"min_backoff_s": 0, "max_backoff_s": 0}
+    )
     return Record()
 
 

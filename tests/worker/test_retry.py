@@ -24,7 +24,7 @@ def test_the_most_special_type_of_an_error_decides() -> None:
 
 
 def test_a_backoff_doubles_up_to_its_cap_and_is_drawn_below_it() -> None:
-    plain, drawn = Retry(base_s=2, cap_s=9, jitter=False), Retry(base_s=2, cap_s=9)
+    plain, drawn = Retry(min_backoff_s=2, max_backoff_s=9, jitter=False), Retry(min_backoff_s=2, max_backoff_s=9)
     assert [judge(plain, ValueError(), attempt).delay_s for attempt in (1, 2, 3, 4, 9_999)] == [2, 4, 8, 9, 9]
     assert judge(drawn, ValueError(), 2, roll=0.25) == Verdict(delay_s=1.0)
     assert 0 <= (judge(drawn, ValueError(), 2).delay_s or 0) < 4
@@ -32,7 +32,7 @@ def test_a_backoff_doubles_up_to_its_cap_and_is_drawn_below_it() -> None:
 
 def test_work_may_say_itself_when_it_is_to_be_tried_again() -> None:
     assert judge(Retry(by={Exception: Reject}), RetryIn(7, "too many requests"), 1) == Verdict(delay_s=7.0)
-    assert judge(Retry(base_s=1), Reject("no such customer"), 1) == Verdict(is_rejected=True)
+    assert judge(Retry(min_backoff_s=1), Reject("no such customer"), 1) == Verdict(is_rejected=True)
 
 
 def test_rules_by_type_may_be_given_alone() -> None:

@@ -166,7 +166,7 @@ async def test_an_error_in_a_thread_is_released_like_any_other() -> None:
     async with staged() as stage:
         message_id = await stage.queue.send("order")
 
-        @stage.worker.handler("orders", retry=Retry(base_s=3_600, jitter=False))
+        @stage.worker.handler("orders", retry=Retry(min_backoff_s=3_600, jitter=False))
         def work(message: Message) -> None:
             next(iter([]))
 
@@ -179,7 +179,7 @@ async def test_work_that_takes_too_long_is_cancelled_and_tried_again() -> None:
         message_id = await stage.queue.send("order")
         ends: list[str] = []
 
-        @stage.worker.handler("orders", time_limit_s=0.05, retry=Retry(base_s=3_600, jitter=False))
+        @stage.worker.handler("orders", time_limit_s=0.05, retry=Retry(min_backoff_s=3_600, jitter=False))
         async def work(message: Message) -> None:
             try:
                 await asyncio.sleep(60)
@@ -211,7 +211,7 @@ async def test_a_thread_that_takes_too_long_keeps_its_place_until_it_ends() -> N
         await stage.queue.send_many(["slow", "quick"])
         go_on, order = threading.Event(), list[str]()
 
-        @stage.worker.handler("orders", concurrency=1, time_limit_s=2, retry=Retry(base_s=3_600, jitter=False))
+        @stage.worker.handler("orders", concurrency=1, time_limit_s=2, retry=Retry(min_backoff_s=3_600, jitter=False))
         def work(message: Message) -> None:
             if message.text == "slow":
                 go_on.wait(60)

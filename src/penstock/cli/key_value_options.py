@@ -45,7 +45,7 @@ def _joined(words: Iterable[str]) -> Iterator[str]:
     """Return options as `name=value`.
 
     >>> list(_joined(["fifo=true", "--max-deliveries", "7", "--retry.base-s=2"]))
-    ['fifo=true', 'max_deliveries=7', 'retry.base_s=2']
+    ['fifo=true', 'max_deliveries=7', 'retry.min_backoff_s=2']
     """
     given = iter(words)
     for word in given:

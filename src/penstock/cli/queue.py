@@ -35,7 +35,7 @@ def create(session: Session, name: Name, words: Words = None) -> None:
 
     Settings are those of the API: visibility_timeout, max_deliveries, queue_size,
     retention_s, delay_s, fifo, dedup, history, tiers.mode, tiers.weights,
-    tiers.reserve_percent, retry.base_s …
+    tiers.reserve_percent, retry.min_backoff_s …
     A list has one number for each priority, CRITICAL first. Each may be said as an
     option as well.
 
@@ -99,7 +99,7 @@ def update(session: Session, name: Name, words: Words = None) -> None:
     [bold]Examples:[/]
 
     penstock queue update orders visibility_timeout=120
-    penstock queue update orders tiers.mode=strict retry.cap_s=600
+    penstock queue update orders tiers.mode=strict retry.max_backoff_s=600
     """
     said = settings_said(words or [])
     if not said:

@@ -31,9 +31,9 @@ class RetrySettings(TypedDict, total=False):
 
     # How long a message rests at most if it is released without a delay after its first delivery; each further
     # delivery doubles it. Default 1.
-    base_s: float
+    min_backoff_s: float
     # What that doubling never exceeds. Default 900.
-    cap_s: float
+    max_backoff_s: float
     # Whether the rest is drawn between 0 and that, so that messages of one outage do not come back as a herd.
     # Without it a message rests for the whole of it. Default true.
     jitter: bool
@@ -63,7 +63,7 @@ class QueueSettings(TypedDict, total=False):
     max_deliveries: int
     # From which delivery on a message whose lease ends goes behind the others of its priority, not back to its
     # place; 0 never. Not for FIFO. Default 0.
-    back_after_deliveries: int
+    demote_after_deliveries: int
     # The queue for dead letters. By default the name of this one with `.dead` after it.
     dead_letter_queue: str | None
     # How long a message that is not in flight is kept, from when it came to this queue; 0 keeps it until it is

@@ -141,7 +141,7 @@ class QueueSettings:
     back_after_deliveries: Annotated[
         int,
         Setting(
-            said="back_after_deliveries",
+            said="demote_after_deliveries",
             most=DELIVERIES_MAX,
             unit="deliveries",
             help="From which delivery on a message whose lease ends goes behind the others of its priority, not back "
@@ -250,7 +250,7 @@ class QueueSettings:
     backoff_ms_base: Annotated[
         int,
         Setting(
-            said="retry.base_s",
+            said="retry.min_backoff_s",
             most=DURATION_MS_MAX,
             unit="ms",
             help="How long a message rests at most if it is released without a delay after its first delivery; each "
@@ -259,7 +259,7 @@ class QueueSettings:
     ] = SECOND_MS
     backoff_ms_max: Annotated[
         int,
-        Setting(said="retry.cap_s", most=DURATION_MS_MAX, unit="ms", help="What that doubling never exceeds."),
+        Setting(said="retry.max_backoff_s", most=DURATION_MS_MAX, unit="ms", help="What that doubling never exceeds."),
     ] = 15 * MINUTE_MS
     has_jitter: Annotated[
         bool,

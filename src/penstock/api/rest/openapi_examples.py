@@ -188,8 +188,8 @@ EXAMPLES: dict[str, Example] = {
     ),
     "get_queue": Example(answer=_QUEUE),
     "change_queue": Example(
-        body={"max_deliveries": 8, "retry": {"base_s": 2}},
-        answer={**_QUEUE, "max_deliveries": 8, "retry": {"base_s": 2, "cap_s": 900, "jitter": True}},
+        body={"max_deliveries": 8, "retry": {"min_backoff_s": 2}},
+        answer={**_QUEUE, "max_deliveries": 8, "retry": {"min_backoff_s": 2, "max_backoff_s": 900, "jitter": True}},
     ),
     "send_messages": Example(
         body={"data": _DATA, "priority": "HIGH", "attributes": {"source": "shop"}},

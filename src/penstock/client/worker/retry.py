@@ -6,7 +6,7 @@ of several types that fit, the most special one counts. A work function that kno
 
     error ──► Reject? ──► dead letters
           ──► by type: seconds, a function of the attempt, or `Reject`
-          ──► base_s · 2^(attempt-1), up to cap_s, drawn if `jitter`
+          ──► min_backoff_s · 2^(attempt-1), up to max_backoff_s, drawn if `jitter`
           ──► the queue's own backoff
 """
 
@@ -50,10 +50,10 @@ Rule: TypeAlias = "float | Callable[[int], float] | type[Reject]"
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """When to try again. Without ``base_s``, errors that ``by`` does not name rest as the queue says."""
+    """When to try again. Without ``min_backoff_s``, errors that ``by`` does not name rest as the queue says."""
 
-    base_s: float | None = None
-    cap_s: float = 3_600.0
+    min_backoff_s: float | None = None
+    max_backoff_s: float = 3_600.0
     jitter: bool = True
     # Seconds, a function from the attempt (1 is the first) to seconds, or `Reject`.
     by: Mapping[type[BaseException], Rule] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def judge(retry: Retry, error: BaseException, attempt: int, roll: float | None =
 
     >>> judge(Retry(by={OSError: 5, ConnectionError: Reject}), ConnectionResetError(), 1)
     Verdict(is_rejected=True, delay_s=None)
-    >>> judge(Retry(base_s=2, jitter=False), ValueError(), 3)
+    >>> judge(Retry(min_backoff_s=2, jitter=False), ValueError(), 3)
     Verdict(is_rejected=False, delay_s=8.0)
     """
     if isinstance(error, Reject):
@@ -82,9 +82,9 @@ def judge(retry: Retry, error: BaseException, attempt: int, roll: float | None =
     for kind in type(error).__mro__:
         if kind in retry.by:
             return _by_rule(retry.by[kind], attempt)
-    if retry.base_s is None:
+    if retry.min_backoff_s is None:
         return Verdict()
-    delay_s = min(retry.cap_s, retry.base_s * 2.0 ** min(attempt - 1, _DOUBLINGS_MAX))
+    delay_s = min(retry.max_backoff_s, retry.min_backoff_s * 2.0 ** min(attempt - 1, _DOUBLINGS_MAX))
     if retry.jitter:
         delay_s *= random.random() if roll is None else roll
     return Verdict(delay_s=_bounded(delay_s))
