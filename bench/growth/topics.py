@@ -25,7 +25,7 @@ from penstock.metrics.streams import families_of_streams
 from penstock.runtime.interface import Runtime
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.server import GC_THRESHOLDS
-from penstock.streams.groups import CoordinatorSettings
+from penstock.streams.group_coordinator import CoordinatorSettings
 from penstock.telemetry import Note
 from tests.streams.grouping import Consumer
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.api.kafka.configs import CONFIGS
 from penstock.api.rest.errors import problem_of
 from penstock.contract.topic_settings import TOPIC_SETTINGS, BadTopicSettings, TopicSettings
-from penstock.streams.packing import NONE, ZSTD
+from penstock.streams.compression import NONE, ZSTD
 
 
 def refusal(name: str, value: int) -> BadTopicSettings:

@@ -21,8 +21,8 @@ from penstock.store.embedded import codec, history_frames, snapshot
 from penstock.store.embedded.bodies import Places
 from penstock.store.embedded.memory import Memory
 from penstock.store.history import BodyState
-from penstock.streams import offsets
-from penstock.streams.offsets import Kept
+from penstock.streams import offset_store
+from penstock.streams.offset_store import Kept
 from penstock.wire import frames
 from penstock.wire.frames import Held, Ids, LeasedFrame, SendFrame, SettleFrame
 from tests.core.queue.life import Life
@@ -197,10 +197,10 @@ def group_offsets() -> dict[str, bytes]:
         assignment=b"\x02\x03",
     )
     written = {
-        "offset": offsets.write_offset("group", ("topic", 3), Kept(42, 7, "note", AT_MS, AT_MS + 1)),
-        "offset, forgotten": offsets.write_offset("group", ("topic", 3), None),
-        "generation": offsets.write_group("group", GroupRecord(AT_MS, 9, "consumer", "range", "m-1", (member,))),
-        "generation, forgotten": offsets.write_group("group", None),
+        "offset": offset_store.write_offset("group", ("topic", 3), Kept(42, 7, "note", AT_MS, AT_MS + 1)),
+        "offset, forgotten": offset_store.write_offset("group", ("topic", 3), None),
+        "generation": offset_store.write_group("group", GroupRecord(AT_MS, 9, "consumer", "range", "m-1", (member,))),
+        "generation, forgotten": offset_store.write_group("group", None),
     }
     return {
         f"{name}, {part}": data or b""

@@ -19,7 +19,7 @@ from penstock.broker.topics import Topics
 from penstock.log import record
 from penstock.log.record import varint
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.streams import packing
+from penstock.streams import compression
 from tests.kafka.brokers import Broker, RawClient
 from tests.kafka.librdkafka import WAIT_S, create, produce_all, producer, read_topic
 from tests.kafka.messages import request_type
@@ -62,8 +62,8 @@ BROKEN: dict[str, Callable[[], bytes]] = {
     "garbage": lambda: sealed(bytes(range(200, 256)) * 3, count=3),
     "a key longer than its record": lambda: sealed(varint(6) + b"\0\0\0" + varint(100) + b"\1\0"),
     "headers that are not there": lambda: sealed(varint(6) + b"\0\0\0\1\1" + varint(9)),
-    "garbage in lz4": lambda: sealed(packing.pack(packing.LZ4, bytes(50)), attributes=packing.LZ4),
-    "nothing in zstandard": lambda: sealed(packing.pack(packing.ZSTD, b""), attributes=packing.ZSTD),
+    "garbage in lz4": lambda: sealed(compression.pack(compression.LZ4, bytes(50)), attributes=compression.LZ4),
+    "nothing in zstandard": lambda: sealed(compression.pack(compression.ZSTD, b""), attributes=compression.ZSTD),
 }
 
 
@@ -88,12 +88,12 @@ def blocks(one: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("codec", "bomb", "error"),
     [
-        (packing.SNAPPY, lambda: blocks(b"\0"), ErrorCode.corrupt_message),
-        (packing.SNAPPY, lambda: b"\xff\xff\xff\xff\x0f" + bytes(9), ErrorCode.message_too_large),
-        (packing.GZIP, lambda: bytes(cramjam.gzip.compress(b"")) * 40_000, ErrorCode.corrupt_message),
-        (packing.GZIP, lambda: packing.pack(packing.GZIP, bytes(64 << 20)), ErrorCode.message_too_large),
-        (packing.LZ4, lambda: packing.pack(packing.LZ4, bytes(64 << 20)), ErrorCode.message_too_large),
-        (packing.ZSTD, lambda: packing.pack(packing.ZSTD, bytes(64 << 20)), ErrorCode.message_too_large),
+        (compression.SNAPPY, lambda: blocks(b"\0"), ErrorCode.corrupt_message),
+        (compression.SNAPPY, lambda: b"\xff\xff\xff\xff\x0f" + bytes(9), ErrorCode.message_too_large),
+        (compression.GZIP, lambda: bytes(cramjam.gzip.compress(b"")) * 40_000, ErrorCode.corrupt_message),
+        (compression.GZIP, lambda: compression.pack(compression.GZIP, bytes(64 << 20)), ErrorCode.message_too_large),
+        (compression.LZ4, lambda: compression.pack(compression.LZ4, bytes(64 << 20)), ErrorCode.message_too_large),
+        (compression.ZSTD, lambda: compression.pack(compression.ZSTD, bytes(64 << 20)), ErrorCode.message_too_large),
     ],
 )
 def test_a_batch_that_would_cost_much_time_or_memory_to_unpack_is_refused(

@@ -9,7 +9,7 @@ from penstock.contract.topic_settings import TopicSettings
 from penstock.log.backup import Folder, TargetNotEmpty
 from penstock.runtime.interface import Runtime
 from penstock.streams.backup import CATALOG, GROUPS, LOOK, backup_streams, is_streams, logs_of
-from penstock.streams.offsets import Kept, Offsets
+from penstock.streams.offset_store import Kept, Offsets
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.grouping import OFFSETS

@@ -13,8 +13,8 @@ from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.log.record import header as read_header
 from penstock.runtime.interface import BackgroundProcessFailed
-from penstock.streams import cleaning
-from penstock.streams.catalog import with_cleaning
+from penstock.streams import compaction
+from penstock.streams.topic_catalog import with_cleaning
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate
@@ -217,17 +217,17 @@ async def test_more_keys_than_memory_may_hold_are_cleaned_in_several_goes(machin
         await close_segment(topics)
         partition = topics.find("events").partitions[0]
         closed = partition.log.segments[:-1]
-        order = cleaning.Order(
+        order = compaction.Order(
             folder=partition.folder,
             log_id=partition.log.log_id,
-            segments=[cleaning.ClosedSegment(e.base_offset, e.next_offset, e.size_bytes) for e in closed],
+            segments=[compaction.ClosedSegment(e.base_offset, e.next_offset, e.size_bytes) for e in closed],
             cleaned_offset=0,
             tombstones_before=0,
             segment_bytes_max=1_024,
             keys_max=10,
         )
         done = msgspec.msgpack.decode(
-            cleaning.clean(machine.disk, msgspec.msgpack.encode(order)), type=cleaning.Cleaning
+            compaction.clean(machine.disk, msgspec.msgpack.encode(order)), type=compaction.Cleaning
         )
         assert 10 <= done.cleaned_offset < 20
         await look_after(topics)

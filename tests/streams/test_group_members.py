@@ -20,7 +20,7 @@ from penstock.broker.consumer_groups import (
 )
 from penstock.core.consumer_group.members import GroupSettings
 from penstock.log.interface import LogFull
-from penstock.streams.groups import CoordinatorSettings
+from penstock.streams.group_coordinator import CoordinatorSettings
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.grouping import Consumer, enter_together, groups_on

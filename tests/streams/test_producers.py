@@ -5,7 +5,7 @@ import pytest
 from penstock.broker.topics import Topics
 from penstock.contract.limits import PRODUCER_MS, PRODUCERS_MAX
 from penstock.log.record import header as read_header
-from penstock.streams.producers import (
+from penstock.streams.producer_state import (
     NAME,
     SEQUENCES,
     OutOfOrderSequence,

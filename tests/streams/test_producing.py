@@ -14,8 +14,9 @@ from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.log.interface import LogFull
 from penstock.log.record import header as read_header
-from penstock.streams import packing
-from penstock.streams.batches import (
+from penstock.streams import compression
+from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.produce_checks import (
     BadTimestamp,
     CorruptBatch,
     InvalidRecord,
@@ -24,7 +25,6 @@ from penstock.streams.batches import (
     TransactionsUnsupported,
     check_batch,
 )
-from penstock.streams.packing import UnpackedTooLarge, UnsupportedCodec
 from penstock.streams.records import entries, unpacked
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.disk import SimDisk
@@ -268,7 +268,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_bomb_is_not_unpacked(codec: str) -> None:
     """A gigabyte would be made of a megabyte; a bound of a megabyte is not exceeded."""
-    packed = packing.pack(CODECS[codec], bytes(64 << 20))
+    packed = compression.pack(CODECS[codec], bytes(64 << 20))
     bomb = bytearray(record.seal([bytes(packed)], count=1, at_ms=EPOCH_MS, attributes=CODECS[codec]))
     settings = replace(PLAIN, unpacked_bytes_max=1 << 20, message_bytes_max=16 << 20)
     with pytest.raises(UnpackedTooLarge):
@@ -281,25 +281,25 @@ def test_a_bomb_is_not_unpacked(codec: str) -> None:
 )
 def test_what_is_packed_again_can_be_unpacked_by_the_library(codec: int, parts: list[tuple[bytes, int]]) -> None:
     records = b"".join(part * times for part, times in parts)[:300_000] or b"x"
-    packed = packing.pack(codec, records)
-    assert bytes(packing.unpack(codec, packed, bytes_max=1 << 20) if codec else packed) == records
-    if codec == packing.LZ4:
+    packed = compression.pack(codec, records)
+    assert bytes(compression.unpack(codec, packed, bytes_max=1 << 20) if codec else packed) == records
+    if codec == compression.LZ4:
         assert bytes(cramjam.lz4.decompress(packed)) == records
 
 
 def test_lz4_is_packed_in_blocks_that_java_reads() -> None:
     """The header says so: version 1, independent blocks, and a right checksum, which the library looks at."""
-    packed = packing.pack(packing.LZ4, bytes(200_000))
+    packed = compression.pack(compression.LZ4, bytes(200_000))
     assert packed[:7].hex() == "04224d18604082"
     for wrong in (b"\x60\x40\x83", b"\x60\x50\x82"):
-        with pytest.raises(packing.BadlyPacked):
-            packing.unpack(packing.LZ4, packed[:4] + wrong + packed[7:], bytes_max=1 << 20)
+        with pytest.raises(compression.BadlyPacked):
+            compression.unpack(compression.LZ4, packed[:4] + wrong + packed[7:], bytes_max=1 << 20)
 
 
 def test_zstandard_that_asks_for_a_giant_window_is_refused() -> None:
     for front in (b"\x28\xb5\x2f\xfd\x00\xf8", b"\x28\xb5\x2f\xfd\xe0" + (1 << 40).to_bytes(8, "little")):
         with pytest.raises(UnpackedTooLarge):
-            packing.unpack(packing.ZSTD, front + bytes(20), bytes_max=1 << 20)
+            compression.unpack(compression.ZSTD, front + bytes(20), bytes_max=1 << 20)
 
 
 @given(codec=st.integers(1, 4), packed=st.binary(max_size=300), settings=st.sampled_from([PLAIN, COMPACTED]))
@@ -309,7 +309,7 @@ def test_packed_garbage_is_refused_and_nothing_else(codec: int, packed: bytes, s
         check_batch(sealed, settings, EPOCH_MS)
     except REFUSALS:
         return
-    records = packing.unpack(codec, packed, bytes_max=PLAIN.unpacked_bytes_max)
+    records = compression.unpack(codec, packed, bytes_max=PLAIN.unpacked_bytes_max)
     assert len(records) <= PLAIN.unpacked_bytes_max
 
 

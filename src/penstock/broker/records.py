@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.log.record import COMPRESSION_MASK, HEADER_BYTES, BadBatch, header, read_bytes, read_varint, seal, varint
-from penstock.streams.packing import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, unpack
+from penstock.streams.compression import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, unpack
 
 _NONE = b"\x01"
 # Bit 3 of the attributes: all records have the time of their arrival.

@@ -3,17 +3,17 @@
 A front end translates and calls one of these; nothing here knows a protocol. What
 streams and logs raise passes through:
 
-| raised by          | what                                                                           |
-|--------------------|--------------------------------------------------------------------------------|
-| streams.topic      | TopicExists TopicNotFound PartitionNotFound BadTopicName TooManyPartitions     |
-|                    | PartitionsCannotShrink                                                         |
-| streams.settings   | BadTopicSettings                                                               |
-| streams.batches    | CorruptBatch InvalidRecord KeylessRecord MessageTooLarge BadTimestamp          |
-|                    | TransactionsUnsupported                                                        |
-| streams.packing    | UnsupportedCodec UnpackedTooLarge                                              |
-| streams.producers  | OutOfOrderSequence ProducerFenced ProducerUnknown                              |
-| log.interface      | LogFull LogBusy LogClosed OffsetOutOfRange                                     |
-| log.recovery       | LogCorrupted: what is read is not what was written                             |
+| raised by              | what                                                                           |
+|------------------------|--------------------------------------------------------------------------------|
+| streams.topic          | TopicExists TopicNotFound PartitionNotFound BadTopicName TooManyPartitions     |
+|                        | PartitionsCannotShrink                                                         |
+| streams.settings       | BadTopicSettings                                                               |
+| streams.produce_checks | CorruptBatch InvalidRecord KeylessRecord MessageTooLarge BadTimestamp          |
+|                        | TransactionsUnsupported                                                        |
+| streams.compression    | UnsupportedCodec UnpackedTooLarge                                              |
+| streams.producer_state | OutOfOrderSequence ProducerFenced ProducerUnknown                              |
+| log.interface          | LogFull LogBusy LogClosed OffsetOutOfRange                                     |
+| log.recovery           | LogCorrupted: what is read is not what was written                             |
 
 Laws of this file
 -----------------

@@ -37,8 +37,8 @@ def backup_command(
     from penstock.log.recovery import LogCorrupted
     from penstock.log.survey import NothingToRead
     from penstock.runtime.interface import FolderTaken
-    from penstock.streams.catalog import UnknownFact
-    from penstock.streams.offsets import UnknownOffsetRecord
+    from penstock.streams.offset_store import UnknownOffsetRecord
+    from penstock.streams.topic_catalog import UnknownFact
 
     try:
         done = _copy_with_progress(folder.resolve(), target.resolve())

@@ -105,7 +105,7 @@ class TopicSettings:
     codec: Annotated[
         int | None,
         TopicSetting(
-            # From none to zstd, as `streams.packing` numbers them.
+            # From none to zstd, as `streams.compression` numbers them.
             most=4,
             help="How records are packed here, whatever their producer did; None as they came.",
         ),

@@ -16,7 +16,7 @@ Laws of this file
    topic that was made anew under its old name they would be ahead of the records.
 
 What is known of producers is read before the log it belongs to, so that it is never
-ahead of it (`producers.py`).
+ahead of it (`producer_state.py`).
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ from penstock.log.backup import Copied, Folder, LogMovesTooFast, TargetNotEmpty,
 from penstock.log.survey import NothingToRead
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
-from penstock.streams.catalog import Catalog, Facts
-from penstock.streams.offsets import Offsets
-from penstock.streams.producers import NAME as PRODUCERS
+from penstock.streams.offset_store import Offsets
+from penstock.streams.producer_state import NAME as PRODUCERS
 from penstock.streams.streams import remove_folder
+from penstock.streams.topic_catalog import Catalog, Facts
 
 CATALOG = "catalog"
 GROUPS = "groups"

@@ -19,9 +19,9 @@ from penstock.log.record import header as read_header
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, Runtime
-from penstock.streams.batches import APPEND_TIME_ATTRIBUTE, as_stored, check_batch
-from penstock.streams.packing import BadlyPacked, UnpackedTooLarge, UnsupportedCodec
-from penstock.streams.producers import Producers, recall, remember
+from penstock.streams.compression import BadlyPacked, UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.produce_checks import APPEND_TIME_ATTRIBUTE, as_stored, check_batch
+from penstock.streams.producer_state import Producers, recall, remember
 from penstock.streams.records import entries, unpacked
 
 _READ_BYTES = 1 << 20

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penstock.log.record import COMPRESSION_MASK, HEADER_BYTES, BadBatch, Header, read_bytes, read_varint
 from penstock.runtime.interface import Buffer
-from penstock.streams.packing import unpack
+from penstock.streams.compression import unpack
 
 
 class Entry(NamedTuple):

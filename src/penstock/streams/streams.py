@@ -1,7 +1,7 @@
 """All topics of a folder: made, changed, deleted, and looked after.
 
     <folder>/                       locked: one process for all of it
-    <folder>/catalog/               which topics there are (`catalog.py`)
+    <folder>/catalog/               which topics there are (`topic_catalog.py`)
     <folder>/partitions/17-0/       partition 0 of topic number 17: a log, and `producers`
 
 Laws of this file
@@ -28,8 +28,7 @@ from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime
 from penstock.runtime.open_files import OpenFiles
-from penstock.streams import catalog as catalogs
-from penstock.streams.catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
+from penstock.streams import topic_catalog as catalogs
 from penstock.streams.partition import Partition
 from penstock.streams.topic import (
     BadTopicName,
@@ -40,6 +39,7 @@ from penstock.streams.topic import (
     TopicNotFound,
     check_topic_name,
 )
+from penstock.streams.topic_catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
 from penstock.streams.upkeep import Upkeep
 from penstock.telemetry import STREAMS_UPKEEP_FAILED
 

@@ -16,11 +16,11 @@ from penstock.log.record import HEADER_BYTES
 from penstock.log.record import header as read_header
 from penstock.log.segment import Segment, first_kept_offset
 from penstock.runtime.interface import BackgroundProcessFailed, Runtime
-from penstock.streams import cleaning
-from penstock.streams.catalog import PartitionFacts
-from penstock.streams.cleaning import ClosedSegment, Order
+from penstock.streams import compaction
+from penstock.streams.compaction import ClosedSegment, Order
 from penstock.streams.partition import Partition
 from penstock.streams.topic import Topic
+from penstock.streams.topic_catalog import PartitionFacts
 from penstock.telemetry import STREAMS_CLEANED, STREAMS_UPKEEP_FAILED
 
 
@@ -175,14 +175,14 @@ class Upkeep:
         await self._books.cleaned(topic, index, done.cleaned_offset, now_ms)
         self._note_cleaned(topic, index, closed, partition)
 
-    async def _run_aside(self, order: Order) -> cleaning.Cleaning:
+    async def _run_aside(self, order: Order) -> compaction.Cleaning:
         try:
-            answer = await self._runtime.aside.run(cleaning.clean, msgspec.msgpack.encode(order))
+            answer = await self._runtime.aside.run(compaction.clean, msgspec.msgpack.encode(order))
         except BackgroundProcessFailed as error:
             if error.is_disk_failure:
                 self._runtime.halt(str(error))
             raise
-        return msgspec.msgpack.decode(answer, type=cleaning.Cleaning)
+        return msgspec.msgpack.decode(answer, type=compaction.Cleaning)
 
     def _note_cleaned(self, topic: Topic, index: int, before: Sequence[Segment], partition: Partition) -> None:
         after = [each for each in partition.log.segments[:-1] if each.base_offset < before[-1].next_offset]
@@ -215,7 +215,7 @@ async def is_overdue(partition: Partition, closed: Sequence[Segment], cleaned_of
     return bool(fronts) and read_header(fronts[0]).base_timestamp_ms <= now_ms - lag_ms_max
 
 
-async def _put_in_place(partition: Partition, old: Sequence[Segment], each: cleaning.Rewritten) -> None:
+async def _put_in_place(partition: Partition, old: Sequence[Segment], each: compaction.Rewritten) -> None:
     log = partition.log
     known = log.segments
     if any(segment not in known for segment in old):

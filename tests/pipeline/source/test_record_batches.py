@@ -19,7 +19,7 @@ from penstock.pipeline.sink.columns import BadColumns, BadRow
 from penstock.pipeline.sink.topic_batches import CODECS, crc32c_of_columns, varints
 from penstock.pipeline.sink.topic_chunks import Producer, Sequences, TopicChunk, topic_chunks_of
 from penstock.pipeline.sink.topic_columns import Bounds, check_columns, murmur2_of, read_rows
-from penstock.streams.batches import check_batch
+from penstock.streams.produce_checks import check_batch
 
 NOW_MS = 1_700_000_000_000
 BOUNDS = Bounds(partitions=3, batch_bytes_max=1_048_588, chunk_bytes_max=1_048_588)

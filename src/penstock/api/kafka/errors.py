@@ -26,7 +26,8 @@ from penstock.broker.consumer_groups import (
 )
 from penstock.contract.topic_settings import BadTopicSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull, OffsetOutOfRange
-from penstock.streams.batches import (
+from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.produce_checks import (
     BadTimestamp,
     CorruptBatch,
     InvalidRecord,
@@ -34,8 +35,7 @@ from penstock.streams.batches import (
     MessageTooLarge,
     TransactionsUnsupported,
 )
-from penstock.streams.packing import UnpackedTooLarge, UnsupportedCodec
-from penstock.streams.producers import OutOfOrderSequence, ProducerFenced
+from penstock.streams.producer_state import OutOfOrderSequence, ProducerFenced
 from penstock.streams.topic import (
     BadTopicName,
     PartitionNotFound,

@@ -16,8 +16,8 @@ from penstock.api.kafka.errors import REFUSALS, BadAcks, NoTransactions, code_of
 from penstock.api.kafka.wire.produce import Part, ProduceRequest, Row
 from penstock.broker.access import Caller, Role
 from penstock.log.interface import LogBusy
-from penstock.streams.batches import InvalidRecord
 from penstock.streams.partition import Appended
+from penstock.streams.produce_checks import InvalidRecord
 
 _ACKS = (-1, 0, 1)
 # Of one batch. Whoever sends a batch of nothing but bad records is told so by these.

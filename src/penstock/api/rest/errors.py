@@ -24,9 +24,15 @@ from penstock.store.history import NotWrittenYet, ShardNotFound
 from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound, StoreUnreachable
 from penstock.store.refusals import StoreForbids, StoreRefuses
 from penstock.store.routed import Unrouted
-from penstock.streams.batches import BadTimestamp, CorruptBatch, InvalidRecord, MessageTooLarge, TransactionsUnsupported
-from penstock.streams.packing import UnpackedTooLarge, UnsupportedCodec
-from penstock.streams.producers import OutOfOrderSequence, ProducerFenced, ProducerUnknown
+from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.produce_checks import (
+    BadTimestamp,
+    CorruptBatch,
+    InvalidRecord,
+    MessageTooLarge,
+    TransactionsUnsupported,
+)
+from penstock.streams.producer_state import OutOfOrderSequence, ProducerFenced, ProducerUnknown
 from penstock.streams.topic import (
     BadTopicName,
     PartitionNotFound,

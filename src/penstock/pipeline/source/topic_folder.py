@@ -22,7 +22,7 @@ from penstock.pipeline.source.record_batches import Batch, batch_of, read_batche
 
 try:
     from penstock.pipeline.source import log_files
-    from penstock.streams.catalog import Facts, TopicFacts, facts_of
+    from penstock.streams.topic_catalog import Facts, TopicFacts, facts_of
 except ModuleNotFoundError as error:
     if error.name != "crc32c":
         raise

@@ -15,7 +15,7 @@ from penstock.contract.topic_settings import TopicSettings
 from penstock.log.record import COMPRESSION_MASK, CRC_FROM, HEADER_BYTES, LENGTH_FROM, VERSION, BadBatch, Header
 from penstock.log.record import header as read_header
 from penstock.runtime.interface import Buffer
-from penstock.streams.packing import BadlyPacked, pack
+from penstock.streams.compression import BadlyPacked, pack
 from penstock.streams.record_check import BadRecord, check_records
 from penstock.streams.records import entries, unpacked
 

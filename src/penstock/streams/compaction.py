@@ -44,7 +44,7 @@ from penstock.log.record import (
 )
 from penstock.log.segment import segment_name, walk
 from penstock.runtime.interface import Buffer, Disk, File
-from penstock.streams.packing import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, pack
+from penstock.streams.compression import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, pack
 from penstock.streams.records import Entry, entries, unpacked
 
 SUFFIX = ".cleaned"

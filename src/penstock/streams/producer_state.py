@@ -38,7 +38,7 @@ from penstock.log.record import Header
 from penstock.log.record import header as read_header
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import NO_SPACE, Disk, Runtime
-from penstock.streams.batches import APPEND_TIME_ATTRIBUTE
+from penstock.streams.produce_checks import APPEND_TIME_ATTRIBUTE
 
 NAME = "producers"
 SEQUENCES = 2**31
