@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.acceptance.processes import ROOT
+from tests.acceptance.processes import ROOT, STALL_MS, STALLED, tell_stalls
 
 # A server that hangs is killed, and its test fails for want of an answer.
 SECONDS_MAX = 1_200.0
@@ -28,6 +28,7 @@ settings = ServerSettings(
     port=0,
     data=Path(sys.argv[1]),
     log_level=LogLevel.WARNING,
+    stall_ms=int(sys.argv[5]),
     request_bytes_max=int(sys.argv[2]),
     buffered_bytes_max=int(sys.argv[3]),
     connections_max=2_000,
@@ -78,7 +79,7 @@ def running_server(
                 "-c",
                 _PROGRAM,
                 str(folder / "data"),
-                *map(str, (request_bytes_max, buffered_bytes_max, files_max)),
+                *map(str, (request_bytes_max, buffered_bytes_max, files_max, STALL_MS)),
             ],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
@@ -96,11 +97,12 @@ def running_server(
         yield RunningServer(address, kafka, process, notes)
         process.terminate()
         assert process.wait(60) == 0
-        noted = notes.read_text().splitlines()
+        noted = [line for line in notes.read_text().splitlines() if STALLED not in line]
         assert [line for line in noted if may_note is None or may_note not in line] == []
     finally:
         process.kill()
         process.wait()
+        tell_stalls(notes)
         watchdog.cancel()
         watchdog.join()
         if process.stdout is not None:

@@ -14,6 +14,14 @@ from tests.acceptance.witness import Witness
 ROOT = Path(__file__).resolve().parents[2]
 # Nothing here waits longer: a process that hangs is killed, and its test fails for want of what it should have said.
 SECONDS_MAX = 300.0
+# Servers of tests note what holds up their loop for so long.
+STALL_MS = 50
+STALLED = "server.stalled"
+
+
+def tell_stalls(notes: Path) -> None:
+    """Print what a server has noted of stalls: seen when its test fails, and never a failure itself."""
+    print(*(line for line in notes.read_text().splitlines() if STALLED in line), sep="\n")  # noqa: T201
 
 
 class Writer:

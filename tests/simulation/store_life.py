@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from penstock.contract.queue_settings import DedupScope, History, QueueSettings
+from penstock.core.queue.drafts import DueTooLate
 from penstock.core.queue.message import Drafts, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
@@ -314,6 +315,9 @@ class Client:
         except (*REFUSALS, QueueNotFound) as error:
             self._check_not_found(error, send.queue)
             return
+        except DueTooLate as error:
+            # All are due within the time that their queue keeps them, by any clock that does not go back.
+            raise AssertionError(f"for {send.queue} it is earlier than it was") from error
         self._life.now()
         self._books.tell_ids(send, list(ids))
 
