@@ -40,5 +40,5 @@ def test_a_tenant_that_is_called_like_a_formula_is_text_in_every_csv(tmp_path: P
 def test_every_csv_of_the_pipeline_is_written_by_the_one_that_guards() -> None:
     for path in SOURCES.rglob("*.py"):
         text = path.read_text()
-        if path.name != "csv_files.py":
+        if path != SOURCES / "reports" / "folder.py":
             assert not any(word in text for word in ("csv.writer(", "DictWriter(", "write_csv(")), path
