@@ -50,9 +50,9 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """Every page: at the root, in docs/, in changes/, beside code, and with the forge's templates."""
+    """Every page: at the root, in docs/, beside code, and with the forge's templates."""
     found = [*ROOT.glob("*.md")]
-    for folder in ("docs", "changes", ".github", "bench", "examples", "tests"):
+    for folder in ("docs", ".github", "bench", "examples", "tests"):
         found.extend((ROOT / folder).rglob("*.md"))
     return [parse(path, path.read_text()) for path in sorted(found)]
 

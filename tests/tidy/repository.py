@@ -1,4 +1,4 @@
-"""What is asked of the repository's other files: requirements, decisions, fragments, plain text.
+"""What is asked of the repository's other files: requirements, decisions, plain text.
 
 Each function takes a text and returns what is wrong with it, so that the rules
 can be tried on texts that break them.
@@ -10,7 +10,6 @@ import re
 _MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:home|root|work|Users)/\w+")
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9._-]+==[^\s;]+")
 _ELSEWHERE = re.compile(r"://|^\s*(?:-i|-f|-e|--index-url|--extra-index-url|--find-links|--trusted-host)\b| @ ")
-_FRAGMENT = re.compile(r"^[a-z0-9]+(?:-[a-z0-9]+)*\.(?:added|changed|fixed|removed|security)\.md$")
 _DECISION_PARTS = ("## Context", "## Decision", "## Consequences")
 DECISION_LINES_MAX = 80
 
@@ -46,10 +45,6 @@ def misshapen_decision(text: str) -> list[str]:
     if len(text.splitlines()) > DECISION_LINES_MAX:
         found.append("is longer than a page")
     return found
-
-
-def misnamed_fragments(names: list[str]) -> list[str]:
-    return [name for name in names if name != "README.md" and not _FRAGMENT.match(name)]
 
 
 def requirement_name(requirement: str) -> str:

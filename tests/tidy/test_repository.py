@@ -1,11 +1,11 @@
 """The repository around the source: locked requirements, listed decisions, plain text."""
 
+import re
 import tomllib
 from pathlib import Path
 
 from tests.tidy.repository import (
     machine_paths,
-    misnamed_fragments,
     misshapen_decision,
     requirement_name,
     unlocked_requirements,
@@ -72,5 +72,5 @@ def test_every_dependency_has_a_reason_written_down() -> None:
     assert [name for name in map(requirement_name, asked) if f"| {name} |" not in reasons] == []
 
 
-def test_every_fragment_says_its_kind_of_change() -> None:
-    assert misnamed_fragments([path.name for path in (ROOT / "changes").iterdir()]) == []
+def test_the_changelog_says_what_the_next_release_brings() -> None:
+    assert re.search(r"^## Unreleased\n\n\S", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

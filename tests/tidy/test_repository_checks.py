@@ -5,7 +5,6 @@ import pytest
 from tests.tidy.repository import (
     DECISION_LINES_MAX,
     machine_paths,
-    misnamed_fragments,
     misshapen_decision,
     requirement_name,
     unlocked_requirements,
@@ -52,14 +51,6 @@ def test_a_decision_without_a_part_is_seen() -> None:
     assert misshapen_decision(whole) == []
     assert misshapen_decision(whole.replace("## Decision\n", "")) == ["has no '## Decision'"]
     assert misshapen_decision(whole + "more\n" * DECISION_LINES_MAX) == ["is longer than a page"]
-
-
-def test_a_fragment_without_a_kind_is_seen() -> None:
-    assert misnamed_fragments(["README.md", "segmented-log.added.md", "log.md", "Log.added.md", "x.improved.md"]) == [
-        "log.md",
-        "Log.added.md",
-        "x.improved.md",
-    ]
 
 
 def test_the_name_of_a_requirement_is_read() -> None:
