@@ -3,6 +3,7 @@
 import pickle
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -189,6 +190,19 @@ def settlements(draw: st.DrawFn) -> Settlement:
         draw(st.integers(0, 10_000)),
         draw(st.sampled_from(MessageOutcome)),
         draw(st.just("") | st.text(max_size=8)),
+    )
+
+
+def events(*, least: int = 0, most: int = 3) -> st.SearchStrategy[list[Settlement]]:
+    """Draw what one event settles: no message twice."""
+    return st.lists(settlements(), min_size=least, max_size=most).filter(_are_apart)
+
+
+def _are_apart(event: list[Settlement]) -> bool:
+    spans = sorted((each.queue, each.key & 7, each.key >> 3, each.count) for each in event)
+    return all(
+        (queue, lane) != after[:2] or first + count <= after[2]
+        for (queue, lane, first, count), after in pairwise(spans)
     )
 
 

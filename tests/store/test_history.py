@@ -24,7 +24,7 @@ from tests.log.small import append
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
-from tests.store.settled import FULL, LIMITS, OFF, Books, about, naive, name, settlement, settlements
+from tests.store.settled import FULL, LIMITS, OFF, Books, about, events, naive, name, settlement
 
 AT_MS = 5_000
 
@@ -105,7 +105,7 @@ async def test_long_errors_make_small_frames(machine: Machine) -> None:
 
 
 @given(
-    st.lists(st.lists(settlements(), max_size=3), max_size=8),
+    st.lists(events(), max_size=8),
     st.integers(1, 60),
     st.integers(1, 100),
     st.integers(1, 600),

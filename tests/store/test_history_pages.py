@@ -15,7 +15,7 @@ from penstock.store.embedded.history_pages import Sought, read_page
 from penstock.store.history import BodyState, HistoryPage
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
-from tests.store.settled import FULL, Books, Row, name, settlement, settlements
+from tests.store.settled import FULL, Books, Row, events, name, settlement
 
 AT_MS = 5_000
 
@@ -58,7 +58,7 @@ async def all_rows(runtime: Runtime, books: Books, queue: int, *, most: int, fro
 
 
 @given(
-    events=st.lists(st.lists(settlements(), min_size=1, max_size=4), max_size=6),
+    events=st.lists(events(least=1, most=4), max_size=6),
     most=st.sampled_from([1, 3, 20, 1_000]),
     queue=st.sampled_from([1, 2, FULL]),
     from_ms=st.none() | st.integers(0, 10**13),
