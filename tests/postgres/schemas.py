@@ -64,8 +64,22 @@ def _empty(connection: psycopg.Connection) -> None:
         connection.execute("DELETE FROM penstock.queue")
         # Numbers begin anew, so that ids can be foretold.
         connection.execute("ALTER SEQUENCE penstock.queue_number RESTART")
+        _begin_history_again(connection)
         anew = "at_ms = 0, period_began_at_ms = 0, queue_range = 0, is_range_claimed = false"
         connection.execute(f"UPDATE penstock.moment SET {anew}".encode())
+
+
+def _begin_history_again(connection: psycopg.Connection) -> None:
+    """Go back to the first period, which a test that lets days pass may have detached."""
+    begun = connection.execute("SELECT 1 FROM penstock.moment WHERE period > 1").fetchone()
+    if begun is None:
+        return
+    tables = "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'penstock'::regnamespace"
+    of_periods = f"{tables} AND relname ~ '^history_[0-9]+$' AND relkind = 'r'"
+    for (period,) in connection.execute(of_periods.encode()).fetchall():
+        connection.execute(f"DROP TABLE {period}".encode())
+    connection.execute("CREATE TABLE penstock.history_1 PARTITION OF penstock.history FOR VALUES IN (1)")
+    connection.execute("UPDATE penstock.moment SET period = 1, first_kept_offset = 0")
 
 
 def _wait_until_all_have_left(connection: psycopg.Connection) -> None:

@@ -155,7 +155,7 @@ def test_a_run_that_is_killed_between_two_chunks_is_completed_by_the_next(url: s
 _KILLED = """
 import json, os, signal, sys
 import pyarrow
-from penstock.pipeline.options import read_options
+from penstock.pipeline.options import write_options
 from penstock.pipeline.sink.partition import write_partition
 
 def rows():
@@ -164,7 +164,7 @@ def rows():
             os.kill(os.getpid(), signal.SIGKILL)
         yield pyarrow.RecordBatch.from_pydict({"data": [f"{number:06}" for number in range(start, start + 5)]})
 
-write_partition(rows(), read_options(json.loads(sys.argv[1])), partition=0, batch=None, run="killed")
+write_partition(rows(), write_options(json.loads(sys.argv[1])), partition=0, batch=None, run="killed")
 """
 
 

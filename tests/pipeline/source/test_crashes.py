@@ -27,7 +27,7 @@ def _shown(machine: Machine, folder: Path) -> int:
     folder.mkdir()
     for name in machine.disk.names(FOLDER):
         (folder / name).write_bytes(machine.disk.read_bytes(f"{FOLDER}/{name}"))
-    if not (folder / "manifest").exists():
+    if not log_files.is_created(folder):
         return 0
     spans = log_files.list_spans(folder)
     for span in spans:

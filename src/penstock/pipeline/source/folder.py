@@ -66,7 +66,7 @@ class FolderHistories:
         if not shards:
             raise NoHistory(f"there is no history in {self._path}: the option path names the data folder of a server")
         # A shard whose folder was just made has nothing to tell yet.
-        return [shard for shard in shards if (self._folder(shard) / "manifest").exists()]
+        return [shard for shard in shards if log_files.is_created(self._folder(shard))]
 
     def _folder(self, shard: int) -> Path:
         return self._path / (f"history-{shard}" if shard else "history")

@@ -106,6 +106,14 @@ def _content(path: Path) -> bytes:
         file.close()
 
 
+def is_created(folder: Path) -> bool:
+    """Whether there is a log. A process that was killed while it made one may have left an empty manifest."""
+    try:
+        return (folder / NAME).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
 def read_state(folder: Path) -> Manifest:
     """Return the newest state of a log; raises `LogCorrupted` if there is none."""
     for _ in range(_LOOKS_MAX):

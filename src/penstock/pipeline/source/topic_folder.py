@@ -53,7 +53,7 @@ class FolderTopic:
     def _facts(self) -> TopicFacts:
         """Return what the catalog says of the topic."""
         folder = self._streams / "catalog"
-        if not (folder / "manifest").exists():
+        if not log_files.is_created(folder):
             raise BadOption(f"there are no topics in {self._streams.parent}: path names the data folder of a server")
         spans = log_files.list_spans(folder)
         facts = Facts(is_known=not spans or spans[0].base_offset == 0)
