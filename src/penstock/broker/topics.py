@@ -7,7 +7,7 @@ streams and logs raise passes through:
 |------------------------|--------------------------------------------------------------------------------|
 | streams.topic          | TopicExists TopicNotFound PartitionNotFound BadTopicName TooManyPartitions     |
 |                        | PartitionsCannotShrink                                                         |
-| streams.settings       | BadTopicSettings                                                               |
+| topic_settings         | BadTopicSettings (contract)                                                    |
 | streams.produce_checks | CorruptBatch InvalidRecord KeylessRecord MessageTooLarge BadTimestamp          |
 |                        | TransactionsUnsupported                                                        |
 | streams.compression    | UnsupportedCodec UnpackedTooLarge                                              |
