@@ -50,7 +50,7 @@ class Penstock:
     @asynccontextmanager
     async def opened(self, dsn: str) -> AsyncIterator[StoreClient]:
         # Topics are in a folder, which one process alone may have.
-        settings = ServerSettings(store=dsn, kafka=False, postgres_connections_max=2, postgres_migrates=False)
+        settings = ServerSettings(store=dsn, kafka=False, postgres_connections_max=2, postgres_auto_migrate=False)
         async with open_application(settings) as application:
             yield StoreClient(application.store)
 

@@ -38,7 +38,7 @@ from penstock.store.interface import QueueStore
 from penstock.store.kept_redrives import KeptRedrives
 from penstock.store.routed import RoutedRedrives, RoutedStore
 from penstock.streams.streams import PARTITION_LOG, StreamsSettings
-from penstock.telemetry import STORE_DOUBTFUL
+from penstock.telemetry import STORE_DURABILITY_WARNING
 
 if TYPE_CHECKING:
     from penstock.store.postgres.borrowing import Transactions
@@ -147,8 +147,8 @@ async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> Async
             url=route.url,
             schema=settings.postgres_schema,
             connections_max=settings.postgres_connections_max,
-            is_pooled=settings.postgres_is_pooled,
-            may_lose=settings.postgres_may_lose,
+            is_pooled=settings.postgres_transaction_pooling,
+            may_lose=settings.postgres_allow_unsafe_durability,
             history_retention_ms=settings.postgres_history_retention_s * 1_000,
             drops_history=settings.postgres_history_drops,
         )
@@ -178,7 +178,7 @@ async def _open_database(
             database,
             clock=FollowingClock(runtime.clock),
             dice=runtime.dice,
-            may_migrate=settings.postgres_migrates,
+            may_migrate=settings.postgres_auto_migrate,
             note=runtime.note,
         ) as store,
         watching(database.url, database.schema) if is_watched else nullcontext() as look,
@@ -212,7 +212,7 @@ async def _open_databases(
     async with AsyncExitStack() as stack:
         stores, places = await stack.enter_async_context(
             open_several(
-                databases, clock=clock, dice=runtime.dice, may_migrate=settings.postgres_migrates, note=runtime.note
+                databases, clock=clock, dice=runtime.dice, may_migrate=settings.postgres_auto_migrate, note=runtime.note
             )
         )
         routes = Routes([route.pattern for route in settings.routes], places)
@@ -245,7 +245,7 @@ def _audit_log_in(store: "PostgresStore", settings: ServerSettings) -> AuditLog:
 
 def _doubt(runtime: Runtime, doubts: Sequence[str]) -> None:
     for doubt in doubts:
-        runtime.note(STORE_DOUBTFUL, reason=doubt)
+        runtime.note(STORE_DURABILITY_WARNING, reason=doubt)
 
 
 def _misplaced(place: str, names: list[str]) -> str:
@@ -371,12 +371,12 @@ async def _key_table(settings: ServerSettings) -> "AsyncIterator[KeyTable]":
             url=settings.routes[0].url,
             schema=settings.postgres_schema,
             connections_max=1,
-            is_pooled=settings.postgres_is_pooled,
+            is_pooled=settings.postgres_transaction_pooling,
         )
     )
     try:
         async with await database.connect() as connection:
-            if settings.postgres_migrates:
+            if settings.postgres_auto_migrate:
                 await migrate(connection, settings.postgres_schema)
             await check(connection, settings.postgres_schema)
         yield KeyTable(database)

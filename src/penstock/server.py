@@ -54,13 +54,13 @@ from penstock.metrics.watchdog import Watchdog, watching
 from penstock.runtime.system import write_note
 from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
 from penstock.telemetry import (
-    SERVER_CUT_OFF,
+    KAFKA_PORT_IN_USE,
     SERVER_FILES_LIMITED,
     SERVER_MAY_LOSE,
+    SERVER_REQUESTS_ABORTED,
     SERVER_STARTED,
     SERVER_STOPPED,
     SERVER_STOPPING,
-    SERVER_WITHOUT_KAFKA,
 )
 
 # Requests leave no cycles behind, so there is little to collect, and each look at thousands of long polls costs. With
@@ -122,7 +122,7 @@ class Application:
             queues=self.queues,
             access=self._service.access,
             account=Account(settings.sqs_account, settings.sqs_region),
-            waits=settings.sqs_waits,
+            has_cooldowns=settings.sqs_cooldowns,
             credentials=Credentials(key_id, secret) if key_id else None,
             request_bytes_max=settings.request_bytes_max,
             is_behind_proxy=settings.behind_proxy,
@@ -157,7 +157,7 @@ async def open_application(
         open_queues(
             kept.store,
             kept.runtime,
-            waiting_max=settings.waiting_max,
+            long_polls_max=settings.long_polls_max,
             is_tidied=settings.is_on_postgres,
             redrives=Redrives(kept.store, kept.runtime, kept=kept.redrives, takes_over=is_watched),
         ) as queues,
@@ -317,7 +317,7 @@ def _bind(settings: ServerSettings) -> tuple[list[socket.socket], list[socket.so
     except CannotListen as error:
         # Nobody has asked for this very port, and queues are served all the same.
         if settings.kafka_port == KAFKA_PORT:
-            write_note(SERVER_WITHOUT_KAFKA, reason=error)
+            write_note(KAFKA_PORT_IN_USE, reason=error)
             return doors, []
         for door in doors:
             door.close()
@@ -373,7 +373,7 @@ async def _listening_for_kafka(
         async def drain(hurry: asyncio.Event) -> None:
             cut_off = await listener.drain(settings.stop_timeout_s, hurry)
             if cut_off:
-                write_note(SERVER_CUT_OFF, requests=cut_off)
+                write_note(SERVER_REQUESTS_ABORTED, requests=cut_off)
 
         yield drain
 
@@ -430,7 +430,7 @@ async def _watch_until_told(told: Told, health: Health) -> None:
 async def _drain(listener: Listener[Shared], settings: ServerSettings, told: Told) -> None:
     cut_off = await listener.drain(settings.stop_timeout_s, told.to_hurry)
     if cut_off:
-        write_note(SERVER_CUT_OFF, requests=cut_off)
+        write_note(SERVER_REQUESTS_ABORTED, requests=cut_off)
 
 
 def _files(settings: ServerSettings) -> Files:

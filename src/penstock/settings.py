@@ -102,12 +102,12 @@ class ServerSettings:
     # How many connections to PostgreSQL this server holds at most, to each database.
     postgres_connections_max: int = 8
     # Whether the schema in PostgreSQL is made, or brought up to date, at the start; else `penstock migrate` does it.
-    postgres_migrates: bool = True
+    postgres_auto_migrate: bool = True
     # Whether connections go through a pooler in transaction mode, such as PgBouncer: then nothing is prepared, and
     # consumers are woken by polling alone.
-    postgres_is_pooled: bool = False
-    # Whether the database may lose what it has confirmed, because fsync or synchronous_commit is off.
-    postgres_may_lose: bool = False
+    postgres_transaction_pooling: bool = False
+    # Start even if fsync or synchronous_commit is off. A crash of the database can then lose confirmed messages.
+    postgres_allow_unsafe_durability: bool = False
     # How long settled messages stay in the history in PostgreSQL, in seconds; 0 keeps them. They go in whole periods of
     # a day, once the last message in one is older than this; the last two periods stay.
     postgres_history_retention_s: int = 0
@@ -139,7 +139,7 @@ class ServerSettings:
     sqs_secret_access_key: str = ""
     # Whether SQS makes its clients wait as AWS does: 60 s until the name of a deleted queue is free, and 60 s between
     # two purges of a queue. Off, both are allowed at once, which suites need that make the same queue for every test.
-    sqs_waits: bool = False
+    sqs_cooldowns: bool = False
     # How many journals share the queues. There may be more than at the last start, never fewer.
     shards: int = 1
     # Believe the clock although it is hours ahead of all that the journals know. Without this, time goes on from there,
@@ -148,13 +148,13 @@ class ServerSettings:
     # How many connections may be open at once, those that wait for messages included. More are not accepted.
     connections_max: int = 16_000
     # How many requests may wait for messages at once. More are answered with 429.
-    waiting_max: int = 16_000
+    long_polls_max: int = 16_000
     # The largest request, in bytes. A larger one is answered with 413.
     request_bytes_max: int = 16 * MIB
     # What requests may hold in memory until they are answered, in bytes, over HTTP and Kafka together. Past it those
     # that have been arriving the longest with the most are refused: with 503, or over Kafka by closing the connection.
     buffered_bytes_max: int = 256 * MIB
-    # How many percent one key may have of what all share: long polls (`waiting_max`), waiting fetches, redrives,
+    # How many percent one key may have of what all share: long polls (`long_polls_max`), waiting fetches, redrives,
     # consumer groups and partitions. 100 lets one key use up all. A key with the role `admin` on `*` has no such limit.
     key_share_percent: int = KEY_SHARE_PERCENT
     # Whether `/metrics` of a server with keys is for everybody. It names all queues, so by default it takes a key with
@@ -178,7 +178,7 @@ class ServerSettings:
         _between("topic_partitions", self.topic_partitions, 1, TOPIC_PARTITIONS_MAX)
         _between("shards", self.shards, 1, SHARDS_MAX)
         _between("connections_max", self.connections_max, 1, 1_000_000)
-        _between("waiting_max", self.waiting_max, 0, 1_000_000)
+        _between("long_polls_max", self.long_polls_max, 0, 1_000_000)
         _between("request_bytes_max", self.request_bytes_max, 1_024, GIB)
         _between("buffered_bytes_max", self.buffered_bytes_max, self.request_bytes_max, 1_024 * GIB)
         _between("key_share_percent", self.key_share_percent, 1, 100)

@@ -33,7 +33,9 @@ LOG_INDEX_REBUILT = Note(
     "log.index_rebuilt", "info", "An index was missing or wrong and was made anew from its segment."
 )
 LOG_ROLLED = Note("log.rolled", "info", "A segment was closed and the next one begun.")
-LOG_ROLL_PUT_OFF = Note("log.roll_put_off", "warning", "No space for a new segment; the old one goes on past its size.")
+LOG_ROLL_DEFERRED = Note(
+    "log.roll_deferred", "warning", "No space for a new segment; the old one goes on past its size."
+)
 LOG_SEGMENT_DROPPED = Note("log.segment_dropped", "info", "A segment went, because nothing in it is needed any more.")
 LOG_FAILED = Note(
     "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
@@ -74,8 +76,8 @@ HISTORY_STALLED = Note(
     "No space for the history of settled messages. Queues go on; the journal keeps what the history has not written.",
 )
 HISTORY_RESUMED = Note("history.resumed", "info", "There is space again, and the history is being written.")
-HISTORY_AHEAD = Note(
-    "history.ahead",
+HISTORY_AHEAD_OF_JOURNAL = Note(
+    "history.ahead_of_journal",
     "warning",
     "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
     "journal. It goes on from where the journal ends.",
@@ -116,15 +118,15 @@ SERVER_STARTED = Note("server.started", "info", "The server listens; says where,
 SERVER_STOPPING = Note(
     "server.stopping", "info", "No new work is taken; long polls are answered and running requests finished."
 )
-SERVER_CUT_OFF = Note(
-    "server.cut_off",
+SERVER_REQUESTS_ABORTED = Note(
+    "server.requests_aborted",
     "warning",
     "Requests were still running when the time for stopping was over, or somebody was in a hurry; they were not "
     "answered. What they asked for may have been done.",
 )
 SERVER_STOPPED = Note("server.stopped", "info", "Everything is closed and the journal is clean.")
-STORE_DOUBTFUL = Note(
-    "store.doubtful",
+STORE_DURABILITY_WARNING = Note(
+    "store.durability_warning",
     "warning",
     "The database is configured so that a crash may lose what it has confirmed; says by which setting. "
     "`--allow-unsafe-durability` says that you know.",
@@ -146,8 +148,8 @@ STORE_WAITS = Note(
     "Opening the store waits for a lock in the database; says on which table, and which process there holds it: its "
     "pid, role and application, and since when.",
 )
-SERVER_WITHOUT_KAFKA = Note(
-    "server.without_kafka",
+KAFKA_PORT_IN_USE = Note(
+    "kafka.port_in_use",
     "warning",
     "The port for Kafka clients is taken, and nobody has chosen another: they are not served. Say `--kafka-port`, or "
     "`--no-kafka` where that is meant.",
@@ -164,7 +166,7 @@ NOTES: tuple[Note, ...] = (
     LOG_TAIL_CUT,
     LOG_INDEX_REBUILT,
     LOG_ROLLED,
-    LOG_ROLL_PUT_OFF,
+    LOG_ROLL_DEFERRED,
     LOG_SEGMENT_DROPPED,
     LOG_FAILED,
     LOG_TAKEN_AWAY,
@@ -177,7 +179,7 @@ NOTES: tuple[Note, ...] = (
     DEAD_LETTERS_FULL,
     HISTORY_STALLED,
     HISTORY_RESUMED,
-    HISTORY_AHEAD,
+    HISTORY_AHEAD_OF_JOURNAL,
     STREAMS_UPKEEP_FAILED,
     STREAMS_CLEANED,
     REST_FAILED,
@@ -188,14 +190,14 @@ NOTES: tuple[Note, ...] = (
     AUDIT_UNWRITTEN,
     SERVER_STARTED,
     SERVER_STOPPING,
-    SERVER_CUT_OFF,
+    SERVER_REQUESTS_ABORTED,
     SERVER_STOPPED,
-    STORE_DOUBTFUL,
+    STORE_DURABILITY_WARNING,
     SERVER_MAY_LOSE,
     SERVER_STALLED,
     STORE_WAITS,
     SERVER_FILES_LIMITED,
-    SERVER_WITHOUT_KAFKA,
+    KAFKA_PORT_IN_USE,
 )
 
 
@@ -229,8 +231,8 @@ QUEUE_STUCK_AGE = Metric(
     "How long the first of the messages that are stuck has been: its deliveries are spent and the dead-letter queue is "
     "full. Not there while there are none.",
 )
-QUEUE_WORST_WAIT = Metric(
-    "penstock_queue_worst_wait_seconds",
+QUEUE_WAIT_BOUND = Metric(
+    "penstock_queue_wait_bound_seconds",
     "gauge",
     ("queue", "tier"),
     "How long a message sent now waits at the worst, if leasing goes on at its rate; not there while that is unknown.",
@@ -252,8 +254,8 @@ QUEUE_RECEIVED = Metric("penstock_queue_received_total", "counter", ("queue",), 
 QUEUE_ACKED = Metric("penstock_queue_acked_total", "counter", ("queue",), "Messages acked.")
 QUEUE_RELEASED = Metric("penstock_queue_released_total", "counter", ("queue",), "Messages given back by their workers.")
 QUEUES = Metric("penstock_queues", "gauge", (), "Queues there are.")
-QUEUES_LEFT_OUT = Metric(
-    "penstock_queues_left_out",
+QUEUES_OMITTED = Metric(
+    "penstock_queues_omitted",
     "gauge",
     (),
     "Queues without numbers of their own here, because there are too many: the last ones by name.",
@@ -401,7 +403,7 @@ METRICS: tuple[Metric, ...] = (
     QUEUE_MESSAGES,
     QUEUE_OLDEST_AGE,
     QUEUE_STUCK_AGE,
-    QUEUE_WORST_WAIT,
+    QUEUE_WAIT_BOUND,
     QUEUE_NOISY_GROUPS,
     QUEUE_NOISY_MESSAGES,
     QUEUE_SENT,
@@ -409,7 +411,7 @@ METRICS: tuple[Metric, ...] = (
     QUEUE_ACKED,
     QUEUE_RELEASED,
     QUEUES,
-    QUEUES_LEFT_OUT,
+    QUEUES_OMITTED,
     REQUESTS,
     REQUEST_SECONDS,
     LONG_POLLS,

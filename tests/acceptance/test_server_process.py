@@ -61,7 +61,7 @@ def test_long_polls_return_at_once_when_the_server_stops(tmp_path: Path) -> None
         server.tell()
         assert waiting.answer().json() == {"messages": []}
         assert server.finish() == 0
-        assert "server.cut_off" not in server.notes()
+        assert "server.requests_aborted" not in server.notes()
 
 
 def test_a_second_signal_ends_the_waiting_for_a_client_that_does_not_go_on(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_second_signal_ends_the_waiting_for_a_client_that_does_not_go_on(tmp_p
         begun = time.monotonic()
         assert server.finish() == 0
         assert time.monotonic() - begun < 100
-        assert "server.cut_off requests=1" in server.notes()
+        assert "server.requests_aborted requests=1" in server.notes()
     with ServerProcess(tmp_path / "data") as server:
         assert "was_clean=False" not in server.notes()
 

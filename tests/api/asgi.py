@@ -192,11 +192,11 @@ async def open_api(
     *,
     access: Access | None = None,
     request_bytes_max: int = REQUEST_BYTES_MAX,
-    waiting_max: int = 1_000,
+    long_polls_max: int = 1_000,
     **settings: object,
 ) -> AsyncIterator[Api]:
     """Open a server with one queue, `orders`, whose settings are given in the words of REST."""
-    async with open_broker(waiting_max=waiting_max) as broker:
+    async with open_broker(long_polls_max=long_polls_max) as broker:
         service = Service(broker.queues, access or Access.open(), request_bytes_max)
         api = Api(RestApplication(service, broker.notes), broker.queues, broker.notes)
         if access is None:

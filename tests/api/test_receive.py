@@ -202,7 +202,7 @@ async def test_whoever_waits_for_a_queue_that_is_deleted_is_told() -> None:
 
 
 async def test_too_many_who_wait_are_answered_with_429() -> None:
-    async with open_api(waiting_max=1) as api, asyncio.TaskGroup() as tasks:
+    async with open_api(long_polls_max=1) as api, asyncio.TaskGroup() as tasks:
         tasks.create_task(api.get(MESSAGES, wait_s=2))
         await asyncio.sleep(1)
         refused = await api.get(MESSAGES, wait_s=2)

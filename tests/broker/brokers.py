@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from penstock.broker.queues import WAITING_MAX, Queues, open_queues
+from penstock.broker.queues import LONG_POLLS_MAX, Queues, open_queues
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.interface import Runtime
@@ -53,13 +53,13 @@ class Broker:
 
 @asynccontextmanager
 async def open_broker(
-    *, waiting_max: int = WAITING_MAX, has_queue: bool = False, machine: Machine | None = None
+    *, long_polls_max: int = LONG_POLLS_MAX, has_queue: bool = False, machine: Machine | None = None
 ) -> AsyncIterator[Broker]:
     machine = machine or Machine(seed=0)
     runtime = machine.start()
     async with (
         await EmbeddedStore.open(runtime, "queues", SMALL) as store,
-        open_queues(store, runtime, waiting_max=waiting_max) as queues,
+        open_queues(store, runtime, long_polls_max=long_polls_max) as queues,
     ):
         if has_queue:
             await store.create("orders", QueueSettings())

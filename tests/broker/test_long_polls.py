@@ -365,7 +365,7 @@ async def test_a_cancelled_long_poll_passes_its_wake_on() -> None:
 
 
 async def test_more_long_polls_than_may_wait_are_turned_away() -> None:
-    async with open_broker(has_queue=True, waiting_max=2) as broker:
+    async with open_broker(has_queue=True, long_polls_max=2) as broker:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(2):
                 tasks.create_task(Poll(broker).wait(wait_ms=1_000))

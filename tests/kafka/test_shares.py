@@ -45,7 +45,7 @@ def test_a_key_that_may_do_everything_may_have_all_of_it() -> None:
 
 async def test_the_long_polls_of_one_key_leave_room_for_others() -> None:
     access = access_of(ops=(Role.ADMIN, "*"), greedy=(Role.RECEIVE, "*"), other=(Role.RECEIVE, "*"))
-    async with open_api(access=access, waiting_max=4) as api, asyncio.TaskGroup() as tasks:
+    async with open_api(access=access, long_polls_max=4) as api, asyncio.TaskGroup() as tasks:
         await Holder(api, "ops").post("/api/queues", {"queue_name": "orders"})
         greedy, other = Holder(api, "greedy"), Holder(api, "other")
         path = "/api/queues/orders/messages"

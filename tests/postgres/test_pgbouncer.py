@@ -146,7 +146,7 @@ async def test_who_waits_behind_a_pooler_finds_what_others_sent(pooler: Pooler, 
 async def test_dead_letters_are_sent_back_from_behind_a_pooler(
     pooler: Pooler, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_POSTGRES_IS_POOLED", "true")
+    monkeypatch.setenv("PENSTOCK_POSTGRES_TRANSACTION_POOLING", "true")
     async with penstock.connect(pooler.url(dsn)) as client:
         await client.create_queue("orders", max_deliveries=1)
         orders, dead = client.queue("orders"), client.queue("orders.dead")
@@ -167,7 +167,7 @@ async def test_dead_letters_are_sent_back_from_behind_a_pooler(
 async def test_a_transaction_of_ones_own_goes_through_the_pooler(
     pooler: Pooler, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_POSTGRES_IS_POOLED", "true")
+    monkeypatch.setenv("PENSTOCK_POSTGRES_TRANSACTION_POOLING", "true")
     url = pooler.url(dsn)
     async with penstock.connect(url) as client:
         await client.create_queue("orders")

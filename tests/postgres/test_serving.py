@@ -89,5 +89,5 @@ async def test_a_database_that_may_lose_is_refused_or_doubted(caplog: pytest.Log
     async with open_application(ServerSettings(store=doubtful)):
         assert "synchronous_commit is off" in caplog.text
     caplog.clear()
-    async with open_application(ServerSettings(store=doubtful, postgres_may_lose=True)):
+    async with open_application(ServerSettings(store=doubtful, postgres_allow_unsafe_durability=True)):
         assert "synchronous_commit" not in caplog.text

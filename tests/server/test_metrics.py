@@ -108,7 +108,7 @@ async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
     here = {metric.name for metric in METRICS if "_postgres_" not in metric.name} - elsewhere
     declared = {name.removesuffix("_total") for name in here}
     # A wait in seconds is known when there was a rate for a while, and only a policy that may lose says so.
-    assert families | {"penstock_queue_worst_wait_seconds", "penstock_fsync_may_lose"} == declared
+    assert families | {"penstock_queue_wait_bound_seconds", "penstock_fsync_may_lose"} == declared
 
 
 @pytest.mark.real_time
@@ -120,7 +120,7 @@ async def test_queues_beyond_the_limit_are_counted_and_not_listed(monkeypatch: p
         found = samples_of(await metrics.text(is_openmetrics=False))
     listed = {dict(pairs)["queue"] for name, pairs in found if name == "penstock_queue_sent_total"}
     assert listed == {"a", "b", "c"}
-    assert (found["penstock_queues", ()], found["penstock_queues_left_out", ()]) == (5, 2)
+    assert (found["penstock_queues", ()], found["penstock_queues_omitted", ()]) == (5, 2)
 
 
 @pytest.mark.real_time

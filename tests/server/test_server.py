@@ -108,7 +108,7 @@ def test_a_default_port_for_kafka_that_is_taken_is_done_without(
         with server(settings, has_kafka=True) as running, running.client() as client:
             assert client.ask("GET", "/health/ready").status == 200
             assert client.ask("GET", "/api/topics").status == 200
-    assert "server.without_kafka" in caplog.text
+    assert "kafka.port_in_use" in caplog.text
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may listen on any port")

@@ -40,7 +40,7 @@ from penstock.runtime.interface import Runtime
 from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Outcome, QueueNotFound
-from penstock.telemetry import HISTORY_AHEAD, STORE_UPKEEP_FAILED
+from penstock.telemetry import HISTORY_AHEAD_OF_JOURNAL, STORE_UPKEEP_FAILED
 from tests.simulation.clock import SimClock
 from tests.simulation.log_life import tiny
 from tests.simulation.loop import Unhandled, simulate
@@ -256,7 +256,7 @@ class Life:
     def check_notes(self) -> None:
         """Nothing went wrong behind the clients' backs."""
         for note, fields in self.machine.notes.notes:
-            assert note not in (STORE_UPKEEP_FAILED, HISTORY_AHEAD), f"{note.name}: {fields}"
+            assert note not in (STORE_UPKEEP_FAILED, HISTORY_AHEAD_OF_JOURNAL), f"{note.name}: {fields}"
 
 
 class Client:

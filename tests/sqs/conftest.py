@@ -33,7 +33,7 @@ def sqs(running: Running) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def waiting() -> Iterator[Any]:
     """A client of a server that makes its clients wait for a minute where AWS does."""
-    with server(ServerSettings(port=0, store="memory:", sqs=True, sqs_waits=True)) as found:
+    with server(ServerSettings(port=0, store="memory:", sqs=True, sqs_cooldowns=True)) as found:
         client = client_of(found.url)
         yield client
         client.close()

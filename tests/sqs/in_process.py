@@ -99,17 +99,17 @@ async def open_sqs(
     access: Access | None = None,
     credentials: Credentials | None = None,
     request_bytes_max: int = 16 * 1_024 * 1_024,
-    waiting_max: int = 1_000,
-    waits: bool = False,
+    long_polls_max: int = 1_000,
+    has_cooldowns: bool = False,
 ) -> AsyncIterator[Sqs]:
-    async with open_broker(waiting_max=waiting_max) as broker:
+    async with open_broker(long_polls_max=long_polls_max) as broker:
         service = Service(
             queues=broker.queues,
             access=access or Access.open(),
             account=Account(),
             credentials=credentials,
             request_bytes_max=request_bytes_max,
-            waits=waits,
+            has_cooldowns=has_cooldowns,
         )
         yield Sqs(SqsApplication(service, broker.notes), service)
         assert "sqs.failed" not in broker.notes.names(), broker.notes.notes

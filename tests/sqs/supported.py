@@ -77,7 +77,7 @@ ACTIONS = (
             "a_deleted_queue_is_gone_and_its_name_is_free_at_once",
         ),
         (
-            "With `sqs_waits` the name is free after 60 s, as with AWS.",
+            "With `sqs_cooldowns` the name is free after 60 s, as with AWS.",
             "a_server_that_waits_as_aws_does_refuses_a_second_purge_and_a_name_for_a_minute",
         ),
         ("That rule is forgotten when the server restarts.", _RESTART),
@@ -112,7 +112,7 @@ ACTIONS = (
             "a_purge_removes_everything_and_may_be_repeated_at_once",
         ),
         (
-            "With `sqs_waits` once in 60 s, as with AWS.",
+            "With `sqs_cooldowns` once in 60 s, as with AWS.",
             "a_server_that_waits_as_aws_does_refuses_a_second_purge_and_a_name_for_a_minute",
         ),
     ),

@@ -67,7 +67,7 @@ def test_what_was_sent_straight_to_a_dead_letter_queue_stays_there(sqs: Any) -> 
 
 
 def test_rules_tasks_and_attempts_are_forgotten_by_a_restart(tmp_path: Path) -> None:
-    settings = ServerSettings(port=0, data=tmp_path, sqs=True, sqs_waits=True)
+    settings = ServerSettings(port=0, data=tmp_path, sqs=True, sqs_cooldowns=True)
     attempt: dict[str, Any] = {"VisibilityTimeout": 600, "ReceiveRequestAttemptId": "once"}
     with server(settings) as running:
         sqs = client_of(running.url)

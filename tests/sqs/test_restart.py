@@ -11,7 +11,7 @@ from tests.sqs.test_send import TRACE, text
 
 
 def test_a_queue_that_was_purged_is_not_purged_again_because_the_server_restarted(tmp_path: Path) -> None:
-    settings = ServerSettings(port=0, data=tmp_path, sqs=True, sqs_waits=True)
+    settings = ServerSettings(port=0, data=tmp_path, sqs=True, sqs_cooldowns=True)
     for turn in range(2):
         with server(settings) as running:
             sqs = client_of(running.url)

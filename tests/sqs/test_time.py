@@ -192,7 +192,7 @@ async def test_nothing_is_handed_to_a_client_that_left_while_it_waited() -> None
 
 
 async def test_the_rules_of_a_minute_end_after_a_minute() -> None:
-    async with open_sqs(waits=True) as sqs:
+    async with open_sqs(has_cooldowns=True) as sqs:
         url = await sqs.make()
         await sqs("PurgeQueue", QueueUrl=url)
         await asyncio.sleep(59)
@@ -245,7 +245,7 @@ async def test_a_receive_that_is_repeated_with_its_attempt_gets_the_same_message
 
 
 async def test_a_full_queue_is_a_throttled_request_which_every_sdk_repeats() -> None:
-    async with open_sqs(waiting_max=0) as sqs:
+    async with open_sqs(long_polls_max=0) as sqs:
         url = await sqs.make()
         await sqs.queues.change("orders", lambda settings: type(settings).from_json('{"size_max": 1}'))
         await send(sqs, url, "a")

@@ -337,7 +337,7 @@ async def test_a_history_ahead_of_its_journal_takes_back_what_it_covers(machine:
         machine.disk.write_bytes(f"journal/{file}", content)
 
     again = await Books.open(machine.start())
-    assert "history.ahead" in machine.notes.names()
+    assert "history.ahead_of_journal" in machine.notes.names()
     assert again.history.covered == 1
     await again.settle(settlement(10))
     await again.settle(settlement(11))

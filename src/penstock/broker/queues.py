@@ -34,7 +34,7 @@ from penstock.store.interface import (
 )
 from penstock.telemetry import DEAD_LETTERS_FULL
 
-WAITING_MAX = 16_000
+LONG_POLLS_MAX = 16_000
 TIDY_MS = 1_000
 
 
@@ -66,14 +66,14 @@ class Queues:
         store: QueueStore,
         runtime: Runtime,
         *,
-        waiting_max: int = WAITING_MAX,
+        long_polls_max: int = LONG_POLLS_MAX,
         redrives: Redrives | None = None,
     ) -> None:
         self.store = store
-        self.waiting = LongPolls(store, most=waiting_max)
+        self.waiting = LongPolls(store, most=long_polls_max)
         # What one key may have of what all share; a server may be told otherwise.
         self.share = Share()
-        self.polls = Holds(waiting_max, self.share, TooManyWaiting)
+        self.polls = Holds(long_polls_max, self.share, TooManyWaiting)
         self.redrives = redrives or Redrives(store, runtime)
         self.redrives.share = self.share
         self.gathering = SendBatching(store)
@@ -276,7 +276,7 @@ async def open_queues(
     store: QueueStore,
     runtime: Runtime,
     *,
-    waiting_max: int = WAITING_MAX,
+    long_polls_max: int = LONG_POLLS_MAX,
     is_tidied: bool = False,
     redrives: Redrives | None = None,
 ) -> AsyncIterator[Queues]:
@@ -285,7 +285,7 @@ async def open_queues(
     A store that several processes share ``is_tidied`` by one of them, and not by each of them;
     ``redrives`` says where they are kept, if not in memory.
     """
-    queues = Queues(store, runtime, waiting_max=waiting_max, redrives=redrives)
+    queues = Queues(store, runtime, long_polls_max=long_polls_max, redrives=redrives)
     async with asyncio.TaskGroup() as tasks:
         tidying = None if is_tidied else tasks.create_task(queues._tidy())
         queues.gathering.tasks = tasks

@@ -22,15 +22,15 @@ SchemaOption = Annotated[str | None, typer.Option(help="The schema that everythi
 DatabaseConnections = Annotated[
     int | None, typer.Option(help="Connections to the database, at most.", rich_help_panel=Postgres)
 ]
-Migrates = Annotated[
+AutoMigrate = Annotated[
     bool | None,
     typer.Option("--migrate/--no-migrate", help="Bring the schema up to date at the start.", rich_help_panel=Postgres),
 ]
-IsPooled = Annotated[
+TransactionPooling = Annotated[
     bool | None,
     typer.Option("--pooled", help="PgBouncer in transaction mode is in between.", rich_help_panel=Postgres),
 ]
-MayLose = Annotated[
+AllowUnsafeDurability = Annotated[
     bool | None,
     typer.Option(
         "--allow-unsafe-durability", help="Start even if fsync or synchronous_commit is off.", rich_help_panel=Postgres
@@ -59,7 +59,7 @@ Hosts = Annotated[
 ConnectionsMax = Annotated[
     int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
 ]
-WaitingMax = Annotated[int | None, typer.Option(help="Requests that may wait for messages.", rich_help_panel=Limited)]
+LongPollsMax = Annotated[int | None, typer.Option(help="Requests that may wait for messages.", rich_help_panel=Limited)]
 RequestBytesMax = Annotated[int | None, typer.Option(help="The largest request, in bytes.", rich_help_panel=Limited)]
 StopTimeout = Annotated[
     float | None, typer.Option(help="How long running requests may take at the end.", rich_help_panel=Limited)
@@ -88,11 +88,11 @@ def serve(
     sqs: Annotated[bool | None, typer.Option("--sqs/--no-sqs", help="Serve programs that speak SQS, too.")] = None,
     postgres_schema: SchemaOption = None,
     postgres_connections_max: DatabaseConnections = None,
-    postgres_migrates: Migrates = None,
-    postgres_is_pooled: IsPooled = None,
-    postgres_may_lose: MayLose = None,
+    postgres_auto_migrate: AutoMigrate = None,
+    postgres_transaction_pooling: TransactionPooling = None,
+    postgres_allow_unsafe_durability: AllowUnsafeDurability = None,
     connections_max: ConnectionsMax = None,
-    waiting_max: WaitingMax = None,
+    long_polls_max: LongPollsMax = None,
     request_bytes_max: RequestBytesMax = None,
     stop_timeout_s: StopTimeout = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="The least important notes that are written.")] = None,

@@ -38,7 +38,7 @@ from penstock.log.segment import Index, segment_name
 from penstock.log.settings import LogSettings
 from penstock.log.writer_queue import Job
 from penstock.runtime.interface import NO_SPACE, Buffer, File, Runtime
-from penstock.telemetry import LOG_ROLL_PUT_OFF, LOG_ROLLED
+from penstock.telemetry import LOG_ROLL_DEFERRED, LOG_ROLLED
 
 # A batch that has its offsets but is not yet written: its bytes without the head, which is written over, its base
 # offset, next offset and max timestamp. A plain tuple, because one is made on every append.
@@ -172,7 +172,7 @@ def roll(runtime: Runtime, folder: str, settings: LogSettings, tail: Tail, commi
     if file is None and settings.leave_free_bytes and tail.lend_spare():
         file = _new_file(runtime, folder, base_offset, allocated)
     if file is None:
-        runtime.note(LOG_ROLL_PUT_OFF, file=f"{folder}/{segment_name(old.base_offset)}", size_bytes=old.end_bytes)
+        runtime.note(LOG_ROLL_DEFERRED, file=f"{folder}/{segment_name(old.base_offset)}", size_bytes=old.end_bytes)
         return False
     if old.synced_bytes < old.end_bytes:
         old.file.sync()

@@ -207,7 +207,7 @@ class Prometheus:
             if place % _TURN_QUEUES == 0:
                 await asyncio.sleep(0)
         families.add(telemetry.QUEUES, (), len(names))
-        families.add(telemetry.QUEUES_LEFT_OUT, (), max(0, len(names) - QUEUES_MAX))
+        families.add(telemetry.QUEUES_OMITTED, (), max(0, len(names) - QUEUES_MAX))
         return families.all()
 
     async def _names(self) -> list[str]:
@@ -247,7 +247,7 @@ class Prometheus:
                 families.add(telemetry.QUEUE_OLDEST_AGE, (name, tier), max(0, now_ms - oldest_ms) / 1_000)
         for tier, bound in zip(_TIERS, description.bounds, strict=True):
             if bound.wait_ms is not None:
-                families.add(telemetry.QUEUE_WORST_WAIT, (name, tier), bound.wait_ms / 1_000)
+                families.add(telemetry.QUEUE_WAIT_BOUND, (name, tier), bound.wait_ms / 1_000)
         families.add(telemetry.QUEUE_NOISY_GROUPS, (name,), counts.noisy_groups)
         families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "ready"), counts.noisy_ready)
         families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "in_flight"), counts.noisy_leased)

@@ -81,7 +81,7 @@ async def create_queue(request: Request, asked: CreateQueueRequest) -> QueueUrlR
     except QueueNotFound:
         there = None
     if there is None:
-        if request.service.waits and request.service.deletions.has(name, now_ms):
+        if request.service.has_cooldowns and request.service.deletions.has(name, now_ms):
             raise Refused(
                 QUEUE_DELETED_RECENTLY,
                 "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
@@ -188,7 +188,7 @@ async def purge_queue(request: Request, asked: QueueRequest) -> Nothing:
     name, now_ms = request.name(asked.queue_url), request.queues.now_ms()
 
     def claim(kept: SqsQueueState) -> SqsQueueState:
-        if request.service.waits and kept.purged_at_ms <= now_ms < kept.purged_at_ms + PURGE_MS:
+        if request.service.has_cooldowns and kept.purged_at_ms <= now_ms < kept.purged_at_ms + PURGE_MS:
             raise Refused(
                 PURGE_QUEUE_IN_PROGRESS, f"Only one PurgeQueue operation on {name} is allowed every 60 seconds."
             )

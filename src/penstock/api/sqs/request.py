@@ -136,7 +136,7 @@ class Service:
     request_bytes_max: int
     is_behind_proxy: bool = False
     # Whether a name is free, and a queue purged again, only after a minute.
-    waits: bool = False
+    has_cooldowns: bool = False
     known: OrderedDict[str, CachedQueue] = field(default_factory=OrderedDict)
     attempts: Attempts = field(default_factory=Attempts)
     deletions: Recent = field(default_factory=lambda: Recent(60_000))

@@ -49,7 +49,7 @@ from penstock.runtime.interface import Runtime
 from penstock.store.embedded.history_cuts import About, Taken, Unwritten, read_bodies, take
 from penstock.store.embedded.history_frames import Bodies, Head, HistoryFrame, decode, encode, read_head
 from penstock.store.embedded.keeping import ON_DISK
-from penstock.telemetry import HISTORY_AHEAD, HISTORY_RESUMED, HISTORY_STALLED
+from penstock.telemetry import HISTORY_AHEAD_OF_JOURNAL, HISTORY_RESUMED, HISTORY_STALLED
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class History:
     async def _go_on_from(self, last: Head) -> None:
         end = self._journal.end_offset
         if (last.covered, last.within) > (end, 0):
-            self._runtime.note(HISTORY_AHEAD, covered=last.covered, journal_end=end)
+            self._runtime.note(HISTORY_AHEAD_OF_JOURNAL, covered=last.covered, journal_end=end)
             # New events will get offsets that the last frame claims to cover: a frame without rows takes that
             # back. On a full disk the next frame does.
             mark = record.encode([encode([], {}, covered=end, within=0)], at_ms=self._runtime.clock.now_ms())

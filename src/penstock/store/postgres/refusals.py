@@ -67,6 +67,8 @@ def refusal(error: psycopg.Error) -> StoreRefuses | StoreForbids | None:
 def not_let_in(error: psycopg.OperationalError) -> Unreached:
     """Return what to say of a connection that could not be made."""
     said = str(error)
-    advice = " (that is PgBouncer: say --pooled, or PENSTOCK_POSTGRES_IS_POOLED=true)" if _POOLER in said else ""
+    advice = (
+        " (that is PgBouncer: say --pooled, or PENSTOCK_POSTGRES_TRANSACTION_POOLING=true)" if _POOLER in said else ""
+    )
     is_final = any(words in said for words in _TURNED_AWAY)
     return (TurnedAway if is_final else Unreached)(f"{said}{advice}")
