@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock, SystemDice
+from penstock.store.interface import MessageFilter
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import Server
@@ -103,7 +104,7 @@ async def _ten_live(store: PostgresStore, number: int) -> None:
 async def _search_dead_letters(store: PostgresStore, number: int) -> None:
     """A thousand of them; the rest is asked for page by page."""
     del number
-    await store.peek("orders.dead", most=10, text=b"nothing has this")
+    await store.peek("orders.dead", MessageFilter(text=b"nothing has this"), most=10)
 
 
 async def _lower_a_threshold(store: PostgresStore, number: int) -> None:

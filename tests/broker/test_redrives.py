@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from penstock.broker.redrives import RedriveOrder, Selection, State, TaskNotFound, TooManyRedrives
+from penstock.broker.redrives import RedriveOrder, State, TaskNotFound, TooManyRedrives
 from penstock.contract.limits import REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import QueueNotFound
+from penstock.store.interface import MessageFilter, QueueNotFound
 from tests.broker.brokers import Broker, open_broker
 
 DEAD = "orders.dead"
@@ -66,11 +66,11 @@ async def test_a_redrive_by_filter_moves_only_what_fits() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.bury(*[b"red" if each % 2 else b"blue" for each in range(50)])
         assert (
-            await run(broker, RedriveOrder(selection=Selection(text=b"red", error="boom", origin="orders")))
+            await run(broker, RedriveOrder(filter=MessageFilter(text=b"red", error="boom", origin="orders")))
             is State.DONE
         )
         assert (await live(broker, "orders"), await live(broker, DEAD)) == (25, 25)
-        assert await run(broker, RedriveOrder(selection=Selection(error="bang"))) is State.DONE
+        assert await run(broker, RedriveOrder(filter=MessageFilter(error="bang"))) is State.DONE
         assert await live(broker, DEAD) == 25
 
 
@@ -113,7 +113,7 @@ async def test_a_redrive_that_waits_for_room_in_vain_is_stopped_and_says_why() -
     async with open_broker(has_queue=True) as broker:
         await broker.bury(*[b"red" if each % 2 else b"blue" for each in range(10)])
         await broker.store.change("orders", QueueSettings(size_max=3, deliveries_max=1))
-        assert await run(broker, RedriveOrder(selection=Selection(text=b"red"))) is State.STOPPED
+        assert await run(broker, RedriveOrder(filter=MessageFilter(text=b"red"))) is State.STOPPED
         (task,) = broker.queues.redrives.of(DEAD)
         assert (task.moved_total, task.remaining) == (3, 7)
         assert task.reason is not None
@@ -195,7 +195,7 @@ async def test_a_dry_run_says_what_would_go_and_moves_nothing() -> None:
         some = await broker.queues.redrives.begin(DEAD, RedriveOrder(is_dry_run=True, most=1_500))
         assert (some.moved_total, some.remaining) == (1_500, 500)
         fitting = await broker.queues.redrives.begin(
-            DEAD, RedriveOrder(is_dry_run=True, selection=Selection(text=b"99"))
+            DEAD, RedriveOrder(is_dry_run=True, filter=MessageFilter(text=b"99"))
         )
         assert (fitting.moved_total, fitting.remaining) == (2 * 19, 2_000 - 2 * 19)
 

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Coroutine
 
-from penstock.broker.redrives import Selection, select
+from penstock.broker.redrives import select
 from penstock.contract.limits import PAGE_MAX, TURN_MESSAGES
 from penstock.core.queue.message import Drafts
+from penstock.store.interface import MessageFilter
 from tests.broker.brokers import Broker, open_broker
 
 
-async def found(broker: Broker, selection: Selection, *, most: int = 10_000, queue: str = "orders") -> list[str]:
+async def found(broker: Broker, selection: MessageFilter, *, most: int = 10_000, queue: str = "orders") -> list[str]:
     ids: list[str] = []
     async for page in select(broker.store, queue, selection, most=most):
         assert page
@@ -21,13 +22,13 @@ async def found(broker: Broker, selection: Selection, *, most: int = 10_000, que
 async def test_a_selection_of_everything_has_every_message_once() -> None:
     async with open_broker(has_queue=True) as broker:
         ids = await broker.send(*[b"%d" % each for each in range(2_500)])
-        assert sorted(await found(broker, Selection())) == sorted(ids)
+        assert sorted(await found(broker, MessageFilter())) == sorted(ids)
 
 
 async def test_a_selection_has_no_more_than_were_asked_for() -> None:
     async with open_broker(has_queue=True) as broker:
         ids = await broker.send(*[b"a"] * 2_500)
-        assert await found(broker, Selection(), most=1_200) == ids[:1_200]
+        assert await found(broker, MessageFilter(), most=1_200) == ids[:1_200]
 
 
 async def test_a_selection_keeps_to_what_fits_all_that_is_said() -> None:
@@ -38,10 +39,10 @@ async def test_a_selection_keeps_to_what_fits_all_that_is_said() -> None:
             groups=[b"g", b"g", b"g", b"g"],
         )
         ids = list(await broker.queues.send("orders", drafts))
-        assert await found(broker, Selection(text=b"red", tier=0)) == ids[:2]
-        assert await found(broker, Selection(text=b"apple", tier=0, group=b"g")) == [ids[0], ids[2]]
-        assert await found(broker, Selection(group=b"h")) == []
-        assert await found(broker, Selection(place="leased")) == []
+        assert await found(broker, MessageFilter(text=b"red", tier=0)) == ids[:2]
+        assert await found(broker, MessageFilter(text=b"apple", tier=0, group=b"g")) == [ids[0], ids[2]]
+        assert await found(broker, MessageFilter(group=b"h")) == []
+        assert await found(broker, MessageFilter(place="leased")) == []
 
 
 async def test_a_selection_by_error_and_origin_keeps_to_dead_letters_that_fit() -> None:
@@ -49,10 +50,10 @@ async def test_a_selection_by_error_and_origin_keeps_to_dead_letters_that_fit() 
         ids = await broker.bury(b"a", b"b")
         origin_id = (await broker.store.describe("orders")).id
         await broker.send(b"c", queue="orders.dead")
-        for selection in (Selection(error="oo"), Selection(origin="orders"), Selection(origin=origin_id)):
+        for selection in (MessageFilter(error="oo"), MessageFilter(origin="orders"), MessageFilter(origin=origin_id)):
             assert await found(broker, selection, queue="orders.dead") == ids
-        assert await found(broker, Selection(error="bang"), queue="orders.dead") == []
-        assert await found(broker, Selection(origin="elsewhere"), queue="orders.dead") == []
+        assert await found(broker, MessageFilter(error="bang"), queue="orders.dead") == []
+        assert await found(broker, MessageFilter(origin="elsewhere"), queue="orders.dead") == []
 
 
 async def turns_during(work: Coroutine[None, None, object]) -> int:
@@ -77,7 +78,7 @@ async def test_a_search_that_finds_little_lets_others_have_their_turns() -> None
     async with open_broker(has_queue=True) as broker:
         for count in (1_000, 9_000):
             await broker.send(*[b"x"] * count)
-        turns = await turns_during(found(broker, Selection(text=b"y")))
+        turns = await turns_during(found(broker, MessageFilter(text=b"y")))
         assert turns >= 10_000 // TURN_MESSAGES - 1
 
 

@@ -7,6 +7,7 @@ from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.explain import WaitReason
 from penstock.core.queue.message import Drafts, Receipt
+from penstock.store.interface import MessageFilter
 from tests.conformance.stores import DONE, STALE, Stage, every_store, is_empty_handed, lease, send
 
 NOT_IDS = (
@@ -124,7 +125,7 @@ async def test_peeking_shows_what_waits_and_leases_nothing(stage: Stage) -> None
     assert {(each.place, each.deliveries, each.error, each.past) for each in seen} == {("waiting", 0, "", None)}
     assert [each.id for each in (await stage.store.peek("orders", most=1)).messages] == [ids[1]]
     assert len(await lease(stage)) == 3
-    assert (await stage.store.peek("orders", most=10, place="waiting")).messages == []
+    assert (await stage.store.peek("orders", MessageFilter(place="waiting"), most=10)).messages == []
     leased = (await stage.store.peek("orders", most=10)).messages
     assert {(each.id, each.place, each.deliveries) for each in leased} == {(each, "leased", 1) for each in ids}
 
@@ -293,7 +294,7 @@ async def test_ids_in_one_call_have_a_limit_that_is_named(stage: Stage) -> None:
 @every_store
 async def test_asking_sees_what_time_has_done(stage: Stage) -> None:
     ids = await stage.store.send("orders", Drafts(bodies=[b"x"], visible_at_ms=[stage.now_ms() + 5_000]))
-    assert (await stage.store.peek("orders", most=1, place="waiting")).messages == []
+    assert (await stage.store.peek("orders", MessageFilter(place="waiting"), most=1)).messages == []
     await stage.advance(5_000)
     assert [each.id for each in (await stage.store.peek("orders", most=1)).messages] == ids
     await lease(stage, lease_ms=1_000)

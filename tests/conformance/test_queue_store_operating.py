@@ -5,7 +5,7 @@ import pytest
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Remains
+from penstock.store.interface import DeadLettersShared, MessageFilter, Outcome, QueueNotFound, Remains
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 GRAVES = "graves"
@@ -136,7 +136,7 @@ async def test_what_somebody_holds_ages_and_its_escalation_ends(stage: Stage) ->
         assert [None if each is None else each.tier for each in found] == list(tiers)
         page = await stage.store.live("slow", most=10)
         assert dict(zip(page.ids, page.tier, strict=True)) == dict(zip((plain, raised), tiers, strict=True))
-    assert len((await stage.store.peek("slow", most=10, tier=1)).messages) == 2
+    assert len((await stage.store.peek("slow", MessageFilter(tier=1), most=10)).messages) == 2
 
 
 @every_store

@@ -8,17 +8,17 @@ from penstock.contract.limits import MIB, PEEK_BYTES_MAX
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Message
+from penstock.store.interface import Message, MessageFilter
 from tests.conformance.stores import Stage, every_store, lease, send
 
 
 async def pages(stage: Stage, most: int, queue: str = "orders", **sought: Any) -> list[Message]:
     """Return all messages, page by page."""
-    page = await stage.store.peek(queue, most=most, **sought)
+    page = await stage.store.peek(queue, MessageFilter(**sought), most=most)
     found = page.messages
     while page.next:
         assert len(page.messages) <= most
-        page = await stage.store.peek(queue, most=most, after=page.next, **sought)
+        page = await stage.store.peek(queue, MessageFilter(**sought), most=most, after=page.next)
         found += page.messages
     return found
 
@@ -86,9 +86,23 @@ async def test_a_peek_finds_a_text_in_bodies(stage: Stage) -> None:
 @every_store
 async def test_a_search_of_a_long_queue_takes_several_pages_that_may_be_empty(stage: Stage) -> None:
     await send(stage, *[b"hay"] * 2_500, b"needle")
-    page = await stage.store.peek("orders", most=10, text=b"needle")
+    page = await stage.store.peek("orders", MessageFilter(text=b"needle"), most=10)
     assert (page.messages, bool(page.next)) == ([], True)
     assert names(await pages(stage, 10, text=b"needle")) == [b"needle"]
+
+
+@every_store
+async def test_a_peek_finds_dead_letters_by_their_last_error_and_their_first_queue(stage: Stage) -> None:
+    await stage.store.change("orders", QueueSettings(deliveries_max=1, backoff_ms_base=0))
+    (buried,) = await send(stage, b"poison")
+    await stage.store.release("orders", (await lease(stage)).receipts(), error="a boom")
+    await stage.store.tidy()
+    await stage.store.send("orders.dead", Drafts(bodies=[b"its own"]))
+    origin = (await stage.store.describe("orders")).id
+    for sought in ({"error": "boom"}, {"origin": "orders"}, {"origin": origin}):
+        assert [each.id for each in await pages(stage, 1, "orders.dead", **sought)] == [buried]
+    assert await pages(stage, 1, "orders.dead", error="bang") == []
+    assert await pages(stage, 1, "orders.dead", origin="elsewhere") == []
 
 
 @every_store
@@ -106,14 +120,14 @@ async def test_a_page_goes_on_behind_messages_that_have_gone(stage: Stage) -> No
     for number in range(10):
         await stage.store.send("orders", Drafts(bodies=[b"g%d" % number], groups=[b"g"]))
         await stage.advance(1)
-    first = await stage.store.peek("orders", most=4, group=b"g")
+    first = await stage.store.peek("orders", MessageFilter(group=b"g"), most=4)
     assert names(first.messages) == [b"g0", b"g1", b"g2", b"g3"]
-    plain = await stage.store.peek("orders", most=4, group=b"")
+    plain = await stage.store.peek("orders", MessageFilter(group=b""), most=4)
     delivery = await lease(stage, 12)
     await stage.store.ack("orders", delivery.receipts())
-    left = await stage.store.peek("orders", most=100, after=first.next, group=b"g")
+    left = await stage.store.peek("orders", MessageFilter(group=b"g"), most=100, after=first.next)
     assert names(left.messages) == [b"g6", b"g7", b"g8", b"g9"]
-    left = await stage.store.peek("orders", most=100, after=plain.next, group=b"")
+    left = await stage.store.peek("orders", MessageFilter(group=b""), most=100, after=plain.next)
     assert names(left.messages) == [b"6", b"7", b"8", b"9"]
 
 
@@ -124,6 +138,6 @@ async def test_what_is_no_cursor_no_place_and_no_tier_is_refused(stage: Stage) -
         with pytest.raises(ValueError, match="is not where a page ended"):
             await stage.store.peek("orders", most=1, after=after)
     with pytest.raises(ValueError, match="waiting, resting, leased, spent, moving"):
-        await stage.store.peek("orders", most=1, place="free")
+        await stage.store.peek("orders", MessageFilter(place="free"), most=1)
     with pytest.raises(ValueError, match="from 0 to 4"):
-        await stage.store.peek("orders", most=1, tier=5)
+        await stage.store.peek("orders", MessageFilter(tier=5), most=1)

@@ -19,7 +19,7 @@ from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.runtime.memory import memory_runtime
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Delivery, Message, QueueStore
+from penstock.store.interface import Delivery, Message, MessageFilter, QueueStore
 from penstock.store.live import LivePage
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.rooms import wrong_held, wrong_rooms
@@ -182,7 +182,8 @@ class Both:
         assert shown[0] == shown[1]
         for tier in range(5):
             held = [
-                await store.peek("orders", most=1_000, place="leased", tier=tier) for store in (self.ours, self.core)
+                await store.peek("orders", MessageFilter(place="leased", tier=tier), most=1_000)
+                for store in (self.ours, self.core)
             ]
             assert told(held[0].messages) == told(held[1].messages)
         for name in self.dice.sample(self.ids, k=min(5, len(self.ids))):

@@ -13,6 +13,7 @@ import pytest
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemDice
+from penstock.store.interface import MessageFilter
 from penstock.store.postgres import counting, operating
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.session import Arguments
@@ -250,7 +251,7 @@ async def test_a_search_for_a_text_reads_many_small_messages_at_once(server: Ser
         await bury(here.store, 900)
         await here.store.send("orders.dead", Drafts(bodies=[b"the needle"], groups=[b"last"]))
         asked = statements(here.store)
-        page = await here.store.peek("orders.dead", most=10, text=b"needle")
+        page = await here.store.peek("orders.dead", MessageFilter(text=b"needle"), most=10)
         assert [bytes(each.body) for each in page.messages] == [b"the needle"]
         assert len(asked) < 20, asked
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.rows import LEASED
-from penstock.store.interface import Delivery, Outcome
+from penstock.store.interface import Delivery, MessageFilter, Outcome
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice
@@ -58,7 +58,7 @@ class Stage:
             connection.execute(f"SELECT setval('{self._schema}.lane_1_{tier}', {to})".encode())
 
     async def held(self) -> list[tuple[bytes, bytes]]:
-        page = await self.store.peek("orders", most=100, place="leased")
+        page = await self.store.peek("orders", MessageFilter(place="leased"), most=100)
         return [(bytes(each.body), bytes(each.attributes)) for each in page.messages]
 
 

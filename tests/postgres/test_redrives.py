@@ -9,12 +9,13 @@ import psycopg
 import pytest
 
 from penstock.broker.queues import open_queues
-from penstock.broker.redrives import RedriveOrder, Redrives, Selection, State, TaskNotFound, TooManyRedrives
+from penstock.broker.redrives import RedriveOrder, Redrives, State, TaskNotFound, TooManyRedrives
 from penstock.contract.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.routes import Routes
 from penstock.runtime.memory import memory_runtime
+from penstock.store.interface import MessageFilter
 from penstock.store.kept_redrives import LOST_MS, KeptRedrives
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
@@ -125,7 +126,7 @@ async def test_every_server_of_a_database_sees_a_redrive_and_how_far_it_is() -> 
     async with servers() as here:
         await here.bury(3)
         async with here.server() as first, here.server() as second:
-            order = replace(SLOWLY, selection=Selection(text=b"a", error=""), most=3)
+            order = replace(SLOWLY, filter=MessageFilter(text=b"a", error=""), most=3)
             task = await first.begin(DEAD, order)
             await moved(second, task.id, 1)
             (seen,) = await second.all_of(DEAD)

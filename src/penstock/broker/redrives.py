@@ -19,7 +19,7 @@ Laws of this file
 6. A dry run is kept nowhere else. It moves nothing and looks at a limited number of messages; `remaining` says
    how many it would leave, those it did not look at among them.
 
-A `Selection` says which messages an operator means; `select` gives their ids, page by page.
+`select` gives the ids of the messages that an operator's filter fits, page by page.
 """
 
 import asyncio
@@ -38,35 +38,25 @@ from penstock.broker.shares import Share
 from penstock.contract.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
-from penstock.store.interface import Message, QueueNotFound, QueueStore, Redrive, StoreUnreachable
+from penstock.store.interface import (
+    EVERY_MESSAGE,
+    Message,
+    MessageFilter,
+    QueueNotFound,
+    QueueStore,
+    Redrive,
+    StoreUnreachable,
+)
 from penstock.store.kept_redrives import LOST_MS, KeptRedrive, KeptRedrives
 from penstock.store.refusals import StoreForbids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Messages that fit all that is said; None says nothing."""
-
-    place: str | None = None
-    tier: int | None = None
-    group: bytes | None = None
-    text: bytes | None = None
-    error: str | None = None
-    origin: str | None = None
-
-    def fits(self, message: Message) -> bool:
-        """Whether a message that the store has found fits what the store was not asked for."""
-        if self.error is not None and self.error not in message.error:
-            return False
-        return self.origin is None or (message.past is not None and self.origin in message.past[:2])
-
-
 async def select(
-    store: QueueStore, queue: str, selection: Selection, *, most: int
+    store: QueueStore, queue: str, sought: MessageFilter, *, most: int
 ) -> AsyncGenerator[list[str] | None, None]:
     """Yield the ids of at most ``most`` messages, in pages. Between pages the queue moves on."""
     left = most
-    async with aclosing(pages(store, queue, selection)) as found:
+    async with aclosing(pages(store, queue, sought)) as found:
         async for messages in found:
             ids = [message.id for message in messages][:left]
             left -= len(ids)
@@ -76,20 +66,12 @@ async def select(
                 return
 
 
-async def pages(store: QueueStore, queue: str, selection: Selection) -> AsyncGenerator[list[Message], None]:
+async def pages(store: QueueStore, queue: str, sought: MessageFilter) -> AsyncGenerator[list[Message], None]:
     """Yield the messages that fit, page by page; a page may be empty."""
     after = ""
     while True:
-        page = await store.peek(
-            queue,
-            most=PAGE_MAX,
-            after=after,
-            place=selection.place,
-            tier=selection.tier,
-            group=selection.group,
-            text=selection.text,
-        )
-        yield [message for message in page.messages if selection.fits(message)]
+        page = await store.peek(queue, sought, most=PAGE_MAX, after=after)
+        yield page.messages
         after = page.next
         if not after:
             return
@@ -108,7 +90,6 @@ _FULL_LOOK_S = 0.5
 _LOOK_S = 0.1
 _BUSY_S = 0.1
 _TROUBLE = (StoreUnreachable, StoreForbids)
-_EVERYTHING = Selection()
 
 
 class TaskNotFound(Exception):
@@ -136,7 +117,7 @@ class RedriveOrder:
 
     into: str | None = None
     ids: tuple[str, ...] | None = None
-    selection: Selection | None = None
+    filter: MessageFilter | None = None
     most: int | None = None
     rate_per_s: float | None = None
     is_dry_run: bool = False
@@ -186,7 +167,7 @@ class Task:
     @property
     def has_found_nothing(self) -> bool:
         """Whether all dead letters were meant, and there were none."""
-        is_all = self.order.ids is None and self.order.selection is None
+        is_all = self.order.ids is None and self.order.filter is None
         return is_all and self.state is State.DONE and not (self.moved_total or self.homeless or self.not_allowed)
 
 
@@ -447,15 +428,15 @@ class Redrives:
             return self._allowed_pages(task, order.origins)
         if order.ids is not None:
             return _only(list(order.ids))
-        if order.selection is None and not order.is_dry_run:
+        if order.filter is None and not order.is_dry_run:
             return _only(None)
-        return select(self._store, dead_letters, order.selection or _EVERYTHING, most=_most(order))
+        return select(self._store, dead_letters, order.filter or EVERY_MESSAGE, most=_most(order))
 
     async def _allowed_pages(self, task: Task, origins: tuple[str, ...]) -> AsyncGenerator[list[str], None]:
         """Yield the ids that are meant and may go back; count the others."""
         order, left = task.order, _most(task.order)
         if order.ids is None:
-            found = pages(self._store, task.dead_letters, order.selection or _EVERYTHING)
+            found = pages(self._store, task.dead_letters, order.filter or EVERY_MESSAGE)
         else:
             found = self._named(task.dead_letters, order.ids)
         async with aclosing(found) as messages_of_pages:

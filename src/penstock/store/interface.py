@@ -26,8 +26,10 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from penstock.contract.limits import PAGE_MAX
+from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.explain import Explanation
+from penstock.core.queue.listing import PLACES
 from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
 from penstock.store.history import HistoryPage, HistorySpan
 from penstock.store.live import LivePage
@@ -181,6 +183,43 @@ class Message:
     error: str
     past: Past | None
     is_escalated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFilter:
+    """Messages that fit everything that is given; None fits all. A state or tier that does not exist is a `ValueError`.
+
+    A filter for ``group`` b"" finds messages without a group. ``text`` is anywhere in the body, ``error`` anywhere in
+    the last error. ``origin`` is the first queue of a moved message, by name or id.
+    """
+
+    # One of `Message.place`.
+    place: str | None = None
+    tier: int | None = None
+    group: bytes | None = None
+    text: bytes | None = None
+    error: str | None = None
+    origin: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.place is not None and self.place not in PLACES:
+            raise ValueError(f"place is {self.place!r}; it is one of {', '.join(PLACES)}")
+        if self.tier is not None and not 0 <= self.tier < TIERS:
+            raise ValueError(f"tier is {self.tier}; it must be from 0 to {TIERS - 1}")
+
+    @property
+    def is_search(self) -> bool:
+        """Return whether messages have to be read to tell which of them fit."""
+        return bool(self.text) or self.error is not None or self.origin is not None
+
+    def fits_story(self, message: Message) -> bool:
+        """Return whether the last error and the first queue of a message fit."""
+        if self.error is not None and self.error not in message.error:
+            return False
+        return self.origin is None or (message.past is not None and self.origin in message.past[:2])
+
+
+EVERY_MESSAGE = MessageFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,21 +404,9 @@ class QueueStore(Protocol):
 
     async def counts(self, queue: str) -> Counts: ...
 
-    async def peek(  # noqa: PLR0913 - what is sought, how much of it and from where on.
-        self,
-        queue: str,
-        *,
-        most: int,
-        after: str = "",
-        place: str | None = None,
-        tier: int | None = None,
-        group: bytes | None = None,
-        text: bytes | None = None,
-    ) -> Page:
-        """Return some of the messages, wherever they are: those that wait first, the most urgent tier first.
+    async def peek(self, queue: str, sought: MessageFilter = EVERY_MESSAGE, *, most: int, after: str = "") -> Page:
+        """Return messages that fit a filter: those that wait first, the most urgent tier first. Nothing is leased.
 
-        Nothing is leased. ``place`` (see `Message`), ``tier`` and ``group`` (b"" for
-        none) keep to some; ``text`` to those with these bytes somewhere in the body.
         ``after`` is the `next` of the page before, anything else raises `ValueError`.
 
         One call looks at a limited number of messages and bodies, so a page may be

@@ -28,12 +28,14 @@ from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.core.routes import Routes
 from penstock.store.history import HistoryPage, HistorySpan, ShardNotFound
 from penstock.store.interface import (
+    EVERY_MESSAGE,
     Counts,
     Delivery,
     Description,
     Escalation,
     Explained,
     Message,
+    MessageFilter,
     Outcome,
     Page,
     QueueNotFound,
@@ -196,18 +198,8 @@ class RoutedStore:
     async def counts(self, queue: str) -> Counts:
         return await self._of(queue).counts(queue)
 
-    async def peek(  # noqa: PLR0913 - as the interface says.
-        self,
-        queue: str,
-        *,
-        most: int,
-        after: str = "",
-        place: str | None = None,
-        tier: int | None = None,
-        group: bytes | None = None,
-        text: bytes | None = None,
-    ) -> Page:
-        return await self._of(queue).peek(queue, most=most, after=after, place=place, tier=tier, group=group, text=text)
+    async def peek(self, queue: str, sought: MessageFilter = EVERY_MESSAGE, *, most: int, after: str = "") -> Page:
+        return await self._of(queue).peek(queue, sought, most=most, after=after)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
         return await self._of(queue).look(queue, message_id)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue import listing
-from penstock.core.queue.listing import BadCursor, MessageFilter, Position, browse, from_text, live_runs, to_text
+from penstock.core.queue.listing import BadCursor, BrowseFilter, Position, browse, from_text, live_runs, to_text
 from penstock.core.queue.queries import MessageView, look
 from tests.core.queue.life import Lease, Life
 
@@ -36,7 +36,7 @@ def lived(seed: int, *, is_fifo: bool) -> Life:
     return life
 
 
-def pages(life: Life, sought: MessageFilter, most: int) -> list[MessageView]:
+def pages(life: Life, sought: BrowseFilter, most: int) -> list[MessageView]:
     found: list[MessageView] = []
     after: Position | None = ()
     while after is not None:
@@ -52,13 +52,13 @@ def pages(life: Life, sought: MessageFilter, most: int) -> list[MessageView]:
     is_fifo=st.booleans(),
     most=st.sampled_from([1, 2, 7, 1_000]),
     sought=st.builds(
-        MessageFilter,
+        BrowseFilter,
         place=st.sampled_from([None, None, *listing.PLACES]),
         tier=st.sampled_from([None, None, 0, 2, 4]),
         group=st.sampled_from([None, None, b"", b"a", b"z"]),
     ),
 )
-def test_pages_of_any_size_show_what_is_sought_once(seed: int, is_fifo: bool, most: int, sought: MessageFilter) -> None:
+def test_pages_of_any_size_show_what_is_sought_once(seed: int, is_fifo: bool, most: int, sought: BrowseFilter) -> None:
     life = lived(seed, is_fifo=is_fifo)
     keys = [
         number << 3 | lane
@@ -89,10 +89,10 @@ def test_a_page_that_has_looked_at_enough_ends_and_says_where(monkeypatch: pytes
     life.send(10, 2, group=b"a")
     (last,) = life.send(1, 2, group=b"b")
     life.release(life.leased(1), delay_ms=5_000)
-    seen = pages(life, MessageFilter(place="resting"), 10)
+    seen = pages(life, BrowseFilter(place="resting"), 10)
     assert len(seen) == 1
-    assert [each.message for each in pages(life, MessageFilter(group=b"b"), 10)] == [last]
-    assert len(pages(life, MessageFilter(), 10)) == 11
+    assert [each.message for each in pages(life, BrowseFilter(group=b"b"), 10)] == [last]
+    assert len(pages(life, BrowseFilter(), 10)) == 11
 
 
 @given(text=st.text(alphabet="0123456789abcdef-x", max_size=40))
@@ -102,7 +102,7 @@ def test_a_text_is_a_cursor_or_it_is_refused(text: str) -> None:
         position = from_text(text)
     except BadCursor:
         return
-    browse(life.state, MessageFilter(), after=position, most=10)
+    browse(life.state, BrowseFilter(), after=position, most=10)
 
 
 @given(
@@ -116,4 +116,4 @@ def test_a_cursor_from_nowhere_leads_nowhere_and_breaks_nothing(numbers: list[in
         after = from_text(to_text(position))
     except BadCursor:
         return
-    assert browse(life.state, MessageFilter(), after=after, most=10).seen is not None
+    assert browse(life.state, BrowseFilter(), after=after, most=10).seen is not None

@@ -10,7 +10,7 @@ import penstock.core
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.explain import WaitReason, explain
-from penstock.core.queue.listing import MessageFilter, browse
+from penstock.core.queue.listing import BrowseFilter, browse
 from penstock.core.queue.queries import bounds, counts, holders, oldest_sent_at_ms
 from tests.core.queue.life import START_MS, Life
 
@@ -69,8 +69,8 @@ def test_the_bound_on_waiting_is_told_in_leases_and_in_time() -> None:
 def test_peeking_shows_the_next_messages_and_leases_none() -> None:
     life = Life()
     normal, critical = life.send(2), life.send(1, Tier.CRITICAL, group=b"a")
-    assert [seen.message for seen in browse(life.state, MessageFilter(), most=10).seen] == [*critical, *normal]
-    assert len(browse(life.state, MessageFilter(), most=1).seen) == 1
+    assert [seen.message for seen in browse(life.state, BrowseFilter(), most=10).seen] == [*critical, *normal]
+    assert len(browse(life.state, BrowseFilter(), most=1).seen) == 1
     assert life.state.leased == 0
 
 

@@ -19,7 +19,7 @@ from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import PRIORITIES, STATES
 from penstock.store.ids import queue_id
 from penstock.store.interface import Escalation as StoredEscalation
-from penstock.store.interface import Explained, Message
+from penstock.store.interface import Explained, Message, MessageFilter
 from penstock.store.live import LivePage
 from penstock.wire import messages as wire
 from penstock.wire.messages import LIST_MAX, Group, LiveRange, LiveRow, Priority, Seen, SeenPage, State, Text
@@ -48,16 +48,14 @@ async def peek(request: Request) -> Answer:
     queue = await request.queue(Role.READ)
     asked: PeekQuery = request.query(PeekQuery)
     tier = None if isinstance(asked.priority, UnsetType) else read_priority(asked.priority, "priority")
+    sought = MessageFilter(
+        place=None if isinstance(asked.state, UnsetType) else PLACES[asked.state],
+        tier=tier,
+        group=None if isinstance(asked.group, UnsetType) else asked.group.encode(),
+        text=None if isinstance(asked.text, UnsetType) else asked.text.encode(),
+    )
     try:
-        page = await request.queues.store.peek(
-            queue,
-            most=asked.limit,
-            after=asked.cursor,
-            place=None if isinstance(asked.state, UnsetType) else PLACES[asked.state],
-            tier=tier,
-            group=None if isinstance(asked.group, UnsetType) else asked.group.encode(),
-            text=None if isinstance(asked.text, UnsetType) else asked.text.encode(),
-        )
+        page = await request.queues.store.peek(queue, sought, most=asked.limit, after=asked.cursor)
     except ValueError as error:
         # Everything else was checked before.
         raise bad_field(f"{error}; give back `next` of the page before", "cursor") from None

@@ -12,10 +12,10 @@ from penstock.api.rest.request import Answer, Decoder, Request, instant, maybe_i
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Caller, Role
 from penstock.broker.dead_letters import check_goes_back
-from penstock.broker.redrives import RedriveOrder, Selection, Task, pages
+from penstock.broker.redrives import RedriveOrder, Task, pages
 from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import PRIORITIES
-from penstock.store.interface import Message, Outcome, QueueNotFound
+from penstock.store.interface import Message, MessageFilter, Outcome, QueueNotFound
 from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
 from penstock.wire.operators import (
@@ -46,7 +46,7 @@ async def escalate(request: Request) -> Answer:
     if not isinstance(asked.message_ids, UnsetType):
         await order.move(asked.message_ids)
     elif not isinstance(asked.filter, UnsetType):
-        await order.move_all(selection_of(asked.filter))
+        await order.move_all(filter_of(asked.filter))
     if order.result.moved:
         said = f"{len(order.result.moved)} messages to {PRIORITIES[order.tier]}: {asked.reason}"
         await request.did("queue.escalate", queue, label=asked.actor, detail=said)
@@ -65,9 +65,9 @@ class _Escalation:
         self._until_ms = _until_ms(request, asked)
         self.result = Escalated([], [], [], [])
 
-    async def move_all(self, selection: Selection) -> None:
+    async def move_all(self, sought: MessageFilter) -> None:
         """Move what fits, up to the limit; what has no way to go counts for nothing."""
-        async with aclosing(pages(self._store, self._queue, selection)) as found:
+        async with aclosing(pages(self._store, self._queue, sought)) as found:
             async for messages in found:
                 ids = [message.id for message in messages if self._has_a_way(message)]
                 if ids:
@@ -173,7 +173,7 @@ async def begin_redrive(request: Request) -> Answer:
     order = RedriveOrder(
         into=await _into(request, queue, asked.into),
         ids=None if isinstance(asked.message_ids, UnsetType) else tuple(asked.message_ids),
-        selection=None if isinstance(asked.filter, UnsetType) else selection_of(asked.filter),
+        filter=None if isinstance(asked.filter, UnsetType) else filter_of(asked.filter),
         most=None if isinstance(asked.limit, UnsetType) else asked.limit,
         rate_per_s=None if isinstance(asked.rate_per_s, UnsetType) else asked.rate_per_s,
         is_dry_run=asked.dry_run,
@@ -212,8 +212,8 @@ async def _present(request: Request, role: Role) -> str:
     return queue
 
 
-def selection_of(asked: Filter) -> Selection:
-    return Selection(
+def filter_of(asked: Filter) -> MessageFilter:
+    return MessageFilter(
         place=None if isinstance(asked.state, UnsetType) else PLACES[asked.state],
         tier=None if isinstance(asked.priority, UnsetType) else read_priority(asked.priority, "filter.priority"),
         group=None if isinstance(asked.group, UnsetType) else asked.group.encode(),

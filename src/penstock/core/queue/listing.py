@@ -79,8 +79,8 @@ class BadCursor(ValueError):
     """A text is none that a page ended with."""
 
 
-class MessageFilter(NamedTuple):
-    """Which messages; None for any."""
+class BrowseFilter(NamedTuple):
+    """Messages of one place, tier and group; None for any."""
 
     place: str | None = None
     tier: int | None = None
@@ -118,7 +118,7 @@ def from_text(text: str) -> Position:
 
 
 def browse(
-    state: State, sought: MessageFilter, *, after: Position = (), most: int, steps_max: int = PEEK_SCANNED_MAX
+    state: State, sought: BrowseFilter, *, after: Position = (), most: int, steps_max: int = PEEK_SCANNED_MAX
 ) -> Browsed:
     """Return at most ``most`` messages that follow a position, after a look at no more than ``steps_max``."""
     found = Browsed([], [], None)
@@ -134,7 +134,7 @@ def browse(
     return found._replace(after=after) if has_more else found
 
 
-def _walk(state: State, sought: MessageFilter, after: Position) -> Iterator[Step]:
+def _walk(state: State, sought: BrowseFilter, after: Position) -> Iterator[Step]:
     section = after[0] if after else _WAITING
     if section <= _WAITING and sought.place in {None, "waiting"}:
         yield from _waiting(state, sought, after)
@@ -145,7 +145,7 @@ def _walk(state: State, sought: MessageFilter, after: Position) -> Iterator[Step
         yield from _leased_runs(state, sought, slot, min(bit, LEASE_MESSAGES_MAX) + 1)
 
 
-def _waiting(state: State, sought: MessageFilter, after: Position) -> Iterator[Step]:
+def _waiting(state: State, sought: BrowseFilter, after: Position) -> Iterator[Step]:
     for tier in range(after[1] if after else 0, TIERS):
         if sought.tier not in {None, tier} or not state.ready[tier]:
             continue
@@ -222,7 +222,7 @@ def _place(state: State, slot: int, *, is_ordered: bool) -> tuple[int, int]:
     return 0 if is_ordered else state.rows.since_ms[slot], state.rows.order[slot]
 
 
-def _rows_by_slot(state: State, sought: MessageFilter, slot_from: int) -> Iterator[Step]:
+def _rows_by_slot(state: State, sought: BrowseFilter, slot_from: int) -> Iterator[Step]:
     """Rows that do not wait. Those that do are passed over by a search in the column of places."""
     rows = state.rows
     places = bytes((RESTING, LEASED, SPENT, MOVING) if sought.place is None else (STATES.index(sought.place),))
@@ -234,7 +234,7 @@ def _rows_by_slot(state: State, sought: MessageFilter, slot_from: int) -> Iterat
         yield (_ROWS, slot), look_at_row(state, slot) if is_sought else None
 
 
-def _leased_runs(state: State, sought: MessageFilter, slot_from: int, bit_from: int) -> Iterator[Step]:
+def _leased_runs(state: State, sought: BrowseFilter, slot_from: int, bit_from: int) -> Iterator[Step]:
     leases = state.leases
     for slot in range(slot_from, len(leases.held)):
         held = leases.held[slot] if leases.until_ms[slot] >= 0 else 0

@@ -10,35 +10,25 @@ import asyncio
 from collections.abc import Sequence
 
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX, TURN_MESSAGES
-from penstock.contract.messages import TIERS
 from penstock.core.queue import queries
-from penstock.core.queue.listing import PLACES, MessageFilter, browse, from_text, to_text
+from penstock.core.queue.listing import BrowseFilter, browse, from_text, to_text
 from penstock.core.queue.queries import MessageView
 from penstock.core.queue.state import State
 from penstock.store.embedded.asking import check_most, find_holders, present
 from penstock.store.embedded.bodies import Span
 from penstock.store.embedded.naming import NameOf, ids_of, key_of, past_of
 from penstock.store.embedded.shard import Shard
-from penstock.store.interface import Message, Page
+from penstock.store.interface import Message, MessageFilter, Page
 
 _EMPTY = memoryview(b"")
 # Messages that are passed over in one turn of the loop: most cost less than one that is shown.
 _TURN_STEPS = 4 * TURN_MESSAGES
 
 
-def check_sought(sought: MessageFilter) -> None:
-    if sought.place is not None and sought.place not in PLACES:
-        raise ValueError(f"place is {sought.place!r}; it is one of {', '.join(PLACES)}")
-    if sought.tier is not None and not 0 <= sought.tier < TIERS:
-        raise ValueError(f"tier is {sought.tier}; it must be from 0 to {TIERS - 1}")
-
-
-async def peek(  # noqa: PLR0913 - where, what, how much and from where on.
-    shard: Shard, queue: str, sought: MessageFilter, *, most: int, after: str, text: bytes | None, name_of: NameOf
-) -> Page:
+async def peek(shard: Shard, queue: str, sought: MessageFilter, *, most: int, after: str, name_of: NameOf) -> Page:
     check_most(most)
-    check_sought(sought)
-    position = from_text(after)
+    position, text = from_text(after), sought.text
+    browsed = BrowseFilter(sought.place, sought.tier, sought.group)
     messages: list[Message] = []
     size_bytes = looked_at = 0
     while True:
@@ -49,13 +39,13 @@ async def peek(  # noqa: PLR0913 - where, what, how much and from where on.
             async with shard.answer:
                 state = present(shard, queue).state
                 # A search looks into more bodies than it returns.
-                few = TURN_MESSAGES if text else min(most - len(messages), TURN_MESSAGES)
-                found = browse(state, sought, after=position, most=few, steps_max=_TURN_STEPS)
+                few = TURN_MESSAGES if sought.is_search else min(most - len(messages), TURN_MESSAGES)
+                found = browse(state, browsed, after=position, most=few, steps_max=_TURN_STEPS)
                 unread = _Unread(shard, state, found.seen, name_of)
             for row, where in enumerate(found.positions):
                 message = await unread.message(row)
                 size_bytes += len(message.body) + len(message.attributes)
-                if text is None or text in bytes(message.body):
+                if (text is None or text in bytes(message.body)) and sought.fits_story(message):
                     messages.append(message)
                 is_full = len(messages) == most or size_bytes >= PEEK_BYTES_MAX
                 if is_full and row + 1 < len(found.positions):

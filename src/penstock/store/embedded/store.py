@@ -24,7 +24,6 @@ from penstock.contract.names import check_name, is_dead_letters
 from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSettings
 from penstock.core.queue.drafts import BadDraft, fault
 from penstock.core.queue.events import Event, Leased
-from penstock.core.queue.listing import MessageFilter
 from penstock.core.queue.message import Drafts, Receipt, Sender, masks
 from penstock.core.queue.queue import Queue, SendDecision
 from penstock.frame import Blobs, Buffer, size_of
@@ -46,12 +45,14 @@ from penstock.store.embedded.tidying import Tidying
 from penstock.store.history import HistoryPage, HistorySpan, ShardNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
+    EVERY_MESSAGE,
     Counts,
     Delivery,
     Description,
     Escalation,
     Explained,
     Message,
+    MessageFilter,
     Outcome,
     Page,
     QueueExists,
@@ -334,20 +335,9 @@ class EmbeddedStore:
     async def counts(self, queue: str) -> Counts:
         return await asking.counts(await self._shards.at(queue), queue)
 
-    async def peek(  # noqa: PLR0913 - as the interface says.
-        self,
-        queue: str,
-        *,
-        most: int,
-        after: str = "",
-        place: str | None = None,
-        tier: int | None = None,
-        group: bytes | None = None,
-        text: bytes | None = None,
-    ) -> Page:
-        shard, sought = await self._shards.at(queue), MessageFilter(place, tier, group)
-        name_of = self._shards.name_of
-        return await peeking.peek(shard, queue, sought, most=most, after=after, text=text, name_of=name_of)
+    async def peek(self, queue: str, sought: MessageFilter = EVERY_MESSAGE, *, most: int, after: str = "") -> Page:
+        shard, name_of = await self._shards.at(queue), self._shards.name_of
+        return await peeking.peek(shard, queue, sought, most=most, after=after, name_of=name_of)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
         return await peeking.look(await self._shards.at(queue), queue, message_id, name_of=self._shards.name_of)

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from penstock.contract.limits import PAGE_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
-from penstock.core.queue.listing import PLACES, BadCursor
+from penstock.core.queue.listing import BadCursor
 from penstock.core.queue.rows import RESTING, SPENT, WAITING
-from penstock.store.interface import Page
+from penstock.store.interface import MessageFilter, Page
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue
-from penstock.store.postgres.messages import NameOf, Row, check_most, message
+from penstock.store.postgres.messages import NameOf, Row, message
 
 _CURSOR = re.compile(r"(?:r(?:-[0-9a-f]{1,15}){2}|w(?:-[0-9a-f]{1,15}){3}|[ol](?:-[0-9a-f]{1,15}){2})")
 # Rows that are read in one go: some of them may be large. Where a text is sought more are, if they are known to be
@@ -32,18 +32,6 @@ _SEARCHED_BYTES = 4 * 1024 * 1024
 _SECTIONS = "rwol"
 # Where a message is, the message (without a body if a text is sought that is not in it), and how large it is.
 Found = tuple[str, Row, int]
-
-
-@dataclass(frozen=True, slots=True)
-class MessageFilter:
-    """Which messages; None for any."""
-
-    place: str | None
-    tier: int | None
-    group: bytes | None
-    text: bytes | None
-    # Now: what somebody holds has aged since it was leased.
-    now_ms: int
 
 
 class Reach:
@@ -76,14 +64,12 @@ def _text(section: str, *numbers: int) -> str:
     return "-".join([section, *(f"{number:x}" for number in numbers)])
 
 
-async def peek(
-    database: Database, known: KnownQueue, sought: MessageFilter, *, most: int, after: str, name_of: NameOf
-) -> Page:
-    page = Page([], "")
+async def peek(walk: "Walk", *, most: int, after: str, name_of: NameOf) -> Page:
+    page, sought = Page([], ""), walk.sought
     size_bytes = seen = 0
-    seen_most = PAGE_MAX if sought.text else most
+    seen_most = PAGE_MAX if sought.is_search else most
     last = ""
-    async for where, row, row_bytes in _walk(database, known, sought, Position(after)):
+    async for where, row, row_bytes in walk.found(Position(after)):
         # One more than fits: so this page has a next one.
         if len(page.messages) == most or seen == seen_most or size_bytes >= PEEK_BYTES_MAX:
             return Page(page.messages, last)
@@ -91,101 +77,93 @@ async def peek(
         last = where
         size_bytes += row_bytes
         if row.body is not None:
-            page.messages.append(message(known.number, row, name_of))
+            found = message(walk.known.number, row, name_of)
+            if sought.fits_story(found):
+                page.messages.append(found)
     return page
 
 
-def check(sought: MessageFilter, most: int) -> None:
-    check_most(most)
-    if sought.place is not None and sought.place not in PLACES:
-        raise ValueError(f"place is {sought.place!r}; it is one of {', '.join(PLACES)}")
-    if sought.tier is not None and not 0 <= sought.tier < TIERS:
-        raise ValueError(f"tier is {sought.tier}; it must be from 0 to {TIERS - 1}")
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Reads the messages of a queue that fit a filter, from a position on."""
 
+    _database: Database
+    known: KnownQueue
+    sought: MessageFilter
+    # A leased message has aged since it was leased.
+    _now_ms: int
 
-async def _walk(database: Database, known: KnownQueue, sought: MessageFilter, after: Position) -> AsyncIterator[Found]:
-    queue = known.number
-    tiers = [tier for tier in range(TIERS) if sought.tier in {None, tier}]
-    begun = _SECTIONS.find(after.section) if after.section else -1
-    if sought.place in {None, "waiting"} and begun < _SECTIONS.index("o"):
-        first = after.numbers[0] if after.section else 0
-        for tier in (tier for tier in tiers if tier >= first):
-            here = after if after.section and tier == first else Position("")
-            async for each in _waiting(database, queue, sought, tier, here):
+    async def found(self, after: Position) -> AsyncIterator[Found]:
+        sought = self.sought
+        tiers = [tier for tier in range(TIERS) if sought.tier in {None, tier}]
+        begun = _SECTIONS.find(after.section) if after.section else -1
+        if sought.place in {None, "waiting"} and begun < _SECTIONS.index("o"):
+            first = after.numbers[0] if after.section else 0
+            for tier in (tier for tier in tiers if tier >= first):
+                here = after if after.section and tier == first else Position("")
+                async for each in self._waiting(tier, here):
+                    yield each
+        states = [each for each, name in ((RESTING, "resting"), (SPENT, "spent")) if sought.place in {None, name}]
+        if states and begun < _SECTIONS.index("l"):
+            since, ordinal = after.numbers if after.section == "o" else (-1, -1)
+            which = {"states": SENT_AS["smallint[]"](states), "tiers": SENT_AS["smallint[]"](tiers)}
+            async for each in self._marked("peek_still", "o", which, since, ordinal):
                 yield each
-    states = [each for each, name in ((RESTING, "resting"), (SPENT, "spent")) if sought.place in {None, name}]
-    if states and begun < _SECTIONS.index("l"):
-        since, ordinal = after.numbers if after.section == "o" else (-1, -1)
-        which = {"states": SENT_AS["smallint[]"](states), "tiers": SENT_AS["smallint[]"](tiers)}
-        async for each in _marked(database, ("peek_still", "o"), {"queue": queue, **which}, sought, since, ordinal):
+        if sought.place in {None, "leased"}:
+            lease, row = after.numbers if after.section == "l" else (-1, -1)
+            async for each in self._leased(tiers, lease, row):
+                yield each
+
+    async def _waiting(self, tier: int, after: Position) -> AsyncIterator[Found]:
+        if not self.sought.group and after.section != "w":
+            async for each in self._ready(tier, after.numbers[1] + 1 if after.section else 0):
+                yield each
+        since, ordinal = after.numbers[1:] if after.section == "w" else (-1, -1)
+        async for each in self._marked("peek_waiting", f"w-{tier:x}", {"tier": tier}, since, ordinal):
             yield each
-    if sought.place in {None, "leased"}:
-        lease, row = after.numbers if after.section == "l" else (-1, -1)
-        async for each in _leased(database, known, sought, tiers, lease, row):
-            yield each
 
+    async def _ready(self, tier: int, number: int) -> AsyncIterator[Found]:
+        reach, queue, text = Reach(self.sought), self.known.number, self.sought.text
+        while True:
+            most = reach.most
+            rows = await self._database.ask("peek_ready", queue=queue, tier=tier, number=number, most=most, text=text)
+            for key, sent_at_ms, body, attributes, size in rows:
+                plain = Row(key, WAITING, tier, sent_at_ms, 0, 0, *(None,) * 6, False, body, attributes)
+                yield _text("r", tier, key >> 3), plain, size
+            if len(rows) < most:
+                return
+            reach.learn([row[-1] for row in rows])
+            number = (rows[-1][0] >> 3) + 1
 
-async def _waiting(
-    database: Database, queue: int, sought: MessageFilter, tier: int, after: Position
-) -> AsyncIterator[Found]:
-    if not sought.group and after.section != "w":
-        async for each in _ready(database, queue, sought, tier, after.numbers[1] + 1 if after.section else 0):
-            yield each
-    since, ordinal = after.numbers[1:] if after.section == "w" else (-1, -1)
-    which = {"queue": queue, "tier": tier}
-    async for each in _marked(database, ("peek_waiting", f"w-{tier:x}"), which, sought, since, ordinal):
-        yield each
+    async def _marked(
+        self, statement: str, section: str, which: Mapping[str, object], since_ms: int, ordinal: int
+    ) -> AsyncIterator[Found]:
+        sought, reach = self.sought, Reach(self.sought)
+        while True:
+            most = reach.most
+            rows = await self._database.ask(
+                statement, queue=self.known.number, **which, group=sought.group, text=sought.text, since=since_ms,
+                ordinal=ordinal, most=most,
+            )  # fmt: skip
+            for row in rows:
+                size, since_ms, ordinal = row[-3:]
+                yield _text(section, since_ms, ordinal), Row(*row[:-3]), size
+            if len(rows) < most:
+                return
+            reach.learn([row[-3] for row in rows])
 
-
-async def _ready(database: Database, queue: int, sought: MessageFilter, tier: int, number: int) -> AsyncIterator[Found]:
-    reach = Reach(sought)
-    while True:
-        most = reach.most
-        rows = await database.ask("peek_ready", queue=queue, tier=tier, number=number, most=most, text=sought.text)
-        for key, sent_at_ms, body, attributes, size in rows:
-            plain = Row(key, WAITING, tier, sent_at_ms, 0, 0, *(None,) * 6, False, body, attributes)
-            yield _text("r", tier, key >> 3), plain, size
-        if len(rows) < most:
-            return
-        reach.learn([row[-1] for row in rows])
-        number = (rows[-1][0] >> 3) + 1
-
-
-async def _marked(
-    database: Database,
-    asked: tuple[str, str],
-    which: Mapping[str, object],
-    sought: MessageFilter,
-    since_ms: int,
-    ordinal: int,
-) -> AsyncIterator[Found]:
-    (name, section), reach = asked, Reach(sought)
-    while True:
-        most = reach.most
-        rows = await database.ask(
-            name, **which, group=sought.group, text=sought.text, since=since_ms, ordinal=ordinal, most=most
-        )
-        for row in rows:
-            size, since_ms, ordinal = row[-3:]
-            yield _text(section, since_ms, ordinal), Row(*row[:-3]), size
-        if len(rows) < most:
-            return
-        reach.learn([row[-3] for row in rows])
-
-
-async def _leased(
-    database: Database, known: KnownQueue, sought: MessageFilter, tiers: list[int], lease: int, place: int
-) -> AsyncIterator[Found]:
-    wanted, reach = SENT_AS["smallint[]"](tiers), Reach(sought)
-    while True:
-        most = reach.most
-        rows = await database.ask(
-            "peek_leased", queue=known.number, tiers=wanted, group=sought.group, lease=lease, row=place,
-            most=most, now=sought.now_ms, aging_ms=known.aging_column, text=sought.text,
-        )  # fmt: skip
-        for row in rows:
-            size, lease, place = row[-3:]
-            yield _text("l", lease, place), Row(*row[:-3]), size
-        if len(rows) < most:
-            return
-        reach.learn([row[-3] for row in rows])
+    async def _leased(self, tiers: list[int], lease: int, place: int) -> AsyncIterator[Found]:
+        known, sought = self.known, self.sought
+        wanted, reach = SENT_AS["smallint[]"](tiers), Reach(sought)
+        while True:
+            most = reach.most
+            rows = await self._database.ask(
+                "peek_leased", queue=known.number, tiers=wanted, group=sought.group, lease=lease, row=place,
+                most=most, now=self._now_ms, aging_ms=known.aging_column, text=sought.text,
+            )  # fmt: skip
+            for row in rows:
+                size, lease, place = row[-3:]
+                yield _text("l", lease, place), Row(*row[:-3]), size
+            if len(rows) < most:
+                return
+            reach.learn([row[-3] for row in rows])

@@ -23,12 +23,14 @@ from penstock.runtime.interface import Clock, Dice, NoteWriter
 from penstock.store.history import HistoryPage, HistorySpan
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
+    EVERY_MESSAGE,
     Counts,
     Delivery,
     Description,
     Escalation,
     Explained,
     Message,
+    MessageFilter,
     Outcome,
     Page,
     QueueNotFound,
@@ -386,22 +388,12 @@ class PostgresStore:
     async def counts(self, queue: str) -> Counts:
         return (await self._summary(queue))[1]
 
-    async def peek(  # noqa: PLR0913 - as the interface says.
-        self,
-        queue: str,
-        *,
-        most: int,
-        after: str = "",
-        place: str | None = None,
-        tier: int | None = None,
-        group: bytes | None = None,
-        text: bytes | None = None,
-    ) -> Page:
-        sought = peeking.MessageFilter(place, tier, group, text, self.now_ms())
-        peeking.check(sought, most)
+    async def peek(self, queue: str, sought: MessageFilter = EVERY_MESSAGE, *, most: int, after: str = "") -> Page:
+        check_most(most)
         known = await self._present(queue)
         await self._names.learn_homes(known)
-        return await peeking.peek(self._database, known, sought, most=most, after=after, name_of=self._names.of)
+        walk = peeking.Walk(self._database, known, sought, self.now_ms())
+        return await peeking.peek(walk, most=most, after=after, name_of=self._names.of)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
         known = await self._present(queue)
