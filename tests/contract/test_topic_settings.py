@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api.kafka.configs import CONFIGS
 from penstock.api.rest.errors import problem_of
-from penstock.contract.topic_settings import TOPIC_SETTINGS, BadTopicSettings, TopicSettings
+from penstock.contract.topic_settings import TOPIC_SETTINGS, BadTopicSettings, TopicSettings, as_said, from_said
 from penstock.streams.compression import NONE, ZSTD
 
 
@@ -44,3 +44,20 @@ def test_packing_knows_every_codec_that_may_be_set() -> None:
     for codec in range(NONE, ZSTD + 1):
         TopicSettings(codec=codec)
     assert refusal("codec", ZSTD + 1).field == "codec"
+
+
+def test_kafka_says_a_number_that_has_words_by_its_word() -> None:
+    assert CONFIGS["compression.type"].said(TopicSettings(codec=None)) == "producer"
+    assert CONFIGS["compression.type"].meant("zstd") == {"codec": ZSTD}
+    assert CONFIGS["message.timestamp.type"].meant("LogAppendTime") == {"has_append_time": True}
+    assert CONFIGS["min.cleanable.dirty.ratio"].meant("0.5") == {"dirty_percent_max": 50}
+    with pytest.raises(ValueError, match="must be producer, uncompressed, gzip, snappy, lz4 or zstd"):
+        CONFIGS["compression.type"].meant("rar")
+    with pytest.raises(ValueError, match="must be CreateTime or LogAppendTime"):
+        CONFIGS["message.timestamp.type"].meant("Never")
+
+
+def test_what_rest_says_of_a_topic_means_the_same_settings_again() -> None:
+    settings = TopicSettings(partitions=3, retention_ms=1_500, retention_bytes=None, is_compacted=True)
+    assert TopicSettings(**from_said(as_said(settings))) == settings
+    assert from_said({}) == {}

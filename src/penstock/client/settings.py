@@ -97,11 +97,11 @@ class TopicSettings(TypedDict, total=False):
 
     # How many parts it has; there can be more later, never fewer. Default 1.
     partitions: int
-    # How long a record is kept; null for ever. Default 7 days.
+    # How long a record is kept; null keeps it for ever. Default 7 days.
     retention_s: float | None
-    # What a partition may take; null is no bound.
+    # How large a partition may be before its oldest records go; null is no bound.
     retention_bytes: int | None
-    # A partition is let go of in parts of this size.
+    # The size of a segment. Old records are dropped by whole segments.
     segment_bytes: int
     # The largest batch of records that is taken.
     max_message_bytes: int

@@ -416,25 +416,25 @@ class Row:
         if isinstance(default, tuple):
             if setting.is_ratio:
                 return whole_weights(value)
-            return tuple(_milliseconds(each) if setting.unit == "ms" else each for each in value)
+            return tuple(milliseconds(each) if setting.unit == "ms" else each for each in value)
         if isinstance(default, Enum):
             return type(default)(value)
         if setting.words:
             return bool(setting.words.index(value))
         if value is None:
             return default
-        return _milliseconds(value) if setting.unit == "ms" else value
+        return milliseconds(value) if setting.unit == "ms" else value
 
     def as_said(self, value: Any) -> Any:
         """Return what the core has as REST says it."""
         setting = self.setting
         if isinstance(value, tuple):
-            return [_seconds(each) if setting.unit == "ms" else each for each in value]
+            return [seconds(each) if setting.unit == "ms" else each for each in value]
         if isinstance(value, Enum):
             return value.value
         if setting.words:
             return setting.words[value]
-        return _seconds(value) if setting.unit == "ms" else value
+        return seconds(value) if setting.unit == "ms" else value
 
 
 def _rows() -> dict[str, Row]:
@@ -497,13 +497,13 @@ def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
     return found
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
     """Return seconds as milliseconds; more than nothing is not nothing."""
     ms = round(seconds * 1_000)
     return 1 if not ms and seconds > 0 else ms
 
 
-def _seconds(ms: int) -> float:
+def seconds(ms: int) -> float:
     """Return milliseconds as seconds, whole where they are."""
     return ms // 1_000 if ms % 1_000 == 0 else ms / 1_000
 

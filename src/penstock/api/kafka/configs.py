@@ -14,104 +14,69 @@ words are remembered with the topic (`TopicSettings.remarks`).
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from penstock.api.kafka.calling import NODE_ID, Call, Values, in_turns, once_each
 from penstock.api.kafka.errors import REFUSALS, BadConfig, BadRequest, code_of
 from penstock.broker.access import Role
-from penstock.contract.topic_settings import TOPIC_SETTINGS, TopicSetting, TopicSettings
+from penstock.contract.topic_settings import (
+    KAFKA_NO_BOUND,
+    TOPIC_SETTINGS,
+    TopicSetting,
+    TopicSettings,
+    policies_of,
+    read_policies,
+)
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 _TOPIC, _BROKER = 2, 4
 _OF_TOPIC, _BY_DEFAULT, _OF_BROKER = 1, 5, 4
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
-_POLICIES = {"compact": "is_compacted", "delete": "is_deleted"}
-_CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
-_AS_PRODUCED = "producer"
-# Numbers of which None is no bound.
-_WITHOUT_BOUND = frozenset(
-    name for name, hint in TopicSettings.__annotations__.items() if type(None) in get_args(hint.__origin__)
-)
+_DEFAULTS = TopicSettings()
 
 
 class Config(NamedTuple):
-    """One setting: how it is said, and which of ours it is."""
+    """One setting: how Kafka says it, and which of ours it is."""
 
     kind: int
     said: Callable[[TopicSettings], str]
     meant: Callable[[str], Mapping[str, Any]]
 
 
-def _whole(field: str, kind: int) -> Config:
-    return Config(kind, lambda topic: str(getattr(topic, field)), lambda text: {field: int(text)})
+def _config(name: str, setting: TopicSetting) -> Config:
+    kind = _STRING if setting.words else _INT if setting.most < 2**31 else _LONG
+    return Config(
+        _DOUBLE if setting.unit == "percent" else kind,
+        lambda topic: _text_of(setting, getattr(topic, name)),
+        lambda text: {name: _value_of(name, setting, text.strip())},
+    )
 
 
-def _whole_or_none(field: str) -> Config:
-    """A number of which -1, or the greatest there is, means that there is no bound."""
-
-    def said(topic: TopicSettings) -> str:
-        value = getattr(topic, field)
-        return "-1" if value is None else str(value)
-
-    return Config(_LONG, said, lambda text: {field: None if int(text) in (-1, 2**63 - 1) else int(text)})
+def _text_of(setting: TopicSetting, value: Any) -> str:
+    if value is None:
+        return setting.none
+    if setting.words:
+        return str(setting.words[value])
+    return str(value / 100 if setting.unit == "percent" else value)
 
 
-def _number(name: str, setting: TopicSetting) -> Config:
-    if name in _WITHOUT_BOUND:
-        return _whole_or_none(name)
-    return _whole(name, _INT if setting.most < 2**31 else _LONG)
+def _value_of(name: str, setting: TopicSetting, text: str) -> Any:
+    if setting.none and text in (setting.none, KAFKA_NO_BOUND):
+        return None
+    if setting.words:
+        if text not in setting.words:
+            *words, last = (setting.none, *setting.words) if setting.none else setting.words
+            raise ValueError(f"it must be {', '.join(words)} or {last}")
+        number = setting.words.index(text)
+        return bool(number) if isinstance(getattr(_DEFAULTS, name), bool) else number
+    return round(float(text) * 100) if setting.unit == "percent" else int(text)
 
 
-def _policies(text: str) -> Mapping[str, Any]:
-    named = {each.strip() for each in text.split(",")} - {""}
-    if not named <= set(_POLICIES):
-        raise ValueError("it must be delete, compact, or both")
-    return {field: name in named for name, field in _POLICIES.items()}
-
-
-def _codec(text: str) -> Mapping[str, Any]:
-    if text == _AS_PRODUCED:
-        return {"codec": None}
-    if text not in _CODECS:
-        raise ValueError(f"it must be {_AS_PRODUCED}, {', '.join(_CODECS[:-1])} or {_CODECS[-1]}")
-    return {"codec": _CODECS.index(text)}
-
-
-def _time_kind(text: str) -> Mapping[str, Any]:
-    if text not in ("CreateTime", "LogAppendTime"):
-        raise ValueError("it must be CreateTime or LogAppendTime")
-    return {"has_append_time": text == "LogAppendTime"}
-
-
-def _percent(text: str) -> Mapping[str, Any]:
-    return {"dirty_percent_max": round(float(text) * 100)}
-
-
-def _lag_max(text: str) -> Mapping[str, Any]:
-    return {"compaction_lag_ms_max": None if int(text) == 2**63 - 1 else int(text)}
-
-
-_IN_WORDS: dict[str, Config] = {
-    "cleanup.policy": Config(
-        _LIST,
-        lambda topic: ",".join(name for name, field in _POLICIES.items() if getattr(topic, field)),
-        _policies,
-    ),
-    "compression.type": Config(
-        _STRING, lambda topic: _AS_PRODUCED if topic.codec is None else _CODECS[topic.codec], _codec
-    ),
-    "max.compaction.lag.ms": Config(
-        _LONG,
-        lambda topic: str(2**63 - 1 if topic.compaction_lag_ms_max is None else topic.compaction_lag_ms_max),
-        _lag_max,
-    ),
-    "message.timestamp.type": Config(
-        _STRING, lambda topic: "LogAppendTime" if topic.has_append_time else "CreateTime", _time_kind
-    ),
-    "min.cleanable.dirty.ratio": Config(_DOUBLE, lambda topic: str(topic.dirty_percent_max / 100), _percent),
+CONFIGS: dict[str, Config] = {
+    setting.kafka: _config(name, setting) for name, setting in TOPIC_SETTINGS.items() if setting.kafka
 }
-_IN_NUMBERS = {setting.kafka: _number(name, setting) for name, setting in TOPIC_SETTINGS.items() if setting.kafka}
-CONFIGS: dict[str, Config] = dict(sorted((_IN_WORDS | _IN_NUMBERS).items()))
+CONFIGS["cleanup.policy"] = Config(_LIST, policies_of, read_policies)
+CONFIGS = dict(sorted(CONFIGS.items()))
 # What cannot be chosen here, and what it amounts to.
 FIXED: dict[str, tuple[int, str]] = {
     "message.timestamp.before.max.ms": (_LONG, str(2**63 - 1)),

@@ -4,10 +4,10 @@ Programs that produce and consume speak Kafka. Both protocols show the same topi
 """
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
-from msgspec import UNSET, Meta, Struct, json
+from msgspec import Meta, Struct, json, to_builtins
 
 from penstock.api.rest.errors import Refused
 from penstock.api.rest.request import (
@@ -16,14 +16,12 @@ from penstock.api.rest.request import (
     Decoder,
     Request,
     cursor_after,
-    milliseconds,
     read_cursor,
-    seconds,
 )
 from penstock.broker.access import Role
 from penstock.broker.consumer_groups import GroupNotFound, Lag, assigned_partitions
 from penstock.contract.limits import PAGE_MAX
-from penstock.contract.topic_settings import TopicSettings
+from penstock.contract.topic_settings import TopicSettings, as_said, from_said
 from penstock.streams.partition import Partition
 from penstock.streams.topic import Topic, TopicExists
 from penstock.wire import topics as wire
@@ -104,40 +102,19 @@ def _text(asked: wire.TopicSettings) -> str:
 
 
 def _settings_of(asked: wire.TopicSettings, start: TopicSettings) -> TopicSettings:
-    """Return settings with what was asked for changed; names and units are REST's."""
-    changes: dict[str, Any] = {}
-    for theirs, ours in (("partitions", "partitions"), ("retention_bytes", "retention_bytes")):
-        changes |= _said(ours, getattr(asked, theirs))
-    changes |= _said("segment_bytes", asked.segment_bytes)
-    changes |= _said("message_bytes_max", asked.max_message_bytes)
-    if asked.retention_s is not UNSET:
-        changes["retention_ms"] = None if asked.retention_s is None else milliseconds(asked.retention_s)
-    if asked.cleanup is not UNSET:
-        changes |= {"is_compacted": "compact" in asked.cleanup, "is_deleted": "delete" in asked.cleanup}
-    return replace(start, **changes)
-
-
-def _said(name: str, value: Any) -> dict[str, Any]:
-    return {} if value is UNSET else {name: value}
+    return replace(start, **from_said(to_builtins(asked)))
 
 
 def _topic_view(request: Request, topic: Topic) -> wire.TopicView:
-    settings = topic.settings
-    policies = ("compact", settings.is_compacted), ("delete", settings.is_deleted)
     rows = [_partition(index, each) for index, each in enumerate(topic.partitions)]
     return wire.TopicView(
         topic_name=topic.name,
         topic_id=str(UUID(bytes=topic.id)),
         partition_count=len(rows),
-        retention_s=None if settings.retention_ms is None else seconds(settings.retention_ms),
-        retention_bytes=settings.retention_bytes,
-        segment_bytes=settings.segment_bytes,
-        max_message_bytes=settings.message_bytes_max,
-        cleanup=",".join(name for name, is_so in policies if is_so),
         record_count=sum(row.high_watermark - row.start_offset for row in rows),
         size_bytes=sum(row.size_bytes for row in rows),
         kafka=request.streams.kafka,
-        partitions=rows,
+        **as_said(topic.settings) | {"partitions": rows},
     )
 
 
