@@ -10,6 +10,7 @@ from penstock.contract.limits import TURN_ROWS
 from penstock.contract.queue_settings import DedupScope, History
 from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
+from penstock.store.interface import Outcome
 from tests.steps import LINES_MAX, counted
 from tests.store.small import QUEUE, Shop, opened
 
@@ -125,13 +126,36 @@ async def test_delays_that_end_at_one_instant_have_no_long_step() -> None:
     await shop.close()
 
 
-async def test_a_store_that_is_killed_while_a_queue_catches_up_opens_with_all_done() -> None:
+async def test_a_store_that_is_killed_while_a_queue_catches_up_goes_on_when_it_is_opened() -> None:
     shop = await a_shop()
     await delayed(shop)
     await asyncio.sleep(DELAY_MS / 1_000)
-    assert sum((await shop.store.counts("orders")).ready) < MANY
+    # It is killed before the first turn.
+    shop.shard.in_turns = lambda _: None
+    assert sum((await shop.store.counts("orders")).ready) == 0
+    before = shop.log.end_offset
     await shop.kill()
+    await settled(shop)
+    assert shop.log.end_offset - before > MANY // TURN_ROWS // 2, "each turn is an event"
     assert sum((await shop.store.counts("orders")).ready) == MANY
+    await shop.close()
+
+
+async def test_delays_that_end_while_no_server_is_there_end_in_turns_after_it_is() -> None:
+    shop = await a_shop()
+    await delayed(shop)
+    await shop.send(b"leased")
+    delivery = await shop.lease()
+    await settled(shop)
+    shop.machine.kill()
+    await asyncio.sleep(DELAY_MS / 1_000)
+    before = shop.log.end_offset
+    await shop.open()
+    while sum((await shop.store.counts("orders")).ready) < MANY:
+        await shop.shard.settled()
+    assert shop.log.end_offset - before > MANY // TURN_ROWS, "each turn is an event"
+    assert await shop.store.ack("orders", delivery.receipts()) == [Outcome.DONE], "its lease has begun again"
+    assert len(await shop.drain()) == MANY
     await shop.close()
 
 

@@ -1,5 +1,6 @@
 """Timers come in the order of time, whatever the order they were set in."""
 
+from bisect import insort
 from collections.abc import Iterable
 
 from hypothesis import given
@@ -40,6 +41,33 @@ def test_timers_set_at_once_are_due_as_those_set_one_by_one(timers: list[tuple[i
     assert len(at_once) == len(one_by_one)
     assert at_once.pop_due(now) == one_by_one.pop_due(now)
     assert at_once.pop_due(300) == one_by_one.pop_due(300)
+
+
+@given(steps=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 40)), min_size=1, max_size=8), begun=st.booleans())
+def test_a_crowd_of_timers_in_one_bucket_comes_in_the_same_order(steps: list[tuple[int, int]], begun: bool) -> None:
+    wheel = Wheel()
+    # More than two runs of one bucket, in no order, and some of one instant.
+    left = [(160 + number * 7 % 16, number * 7_919 % 10_007) for number in range(10_000)]
+    for timer in left:
+        wheel.add(*timer)
+    if begun:
+        loaded = Wheel()
+        loaded.fill((at_ms for at_ms, _ in left), (item for _, item in left))
+        wheel = loaded
+    left.sort()
+    for taken, more in steps:
+        now_ms = left[taken * 100][0]
+        assert len(list(wheel.due(now_ms))) == sum(1 for at_ms, _ in left if at_ms <= now_ms)
+        for _ in range(taken * 100):
+            assert (wheel.next_ms(), wheel.pop()) == left.pop(0)
+            assert max(map(len, wheel.crowded())) < 2_000, "few are sorted at once"
+        # Some of the bucket that is being taken, before and behind what is merged already.
+        for at_ms, item in [(left[more * 50][0], 20_000 + more), (now_ms, 30_000)]:
+            wheel.add(at_ms, item)
+            insort(left, (at_ms, item))
+        assert len(wheel) == len(left)
+    assert sorted(wheel) == left
+    assert wheel.pop_due(1_000) == [item for _, item in left]
 
 
 def test_timers_that_no_longer_hold_are_dropped_when_they_are_the_greater_part() -> None:

@@ -58,9 +58,8 @@ from penstock.core.queue.timer_wheel import Wheel
 def _opened(state: State, event: Opened) -> None:
     # Before time moves: a lease must not lapse because no server was there to extend it.
     state.leases.rearm(event.at_ms)
-    # No request is served yet, so it may take long.
-    state.is_behind = False
     state.find_due()
+    # A queue that was put behind its time stays so, and goes on catching up.
     state.advance(event.at_ms)
 
 

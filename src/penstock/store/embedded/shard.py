@@ -107,8 +107,17 @@ class Shard:
                 offset = record.header(batch).next_offset
 
     async def take_over(self, ahead_ms: int) -> None:
-        """Begin to serve, at a time that is so far from the clock's: leases begin anew."""
+        """Begin to serve, at a time that is so far from the clock's: leases start again at their full length.
+
+        A queue in which too much ended while no server was there catches up in turns, as it would have with one;
+        so does one that was behind when the last server was killed.
+        """
         self.ahead_ms = ahead_ms
+        for queue in self.memory.queues.values():
+            if queue.state.is_behind:
+                self.in_turns(self._catching_up(queue))
+            else:
+                self.keep_up(queue)
         opened = Opened(self.now_ms())
         with self.log.reserve(1_000, from_spare=True) as space:
             self.write(space, [Fact(opened)])
