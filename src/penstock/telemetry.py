@@ -399,6 +399,18 @@ STREAM_METRICS = (
 )
 READY = Metric("penstock_ready", "gauge", (), "1 if `/health/ready` says so, else 0.")
 
+PROBE_SUCCESS = Metric("penstock_probe_success", "gauge", ("probe",), "1 if the last run of a probe worked, else 0.")
+PROBE_DURATION = Metric("penstock_probe_duration_seconds", "gauge", ("probe",), "How long the last run took.")
+PROBE_STEP_DURATION = Metric(
+    "penstock_probe_step_duration_seconds", "gauge", ("probe", "step"), "How long each step of the last run took."
+)
+PROBE_LAST_SUCCESS = Metric(
+    "penstock_probe_last_success_timestamp_seconds", "gauge", ("probe",), "When a run last worked, as a Unix time."
+)
+PROBE_RUNS = Metric("penstock_probe_runs_total", "counter", ("probe", "result"), "Runs: `success` or `failure`.")
+# What `penstock probe` tells, not the server.
+PROBE_METRICS = (PROBE_SUCCESS, PROBE_DURATION, PROBE_STEP_DURATION, PROBE_LAST_SUCCESS, PROBE_RUNS)
+
 METRICS: tuple[Metric, ...] = (
     QUEUE_MESSAGES,
     QUEUE_OLDEST_AGE,

@@ -2,7 +2,7 @@
 
 from penstock.metrics.health import DATABASE_SILENT, DISK_BEHIND, DISK_FULL, HISTORY_BEHIND, STARTING, STOPPING
 from penstock.metrics.prometheus import QUEUES_MAX
-from penstock.telemetry import METRICS
+from penstock.telemetry import METRICS, PROBE_METRICS, Metric
 
 REASONS = {
     STARTING: "The store is being opened. Large journals take a while.",
@@ -20,10 +20,18 @@ OPENING = (
 )
 
 
-def metrics_lines() -> list[str]:
+PROBES = "`penstock probe … --every 5m` tells these at `--metrics`, or writes them to `--textfile`."
+
+
+def _table(metrics: tuple[Metric, ...]) -> list[str]:
     lines = ["| metric | kind | labels | what it tells you |", "|---|---|---|---|"]
-    for metric in METRICS:
+    for metric in metrics:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |")
+    return lines
+
+
+def metrics_lines() -> list[str]:
+    lines = [*_table(METRICS), "", "## Metrics of a probe", "", PROBES, "", *_table(PROBE_METRICS)]
     lines += ["", "## Reasons not to be ready", "", "| reason | meaning |", "|---|---|"]
     return lines + [f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items()]

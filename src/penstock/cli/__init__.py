@@ -21,6 +21,7 @@ from penstock.cli import (
     key,
     migrate,
     pipeline,
+    probe,
     queue,
     receive,
     repair,
@@ -80,6 +81,7 @@ app.add_typer(queue.app, name="queue", rich_help_panel=MESSAGES)
 app.command("send", rich_help_panel=MESSAGES)(send.send)
 app.command("receive", rich_help_panel=MESSAGES)(receive.receive)
 app.command("peek", rich_help_panel=MESSAGES)(receive.peek)
+app.add_typer(probe.app, name="probe", rich_help_panel=SERVER)
 app.command("top", rich_help_panel=MESSAGES)(top.top)
 app.command("explain", rich_help_panel=MESSAGES)(escalate.explain)
 app.command("escalate", rich_help_panel=MESSAGES)(escalate.escalate)

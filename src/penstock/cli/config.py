@@ -161,6 +161,7 @@ _ADVICE = {
 class Session:
     client: SyncClient
     is_json: bool
+    settings: ClientSettings
 
 
 def asks_server(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
@@ -201,7 +202,7 @@ def asking(
         refuse(str(error), ExitCode.BAD_SETTINGS)
     try:
         with made as client:
-            yield Session(client, is_json)
+            yield Session(client, is_json, settings)
     except PenstockError as error:
         complain(error, settings.url, is_json=is_json)
         raise typer.Exit(exit_code_of(error)) from None

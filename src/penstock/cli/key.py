@@ -109,7 +109,7 @@ def create(
     settings = _settings(data, store, postgres_schema, config)
     now = datetime.now(UTC)
     limits = {"queues_max": queues_max, "requests_per_s": requests_per_s, "bytes_per_s": bytes_per_s}
-    ends_at_ms = None if expires_in is None else _ms(now) + _span_ms("--expires-in", expires_in)
+    ends_at_ms = None if expires_in is None else _ms(now) + span_ms("--expires-in", expires_in)
     wanted = _wanted(name, role, queue or ["*"], expires_at_ms=ends_at_ms, has_sqs=sqs, **limits)
     _show_new(
         _change(settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now))), as_json=as_json
@@ -173,7 +173,7 @@ def rotate(
     penstock key rotate 1f2e3d4c5b6a --keep-old-for 7d
     """
     settings = _settings(data, store, postgres_schema, config)
-    keep_ms = _span_ms("--keep-old-for", keep_old_for)
+    keep_ms = span_ms("--keep-old-for", keep_old_for)
     now_ms = _ms(datetime.now(UTC))
     done = _change(settings, lambda keyring: changes.rotate(keyring, key_id, keep_ms=keep_ms, now_ms=now_ms))
     _show_new(done, as_json=as_json)
@@ -336,7 +336,8 @@ def _end(key: Key, now_ms: int) -> str:
     return "expired" if key.expires_at_ms <= now_ms else _instant_of(key.expires_at_ms)
 
 
-def _span_ms(option: str, text: str) -> int:
+def span_ms(option: str, text: str) -> int:
+    """Return a span of time such as 90d, 12h, 30m or 10s; end the command if it is none."""
     found = _SPAN.fullmatch(text)
     if found is None:
         refuse(f"{option} is {text!r}; it must be a number with a unit, such as 90d, 12h, 30m or 10s")
