@@ -49,12 +49,13 @@ names of columns, as the kind and version of the event say what they are.
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
-from typing import TypeAlias, overload
+from itertools import accumulate
+from typing import Any, TypeAlias, overload
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Numbers: TypeAlias = "array[int] | memoryview"
-Column: TypeAlias = "Numbers | Blobs"
+# Numbers, bytes as numbers of the kind `B`, or byte strings.
+Column: TypeAlias = "Numbers | bytes | Sequence[Buffer]"
 
 _HEAD = struct.Struct("<IHH")
 # The kind and the three zeros after it are read as one number, so a stray bit in the zeros is an unknown kind.
@@ -91,10 +92,8 @@ class Blobs(Sequence[memoryview]):
     @classmethod
     def of(cls, bodies: Sequence[Buffer]) -> "Blobs":
         """Copy bodies back to back. Raises `OverflowError` from 2 GiB on, before copying."""
-        offsets = array("i", list(accumulate(map(len, bodies), initial=0)))
-        data = memoryview(b"".join(bodies))
-        assert len(data) == offsets[-1], "a body counts in bytes"
-        return cls(offsets, data)
+        offsets, data = _back_to_back(bodies)
+        return cls(offsets, memoryview(data))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -122,19 +121,44 @@ class Blobs(Sequence[memoryview]):
         return Blobs(self.offsets[start : end + 1], self.data)
 
     def __iter__(self) -> Iterator[memoryview]:
-        data = self.data
-        return (data[start:end] for start, end in pairwise(self.offsets))
+        return map(self.data.__getitem__, map(slice, self.offsets, self.offsets[1:]))
 
 
 def pack(columns: Sequence[Column]) -> bytes:
-    """Return a frame of equally long columns."""
-    rows = len(columns[0]) if columns else 0
-    front: list[Buffer] = [_HEAD.pack(rows, len(columns), 0)]
-    parts: list[Buffer] = []
+    """Return a frame of equally long columns.
+
+    It has few helpers: a frame often has one row, and then a call costs more than what it does.
+    """
+    rows = -1
+    entries: list[bytes] = []
+    parts: list[Buffer | Numbers] = []
     for column in columns:
-        assert len(column) == rows, "every column has as many rows as the frame"
-        front.append(_lay(column, parts))
-    return b"".join(front + parts)
+        if isinstance(column, array | memoryview | bytes):
+            numbers = memoryview(column)
+            count, kind, size = len(numbers), ord(numbers.format), numbers.nbytes
+            assert size == count * _ITEM_BYTES[kind]
+            parts += (numbers, _ZEROS[size % _ALIGN])
+        else:
+            offsets, data = (column.offsets, column.data) if isinstance(column, Blobs) else _back_to_back(column)
+            if offsets[0] or offsets[-1] != len(data):
+                # Part of a larger column: only what is in it is written.
+                offsets, data = array("i", [each - offsets[0] for each in offsets]), data[offsets[0] : offsets[-1]]
+            count, kind, size = len(offsets) - 1, _BLOBS, len(offsets) * _OFFSET_BYTES
+            zeros = _ZEROS[size % _ALIGN]
+            size += len(zeros) + len(data)
+            parts += (offsets, zeros, data, _ZEROS[size % _ALIGN])
+        assert rows in (count, -1), "every column has as many rows as the frame"
+        rows = count
+        entries.append(_ENTRY.pack(kind, size))
+    return b"".join((_HEAD.pack(max(rows, 0), len(columns), 0), *entries, *parts))
+
+
+def _back_to_back(texts: Sequence[Buffer]) -> tuple[Numbers, Buffer]:
+    """Return the offsets and the data of a column of blobs. Raises `OverflowError` from 2 GiB on, before copying."""
+    offsets = array("i", list(accumulate(map(len, texts), initial=0)))
+    data = b"".join(texts)
+    assert len(data) == offsets[-1], "a text counts in bytes"
+    return offsets, data
 
 
 def pack_bytes_and_blobs(numbers: bytes, blobs: Blobs) -> bytes:
@@ -147,8 +171,19 @@ def pack_bytes_and_blobs(numbers: bytes, blobs: Blobs) -> bytes:
     return b"".join((front, numbers, _ZEROS[rows % _ALIGN], offsets, zeros, data, _ZEROS[size % _ALIGN]))
 
 
-def unpack(frame: Buffer) -> list[memoryview | Blobs]:
-    """Return the columns of a frame as views into it, numbers cast to their type."""
+@overload
+def unpack(frame: Buffer) -> list[memoryview | Blobs]: ...
+
+
+@overload
+def unpack(frame: Buffer, kinds: bytes) -> list[Any]: ...
+
+
+def unpack(frame: Buffer, kinds: bytes | None = None) -> list[Any]:
+    """Return the columns of a frame as views into it, numbers cast to their type.
+
+    With ``kinds``, a frame with other columns raises `BadFrame`: one letter for each, `*` for blobs.
+    """
     view = memoryview(frame)
     assert view.itemsize == 1
     if len(view) < _HEAD.size:
@@ -157,39 +192,25 @@ def unpack(frame: Buffer) -> list[memoryview | Blobs]:
     position = _HEAD.size + count * _ENTRY.size
     if flags or position > len(view) or (rows and not count):
         raise BadFrame(f"{len(view)} bytes cannot hold {count} columns of {rows} rows with flags {flags:#x}")
+    if kinds is not None and (found := bytes(view[_HEAD.size : position : _ENTRY.size])) != kinds:
+        raise BadFrame(f"columns of the kinds {found!r}; wanted are {kinds!r}")
     columns: list[memoryview | Blobs] = []
     for kind, size in _ENTRY.iter_unpack(view[_HEAD.size : position]):
         end = position + size
         if end > len(view):
             raise BadFrame(f"a column of {size} bytes runs past the frame")
-        columns.append(_read_column(kind, rows, view[position:end]))
-        position = _skip_zeros(view, end)
+        column = view[position:end]
+        columns.append(_read_blobs(rows, column) if kind == _BLOBS else _read_numbers(kind, rows, column))
+        # This may lie beyond the end: then it is not where the frame ends.
+        position = end + -end % _ALIGN
+        if any(view[end:position]):
+            raise BadFrame("something other than zeros between two columns")
     if position != len(view):
         raise BadFrame(f"{len(view) - position} bytes follow the last column")
     return columns
 
 
-def _lay(column: Column, parts: list[Buffer]) -> bytes:
-    """Add a column and its zeros to ``parts`` and return its entry in the directory."""
-    if isinstance(column, Blobs):
-        return _lay_blobs(column, parts)
-    kind = ord(column.typecode if isinstance(column, array) else column.format)
-    size = len(column) * _ITEM_BYTES[kind]
-    parts += (memoryview(column), _ZEROS[size % _ALIGN])
-    return _ENTRY.pack(kind, size)
-
-
-def _lay_blobs(blobs: Blobs, parts: list[Buffer]) -> bytes:
-    offsets, data = memoryview(blobs.offsets), blobs.data
-    assert offsets.format == "i"
-    zeros = _ZEROS[offsets.nbytes % _ALIGN]
-    parts += (offsets, zeros, data, _ZEROS[len(data) % _ALIGN])
-    return _ENTRY.pack(_BLOBS, offsets.nbytes + len(zeros) + len(data))
-
-
-def _read_column(kind: int, rows: int, column: memoryview) -> memoryview | Blobs:
-    if kind == _BLOBS:
-        return _read_blobs(rows, column)
+def _read_numbers(kind: int, rows: int, column: memoryview) -> memoryview:
     if kind not in _ITEM_BYTES:
         raise BadFrame(f"a column of the unknown kind {kind:#x}")
     if len(column) != rows * _ITEM_BYTES[kind]:
@@ -199,9 +220,11 @@ def _read_column(kind: int, rows: int, column: memoryview) -> memoryview | Blobs
 
 def _read_blobs(rows: int, column: memoryview) -> Blobs:
     offsets_end = (rows + 1) * _OFFSET_BYTES
-    data_from = _skip_zeros(column, offsets_end)
+    data_from = offsets_end + -offsets_end % _ALIGN
     if data_from > len(column):
         raise BadFrame(f"{len(column)} bytes cannot hold the offsets of {rows} blobs")
+    if any(column[offsets_end:data_from]):
+        raise BadFrame("something other than zeros before the blobs")
     offsets, data = column[:offsets_end].cast("i"), column[data_from:]
     # A list that is in order already is sorted in one pass of C, far below the cost of taking the slices.
     # In order, from 0 to the end of the data: so every row is inside.
@@ -209,11 +232,3 @@ def _read_blobs(rows: int, column: memoryview) -> Blobs:
     if ends[0] != 0 or ends[-1] != len(data) or ends != sorted(ends):
         raise BadFrame("the offsets of blobs are out of order or outside")
     return Blobs(offsets, data)
-
-
-def _skip_zeros(view: memoryview, position: int) -> int:
-    """Return where the next array begins. It may lie beyond the end: that is the caller's to see."""
-    after = position + -position % _ALIGN
-    if any(view[position:after]):
-        raise BadFrame("something other than zeros between two columns")
-    return after

@@ -30,8 +30,8 @@ def frames(draw: st.DrawFn) -> list[Column]:
     return [draw(blobs(rows) if kind == "*" else numbers(kind, rows)) for kind in kinds]
 
 
-def contents(columns: Sequence[Column]) -> list[list[bytes] | list[int]]:
-    return [list(map(bytes, column)) if isinstance(column, Blobs) else column.tolist() for column in columns]
+def contents(columns: Sequence[Column]) -> list[list[bytes | int]]:
+    return [list(map(bytes, column)) if isinstance(column, Blobs) else list(column) for column in columns]  # type: ignore[arg-type]
 
 
 def shape(columns: Sequence[Column]) -> list[int]:
@@ -53,6 +53,26 @@ def test_a_frame_comes_back_as_it_went_in(columns: list[Column]) -> None:
 def test_what_was_unpacked_can_be_packed_again(columns: list[Column]) -> None:
     frame = pack(columns)
     assert pack(unpack(frame)) == frame
+
+
+@given(st.lists(st.binary(max_size=20), max_size=9))
+def test_byte_strings_are_packed_as_blobs_and_bytes_as_numbers(texts: list[bytes]) -> None:
+    numbers = bytes(map(len, texts))
+    assert pack([texts, numbers]) == pack([Blobs.of(texts), array("B", numbers)])
+
+
+def test_of_a_part_of_a_column_only_the_part_is_packed() -> None:
+    texts = [b"a", b"", b"ccc", b"dd"]
+    for start, end in ((1, 4), (0, 2), (2, 2)):
+        assert pack([Blobs.of(texts).part(start, end)]) == pack([texts[start:end]])
+
+
+def test_a_frame_with_other_columns_than_wanted_is_refused() -> None:
+    frame = pack([array("q", [1]), [b"a"]])
+    assert len(unpack(frame, b"q*")) == 2
+    for kinds in (b"q", b"*q", b"qq", b"q**"):
+        with pytest.raises(BadFrame):
+            unpack(frame, kinds)
 
 
 @given(frames(), st.integers(0, 64))
@@ -124,7 +144,7 @@ def test_a_frame_that_lies_about_its_size_is_refused(frame: bytes) -> None:
     "offsets", [[0, 3, 2, 4], [1, 2, 3, 4], [0, 1, 2, 3], [0, -1, 2, 4], [0, 9, 9, 4], [0, 1, 2, 5]]
 )
 def test_offsets_out_of_order_or_outside_are_refused(offsets: list[int]) -> None:
-    frame = pack([Blobs(array("i", offsets), memoryview(b"abcd"))])
+    frame = pack_bytes_and_blobs(bytes(len(offsets) - 1), Blobs(array("i", offsets), memoryview(b"abcd")))
     with pytest.raises(BadFrame):
         unpack(frame)
 

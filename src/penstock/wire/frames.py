@@ -26,11 +26,12 @@ a message unless the application looks at it.
 
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import NamedTuple
 
-from penstock.frame import BadFrame, Blobs, Buffer, Column, Numbers, pack, unpack
+from penstock.frame import BadFrame, Buffer, Column, pack, unpack
 
 FRAME_TYPE = "application/vnd.penstock.frame"
 VERSION = 1
@@ -42,6 +43,9 @@ _LEASED = struct.Struct("<BBHIQQq")
 _SETTLE = struct.Struct("<BBHIq")
 _HAS_SENDER = 1 << 15
 _HAS_TEXT_IDS = 1 << 15
+_HAS_ORIGINS = 1 << 3
+# The kinds of the columns in brackets, in the order of their flags.
+_SEND_OPTIONAL = b"Bqq***I"
 _NO_TIME = -1
 _IS_REJECTED, _IS_UNTOUCHED = 1, 2
 
@@ -131,21 +135,21 @@ class SettleFrame:
 
 
 def encode_send(send: SendFrame) -> bytes:
+    columns: list[Column] = [send.bodies]
+    optional: tuple[Column | None, ...] = (
+        send.tiers,
+        None if send.delay_ms is None else array("q", send.delay_ms),
+        None if send.visible_at_ms is None else array("q", send.visible_at_ms),
+        send.groups,
+        send.dedup_ids,
+        send.attributes,
+        None if send.deliveries_max is None else array("I", send.deliveries_max),
+    )
     flags = 0
-    columns: list[Column] = [_blobs(send.bodies)]
-    optional: list[tuple[object, Callable[[], Column]]] = [
-        (send.tiers, lambda: memoryview(send.tiers or b"")),
-        (send.delay_ms, lambda: _numbers("q", send.delay_ms)),
-        (send.visible_at_ms, lambda: _numbers("q", send.visible_at_ms)),
-        (send.groups, lambda: _blobs(send.groups)),
-        (send.dedup_ids, lambda: _blobs(send.dedup_ids)),
-        (send.attributes, lambda: _blobs(send.attributes)),
-        (send.deliveries_max, lambda: _numbers("I", send.deliveries_max)),
-    ]
-    for bit, (value, column) in enumerate(optional):
-        if value is not None:
+    for bit, column in enumerate(optional):
+        if column is not None:
             flags |= 1 << bit
-            columns.append(column())
+            columns.append(column)
     sender = send.sender or Sender(0, 0, 0)
     flags |= _HAS_SENDER if send.sender is not None else 0
     return _SEND.pack(SEND, VERSION, flags, sender.epoch, sender.id, sender.sequence) + pack(columns)
@@ -161,9 +165,9 @@ def with_sender(send: bytes, sender: Sender) -> bytes:
 def decode_send(data: Buffer) -> SendFrame:
     view = memoryview(data)
     _, _, flags, epoch, sender, sequence = _head(_SEND, view, SEND)
-    wanted = _wanted(flags & ~_HAS_SENDER, "BqqSSSI")
-    columns = _columns(view[_SEND.size :], "S" + "".join(kind for kind, _ in wanted))
-    found = dict(zip((bit for _, bit in wanted), columns[1:], strict=True))
+    kinds, bits = _optional(flags & ~_HAS_SENDER, _SEND_OPTIONAL)
+    columns = unpack(view[_SEND.size :], b"*" + kinds)
+    found = dict(zip(bits, columns[1:], strict=True))
     return SendFrame(
         bodies=columns[0],
         tiers=bytes(found[0]) if 0 in found else None,
@@ -178,50 +182,47 @@ def decode_send(data: Buffer) -> SendFrame:
 
 
 def encode_sent(ids: Ids) -> bytes:
-    flags, column = _ids_column(ids)
+    flags, column = (_HAS_TEXT_IDS, ids.texts or ()) if ids.keys is None else (0, array("Q", ids.keys))
     return _SENT.pack(SENT, VERSION, flags, ids.queue) + pack([column])
 
 
 def decode_sent(data: Buffer) -> Ids:
     view = memoryview(data)
     _, _, flags, queue = _head(_SENT, view, SENT)
-    (column,) = _columns(view[_SENT.size :], _ids_kind(flags))
-    return _ids(queue, column)
+    if flags & _HAS_TEXT_IDS:
+        return Ids(queue, None, *unpack(view[_SENT.size :], b"*"))
+    return Ids(queue, *unpack(view[_SENT.size :], b"Q"))
 
 
 def encode_leased(leased: LeasedFrame) -> bytes:
-    flags, ids = _ids_column(leased.ids)
-    columns: list[Column] = [
-        ids,
-        _blobs(leased.bodies),
-        memoryview(leased.tiers),
-        _numbers("I", leased.deliveries),
-        _numbers("q", leased.sent_at_ms),
-    ]
+    ids = leased.ids
+    flags, keys = (_HAS_TEXT_IDS, ids.texts or ()) if ids.keys is None else (0, array("Q", ids.keys))
+    deliveries, sent_at_ms = array("I", leased.deliveries), array("q", leased.sent_at_ms)
+    columns: list[Column] = [keys, leased.bodies, memoryview(leased.tiers), deliveries, sent_at_ms]
     for bit, texts in enumerate((leased.groups, leased.attributes, leased.errors)):
         if texts is not None:
             flags |= 1 << bit
-            columns.append(_blobs(texts))
+            columns.append(texts)
     if leased.origins is not None:
-        flags |= 1 << 3
-        queues, sent_at_ms, deliveries = leased.origins
-        columns += [_blobs(queues), _numbers("q", sent_at_ms), _numbers("I", deliveries)]
-    head = _LEASED.pack(LEASED, VERSION, flags, leased.ids.queue, leased.lease, leased.token, leased.until_ms)
+        flags |= _HAS_ORIGINS
+        queues, origin_sent_at_ms, origin_deliveries = leased.origins
+        columns += [queues, array("q", origin_sent_at_ms), array("I", origin_deliveries)]
+    head = _LEASED.pack(LEASED, VERSION, flags, ids.queue, leased.lease, leased.token, leased.until_ms)
     return head + pack(columns)
 
 
 def decode_leased(data: Buffer) -> LeasedFrame:
     view = memoryview(data)
     _, _, flags, queue, lease, token, until_ms = _head(_LEASED, view, LEASED)
-    wanted = _wanted(flags & ~_HAS_TEXT_IDS, "SSSS")
-    kinds = _ids_kind(flags) + "SBIq" + "".join(kind for kind, _ in wanted) + ("qI" if flags & 1 << 3 else "")
-    columns = _columns(view[_LEASED.size :], kinds)
-    found = dict(zip((bit for _, bit in wanted), columns[5:], strict=False))
+    kinds, bits = _optional(flags & ~_HAS_TEXT_IDS, b"****")
+    ids_kind, origin_kinds = b"*" if flags & _HAS_TEXT_IDS else b"Q", b"qI" if flags & _HAS_ORIGINS else b""
+    columns = unpack(view[_LEASED.size :], ids_kind + b"*BIq" + kinds + origin_kinds)
+    found = dict(zip(bits, columns[5:], strict=False))
     return LeasedFrame(
         lease=lease,
         token=token,
         until_ms=until_ms,
-        ids=_ids(queue, columns[0]),
+        ids=Ids(queue, None, columns[0]) if flags & _HAS_TEXT_IDS else Ids(queue, columns[0]),
         bodies=columns[1],
         tiers=columns[2],
         deliveries=columns[3],
@@ -229,17 +230,17 @@ def decode_leased(data: Buffer) -> LeasedFrame:
         groups=found.get(0),
         attributes=found.get(1),
         errors=found.get(2),
-        origins=(columns[-3], columns[-2], columns[-1]) if 3 in found else None,
+        origins=(columns[-3], columns[-2], columns[-1]) if flags & _HAS_ORIGINS else None,
     )
 
 
 def encode_settle(settle: SettleFrame) -> bytes:
     text = settle.text.encode(errors="replace")
     time_ms = _NO_TIME if settle.time_ms is None else settle.time_ms
-    masks = [rows.to_bytes((rows.bit_length() + 7) // 8, "little") for _, _, rows in settle.held]
-    leases, tokens = array("Q", [each.lease for each in settle.held]), array("Q", [each.token for each in settle.held])
+    leases, tokens, rows = zip(*settle.held, strict=True) if settle.held else ((), (), ())
     flags = _IS_REJECTED * settle.is_rejected | _IS_UNTOUCHED * settle.is_untouched
-    return _SETTLE.pack(SETTLE, VERSION, flags, len(text), time_ms) + text + pack([leases, tokens, Blobs.of(masks)])
+    head = _SETTLE.pack(SETTLE, VERSION, flags, len(text), time_ms)
+    return head + text + pack([array("Q", leases), array("Q", tokens), _bitmaps(rows)])
 
 
 def decode_settle(data: Buffer) -> SettleFrame:
@@ -252,23 +253,27 @@ def decode_settle(data: Buffer) -> SettleFrame:
         text = str(view[_SETTLE.size : end], "utf-8")
     except UnicodeDecodeError:
         raise BadFrame("the error text is not UTF-8") from None
-    leases, tokens, masks = _columns(view[end:], "QQS")
-    rows = (int.from_bytes(mask, "little") for mask in masks)
-    held = [Held(*each) for each in zip(leases, tokens, rows, strict=True)]
+    leases, tokens, bitmaps = unpack(view[end:], b"QQ*")
+    held = list(map(Held, leases, tokens, map(_number, bitmaps)))
     is_rejected, is_untouched = bool(flags & _IS_REJECTED), bool(flags & _IS_UNTOUCHED)
     return SettleFrame(held, None if time_ms == _NO_TIME else time_ms, text, is_rejected, is_untouched)
 
 
 def encode_settled(done: Sequence[int]) -> bytes:
-    masks = [rows.to_bytes((rows.bit_length() + 7) // 8, "little") for rows in done]
-    return _SENT.pack(SETTLED, VERSION, 0, 0) + pack([Blobs.of(masks)])
+    return _SENT.pack(SETTLED, VERSION, 0, 0) + pack([_bitmaps(done)])
 
 
 def decode_settled(data: Buffer) -> list[int]:
     view = memoryview(data)
     _head(_SENT, view, SETTLED)
-    (masks,) = _columns(view[_SENT.size :], "S")
-    return [int.from_bytes(mask, "little") for mask in masks]
+    return list(map(_number, *unpack(view[_SENT.size :], b"*")))
+
+
+def _bitmaps(numbers: Sequence[int]) -> list[bytes]:
+    return [rows.to_bytes((rows.bit_length() + 7) // 8, "little") for rows in numbers]
+
+
+_number = partial(int.from_bytes, byteorder="little")
 
 
 def _head(head: struct.Struct, view: memoryview, kind: int) -> tuple[int, ...]:
@@ -280,50 +285,10 @@ def _head(head: struct.Struct, view: memoryview, kind: int) -> tuple[int, ...]:
     return found
 
 
-def _wanted(flags: int, kinds: str) -> list[tuple[str, int]]:
-    """The columns that flags say are there: the kind and the bit of each."""
+@cache
+def _optional(flags: int, kinds: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """The kinds of the columns that flags say are there, and the bit of each."""
     if flags >> len(kinds):
         raise BadFrame(f"flags of the future: {flags:#x}")
-    return [(kind, bit) for bit, kind in enumerate(kinds) if flags >> bit & 1]
-
-
-def _columns(frame: memoryview, kinds: str) -> list:  # type: ignore[type-arg] # Each is of the kind that was asked for.
-    columns = unpack(frame)
-    if len(columns) != len(kinds):
-        raise BadFrame(f"{len(columns)} columns; the head says {len(kinds)}")
-    for column, kind in zip(columns, kinds, strict=True):
-        if ("S" if isinstance(column, Blobs) else memoryview(column).format) != kind:
-            raise BadFrame(f"a column is not of the kind {kind}")
-    return columns
-
-
-def _ids_kind(flags: int) -> str:
-    return "S" if flags & _HAS_TEXT_IDS else "Q"
-
-
-def _ids_column(ids: Ids) -> tuple[int, Column]:
-    if ids.keys is not None:
-        return 0, _numbers("Q", ids.keys)
-    return _HAS_TEXT_IDS, _blobs(ids.texts)
-
-
-def _ids(queue: int, column: Sequence[int] | Blobs) -> Ids:
-    return Ids(queue, None, column) if isinstance(column, Blobs) else Ids(queue, column)
-
-
-def _blobs(texts: Sequence[Buffer] | None) -> Blobs:
-    assert texts is not None
-    if not isinstance(texts, Blobs):
-        return Blobs.of(texts)
-    first, last = texts.offsets[0], texts.offsets[-1]
-    if first == 0 and last == len(texts.data):
-        return texts
-    # Part of a larger column: only what is asked for travels.
-    return Blobs(array("i", [offset - first for offset in texts.offsets]), texts.data[first:last])
-
-
-def _numbers(code: str, values: Sequence[int] | None) -> Numbers:
-    assert values is not None
-    if isinstance(values, array) and values.typecode == code:
-        return values
-    return array(code, values)
+    bits = tuple(bit for bit in range(len(kinds)) if flags >> bit & 1)
+    return bytes(kinds[bit] for bit in bits), bits
