@@ -141,3 +141,32 @@ def test_the_way_back_to_a_server_without_keys_has_to_be_meant(here: Path) -> No
     assert key("reset", "--yes").exit_code == 0
     assert Keys(here).access.is_open
     assert "There have been no keys" in key("reset", "--yes").stdout
+
+
+def test_a_key_from_a_store_of_secrets_is_entered_once_however_often_it_is_said(here: Path) -> None:
+    text = key("generate").stdout.strip()
+    first = key("create", "--name", "ops", "--role", "admin", "--text", text)
+    assert (first.exit_code, first.stdout) == (0, f"Entered the key {text.split('_')[1]}.\n")
+    written = here.read_bytes()
+    again = CliRunner().invoke(
+        app, ["key", "create", "--name", "ops", "--role", "admin"], env={"PENSTOCK_NEW_KEY": text}
+    )
+
+    assert (again.exit_code, "nothing was changed" in again.stdout) == (0, True)
+    assert here.read_bytes() == written
+    Keys(here).access.authenticate(f"Bearer {text}").check(Role.ADMIN, "any-queue")
+
+
+def test_a_key_whose_id_is_taken_by_another_secret_is_refused(here: Path) -> None:
+    text = key("create", "--name", "ops", "--role", "admin").stdout.strip()
+    other = text[:-43] + "x" * 43
+
+    assert key("create", "--name", "ops", "--role", "admin", "--text", other).exit_code == 73
+    with pytest.raises(KeyUnknown):
+        Keys(here).access.authenticate(f"Bearer {other}")
+
+
+@pytest.mark.parametrize("text", ["", "secret", "pk_1_2", "pk_0123456789ab_short", "pk_0123456789AB_" + "x" * 43])
+def test_a_text_that_is_no_key_is_refused_and_nothing_is_made(here: Path, text: str) -> None:
+    assert key("create", "--name", "ops", "--role", "admin", "--text", text).exit_code == 2
+    assert not here.exists()

@@ -47,6 +47,7 @@ SCRAM_ITERATIONS = 4_096
 SALT_BYTES = 16
 _SQS_PREFIX = "PSTK"
 _BEARER = re.compile(r"(?i:bearer) +pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43}) *", re.ASCII)
+KEY_TEXT = re.compile(r"pk_[0-9a-f]{12}_[A-Za-z0-9_-]{43}", re.ASCII)
 
 
 class Role(IntEnum):

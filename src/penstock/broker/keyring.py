@@ -13,6 +13,7 @@ A change takes the keys as they are and returns them as they will be. Where they
 is another matter: `keys` has them in a file, a store in PostgreSQL in a table.
 """
 
+import hmac
 import secrets
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -46,6 +47,14 @@ class KeysDamaged(Exception):
 
 class KeyNotFound(Exception):
     """There is no key with this id."""
+
+
+class KeyExists(Exception):
+    """There is a key with this id already; ``is_same`` tells whether it has the same secret."""
+
+    def __init__(self, key_id: str, *, is_same: bool) -> None:
+        super().__init__(f"there is a key {key_id} already" + ("" if is_same else ", with another secret"))
+        self.is_same = is_same
 
 
 class TooManyKeys(Exception):
@@ -91,13 +100,21 @@ class Change:
     text: str = ""
 
 
-def create(keyring: Keyring | None, wanted: NewKey, *, created_at: str) -> Change:
-    """Add a key; ``keyring`` is None before the first."""
+def new_text(key_id: str) -> str:
+    """Draw a key: an id, and a secret that cannot be guessed."""
+    return f"pk_{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
+
+
+def create(keyring: Keyring | None, wanted: NewKey, *, created_at: str, text: str = "") -> Change:
+    """Add a key; ``keyring`` is None before the first. ``text`` is the key if it was drawn elsewhere."""
     keyring = keyring or Keyring((), secrets.token_bytes(SEED_BYTES))
+    text = text or new_text(_free_id({each.id for each in keyring.keys}))
+    _, key_id, secret = text.split("_", 2)
+    for each in keyring.keys:
+        if each.id == key_id:
+            raise KeyExists(key_id, is_same=hmac.compare_digest(each.secret_sha256, hash_of(secret)))
     if len(keyring.keys) >= KEYS_MAX:
         raise TooManyKeys(f"there are {KEYS_MAX} keys, and there may not be more")
-    key_id, secret = _free_id({each.id for each in keyring.keys}), secrets.token_urlsafe(SECRET_BYTES)
-    text = f"pk_{key_id}_{secret}"
     key = Key(
         id=key_id,
         name=wanted.name,
@@ -118,8 +135,8 @@ def create(keyring: Keyring | None, wanted: NewKey, *, created_at: str) -> Chang
 def rotate(keyring: Keyring | None, key_id: str, *, keep_ms: int, now_ms: int) -> Change:
     """Give a key another secret; the one it has stays good for a while. One that was former before ends now."""
     key = _find(keyring, key_id)
-    secret = secrets.token_urlsafe(SECRET_BYTES)
-    text = f"pk_{key_id}_{secret}"
+    text = new_text(key_id)
+    secret = text.split("_", 2)[2]
     # The salt stays: SCRAM tells it before it knows which of the two secrets will be proven.
     salt = secrets.token_bytes(SALT_BYTES) if key.scram is None else key.scram.salt
     rotated = replace(

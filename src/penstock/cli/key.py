@@ -6,6 +6,7 @@ folder, or the database. Every change goes through `_change`.
 
 import getpass
 import re
+import secrets
 import socket
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -16,9 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.broker import keyring as changes
-from penstock.broker.access import BadGrant, Grant, Key, Role, sqs_access_key_id
+from penstock.broker.access import KEY_TEXT, BadGrant, Grant, Key, Role, sqs_access_key_id
 from penstock.broker.api_keys import change_file, read_keyring, reset_file
-from penstock.broker.keyring import Change, KeyNotFound, Keyring, KeysDamaged, NewKey, TooManyKeys
+from penstock.broker.keyring import Change, KeyExists, KeyNotFound, Keyring, KeysDamaged, NewKey, TooManyKeys
 from penstock.cli.config import Config, Json, loaded
 from penstock.cli.migrate import run_on
 from penstock.cli.output import ExitCode, console, plain, print_json, refuse, remark, say, table
@@ -54,6 +55,14 @@ BytesPerS = Annotated[
     int | None, typer.Option(min=1, help="How many bytes it may send and be sent in a second, at each server.")
 ]
 Sqs = Annotated[bool, typer.Option("--sqs", help="Make a pair for SQS, too, bound to the rights of the key.")]
+Text = Annotated[
+    str | None,
+    typer.Option(
+        "--text",
+        envvar="PENSTOCK_NEW_KEY",
+        help="Enter this key, from `penstock key generate`, and do nothing if it is there; see generate.",
+    ),
+]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `penstock key list` shows it.")]
 
 _SPAN = re.compile(r"([0-9]{1,9})(s|m|h|d)")
@@ -80,6 +89,7 @@ def create(
     requests_per_s: RequestsPerS = None,
     bytes_per_s: BytesPerS = None,
     sqs: Sqs = False,
+    text: Text = None,
     data: Data = None,
     store: Store = None,
     postgres_schema: Schema = None,
@@ -105,15 +115,40 @@ def create(
     penstock key create --name batch --role send --expires-in 90d --sqs
     penstock key create --name ops --role admin --store postgresql://db.example.com/shop
     export PENSTOCK_KEY=$(penstock key create --name me --role admin)
+    PENSTOCK_NEW_KEY=$(cat secrets/admin_key) penstock key create --name ops --role admin
     """
     settings = _settings(data, store, postgres_schema, config)
     now = datetime.now(UTC)
     limits = {"queues_max": queues_max, "requests_per_s": requests_per_s, "bytes_per_s": bytes_per_s}
     ends_at_ms = None if expires_in is None else _ms(now) + span_ms("--expires-in", expires_in)
     wanted = _wanted(name, role, queue or ["*"], expires_at_ms=ends_at_ms, has_sqs=sqs, **limits)
-    _show_new(
-        _change(settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now))), as_json=as_json
-    )
+    if text is not None and KEY_TEXT.fullmatch(text) is None:
+        refuse("--text is no key; it must be what `penstock key generate` prints")
+    try:
+        done = _change(
+            settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now), text=text or "")
+        )
+    except KeyExists as error:
+        if not error.is_same:
+            refuse(str(error), ExitCode.CONFLICT)
+        say(f"{error}; nothing was changed")
+    else:
+        _show_new(done, as_json=as_json, is_drawn=text is None)
+
+
+@app.command("generate")
+def generate(*, as_json: Json = False) -> None:
+    """Draw a key and print it; no server knows it yet.
+
+    Keep it where your deployment keeps its secrets. `penstock key create --text`, or the
+    variable PENSTOCK_NEW_KEY, enters it, as often as the deployment likes.
+
+    [bold]Example:[/]
+
+    penstock key generate > secrets/admin_key
+    """
+    text = changes.new_text(secrets.token_hex(6))
+    print_json({"key": text}) if as_json else say(text)
 
 
 @app.command("list")
@@ -300,16 +335,20 @@ def _place(settings: ServerSettings) -> str:
     return without_password(settings.routes[0].url) if settings.is_on_postgres else str(settings.data)
 
 
-def _show_new(done: Change, *, as_json: bool) -> None:
+def _show_new(done: Change, *, as_json: bool, is_drawn: bool = True) -> None:
     if as_json:
         pair = {"aws_access_key_id": sqs_access_key_id(done.key.id), "aws_secret_access_key": done.key.sqs_secret}
-        print_json({**_shown(done.key), "key": done.text, **(pair if done.key.sqs_secret else {})})
+        print_json(
+            {**_shown(done.key), **({"key": done.text} if is_drawn else {}), **(pair if done.key.sqs_secret else {})}
+        )
         return
-    say(done.text)
+    # Not a secret that its owner has already: this may end in a log.
+    say(done.text if is_drawn else f"Entered the key {done.key.id}.")
     if done.key.sqs_secret:
         say(f"AWS_ACCESS_KEY_ID={sqs_access_key_id(done.key.id)}")
         say(f"AWS_SECRET_ACCESS_KEY={done.key.sqs_secret}")
-    remark("Keep it: it is not shown again. Clients take it from PENSTOCK_KEY, or from --key.")
+    if is_drawn:
+        remark("Keep it: it is not shown again. Clients take it from PENSTOCK_KEY, or from --key.")
     if done.key.former is not None:
         remark(f"The old secret is good until {_instant_of(done.key.former.ends_at_ms)}.")
 
