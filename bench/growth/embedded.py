@@ -120,11 +120,11 @@ def _wait_until_none_is(place: str) -> Operate:
 
 
 def _pages(client: Client) -> None:
-    after = ""
+    cursor = ""
     for _ in range(20):
-        page = client.ask("GET", f"/api/queues/orders/live?bodies=false&limit=1000&after={after}")
-        after = page["next"]
-        if not after:
+        page = client.ask("GET", f"/api/queues/orders/live?bodies=false&limit=1000&cursor={cursor}")
+        cursor = page["next_cursor"]
+        if not cursor:
             return
 
 

@@ -84,8 +84,8 @@ def known_message_id(number: int) -> str:
 def _mend_query(path: str, query: dict[str, Any]) -> None:
     if path.endswith(("/history", "/live")) and _is_between(_number(query.get("limit")), 1_001, 65_536):
         query["limit"] = 1_000
-    if path.endswith("/live") and len(str(query.get("after", ""))) <= 19:
-        query.pop("after", None)
+    if path.endswith("/live") and len(str(query.get("cursor", ""))) <= 19:
+        query.pop("cursor", None)
     if path.endswith(("/history", "/live")):
         # Of a stream in Arrow; the requests here are for JSON.
         query.pop("columns", None)

@@ -109,7 +109,7 @@ async def test_entries_are_found_by_target_actor_action_and_time_and_read_in_pag
         while cursor is not None:
             page = (await ops.get(LOG, limit=4, cursor=cursor)).value
             seen += page["entries"]
-            cursor = page["next"]
+            cursor = page["next_cursor"]
         assert [each["target"] for each in seen] == ["mine-1", "mine-4", "mine-3", "mine-2", "mine-1", "mine-0"]
 
 

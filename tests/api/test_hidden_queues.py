@@ -37,7 +37,7 @@ async def test_pages_of_a_list_end_only_on_names_that_were_shown(limit: int, pre
             page = (await tenant.get(QUEUES, limit=limit, prefix=prefix, cursor=cursor)).value
             shown = [row["queue_name"] for row in page["queues"]]
             seen += shown
-            cursor = page["next"]
+            cursor = page["next_cursor"]
             if cursor is None:
                 break
             assert cursor not in NAMES

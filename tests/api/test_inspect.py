@@ -14,7 +14,7 @@ PEEK = f"{ORDERS}/peek"
 async def peeked(api: Api, **query: object) -> list[Any]:
     answer = await api.call("GET", PEEK, query=query)
     assert answer.status == 200, answer
-    assert answer["next"] is None
+    assert answer["next_cursor"] is None
     return [each["data"] for each in answer["messages"]]
 
 
@@ -60,8 +60,8 @@ async def test_a_peek_goes_on_from_page_to_page() -> None:
         found: list[str] = []
         page = await api.get(PEEK, limit=10)
         found += [each["message_id"] for each in page["messages"]]
-        while page["next"] is not None:
-            page = await api.get(PEEK, limit=10, cursor=page["next"])
+        while page["next_cursor"] is not None:
+            page = await api.get(PEEK, limit=10, cursor=page["next_cursor"])
             found += [each["message_id"] for each in page["messages"]]
         assert found == ids
 

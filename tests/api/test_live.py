@@ -35,7 +35,7 @@ async def test_a_page_shows_what_is_in_a_queue_and_what_it_has_looked_at() -> No
         assert urgent["attributes"] == {"content_type": "application/json", "a": "b"}
         assert (resting["state"], resting["key"], resting["delivery_count"]) == ("delayed", 1 << 3 | 2, 0)
         assert (low["state"], low["priority"], low["sent_priority"]) == ("ready", "LOW", "LOW")
-        assert (page["queue"], page["queue_id"], page["next"], page["shard"]) == ("orders", "q_1", "", 0)
+        assert (page["queue"], page["queue_id"], page["next_cursor"], page["shard"]) == ("orders", "q_1", None, 0)
         assert page["next_numbers"] == [1, 0, 2, 1, 0]
         assert page["ranges"] == [
             {"tier": tier, "first": 0, "end": end} for tier, end in enumerate(page["next_numbers"])
@@ -49,11 +49,11 @@ async def test_pages_join_and_may_leave_bodies_out() -> None:
     async with open_api() as api:
         ids = await furnish(api)
         found: list[dict[str, Any]] = []
-        after = ""
+        cursor = ""
         for _ in ids:
-            page = await api.get(LIVE, limit=1, after=after, bodies="false")
+            page = await api.get(LIVE, limit=1, cursor=cursor, bodies="false")
             found += page["messages"]
-            after = page["next"]
+            cursor = page["next_cursor"]
         assert [each["message_id"] for each in found] == ids
         assert all("data" not in each for each in found)
 
@@ -86,7 +86,7 @@ async def test_what_is_in_a_queue_is_an_arrow_stream_for_whoever_wants_one() -> 
         said = {name.decode(): value.decode() for name, value in found.schema.metadata.items()}
         assert json.loads(said["next_numbers"]) == plain["next_numbers"]
         assert json.loads(said["ranges"]) == [[tier, 0, end] for tier, end in enumerate(plain["next_numbers"])]
-        assert (said["next"], said["shard"], said["queue_id"]) == ("", "0", "1")
+        assert (said["next_cursor"], said["shard"], said["queue_id"]) == ("", "0", "1")
         assert int(said["seen_at"]) > 0
         assert int(said["history_offset"]) > 0
 
@@ -108,10 +108,10 @@ async def test_an_arrow_stream_of_nothing_has_the_columns_of_one_of_something() 
         ({"limit": 0}, "limit", 1),
         ({"limit": 1_001}, "limit", 1_000),
         ({"limit": 65_537}, "limit", 65_536),
-        ({"after": "x"}, "after", None),
-        ({"after": "-8"}, "after", None),
-        ({"after": "7"}, "after", None),
-        ({"after": "9" * 20}, "after", 19),
+        ({"cursor": "x"}, "cursor", None),
+        ({"cursor": "-8"}, "cursor", None),
+        ({"cursor": "7"}, "cursor", None),
+        ({"cursor": "9" * 20}, "cursor", 19),
         ({"bodies": "maybe"}, "bodies", None),
         ({"columns": "key"}, "columns", None),
         ({"cursor": ""}, "cursor", None),
@@ -133,11 +133,11 @@ async def test_bodies_that_were_left_out_are_no_columns() -> None:
         assert missing.is_problem(404, "queue_not_found")
 
 
-@given(after=st.text(max_size=19))
-def test_any_text_is_a_place_to_go_on_or_refused(after: str) -> None:
+@given(cursor=st.text(max_size=19))
+def test_any_text_is_a_place_to_go_on_or_refused(cursor: str) -> None:
     async def story() -> None:
         async with open_api() as api:
             await send(api, "a")
-            assert (await api.get(LIVE, after=after)).status in {200, 400}
+            assert (await api.get(LIVE, cursor=cursor)).status in {200, 400}
 
     simulate(story, seed=0)

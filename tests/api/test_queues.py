@@ -250,9 +250,9 @@ async def test_queues_are_listed_by_prefix_and_page() -> None:
             await make(api, f"mail-{each}")
         first = await api.get(QUEUES, prefix="mail", limit=5)
         assert [row["queue_name"] for row in first["queues"]] == [f"mail-{each}" for each in range(5)]
-        rest = await api.get(QUEUES, prefix="mail", limit=5, cursor=first["next"])
+        rest = await api.get(QUEUES, prefix="mail", limit=5, cursor=first["next_cursor"])
         assert [row["queue_name"] for row in rest["queues"]] == ["mail-5", "mail-6"]
-        assert rest["next"] is None
+        assert rest["next_cursor"] is None
         assert [row["queue_name"] for row in (await api.get(QUEUES))["queues"]][-1] == "orders"
 
 

@@ -67,7 +67,7 @@ def test_an_error_of_a_server_cannot_move_the_cursor(command: tuple[str, ...]) -
 
 def test_a_table_of_what_a_server_says_cannot_move_the_cursor() -> None:
     row = {"topic_name": f"before{EVIL}after", "topic_id": "t_1", "partition_count": 1, "record_count": 1}
-    with answering(200, {"topics": [row | {"size_bytes": 1}], "next": None}) as url:
+    with answering(200, {"topics": [row | {"size_bytes": 1}], "next_cursor": None}) as url:
         said = penstock(url, "topic", "list")
 
     assert "before" in said.stdout, said.output

@@ -96,8 +96,8 @@ async def test_messages_are_looked_at_and_explained_without_being_received(url: 
         await queue.send(b"\xff", priority="LOW", group="g")
         page = await queue.peek(limit=3)
         assert [seen.data for seen in page.messages] == ["number 0", "number 1", "number 2"]
-        assert page.next is not None
-        rest = await queue.peek(limit=10, cursor=page.next)
+        assert page.next_cursor is not None
+        rest = await queue.peek(limit=10, cursor=page.next_cursor)
         assert [seen.data_base64 for seen in rest.messages][-1] == "/w=="
         assert [seen.message_id for seen in (await queue.peek(text="number 4")).messages] == [ids[4]]
         assert [seen.priority for seen in (await queue.peek(priority="LOW", group="g")).messages] == ["LOW"]

@@ -65,7 +65,7 @@ def test_records_are_produced_by_hand_and_browsed(run: Run, topic: str) -> None:
     assert header == ["offset", "time", "key", "value"]
     assert (row[0], row[-2:]) == ("1", ["k", "three"])
     page = json.loads(run("topic", "browse", topic, "--limit", "1", "--json").stdout)
-    assert ([each["value"] for each in page["records"]], page["next"]) == (["two teapots"], 1)
+    assert ([each["value"] for each in page["records"]], page["next_offset"]) == (["two teapots"], 1)
     assert "Nothing is there" in run("topic", "browse", topic, "--offset", "2").stderr
 
 

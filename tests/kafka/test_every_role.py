@@ -313,7 +313,7 @@ def test_an_operation_of_rest_is_for_those_who_may_and_changes_nothing_for_other
         if operation.method != "GET" and row.may in {ADMIN, EVERYWHERE} and status < 300:
             assert name in server.actors(), f"{operation.name} by {name} is not in the audit log"
         if row.may == LISTS and name in {"other", "metrics"}:
-            assert answer == {operation.name.removeprefix("list_"): [], "next": None}
+            assert answer == {operation.name.removeprefix("list_"): [], "next_cursor": None}
 
 
 def _codes(value: Any) -> Iterator[int]:

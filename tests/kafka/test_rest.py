@@ -57,7 +57,7 @@ def test_records_of_a_kafka_client_are_browsed_over_rest(broker: Broker, topic: 
         (14, "value 14"),
     ]
     assert page["records"][0]["key_base64"] == base64.b64encode(b"\xfe").decode()
-    assert (page["next"], page["high_watermark"]) == (15, 30)
+    assert (page["next_offset"], page["high_watermark"]) == (15, 30)
     by_time = ask(broker, "GET", f"/api/topics/{topic}/records?since=2023-11-14T22:13:20Z&limit=1")[1]
     assert [each["timestamp"] for each in by_time["records"]] == ["2023-11-14T22:13:20.000Z"]
     assert ask(broker, "GET", f"/api/topics/{topic}/records?since=2024-01-01T00:00:00Z")[1]["records"] == []

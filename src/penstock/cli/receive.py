@@ -138,7 +138,7 @@ def look_for(queue: SyncQueue, limit: int, cursor: str | None, **which: Any) -> 
     while True:
         page = queue.peek(limit=limit - len(found), cursor=cursor, **which)
         found += page.messages
-        cursor = page.next
+        cursor = page.next_cursor
         if cursor is None or len(found) >= limit:
             return SeenPage(found, cursor)
 
@@ -149,8 +149,8 @@ def show_seen(session: Session, page: SeenPage, *, with_error: bool = False) -> 
         print_json(page)
     else:
         print_seen(page.messages, with_error=with_error)
-        if page.next:
-            remark(f"There are more. Go on with: --cursor {page.next}")
+        if page.next_cursor:
+            remark(f"There are more. Go on with: --cursor {page.next_cursor}")
     if not page.messages:
         raise typer.Exit(ExitCode.NOTHING)
 

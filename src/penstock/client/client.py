@@ -27,7 +27,7 @@ ANONYMOUS = KafkaCredentials()
 
 class Page(Protocol):
     @property
-    def next(self) -> str | None: ...
+    def next_cursor(self) -> str | None: ...
 
 
 AnyPage = TypeVar("AnyPage", bound=Page)
@@ -143,7 +143,7 @@ class Client:
         while True:
             page = await self._caller.perform(ask(operation, query={**which, "cursor": cursor, "limit": PAGE_MAX}))
             yield page
-            cursor = page.next
+            cursor = page.next_cursor
             if cursor is None:
                 return
 

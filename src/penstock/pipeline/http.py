@@ -144,7 +144,7 @@ class ServerClient:
         while cursor is not None:
             page = self.json("/api/queues", limit=_QUEUES_PER_PAGE, cursor=cursor)
             yield from page["queues"]
-            cursor = page["next"] or None
+            cursor = page["next_cursor"]
 
     def __enter__(self) -> Self:
         return self

@@ -200,7 +200,7 @@ class Seen(Struct, omit_defaults=True, kw_only=True):
 
 class SeenPage(Struct):
     messages: list[Seen]
-    next: Annotated[str | None, Meta(description="Give it as `cursor` to go on; null at the end.")]
+    next_cursor: Annotated[str | None, Meta(description="Give it as `cursor` to get the next page; null at the end.")]
 
 
 class Explained(Struct, omit_defaults=True, kw_only=True):
@@ -257,7 +257,7 @@ class LivePage(Struct, kw_only=True):
     queue: str
     queue_id: str
     messages: list[LiveRow]
-    next: Annotated[str, Meta(description="Give it as `after` to go on; empty at the end.")]
+    next_cursor: Annotated[str | None, Meta(description="Give it as `cursor` to get the next page; null at the end.")]
     seen_at: str
     ranges: list[LiveRange]
     next_numbers: Annotated[list[int], Meta(description="By tier, the number that the next message gets.")]

@@ -152,10 +152,10 @@ class AuditEntry(Struct):
 
 
 class AuditPage(Struct):
-    """Entries, the newest first. A page may be short, even empty, and have a `next`."""
+    """Entries, the newest first. A page may be short, even empty, and have a `next_cursor`."""
 
     entries: list[AuditEntry]
-    next: str | None
+    next_cursor: str | None
 
 
 class HistoryRow(Struct, omit_defaults=True, kw_only=True):

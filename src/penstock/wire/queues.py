@@ -75,7 +75,7 @@ class QueueName(Struct):
 
 class QueueList(Struct):
     queues: list[QueueName]
-    next: Annotated[str | None, Meta(description="Give it as `cursor` to go on; null at the end.")]
+    next_cursor: Annotated[str | None, Meta(description="Give it as `cursor` to get the next page; null at the end.")]
 
 
 class Deleted(Struct):

@@ -108,7 +108,7 @@ class TopicRow(Struct):
 
 class TopicList(Struct):
     topics: list[TopicRow]
-    next: str | None = None
+    next_cursor: str | None = None
 
 
 class TopicDeleted(Struct):
@@ -190,10 +190,10 @@ class Unreadable(Struct):
 
 
 class RecordPage(Struct):
-    """Records of one partition; `next` is the offset to go on from."""
+    """Records of one partition; `next_offset` is the offset of the next page."""
 
     records: list[RecordView]
-    next: int
+    next_offset: int
     start_offset: int
     high_watermark: int
     unreadable: Annotated[
@@ -245,7 +245,7 @@ class GroupRow(Struct):
 
 class GroupList(Struct):
     groups: list[GroupRow]
-    next: str | None = None
+    next_cursor: str | None = None
 
 
 class GroupDeleted(Struct):

@@ -41,7 +41,7 @@ def live_stream(page: LivePage, wanted: Sequence[str]) -> bytes:
     """Return some columns of what is in a queue."""
     said: dict[str, object] = {
         "seen_at": page.seen_at_ms,
-        "next": page.next,
+        "next_cursor": page.next,
         "ranges": json.dumps(page.ranges),
         "next_numbers": json.dumps(page.next_numbers),
         "shard": page.shard,

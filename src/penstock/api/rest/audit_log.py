@@ -39,7 +39,7 @@ async def audit_log(request: Request) -> Answer:
         until_ms=None if isinstance(asked.until, UnsetType) else read_query_instant(asked.until, "until"),
     )
     if asked.cursor and not (asked.cursor.isascii() and asked.cursor.isdecimal() and int(asked.cursor) < 2**63):
-        raise bad_field("this is no cursor; give back `next` of the page before", "cursor")
+        raise bad_field("this is no cursor; give back `next_cursor` of the page before", "cursor")
     before = int(asked.cursor) if asked.cursor else None
     entries, more = await request.queues.activity.read(request.caller, wanted, before=before, most=asked.limit)
     return Answer(AuditPage([_shown(entry) for entry in entries], None if more is None else str(more)))

@@ -58,7 +58,7 @@ async def peek(request: Request) -> Answer:
         page = await request.queues.store.peek(queue, sought, most=asked.limit, after=asked.cursor)
     except ValueError as error:
         # Everything else was checked before.
-        raise bad_field(f"{error}; give back `next` of the page before", "cursor") from None
+        raise bad_field(f"{error}; give back `next_cursor` of the page before", "cursor") from None
     return Answer(SeenPage([see(Seen, each, request.form) for each in page.messages], page.next or None))
 
 
@@ -174,7 +174,7 @@ LIVE_BODIES = ("data", "attributes")
 
 
 class LiveQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    after: Annotated[str, Meta(max_length=19)] = ""
+    cursor: Annotated[str, Meta(max_length=19)] = ""
     limit: Annotated[int, Meta(ge=1, le=HISTORY_ROWS_MAX)] = LIST_MAX
     bodies: bool = True
     told: bool = False
@@ -193,11 +193,11 @@ async def live(request: Request) -> Answer:
         check_plain(asked.limit, asked.columns)
     try:
         page = await request.queues.store.live(
-            queue, after=asked.after, most=asked.limit, with_bodies=asked.bodies, is_told=asked.told
+            queue, after=asked.cursor, most=asked.limit, with_bodies=asked.bodies, is_told=asked.told
         )
     except ValueError as error:
         # Everything else was checked before.
-        raise bad_field(f"{error}; give back `next` of the page before", "after") from None
+        raise bad_field(f"{error}; give back `next_cursor` of the page before", "cursor") from None
     if to_stream is not None:
         return Answer(to_stream(page, columns), content_type=ARROW_TYPE.encode())
     return Answer(_live_page(page, request.form))
@@ -208,7 +208,7 @@ def _live_page(page: LivePage, form: Format) -> wire.LivePage:
         queue=page.queue,
         queue_id=queue_id(page.queue_number),
         messages=[_live_row(page, row, message_id, form) for row, message_id in enumerate(page.ids)],
-        next=page.next,
+        next_cursor=page.next or None,
         seen_at=instant(page.seen_at_ms),
         ranges=[LiveRange(*each) for each in page.ranges],
         next_numbers=list(page.next_numbers),

@@ -315,10 +315,9 @@ PATH_PARAMETERS: dict[str, Schema] = {
 
 # Parameters of queries whose types do not say it themselves.
 QUERY_PARAMETERS: dict[str, str] = {
-    "after": "`next` of the previous page; by default the first page.",
     "bodies": "Include bodies and attributes.",
     "columns": "Of an Arrow stream: only these columns, comma separated, in this order.",
-    "cursor": "`next` of the previous page; by default the first page.",
+    "cursor": "`next_cursor` of the previous page; by default the first page.",
     "group": "Only messages of this group.",
     "limit": "The most to return.",
     "offset": "`next_offset` of the previous page; by default the first that is kept.",

@@ -183,7 +183,7 @@ EXAMPLES: dict[str, Example] = {
                     "dlq_id": None,
                 }
             ],
-            "next": None,
+            "next_cursor": None,
         },
     ),
     "get_queue": Example(answer=_QUEUE),
@@ -197,7 +197,7 @@ EXAMPLES: dict[str, Example] = {
         answer={"message_id": "1-1"},
     ),
     "peek_messages": Example(
-        query={"state": "ready", "priority": "HIGH", "limit": 10}, answer={"messages": [_SEEN], "next": None}
+        query={"state": "ready", "priority": "HIGH", "limit": 10}, answer={"messages": [_SEEN], "next_cursor": None}
     ),
     "get_message": Example(parameters=_ONE, answer={**_SEEN, **_WAITS, "escalations": []}),
     "explain_message": Example(
@@ -296,7 +296,7 @@ EXAMPLES: dict[str, Example] = {
                     "count": 1,
                 }
             ],
-            "next": None,
+            "next_cursor": None,
         },
     ),
     "list_live_messages": Example(
@@ -317,7 +317,7 @@ EXAMPLES: dict[str, Example] = {
                     "attributes": _ATTRIBUTES,
                 }
             ],
-            "next": "25",
+            "next_cursor": "25",
             "seen_at": "2027-01-31T12:06:00.000Z",
             "ranges": [{"tier": 0, "first": 0, "end": 0}, {"tier": 1, "first": 0, "end": 3}],
             "next_numbers": [0, 5, 1, 0, 0],
@@ -344,7 +344,7 @@ EXAMPLES: dict[str, Example] = {
         query={"prefix": "ev", "limit": 10},
         answer={
             "topics": [{"topic_name": "events", "partition_count": 2, "record_count": 0, "size_bytes": 0}],
-            "next": None,
+            "next_cursor": None,
         },
     ),
     "get_topic": Example(parameters=_EVENTS, answer=_TOPIC),
@@ -376,12 +376,15 @@ EXAMPLES: dict[str, Example] = {
     "browse_records": Example(
         parameters=_EVENTS,
         query={"partition": 1, "offset": 0, "limit": 1},
-        answer={"records": [_RECORD], "next": 1, "start_offset": 0, "high_watermark": 2, "unreadable": []},
+        answer={"records": [_RECORD], "next_offset": 1, "start_offset": 0, "high_watermark": 2, "unreadable": []},
     ),
     "list_groups": Example(
         parameters={},
         query={"limit": 10},
-        answer={"groups": [{"group_name": "readers", "state": "Empty", "member_count": 0, "lag": 1}], "next": None},
+        answer={
+            "groups": [{"group_name": "readers", "state": "Empty", "member_count": 0, "lag": 1}],
+            "next_cursor": None,
+        },
     ),
     "get_group": Example(
         parameters=_READERS,

@@ -386,4 +386,4 @@ def read_cursor(cursor: str) -> str:
     try:
         return b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except ValueError:
-        raise bad_field("this is no cursor; give back `next` of the page before", "cursor") from None
+        raise bad_field("this is no cursor; give back `next_cursor` of the page before", "cursor") from None

@@ -77,9 +77,9 @@ def _look_at(client: ServerClient, queue: str) -> Iterator[Any]:
                 if batch.num_rows:
                     yield _messages(batch, said)
         yield _ranges(queue, said)
-        if not said["next"]:
+        if not said["next_cursor"]:
             return
-        query["after"] = said["next"]
+        query["cursor"] = said["next_cursor"]
 
 
 def _messages(batch: Any, said: dict[str, str]) -> Any:

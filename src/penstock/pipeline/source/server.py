@@ -163,7 +163,7 @@ class ServerTopic:
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
         since = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         page = self._client.json(f"{self._path}/records", partition=kept.shard, since=since, limit=1)
-        offset: int = page["records"][0]["offset"] if page["records"] else page["next"]
+        offset: int = page["records"][0]["offset"] if page["records"] else page["next_offset"]
         return min(max(offset, kept.start), kept.end)
 
     def offset_after(self, rows: Range, count: int) -> int:
@@ -246,6 +246,6 @@ def _pages(options: ReadOptions, queue: str) -> Iterator[Any]:
                 for batch in stream:
                     if batch.num_rows:
                         yield converted(batch, options.columns, {"seen_at": seen_at})
-            if not said["next"]:
+            if not said["next_cursor"]:
                 return
-            query["after"] = said["next"]
+            query["cursor"] = said["next_cursor"]
