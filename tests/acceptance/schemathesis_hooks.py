@@ -122,7 +122,7 @@ def _mend_body(case: "Case[Any]", body: dict[str, Any]) -> None:
         del body["fifo"]
     if case.path.endswith("/trim") and _is_between(body.get("before"), 0, 2**63 - 1):
         body["before"] = 0
-    for other in ("dead_letter_queue", "into"):
+    for other in ("dead_letter_queue", "target_queue"):
         if body.get(other) in names:
             body.pop(other, None)
 
@@ -179,7 +179,7 @@ MENDED: dict[object, tuple[Callable[[object], bool], Callable[[], Any]]] = {
     "group": (_is_text_of_many_bytes, lambda: "group"),
     "dedup_id": (_is_text_of_many_bytes, lambda: "id"),
     # One that is not there would be a 404, which looks like that of the queue in the path.
-    "into": (
+    "target_queue": (
         lambda value: isinstance(value, str) and re.fullmatch(QUEUE_PATTERN, value) is not None,
         lambda: KNOWN_QUEUE,
     ),

@@ -101,7 +101,7 @@ async def test_a_redrive_leaves_what_came_from_queues_that_the_key_may_not_send_
         assert begun.status == 202
         task = await finished(tenant, begun.value)
         assert (task["state"], task["moved"], task["not_allowed"], task["remaining"]) == ("done", {"mine-a": 2}, 3, 3)
-        assert sorted(task["sample_ids"]) == sorted(mine)
+        assert sorted(task["sample_message_ids"]) == sorted(mine)
         left = (await tenant.get(f"{QUEUES}/mine-dead/peek"))["messages"]
         assert [each["message_id"] for each in left] == theirs
         assert (await ops.get(f"{QUEUES}/secret-b"))["current_message_count"] == 0
@@ -131,13 +131,13 @@ async def test_one_dead_letter_is_requeued_only_to_a_queue_that_the_key_may_send
         assert (await ops.get(f"{QUEUES}/secret-b"))["current_message_count"] == 0
         done = await tenant.post(f"{QUEUES}/mine-dead/messages/{mine[0]}/requeue", {})
         assert done["requeued_to_name"] == "mine-a"
-        into = await tenant.post(f"{QUEUES}/mine-dead/messages/{theirs[0]}/requeue", {"into": "mine-a"})
+        into = await tenant.post(f"{QUEUES}/mine-dead/messages/{theirs[0]}/requeue", {"target_queue": "mine-a"})
         assert into["requeued_to_name"] == "mine-a"
 
 
 async def test_a_task_does_not_tell_where_another_key_has_sent_its_messages() -> None:
     async with open_mixed() as (ops, tenant, _, _):
-        task = await finished(ops, (await ops.post(f"{QUEUES}/mine-dead/redrive", {"into": "secret-b"})).value)
+        task = await finished(ops, (await ops.post(f"{QUEUES}/mine-dead/redrive", {"target_queue": "secret-b"})).value)
         assert task["moved"] == {"secret-b": 5}
         seen = (await tenant.get(f"{QUEUES}/mine-dead/redrive")).value["tasks"]
         assert [(each["moved"], each["moved_total"]) for each in seen] == [({}, 5)]

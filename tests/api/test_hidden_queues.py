@@ -77,9 +77,11 @@ async def test_dead_letters_are_not_sent_into_an_id_that_a_key_may_not_see() -> 
         assert (await ops.post(QUEUES, {"queue_name": "elsewhere"})).status == 201
         there = (await api.queues.store.describe("n-hidden")).id
         stranger = Holder(api, "stranger")
-        answers = [await stranger.post(f"{QUEUES}/elsewhere/redrive", {"into": each}) for each in (there, "q_fffff")]
+        answers = [
+            await stranger.post(f"{QUEUES}/elsewhere/redrive", {"target_queue": each}) for each in (there, "q_fffff")
+        ]
         for answer in answers:
-            assert answer.is_problem(404, "queue_not_found", field="into")
+            assert answer.is_problem(404, "queue_not_found", field="target_queue")
         assert answers[0]["detail"].replace(there, "q_fffff") == answers[1]["detail"]
 
 

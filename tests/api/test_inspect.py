@@ -131,7 +131,7 @@ async def test_one_message_is_shown_with_its_whole_story() -> None:
     async with open_api() as api:
         (message_id,) = await send(api, "a")
         story = await api.get(f"{ORDERS}/messages/{message_id}")
-        assert (story["state"], story["waits"]) == ("ready", "for_nothing")
+        assert (story["state"], story["wait_reason"]) == ("ready", "none")
         assert story["reason"].startswith("It is next")
         assert (story["escalations"], story["until"]) == ([], None)
         asked = {"message_ids": [message_id], "priority": "CRITICAL", "actor": "ann", "reason": "vip"}
@@ -139,7 +139,7 @@ async def test_one_message_is_shown_with_its_whole_story() -> None:
         (taken,) = await receive(api)
         await api.post(f"{ORDERS}/release", {"receipts": [taken["receipt"]], "error": "boom", "delay_s": 60})
         story = await api.get(f"{ORDERS}/messages/{message_id}")
-        assert (story["state"], story["waits"], story["last_error"]) == ("delayed", "for_its_time", "boom")
+        assert (story["state"], story["wait_reason"], story["last_error"]) == ("delayed", "delayed", "boom")
         assert story["until"] == story["visible_at"]
         assert (story["priority"], story["sent_priority"], story["escalated"]) == ("CRITICAL", "NORMAL", True)
         (escalation,) = story["escalations"]
@@ -151,7 +151,7 @@ async def test_a_message_in_flight_says_until_when() -> None:
         (message_id,) = await send(api, "a")
         (taken,) = await receive(api)
         story = await api.get(f"{ORDERS}/messages/{message_id}")
-        assert (story["state"], story["waits"]) == ("in_flight", "for_its_holder")
+        assert (story["state"], story["wait_reason"]) == ("in_flight", "in_flight")
         assert story["until"] == taken["invisible_until"]
 
 
@@ -179,9 +179,13 @@ async def test_an_explanation_says_what_stands_before_a_message() -> None:
         ids = await send(api, *["a"] * 10)
         explained = await api.get(f"{ORDERS}/messages/{ids[7]}/explain")
         assert explained["message_id"] == ids[7]
-        assert (explained["state"], explained["waits"], explained["ahead"]) == ("ready", "for_its_turn", 7)
+        assert (explained["state"], explained["wait_reason"], explained["messages_ahead"]) == (
+            "ready",
+            "behind_others",
+            7,
+        )
         assert explained["reason"].endswith("are leased first.")
-        assert (explained["priority"], explained["sent_priority"], explained["tiers_gained"]) == ("NORMAL", "NORMAL", 0)
+        assert (explained["priority"], explained["sent_priority"], explained["promotions"]) == ("NORMAL", "NORMAL", 0)
         assert explained["worst_wait_messages"] > 7
         assert (explained["worst_wait_s"], explained["estimated_start"], explained["until"]) == (None, None, None)
         # Once messages flow, the wait is also told in seconds.
@@ -189,7 +193,7 @@ async def test_an_explanation_says_what_stands_before_a_message() -> None:
             await receive(api, 1)
             await asyncio.sleep(1)
         explained = await api.get(f"{ORDERS}/messages/{ids[7]}/explain")
-        assert explained["ahead"] == 2
+        assert explained["messages_ahead"] == 2
         assert explained["worst_wait_s"] > 0
         assert explained["estimated_start"] > explained.value.get("sent_at", "2023")
 
@@ -200,14 +204,14 @@ async def test_an_explanation_names_what_a_message_waits_for() -> None:
         (later,) = await send(api, "c", delay_s=60)
         await receive(api, 1)
         waits = {each: (await api.get(f"{ORDERS}/messages/{each}/explain")).value for each in (head, second, later)}
-        assert waits[head]["waits"] == "for_its_holder"
-        assert (waits[second]["waits"], waits[second]["group"]) == ("for_a_lease_of_its_group", "g")
-        assert waits[later]["waits"] == "for_its_time"
+        assert waits[head]["wait_reason"] == "in_flight"
+        assert (waits[second]["wait_reason"], waits[second]["group"]) == ("group_busy", "g")
+        assert waits[later]["wait_reason"] == "delayed"
         assert waits[later]["until"] is not None
         (loose,) = await send(api, "d")
         await api.patch(ORDERS, {"paused": True})
         paused = await api.get(f"{ORDERS}/messages/{loose}/explain")
-        assert (paused["waits"], paused["worst_wait_messages"]) == ("for_resume", None)
+        assert (paused["wait_reason"], paused["worst_wait_messages"]) == ("paused", None)
 
 
 @pytest.mark.parametrize("path", ["peek", "messages/1-2", "messages/1-2/explain", "escalations", "redrive", "history"])

@@ -171,7 +171,7 @@ async def test_one_dead_letter_goes_into_another_queue_by_name_or_id() -> None:
         made = await api.post("/api/queues", {"queue_name": "repairs"})
         ids = await bury(api, "a", "b")
         for message_id, into in zip(ids, ("repairs", made["queue_id"]), strict=True):
-            answer = await api.post(f"{DEAD}/messages/{message_id}/requeue", {"into": into})
+            answer = await api.post(f"{DEAD}/messages/{message_id}/requeue", {"target_queue": into})
             assert answer.value == {
                 "message_id": message_id,
                 "requeued_to": made["queue_id"],
@@ -201,10 +201,10 @@ async def test_a_dead_letter_whose_queue_is_gone_needs_another() -> None:
         (message_id,) = await bury(api, "a")
         await api.delete(ORDERS)
         assert (await api.post(f"{DEAD}/messages/{message_id}/requeue")).is_problem(
-            409, "origin_not_found", field="into"
+            409, "origin_not_found", field="target_queue"
         )
         await api.post("/api/queues", {"queue_name": "repairs"})
-        assert (await api.post(f"{DEAD}/messages/{message_id}/requeue", {"into": "repairs"})).status == 200
+        assert (await api.post(f"{DEAD}/messages/{message_id}/requeue", {"target_queue": "repairs"})).status == 200
 
 
 async def test_a_dead_letter_does_not_go_back_into_a_full_queue() -> None:
@@ -224,10 +224,10 @@ async def test_a_dead_letter_does_not_go_back_into_a_full_queue() -> None:
 async def test_dead_letters_go_only_where_there_is_another_queue(into: str, status: int, code: str) -> None:
     async with open_api() as api:
         (message_id,) = await bury(api, "a")
-        one = await api.post(f"{DEAD}/messages/{message_id}/requeue", {"into": into})
-        assert one.is_problem(status, code, field="into")
-        many = await api.post(f"{DEAD}/redrive", {"into": into})
-        assert many.is_problem(status, code, field="into")
+        one = await api.post(f"{DEAD}/messages/{message_id}/requeue", {"target_queue": into})
+        assert one.is_problem(status, code, field="target_queue")
+        many = await api.post(f"{DEAD}/redrive", {"target_queue": into})
+        assert many.is_problem(status, code, field="target_queue")
         assert (await api.get(DEAD))["current_message_count"] == 1
 
 
@@ -240,8 +240,12 @@ async def test_a_redrive_is_answered_with_202_and_runs_until_it_is_done() -> Non
         assert begun.headers["location"] == f"{DEAD}/redrive/{begun['task_id']}"
         task = await until_done(api, begun["task_id"])
         assert (task["state"], task["moved"], task["moved_total"]) == ("done", {"orders": 3}, 3)
-        assert (task["remaining"], task["homeless"], task["error"]) == (0, 0, None)
-        assert (task["sample_ids"], task["started_at"] is not None, task["ended_at"] is not None) == (ids, True, True)
+        assert (task["remaining"], task["without_origin"], task["error"]) == (0, 0, None)
+        assert (task["sample_message_ids"], task["started_at"] is not None, task["ended_at"] is not None) == (
+            ids,
+            True,
+            True,
+        )
         assert (await api.get(ORDERS))["ready"] == 3
         assert (await api.get(f"{DEAD}/redrive"))["tasks"] == [task]
 
@@ -268,7 +272,7 @@ async def test_a_dry_run_is_answered_with_200_and_moves_nothing() -> None:
         answer = await api.post(f"{DEAD}/redrive", {"dry_run": True})
         assert answer.status == 200
         assert (answer["state"], answer["dry_run"], answer["moved"]) == ("done", True, {"orders": 2})
-        assert answer["sample_ids"] == ids
+        assert answer["sample_message_ids"] == ids
         assert (await api.get(DEAD))["current_message_count"] == 2
 
 
@@ -311,7 +315,7 @@ async def test_too_many_redrives_are_answered_with_429() -> None:
         ({"rate_per_s": 0}, "rate_per_s", 0),
         ({"rate_per_s": 1_000_001}, "rate_per_s", 1_000_000),
         ({"message_ids": []}, "message_ids", 1),
-        ({"into": "a b"}, "into", None),
+        ({"target_queue": "a b"}, "target_queue", None),
         ({"dry": True}, "dry", None),
     ],
     ids=str,

@@ -221,7 +221,7 @@ async def test_dead_letters_are_requeued_only_into_queues_that_the_caller_may_se
         await broker.store.create("mail", QueueSettings())
 
         async def receive_body() -> dict[str, Any]:
-            return {"type": "http.request", "body": b'{"into":"mail"}'}
+            return {"type": "http.request", "body": b'{"target_queue":"mail"}'}
 
         scope = {"headers": [(b"content-type", b"application/json")], "query_string": b""}
         call = Request(Service(broker.queues, Access.open(), 1_000), scope, receive_body, PARAMETERS)

@@ -31,7 +31,7 @@ async def test_a_redrive_of_everything_brings_all_dead_letters_back() -> None:
         await broker.bury(*[b"%d" % each for each in range(250)])
         assert await run(broker, RedriveOrder()) is State.DONE
         (task,) = broker.queues.redrives.of(DEAD)
-        assert (task.moved, task.remaining, task.homeless) == ({"orders": 250}, 0, 0)
+        assert (task.moved, task.remaining, task.without_origin) == ({"orders": 250}, 0, 0)
         assert (await live(broker, "orders"), await live(broker, DEAD)) == (250, 0)
         assert len(task.sample) == 20
 
@@ -82,13 +82,13 @@ async def test_a_redrive_into_another_queue_moves_everything_there() -> None:
         assert (await live(broker, "repairs"), await live(broker, "orders")) == (2, 0)
 
 
-async def test_dead_letters_of_a_deleted_queue_are_homeless_and_stay() -> None:
+async def test_dead_letters_of_a_deleted_queue_have_no_origin_and_stay() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.bury(b"a", b"b", b"c")
         await broker.queues.delete("orders", with_dead_letters=False)
         assert await run(broker, RedriveOrder()) is State.DONE
         (task,) = broker.queues.redrives.of(DEAD)
-        assert (task.moved_total, task.homeless, task.remaining) == (0, 3, 3)
+        assert (task.moved_total, task.without_origin, task.remaining) == (0, 3, 3)
 
 
 async def test_a_redrive_into_a_full_queue_waits_for_room() -> None:

@@ -62,7 +62,7 @@ def test_all_dead_letters_go_back_after_a_dry_run(run: Run) -> None:
 def test_dead_letters_can_go_into_another_queue(run: Run) -> None:
     buried(run, "from-here", "a")
     run("queue", "create", "to-there")
-    assert run("dlq", "redrive", "from-here", "--into", "to-there").exit_code == 0
+    assert run("dlq", "redrive", "from-here", "--target-queue", "to-there").exit_code == 0
     assert run("receive", "to-there").stdout == "a\n"
 
 
@@ -94,7 +94,7 @@ def test_a_message_says_what_it_waits_for(run: Run) -> None:
     shown = run("explain", "explained", message_id)
     assert shown.exit_code == 0
     assert ["state", "delayed"] in [line.split() for line in shown.stdout.splitlines()]
-    assert json.loads(run("explain", "explained", message_id, "--json").stdout)["waits"]
+    assert json.loads(run("explain", "explained", message_id, "--json").stdout)["wait_reason"]
     assert run("explain", "explained", "1-99999").exit_code == 66
 
 

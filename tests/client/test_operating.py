@@ -102,7 +102,7 @@ async def test_messages_are_looked_at_and_explained_without_being_received(url: 
         assert [seen.message_id for seen in (await queue.peek(text="number 4")).messages] == [ids[4]]
         assert [seen.priority for seen in (await queue.peek(priority="LOW", group="g")).messages] == ["LOW"]
         assert (await queue.get_message(ids[2])).data == "number 2"
-        assert (await queue.explain(ids[2])).ahead == 2
+        assert (await queue.explain(ids[2])).messages_ahead == 2
         with pytest.raises(MessageNotFound):
             await queue.get_message("1-ffffff")
         assert (await queue.describe()).ready == 6

@@ -3,9 +3,8 @@
 import pytest
 
 from penstock.contract.limits import IDS_MAX, PAGE_MAX
-from penstock.contract.messages import Tier
+from penstock.contract.messages import Tier, WaitReason
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.queue.explain import WaitReason
 from penstock.core.queue.message import Drafts, Receipt
 from penstock.store.interface import MessageFilter
 from tests.conformance.stores import DONE, STALE, Stage, every_store, is_empty_handed, lease, send
@@ -227,8 +226,8 @@ async def _send_in_groups(stage: Stage, *rows: tuple[bytes, bytes]) -> list[str]
 async def _ahead(stage: Stage, message: str) -> int:
     explained = await stage.store.explain("orders", message)
     assert explained is not None
-    assert explained.explanation.waits is WaitReason.FOR_ITS_TURN
-    return explained.explanation.ahead
+    assert explained.explanation.wait_reason is WaitReason.BEHIND_OTHERS
+    return explained.explanation.messages_ahead
 
 
 @every_store
@@ -236,10 +235,10 @@ async def test_an_explanation_says_what_a_message_waits_for_and_how_long_at_the_
     first, *_, last = await send(stage, *[b"x"] * 20)
     explained = await stage.store.explain("orders", first)
     assert explained is not None
-    assert (explained.id, explained.explanation.waits) == (first, WaitReason.FOR_NOTHING)
+    assert (explained.id, explained.explanation.wait_reason) == (first, WaitReason.NONE)
     explained = await stage.store.explain("orders", last)
     assert explained is not None
-    assert (explained.explanation.waits, explained.explanation.ahead) == (WaitReason.FOR_ITS_TURN, 19)
+    assert (explained.explanation.wait_reason, explained.explanation.messages_ahead) == (WaitReason.BEHIND_OTHERS, 19)
     assert explained.bound is not None
     assert explained.bound.leases >= 20
     assert explained.bound.wait_ms is None
@@ -250,7 +249,7 @@ async def test_an_explanation_says_what_a_message_waits_for_and_how_long_at_the_
     assert (explained.bound.wait_ms or 0) > 0
     explained = await stage.store.explain("orders", first)
     assert explained is not None
-    assert (explained.explanation.waits, explained.bound) == (WaitReason.FOR_ITS_HOLDER, None)
+    assert (explained.explanation.wait_reason, explained.bound) == (WaitReason.IN_FLIGHT, None)
 
 
 @every_store

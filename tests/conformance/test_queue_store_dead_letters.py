@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.contract.messages import Tier
+from penstock.contract.messages import Tier, WaitReason
 from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
@@ -44,7 +44,7 @@ async def test_what_cannot_be_buried_is_stuck_and_told_once(stage: Stage) -> Non
     assert abs(counts.stuck_since_ms - spent_at_ms) < 10_000
     found = await stage.store.explain("orders", third)
     assert found is not None
-    assert "stuck until the dead-letter queue has room" in found.explanation.waits.value
+    assert found.explanation.wait_reason is WaitReason.AWAITING_BURIAL
     assert told == [("orders", "orders.dead")]
     await stage.store.redrive("orders.dead", most=1, ids=ids[:1])
     await stage.store.tidy()

@@ -232,7 +232,7 @@ async def test_redriven_messages_go_back_to_where_they_came_from(stage: Stage) -
     orders, mail = await bury(stage, b"1", b"2"), await bury(stage, b"letter", queue="mail")
     redriven = await stage.store.redrive(GRAVES, most=10)
     assert {name: list(ids) for name, ids in redriven.moved.items()} == {"orders": orders, "mail": mail}
-    assert (redriven.homeless, redriven.remaining) == ([], 0)
+    assert (redriven.without_origin, redriven.remaining) == ([], 0)
     await stage.crash()
     assert (await stage.store.counts(GRAVES)).live == 0
     held = await lease(stage)
@@ -307,7 +307,7 @@ async def test_dead_letters_of_a_queue_that_is_gone_stay_until_somebody_says_whe
     # Another queue of the same name is another queue.
     await stage.store.create("orders", FRAIL)
     redriven = await stage.store.redrive(GRAVES, most=10)
-    assert (redriven.moved, redriven.homeless, redriven.remaining) == ({}, ids, 2)
+    assert (redriven.moved, redriven.without_origin, redriven.remaining) == ({}, ids, 2)
     redriven = await stage.store.redrive(GRAVES, most=10, origin=gone, into="orders")
     assert redriven.moved == {"orders": ids}
     assert sorted(await drain(stage)) == [b"1", b"2"]
@@ -337,7 +337,7 @@ async def test_what_was_sent_to_a_queue_is_none_of_its_dead_letters(stage: Stage
     await stage.store.create(GRAVES, QueueSettings(deliveries_max=0))
     ids = await send(stage, b"a", queue=GRAVES)
     redriven = await stage.store.redrive(GRAVES, into="orders", most=10)
-    assert (redriven.moved, redriven.homeless, redriven.remaining) == ({}, [], 0)
+    assert (redriven.moved, redriven.without_origin, redriven.remaining) == ({}, [], 0)
     assert (await stage.store.redrive(GRAVES, into="orders", most=10, ids=ids)).moved == {}
 
 
@@ -349,7 +349,7 @@ async def test_a_redrive_into_nowhere_is_refused(stage: Stage) -> None:
         await stage.store.redrive(GRAVES, into="nowhere", most=1)
     with pytest.raises(QueueNotFound, match="nowhere"):
         await stage.store.redrive(GRAVES, origin="nowhere", most=1)
-    with pytest.raises(ValueError, match="into"):
+    with pytest.raises(ValueError, match="target_queue"):
         await stage.store.redrive(GRAVES, into=GRAVES, most=1)
     assert (await stage.store.counts(GRAVES)).live == 1
 

@@ -108,6 +108,9 @@ def _type(name: str, schema: Schema) -> Iterator[str]:
     yield from (f"### {name}", "")
     if "description" in schema:
         yield from (" ".join(schema["description"].split()), "")
+    if "enum" in schema:
+        yield from (type_of(schema), "")
+        return
     yield from ("| field | type | |", "|---|---|---|")
     for field, each in schema["properties"].items():
         mark = "\\*" if field in schema.get("required", ()) else ""

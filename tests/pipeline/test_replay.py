@@ -163,7 +163,7 @@ def test_a_replay_that_cannot_work_says_why(spark: SparkSession, tmp_path: Path)
 
     for said, told in (
         ({}, "topic:orders is a topic, not a queue: name it with --topic orders"),
-        ({"topic": "orders"}, "give --into or --topic, and not both"),
+        ({"topic": "orders"}, "give either --target-queue or --topic"),
         (
             {"topic": "orders", "into": "", "mapping": {"priority": "1"}},
             "--map priority: there are value, key, headers",

@@ -272,7 +272,7 @@ async def test_only_so_many_run_on_one_database_and_only_so_many_are_remembered(
     rows = """
         INSERT INTO penstock.redrive (id, queue, ordered, state, progress, started_at_ms, ended_at_ms, heard_at_ms)
         SELECT 'r_' || place, %(queue)s, '{}', %(state)s,
-               '{"moved": {}, "sample": [], "homeless": 0, "remaining": null, "error": null, "not_allowed": 0}',
+               '{"moved": {}, "sample": [], "without_origin": 0, "remaining": null, "error": null, "not_allowed": 0}',
                place, CASE WHEN %(state)s = 'done' THEN place END, 0
         FROM generate_series(%(first)s::int, %(last)s::int) AS rows (place)
     """

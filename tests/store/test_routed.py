@@ -81,7 +81,7 @@ async def test_dead_letters_are_kept_beside_their_queue() -> None:
         assert "orders.old.dead" in await first.queues()
 
         with pytest.raises(
-            ValueError, match=r"into is 'mail', in database 2 \(\*\); 'orders.old.dead' is in database 1"
+            ValueError, match=r"target_queue is 'mail', in database 2 \(\*\); 'orders.old.dead' is in database 1"
         ):
             await routed.redrive("orders.old.dead", into="mail", most=1)
         # Whoever asks for what came from a queue of elsewhere is told that there is nothing.

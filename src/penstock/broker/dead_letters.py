@@ -5,7 +5,7 @@ when a caller decides where it goes:
 
     name a dead-letter queue     the right to send to it; to create it, if it is not there
     release, reject, time out    nothing more: the settings of the queue have decided
-    requeue, redrive             the right to send to the queue that each message came from, or to `into`
+    requeue, redrive             the right to send to the queue that each message came from, or to `target_queue`
     delete with dead letters     the right to delete both
 
 A queue's own `<name>.dead` belongs to the queue: no right on it is needed for messages to be buried there.
@@ -44,7 +44,7 @@ def check_goes_back(caller: Caller, message: Message) -> None:
     if origin is not None and not caller.has(Role.SEND, origin):
         raise NotAllowed(
             f"the key {caller.name!r} does not have the role send on the queue that {message.id!r} came from; "
-            "`into` can name another"
+            "`target_queue` can name another"
         )
 
 

@@ -138,7 +138,7 @@ class Task:
     state: State = State.RUNNING
     moved: dict[str, int] = field(default_factory=dict)
     sample: list[str] = field(default_factory=list)
-    homeless: int = 0
+    without_origin: int = 0
     # How many stay because the key may not send to the queue they came from.
     not_allowed: int = 0
     remaining: int | None = None
@@ -168,7 +168,7 @@ class Task:
     def has_found_nothing(self) -> bool:
         """Whether all dead letters were meant, and there were none."""
         is_all = self.order.ids is None and self.order.filter is None
-        return is_all and self.state is State.DONE and not (self.moved_total or self.homeless or self.not_allowed)
+        return is_all and self.state is State.DONE and not (self.moved_total or self.without_origin or self.not_allowed)
 
 
 class Redrives:
@@ -340,7 +340,7 @@ class Redrives:
                     continue
                 task = _task_of(each)
                 # They are where they were, and are met again.
-                task.homeless = task.not_allowed = 0
+                task.without_origin = task.not_allowed = 0
                 self._remember(task)
                 self._start(task)
             task.heard_at_ms = now_ms
@@ -397,7 +397,7 @@ class Redrives:
 
     async def _page(self, task: Task, ids: list[str] | None) -> None:
         """Send back some, or all that are there, step by step, until nothing more goes."""
-        order, homeless, waited_s = task.order, 0, 0.0
+        order, without_origin, waited_s = task.order, 0, 0.0
         while not task.told_to_stop.is_set():
             left = UNBOUNDED if order.most is None else order.most - task.moved_total
             step = await self._step(task, ids, min(left, _step_max(order))) if left else None
@@ -406,7 +406,7 @@ class Redrives:
             moved = _count(task, step)
             if task.is_kept:
                 await self._note(task)
-            homeless = max(homeless, len(step.homeless))
+            without_origin = max(without_origin, len(step.without_origin))
             task.reason = None if moved and not order.is_dry_run else _reason(step, waited_s)
             if order.is_dry_run or not step.remaining or not (moved or step.full):
                 break
@@ -419,7 +419,7 @@ class Redrives:
                 waited_s += _FULL_LOOK_S
             else:
                 break
-        task.homeless += homeless
+        task.without_origin += without_origin
 
     def _pages(self, task: Task) -> AsyncGenerator[list[str] | None, None]:
         """The ids that are meant, in pages; None stands for all that are there."""
@@ -518,7 +518,7 @@ class _Progress:
 
     moved: dict[str, int]
     sample: list[str]
-    homeless: int
+    without_origin: int
     remaining: int | None
     error: str | None
     not_allowed: int
@@ -529,7 +529,7 @@ def _kept_of(task: Task) -> KeptRedrive:
     progress = _Progress(
         moved=task.moved,
         sample=task.sample,
-        homeless=task.homeless,
+        without_origin=task.without_origin,
         remaining=task.remaining,
         error=task.error,
         not_allowed=task.not_allowed,
@@ -561,7 +561,7 @@ def _task_of(kept: KeptRedrive) -> Task:
         state=State(kept.state),
         moved=progress.moved,
         sample=progress.sample,
-        homeless=progress.homeless,
+        without_origin=progress.without_origin,
         not_allowed=progress.not_allowed,
         remaining=progress.remaining,
         ended_at_ms=kept.ended_at_ms,

@@ -149,7 +149,7 @@ _ADVICE = {
     "topic_not_found": "`penstock topic list` shows what is there, `penstock topic create NAME` makes one.",
     "group_not_found": "`penstock group list` shows what is there; the first member or commit of a group makes it.",
     "group_not_empty": "Stop its consumers first.",
-    "origin_not_found": "Say with --into where it is to go.",
+    "origin_not_found": "Name another queue with --target-queue.",
     "topics_disabled": "Start the server with --kafka.",
     "dead_letters_shared": "Delete it without --with-dead-letters.",
     "message_too_large": "Store large data elsewhere, and send where it is.",

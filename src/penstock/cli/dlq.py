@@ -24,7 +24,7 @@ DeadIn = Annotated[
 NoQueue = Annotated[
     str | None, typer.Argument(metavar="", help="None: `penstock dlq show` shows those of one queue.", hidden=True)
 ]
-Into = Annotated[str | None, typer.Option(help="The queue they go to; by default the one each came from.")]
+TargetQueue = Annotated[str | None, typer.Option(help="The queue they go to; by default the one each came from.")]
 Error = Annotated[str | None, typer.Option("--error", help="Only those with this in their last error.")]
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: look at them, send them back.")
@@ -84,7 +84,7 @@ def requeue(
     name: DeadIn,
     message_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="The ids of dead letters.")],
     *,
-    into: Into = None,
+    target_queue: TargetQueue = None,
 ) -> None:
     """Send some dead letters back, one by one. Their deliveries are counted from 1 again.
 
@@ -94,7 +94,7 @@ def requeue(
     """
     queue = dead_letters_of(session, name)
     for message_id in message_ids:
-        done = queue.requeue(message_id, into=into)
+        done = queue.requeue(message_id, target_queue=target_queue)
         print_json(done) if session.is_json else say(f"{done.message_id} went to {done.requeued_to_name}")
 
 
@@ -104,7 +104,7 @@ def redrive(
     session: Session,
     name: DeadIn,
     *,
-    into: Into = None,
+    target_queue: TargetQueue = None,
     error: Error = None,
     text: Containing = None,
     group: Group = None,
@@ -121,12 +121,14 @@ def redrive(
 
     penstock dlq redrive orders --dry-run
     penstock dlq redrive orders --error "connection refused" --rate-per-s 50
-    penstock dlq redrive orders --limit 10 --into orders-test
+    penstock dlq redrive orders --limit 10 --target-queue orders-test
     """
     said = {"error": error, "text": text, "group": group, "priority": priority, "origin_queue": origin}
     chosen: Any = {name: value for name, value in said.items() if value is not None}
     queue = dead_letters_of(session, name)
-    task = queue.redrive(into=into, filter=chosen or None, limit=limit, rate_per_s=rate_per_s, dry_run=dry_run)
+    task = queue.redrive(
+        target_queue=target_queue, filter=chosen or None, limit=limit, rate_per_s=rate_per_s, dry_run=dry_run
+    )
     if not detach:
         task = _watched(queue, task)
     print_json(task) if session.is_json else _print_task(task)
@@ -168,8 +170,10 @@ def _print_task(task: RedriveTask) -> None:
     say(f"{verb} {counted(task.moved_total, 'message')} back from {task.dead_letter_queue}: {task.state}.")
     for queue, count in task.moved.items():
         say(f"  {count:,} to {queue}")
-    if task.homeless:
-        remark(f"{counted(task.homeless, 'message')} stay: the queue they came from is gone. Say --into.")
+    if task.without_origin:
+        remark(
+            f"{counted(task.without_origin, 'message')} stay: their queue is gone. Name another with --target-queue."
+        )
     if task.not_allowed:
         remark(f"{counted(task.not_allowed, 'message')} stay: the key may not send to the queue they came from.")
     for why in (task.error, task.reason):

@@ -351,14 +351,14 @@ class Queue:
     async def escalations(self, *, limit: int = 100) -> list[Escalation]:
         return (await self._perform(api.LIST_ESCALATIONS, query={"limit": limit})).escalations
 
-    async def requeue(self, message_id: str, *, into: str | None = None) -> Requeued:
+    async def requeue(self, message_id: str, *, target_queue: str | None = None) -> Requeued:
         """Send one dead letter back, to where it came from or to another queue."""
-        return await self._perform(api.REQUEUE_MESSAGE, body=given(into=into), message_id=message_id)
+        return await self._perform(api.REQUEUE_MESSAGE, body=given(target_queue=target_queue), message_id=message_id)
 
     async def redrive(
         self,
         *,
-        into: str | None = None,
+        target_queue: str | None = None,
         message_ids: Sequence[str] | None = None,
         filter: MessageFilter | None = None,  # noqa: A002 - the word of the REST API.
         limit: int | None = None,
@@ -366,7 +366,7 @@ class Queue:
         dry_run: bool = False,
     ) -> RedriveTask:
         """Send dead letters back, in the background; `redrive_task` tells the progress."""
-        chosen = given(into=into, message_ids=message_ids, filter=filter)
+        chosen = given(target_queue=target_queue, message_ids=message_ids, filter=filter)
         how = given(limit=limit, rate_per_s=rate_per_s, dry_run=dry_run or None)
         return await self._perform(api.BEGIN_REDRIVE, body=chosen | how)
 

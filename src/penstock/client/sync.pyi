@@ -168,13 +168,13 @@ class SyncQueue:
         """Move messages to a more urgent priority, with ``lower`` to a less urgent one: by id, or by a filter."""
 
     def escalations(self, *, limit: int = 100) -> list[Escalation]: ...
-    def requeue(self, message_id: str, *, into: str | None = None) -> Requeued:
+    def requeue(self, message_id: str, *, target_queue: str | None = None) -> Requeued:
         """Send one dead letter back, to where it came from or to another queue."""
 
     def redrive(
         self,
         *,
-        into: str | None = None,
+        target_queue: str | None = None,
         message_ids: Sequence[str] | None = None,
         filter: MessageFilter | None = None,
         limit: int | None = None,

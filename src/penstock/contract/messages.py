@@ -3,7 +3,7 @@
 Numbers are written to disk; words are those of REST, which metrics, Spark and the command line say too.
 """
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Literal, get_args
 
 
@@ -23,6 +23,20 @@ TIERS = len(PRIORITIES)
 
 MessageState = Literal["ready", "delayed", "in_flight", "stuck", "moving"]
 STATES: tuple[MessageState, ...] = get_args(MessageState)
+
+
+class WaitReason(StrEnum):
+    """What has to happen before a message is leased."""
+
+    NONE = "none"
+    BEHIND_OTHERS = "behind_others"
+    DELAYED = "delayed"
+    GROUP_BUSY = "group_busy"
+    GROUP_BLOCKED = "group_blocked"
+    IN_FLIGHT = "in_flight"
+    AWAITING_BURIAL = "awaiting_burial"
+    MOVING = "moving"
+    PAUSED = "paused"
 
 
 class MessageOutcome(IntEnum):

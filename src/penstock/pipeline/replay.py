@@ -282,7 +282,7 @@ def _check(options: ReplayOptions) -> TopicFacts | None:
         raise JobFailed(f"--outcome {unheard[0]}: no message ends so; they are {', '.join(OUTCOMES)}")
     if options.topic:
         if options.into:
-            raise JobFailed("where to? give --into or --topic, and not both")
+            raise JobFailed("where to? give either --target-queue or --topic")
         unknown = [name for name in options.mapping if name not in RECORD_MAPPABLE]
         if unknown:
             raise JobFailed(f"--map {unknown[0]}: there are {', '.join(RECORD_MAPPABLE)}")

@@ -259,7 +259,7 @@ class Redrive:
     # The ids of what went back, or in a dry run would, by the name of the queue it goes to.
     moved: Mapping[str, Sequence[str]]
     # The ids of what was asked for and stays, because the queue it came from is gone; no more than were asked for.
-    homeless: Sequence[str]
+    without_origin: Sequence[str]
     # How many dead letters are there still, of whatever origin; in a dry run, would be.
     remaining: int
     # The names of queues that have no room for what would go there.

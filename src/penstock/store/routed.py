@@ -243,7 +243,8 @@ class RoutedStore:
         if into is not None and self._of(into) is not here:
             places = [self._routes.name_of(self._routes.place_of(queue)) for queue in (into, dead_letters)]
             raise ValueError(
-                f"into is {into!r}, in {places[0]}; {dead_letters!r} is in {places[1]}, and they stay there"
+                f"target_queue is {into!r}, in {places[0]}; {dead_letters!r} is in {places[1]}. "
+                "Messages stay in their database: name a queue in it"
             )
         if origin is not None and self._routes.place_of(origin) is not None and self._of(origin) is not here:
             # Nothing of it is here; its id says so, and its name would not be known.

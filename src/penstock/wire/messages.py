@@ -18,7 +18,7 @@ from penstock.contract.limits import (
     PAGE_MAX,
     REQUEST_MESSAGES_MAX,
 )
-from penstock.contract.messages import MessageState
+from penstock.contract.messages import MessageState, WaitReason
 from penstock.wire.names import Seconds
 
 # In one page of a list.
@@ -208,13 +208,13 @@ class Explained(Struct, omit_defaults=True, kw_only=True):
 
     message_id: str
     state: State
-    waits: Annotated[str, Meta(description="The reason as a word for programs, such as `for_its_turn`.")]
+    wait_reason: Annotated[WaitReason, Meta(description="The reason as a word for programs.")]
     reason: Annotated[str, Meta(description="The same reason as a sentence.")]
     priority: str
     sent_priority: str
-    tiers_gained: int
+    promotions: Annotated[int, Meta(description="How many tiers it moved up since it was sent; down if negative.")]
     delivery_count: int
-    ahead: int
+    messages_ahead: Annotated[int, Meta(description="Of its tier, or of its ordered group.")]
     until: str | None
     worst_wait_messages: int | None
     worst_wait_s: float | None

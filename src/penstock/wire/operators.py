@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.contract.limits import REASON_CHARACTERS_MAX
+from penstock.contract.messages import WaitReason
 from penstock.wire.messages import Group, MessageId, Priority, Seen, State, Text
 from penstock.wire.names import NameOrId
 
@@ -75,7 +76,7 @@ class Escalations(Struct):
 class Story(Seen, omit_defaults=True, kw_only=True):
     """One message and its whole story, as far as it has come."""
 
-    waits: Annotated[str, Meta(description="What it waits for, as a word for programs, such as `for_its_turn`.")] = ""
+    wait_reason: Annotated[WaitReason, Meta(description="What it waits for, as a word for programs.")] = WaitReason.NONE
     reason: Annotated[str, Meta(description="The same reason as a sentence.")] = ""
     until: Annotated[str | UnsetType | None, Meta(description="When this changes without any other event.")] = UNSET
     escalations: Annotated[
@@ -86,7 +87,7 @@ class Story(Seen, omit_defaults=True, kw_only=True):
 class Requeue(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Where one dead letter goes; by default to the queue it came from."""
 
-    into: NameOrId | UnsetType = UNSET
+    target_queue: NameOrId | UnsetType = UNSET
 
 
 class Requeued(Struct):
@@ -98,7 +99,9 @@ class Requeued(Struct):
 class Redrive(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """Dead letters to send back: all of them, or some."""
 
-    into: Annotated[NameOrId | UnsetType, Meta(description="By default each goes to the queue it came from.")] = UNSET
+    target_queue: Annotated[
+        NameOrId | UnsetType, Meta(description="By default each goes to the queue it came from.")
+    ] = UNSET
     message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=IDS_MAX)] | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
     limit: Annotated[Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="How many at most.")] = UNSET
@@ -117,8 +120,12 @@ class RedriveTask(Struct, kw_only=True):
     dry_run: bool
     moved: dict[str, int]
     moved_total: int
-    homeless: Annotated[int, Meta(description="Stay, because the queue they came from is gone.")]
-    not_allowed: Annotated[int, Meta(description="Stay, because the key may not send to the queue they came from.")]
+    without_origin: Annotated[
+        int, Meta(description="Messages that stay because the queue they came from no longer exists.")
+    ]
+    not_allowed: Annotated[
+        int, Meta(description="Messages that stay because the key may not send to the queue they came from.")
+    ]
     remaining: int | None
     started_at: str
     ended_at: str | None
@@ -130,7 +137,7 @@ class RedriveTask(Struct, kw_only=True):
             "letter. Null otherwise."
         ),
     ]
-    sample_ids: Annotated[list[str], Meta(description="Some of the messages that went, or would go.")]
+    sample_message_ids: Annotated[list[str], Meta(description="Some of the messages that were moved, or would be.")]
 
 
 class RedriveTasks(Struct):

@@ -113,7 +113,7 @@ CODES: dict[str, Code] = {
         Code(
             "message_in_flight", 409, "A consumer holds the message", False, "Wait until it is released or timed out."
         ),
-        Code("origin_not_found", 409, "The queue it came from is gone", False, "Name another queue in `into`."),
+        Code("origin_not_found", 409, "The queue it came from is gone", False, "Name another queue in `target_queue`."),
         Code(
             "key_reused",
             409,

@@ -1,9 +1,9 @@
 """Moves to a queue of another shard: three events in two journals, and nothing lost or doubled on the way."""
 
-from penstock.contract.messages import MessageOutcome, Tier
+from penstock.contract.messages import MessageOutcome, Tier, WaitReason
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.events import Moving
-from penstock.core.queue.explain import WaitReason, explain
+from penstock.core.queue.explain import explain
 from penstock.core.queue.queries import PendingMove, counts, dead_letters, moving
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.settlements import settlements
@@ -96,7 +96,7 @@ def test_what_is_on_its_way_is_leased_expired_purged_and_escalated_by_nobody() -
     assert (life.place(message), life.state.live) == ("moving", 1)
     seen = explain(life.state, message)
     assert seen is not None
-    assert seen.waits is WaitReason.FOR_ITS_MOVE
+    assert seen.wait_reason is WaitReason.MOVING
 
 
 def test_a_late_receipt_is_worth_nothing_once_the_message_is_on_its_way() -> None:
@@ -114,7 +114,7 @@ def test_a_fifo_group_stays_closed_behind_a_message_that_moves() -> None:
     assert life.lease() is None
     seen = explain(life.state, second)
     assert seen is not None
-    assert seen.waits is WaitReason.FOR_THE_HEAD_OF_ITS_GROUP
+    assert seen.wait_reason is WaitReason.GROUP_BLOCKED
     assert life.place(head) == "moving"
     end(life, is_done=True)
     assert life.leased().messages == [second]

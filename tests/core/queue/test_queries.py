@@ -7,9 +7,9 @@ import pkgutil
 import pytest
 
 import penstock.core
-from penstock.contract.messages import Tier
+from penstock.contract.messages import Tier, WaitReason
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.queue.explain import WaitReason, explain
+from penstock.core.queue.explain import explain
 from penstock.core.queue.listing import BrowseFilter, browse
 from penstock.core.queue.queries import bounds, counts, holders, oldest_sent_at_ms
 from tests.core.queue.life import START_MS, Life
@@ -18,7 +18,7 @@ from tests.core.queue.life import START_MS, Life
 def reason(life: Life, message: int) -> tuple[WaitReason, int]:
     found = explain(life.state, message)
     assert found is not None
-    return found.waits, found.ahead
+    return found.wait_reason, found.messages_ahead
 
 
 def test_counts_are_by_tier_and_place() -> None:
@@ -79,9 +79,9 @@ def test_a_waiting_message_knows_how_many_are_before_it() -> None:
     sent = life.send(10)
     life.wait(1)
     (kept,) = life.send(1, ids=[b"a"])
-    assert reason(life, sent[0]) == (WaitReason.FOR_NOTHING, 0)
-    assert reason(life, sent[7]) == (WaitReason.FOR_ITS_TURN, 7)
-    assert reason(life, kept) == (WaitReason.FOR_ITS_TURN, 10)
+    assert reason(life, sent[0]) == (WaitReason.NONE, 0)
+    assert reason(life, sent[7]) == (WaitReason.BEHIND_OTHERS, 7)
+    assert reason(life, kept) == (WaitReason.BEHIND_OTHERS, 10)
 
 
 def test_an_explanation_estimates_when_a_message_starts() -> None:
@@ -104,29 +104,29 @@ def test_a_message_that_is_not_ready_says_what_it_waits_for() -> None:
     (held,) = life.send(1, Tier.CRITICAL)
     lease = life.leased(lease_ms=70)
     assert (found := explain(life.state, delayed)) is not None
-    assert (found.waits, found.until_ms) == (WaitReason.FOR_ITS_TIME, START_MS + 50)
+    assert (found.wait_reason, found.until_ms) == (WaitReason.DELAYED, START_MS + 50)
     assert (found := explain(life.state, held)) is not None
-    assert (found.waits, found.until_ms) == (WaitReason.FOR_ITS_HOLDER, START_MS + 70)
+    assert (found.wait_reason, found.until_ms) == (WaitReason.IN_FLIGHT, START_MS + 70)
     life.release(lease)
-    assert reason(life, held)[0] is WaitReason.FOR_BURIAL
+    assert reason(life, held)[0] is WaitReason.AWAITING_BURIAL
 
 
 def test_a_message_of_a_closed_group_names_the_reason() -> None:
     life = Life(QueueSettings(is_fifo=True))
     first, second, third = life.send(3, group=b"a")
     lease = life.leased(1)
-    assert reason(life, third) == (WaitReason.FOR_A_LEASE_OF_ITS_GROUP, 2)
+    assert reason(life, third) == (WaitReason.GROUP_BUSY, 2)
     life.release(lease, delay_ms=100)
-    assert reason(life, second) == (WaitReason.FOR_THE_HEAD_OF_ITS_GROUP, 1)
+    assert reason(life, second) == (WaitReason.GROUP_BLOCKED, 1)
     life.wait(100)
-    assert reason(life, first) == (WaitReason.FOR_NOTHING, 0)
+    assert reason(life, first) == (WaitReason.NONE, 0)
 
 
 def test_on_a_paused_queue_everything_waits_for_its_resumption() -> None:
     life = Life()
     (message,) = life.send(1)
     life.happen(life.queue.pause(now_ms=life.now_ms))
-    assert reason(life, message)[0] is WaitReason.FOR_RESUME
+    assert reason(life, message)[0] is WaitReason.PAUSED
 
 
 def test_a_settled_message_has_no_explanation_here() -> None:

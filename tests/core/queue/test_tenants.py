@@ -222,7 +222,7 @@ def test_a_message_of_a_noisy_group_is_told_that_quiet_ones_go_first() -> None:
     after = explain(life.state, loud[40])
     assert before is not None
     assert after is not None
-    assert (before.ahead, after.ahead) == (0, 7)
+    assert (before.messages_ahead, after.messages_ahead) == (0, 7)
 
 
 def test_a_group_that_comes_back_begins_anew() -> None:

@@ -17,6 +17,7 @@ from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import PRIORITIES, STATES
+from penstock.core.queue.explain import SENTENCES
 from penstock.store.ids import queue_id
 from penstock.store.interface import Escalation as StoredEscalation
 from penstock.store.interface import Explained, Message, MessageFilter
@@ -71,7 +72,7 @@ async def look(request: Request) -> Answer:
         raise await missing(request, queue, message_id)
     story = see(Story, message, request.form)
     explanation = explained.explanation
-    story.waits, story.reason = explanation.waits.name.lower(), explanation.waits.value
+    story.wait_reason, story.reason = explanation.wait_reason, SENTENCES[explanation.wait_reason]
     story.until = maybe_instant(explanation.until_ms)
     story.escalations = []
     if message.is_escalated:
@@ -125,13 +126,13 @@ def _explained(explained: Explained) -> wire.Explained:
     shown = wire.Explained(
         message_id=explained.id,
         state=_STATES[found.message.place],
-        waits=found.waits.name.lower(),
-        reason=found.waits.value,
+        wait_reason=found.wait_reason,
+        reason=SENTENCES[found.wait_reason],
         priority=PRIORITIES[found.message.tier],
         sent_priority=PRIORITIES[found.message.sent_tier],
-        tiers_gained=found.tiers_gained,
+        promotions=found.promotions,
         delivery_count=found.message.deliveries,
-        ahead=found.ahead,
+        messages_ahead=found.messages_ahead,
         until=maybe_instant(found.until_ms),
         worst_wait_messages=None if bound is None else bound.leases,
         worst_wait_s=None if bound is None or bound.wait_ms is None else bound.wait_ms / 1_000,

@@ -72,7 +72,7 @@ _SEEN = {
     "escalated": False,
 }
 _WAITS = {
-    "waits": "for_nothing",
+    "wait_reason": "none",
     "reason": "It is next: the next lease that reaches its tier takes it.",
     "until": None,
 }
@@ -110,14 +110,14 @@ _BEGUN = {
     "dry_run": False,
     "moved": {},
     "moved_total": 0,
-    "homeless": 0,
+    "without_origin": 0,
     "not_allowed": 0,
     "remaining": None,
     "started_at": "2027-01-31T12:05:00.000Z",
     "ended_at": None,
     "error": None,
     "reason": None,
-    "sample_ids": [],
+    "sample_message_ids": [],
 }
 _DONE = {
     **_BEGUN,
@@ -126,7 +126,7 @@ _DONE = {
     "moved_total": 1,
     "remaining": 0,
     "ended_at": "2027-01-31T12:05:00.020Z",
-    "sample_ids": ["1-1"],
+    "sample_message_ids": ["1-1"],
 }
 
 _TOPIC = {
@@ -208,9 +208,9 @@ EXAMPLES: dict[str, Example] = {
             **_WAITS,
             "priority": "HIGH",
             "sent_priority": "HIGH",
-            "tiers_gained": 0,
+            "promotions": 0,
             "delivery_count": 0,
-            "ahead": 0,
+            "messages_ahead": 0,
             "worst_wait_messages": 9,
             "worst_wait_s": None,
             "estimated_start": None,
@@ -263,7 +263,7 @@ EXAMPLES: dict[str, Example] = {
     "end_redrive": Example(parameters=_TASK, answer=_DONE),
     "requeue_message": Example(
         parameters={**_DEAD, "message_id": "1-1"},
-        body={"into": "orders"},
+        body={"target_queue": "orders"},
         answer={"message_id": "1-1", "requeued_to": "q_1", "requeued_to_name": "orders"},
     ),
     "read_history": Example(query={"limit": 1}, answer={"rows": [_SETTLED], **_OFFSETS}),

@@ -125,7 +125,7 @@ async def requeue(request: Request) -> Answer:
     """Send one dead letter back, or say why it does not go."""
     queue, message_id = await request.queue(Role.ADMIN), request.parameter("message_id")
     asked: Requeue = await request.body(_read_requeue, may_be_empty=True)
-    into = await _into(request, queue, asked.into)
+    into = await _target(request, queue, asked.target_queue)
     if into is None:
         await _check_goes_back(request, queue, message_id)
     result = await request.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
@@ -133,7 +133,7 @@ async def requeue(request: Request) -> Answer:
         (name,) = result.moved
         await request.did("queue.requeue", queue, detail=f"{message_id} to {name}")
         return Answer(Requeued(message_id, (await request.queues.store.describe(name)).id, name))
-    raise await _why_not(request, queue, message_id, is_homeless=message_id in result.homeless)
+    raise await _why_not(request, queue, message_id, is_without_origin=message_id in result.without_origin)
 
 
 async def _check_goes_back(request: Request, queue: str, message_id: str) -> None:
@@ -144,12 +144,12 @@ async def _check_goes_back(request: Request, queue: str, message_id: str) -> Non
         check_goes_back(request.caller, message)
 
 
-async def _why_not(request: Request, queue: str, message_id: str, *, is_homeless: bool) -> Exception:
-    if is_homeless:
+async def _why_not(request: Request, queue: str, message_id: str, *, is_without_origin: bool) -> Exception:
+    if is_without_origin:
         return Refused(
             "origin_not_found",
-            f"the queue that {message_id!r} came from is gone; say in `into` where it goes",
-            field="into",
+            f"the queue that {message_id!r} came from is gone; name another queue in `target_queue`",
+            field="target_queue",
         )
     message = await request.queues.store.look(queue, message_id)
     if message is None:
@@ -171,7 +171,7 @@ async def begin_redrive(request: Request) -> Answer:
     asked: wire.Redrive = await request.body(_read_redrive, may_be_empty=True)
     _check_one_of(asked, is_needed=False)
     order = RedriveOrder(
-        into=await _into(request, queue, asked.into),
+        into=await _target(request, queue, asked.target_queue),
         ids=None if isinstance(asked.message_ids, UnsetType) else tuple(asked.message_ids),
         filter=None if isinstance(asked.filter, UnsetType) else filter_of(asked.filter),
         most=None if isinstance(asked.limit, UnsetType) else asked.limit,
@@ -232,7 +232,7 @@ def _check_one_of(asked: Escalate | wire.Redrive, *, is_needed: bool) -> None:
         raise bad_field("which messages? give message_ids, or a filter; an empty filter is all", "message_ids")
 
 
-async def _into(request: Request, queue: str, into: str | UnsetType) -> str | None:
+async def _target(request: Request, queue: str, into: str | UnsetType) -> str | None:
     """Return the name of the queue that dead letters are to go to, if it is said and the caller may send there."""
     if isinstance(into, UnsetType):
         return None
@@ -240,9 +240,9 @@ async def _into(request: Request, queue: str, into: str | UnsetType) -> str | No
         name = await request.queues.allowed(request.caller, Role.SEND, into)
         await request.queues.store.describe(name)
     except QueueNotFound as error:
-        raise Refused("queue_not_found", str(error), field="into") from None
+        raise Refused("queue_not_found", str(error), field="target_queue") from None
     if name == queue:
-        raise bad_field(f"into is {name!r}; that is where they are", "into")
+        raise bad_field(f"target_queue is {name!r}, the queue they are in; name another one", "target_queue")
     return name
 
 
@@ -256,12 +256,12 @@ def _task(caller: Caller, task: Task) -> RedriveTask:
         dry_run=task.order.is_dry_run,
         moved=moved,
         moved_total=task.moved_total,
-        homeless=task.homeless,
+        without_origin=task.without_origin,
         not_allowed=task.not_allowed,
         remaining=task.remaining,
         started_at=instant(task.started_at_ms),
         ended_at=maybe_instant(task.ended_at_ms),
         error=task.error,
         reason=task.reason,
-        sample_ids=list(task.sample),
+        sample_message_ids=list(task.sample),
     )

@@ -178,4 +178,4 @@ def _failure(task: Task) -> str:
         return task.error or "" if refused is None else refused.kind.code
     if task.state is State.STOPPED and task.reason is not None:
         return task.reason
-    return QUEUE_DOES_NOT_EXIST.code if task.state is State.DONE and task.homeless else ""
+    return QUEUE_DOES_NOT_EXIST.code if task.state is State.DONE and task.without_origin else ""

@@ -114,7 +114,7 @@ ReplaySource = Annotated[
     str, typer.Argument(help="An archive, the URL of a server, its data folder, or its database, as postgresql://….")
 ]
 ReplayJob = Annotated[str, typer.Option(help="What this replay is called: under one name, a message is replayed once.")]
-Into = Annotated[str, typer.Option(help="The queue they go to; by default the one each came from.")]
+Into = Annotated[str, typer.Option("--target-queue", help="The queue they go to; by default the one each came from.")]
 IntoTopic = Annotated[str, typer.Option(help="Or the topic they go to, as records.")]
 ReplayMap = Annotated[
     list[str] | None,
@@ -164,7 +164,7 @@ def replay(
 
     penstock pipeline replay ./archive --job fix-42 --queue orders --since 2026-03-01T00:00:00Z --dry-run
     penstock pipeline replay ./archive --job fix-42 --signature triage/signatures.json --rate 50
-    penstock pipeline replay ./archive --job again --where "error LIKE '%timeout%'" --into retries
+    penstock pipeline replay ./archive --job again --where "error LIKE '%timeout%'" --target-queue retries
     penstock pipeline replay ./archive --job to-events --queue orders --topic events --map timestamp=sent_at
     """
     need_spark()

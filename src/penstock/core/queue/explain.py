@@ -8,9 +8,8 @@ messages without a group on a queue that is not paused.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
-from penstock.contract.messages import TIERS
+from penstock.contract.messages import TIERS, WaitReason
 from penstock.core.queue.fairness import Shares
 from penstock.core.queue.message_groups import UNGROUPED
 from penstock.core.queue.queries import MessageView, look
@@ -21,31 +20,29 @@ from penstock.core.queue.state import State
 _COUNTED_MAX = 10_000
 
 
-class WaitReason(Enum):
-    """What has to happen before a message is leased."""
-
-    FOR_NOTHING = "It is next: the next lease that reaches its tier takes it."
-    FOR_ITS_TURN = "Messages before it in its tier are leased first."
-    FOR_ITS_TIME = "It rests until its time: a delay, or the backoff of a failure."
-    FOR_A_LEASE_OF_ITS_GROUP = "A message of its group is leased, and the group keeps its order."
-    FOR_THE_HEAD_OF_ITS_GROUP = (
-        "The first message of its group rests, is spent or moves, and the group keeps its order."
-    )
-    FOR_ITS_HOLDER = "It is leased: it was delivered, and is acked, released or lapses."
-    FOR_BURIAL = "Its deliveries are spent, and it is stuck until the dead-letter queue has room for it."
-    FOR_ITS_MOVE = "It is on its way to a queue of another shard."
-    FOR_RESUME = "The queue is paused."
+# Each reason as a sentence for people.
+SENTENCES = {
+    WaitReason.NONE: "It is next: the next lease that reaches its tier takes it.",
+    WaitReason.BEHIND_OTHERS: "Messages before it in its tier are leased first.",
+    WaitReason.DELAYED: "It is delayed: by its sender, or by the backoff after a failure.",
+    WaitReason.GROUP_BUSY: "A message of its group is leased, and the group keeps its order.",
+    WaitReason.GROUP_BLOCKED: "The first message of its group cannot be leased now, and the group keeps its order.",
+    WaitReason.IN_FLIGHT: "It is leased: a consumer acks or releases it, or its lease expires.",
+    WaitReason.AWAITING_BURIAL: "It has no deliveries left, and is stuck until the dead-letter queue has room.",
+    WaitReason.MOVING: "It is moving to a queue of another shard.",
+    WaitReason.PAUSED: "The queue is paused.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     message: MessageView
-    waits: WaitReason
+    wait_reason: WaitReason
     # Tiers it has come up, or was moved by an escalation, since it was sent.
-    tiers_gained: int
+    promotions: int
     # Messages before it in its tier; in a group that keeps its order, those before it in the group.
-    ahead: int = 0
-    # Until something happens by the clock alone: it wakes, or its lease lapses.
+    messages_ahead: int = 0
+    # When the clock alone changes something: its delay ends, or its lease expires.
     until_ms: int | None = None
     # Within how many leased messages it is leased, and when that may be.
     leases_bound: int | None = None
@@ -61,14 +58,14 @@ def explain(state: State, message: int) -> Explanation | None:
     gained = seen.sent_tier - seen.tier
     if seen.place == "leased":
         until_ms = state.leases.deadline_ms(seen.lease, state.leases.bit_of(seen.lease, slot, message))
-        return Explanation(message=seen, waits=WaitReason.FOR_ITS_HOLDER, tiers_gained=gained, until_ms=until_ms)
+        return Explanation(message=seen, wait_reason=WaitReason.IN_FLIGHT, promotions=gained, until_ms=until_ms)
     if seen.place in {"spent", "moving"}:
-        waits = WaitReason.FOR_BURIAL if seen.place == "spent" else WaitReason.FOR_ITS_MOVE
-        return Explanation(message=seen, waits=waits, tiers_gained=gained)
+        waits = WaitReason.AWAITING_BURIAL if seen.place == "spent" else WaitReason.MOVING
+        return Explanation(message=seen, wait_reason=waits, promotions=gained)
     if seen.place == "resting":
-        waits, until_ms = WaitReason.FOR_ITS_TIME, seen.visible_at_ms
+        waits, until_ms = WaitReason.DELAYED, seen.visible_at_ms
         return Explanation(
-            message=seen, waits=waits, tiers_gained=gained, until_ms=until_ms, start_estimate_ms=until_ms
+            message=seen, wait_reason=waits, promotions=gained, until_ms=until_ms, start_estimate_ms=until_ms
         )
     return _waiting(state, seen, slot, gained)
 
@@ -79,9 +76,9 @@ def _waiting(state: State, seen: MessageView, slot: int, gained: int) -> Explana
         waits, ahead = _in_group(state, slot, group)
     else:
         ahead = _ahead(state, seen, slot, group)
-        waits = WaitReason.FOR_ITS_TURN if ahead else WaitReason.FOR_NOTHING
+        waits = WaitReason.BEHIND_OTHERS if ahead else WaitReason.NONE
     if state.settings.is_paused:
-        return Explanation(message=seen, waits=WaitReason.FOR_RESUME, tiers_gained=gained, ahead=ahead)
+        return Explanation(message=seen, wait_reason=WaitReason.PAUSED, promotions=gained, messages_ahead=ahead)
     bound = estimate_ms = None
     if not state.groups.is_ordered(group):
         bound = state.shares.bound(seen.tier, ahead)
@@ -89,9 +86,9 @@ def _waiting(state: State, seen: MessageView, slot: int, gained: int) -> Explana
         estimate_ms = None if wait_ms is None else state.now_ms + wait_ms
     return Explanation(
         message=seen,
-        waits=waits,
-        tiers_gained=gained,
-        ahead=ahead,
+        wait_reason=waits,
+        promotions=gained,
+        messages_ahead=ahead,
         leases_bound=bound,
         start_estimate_ms=estimate_ms,
     )
@@ -106,10 +103,10 @@ def _in_group(state: State, slot: int, group: int) -> tuple[WaitReason, int]:
         before = state.rows.before[before]
     held = groups.tenants.held[group]
     if held and state.rows.order[slot] >= groups.end(group):
-        return WaitReason.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
+        return WaitReason.GROUP_BUSY, ahead + held
     if state.rows.state[groups.heads[group * TIERS]] in {RESTING, SPENT, LEASED, MOVING}:
-        return WaitReason.FOR_THE_HEAD_OF_ITS_GROUP, ahead
-    return (WaitReason.FOR_ITS_TURN if ahead else WaitReason.FOR_NOTHING), ahead
+        return WaitReason.GROUP_BLOCKED, ahead
+    return (WaitReason.BEHIND_OTHERS if ahead else WaitReason.NONE), ahead
 
 
 def _ahead(state: State, seen: MessageView, slot: int, group: int) -> int:

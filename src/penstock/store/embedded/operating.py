@@ -119,7 +119,7 @@ class Plan:
     """Keys by the name of the queue they go to, and the ids of those that have none."""
 
     keys: dict[str, list[int]] = field(default_factory=dict)
-    homeless: list[str] = field(default_factory=list)
+    without_origin: list[str] = field(default_factory=list)
     # The names of queues without room for more.
     full: dict[str, None] = field(default_factory=dict)
 
@@ -128,7 +128,7 @@ async def redrive(shards: Shards, moves: Moves, dead_letters: str, wanted: Wante
     check_most(wanted.most)
     check_ids(wanted.ids or ())
     if wanted.into == dead_letters:
-        raise ValueError(f"into is {dead_letters!r}; that is where they are")
+        raise ValueError(f"target_queue is {dead_letters!r}, the queue they are in; name another one")
     async with shards.answer:
         shard = await shards.at(dead_letters)
         queue = present(shard, dead_letters)
@@ -138,7 +138,7 @@ async def redrive(shards: Shards, moves: Moves, dead_letters: str, wanted: Wante
         went = plan.keys if is_dry_run else await _move(shards, moves, shard, queue, plan)
         moved = {name: [ids[key] for key in keys] for name, keys in went.items() if keys}
         remaining = len(state.rows.origins) - (len(ids) if is_dry_run else 0)
-        return Redrive(moved, plan.homeless, remaining, list(plan.full))
+        return Redrive(moved, plan.without_origin, remaining, list(plan.full))
 
 
 async def _plan(shards: Shards, shard: Shard, queue: Queue, wanted: Wanted) -> Plan:
@@ -157,7 +157,7 @@ async def _plan(shards: Shards, shard: Shard, queue: Queue, wanted: Wanted) -> P
             continue
         target = wanted.into or shards.name_of(seen.origin.queue)
         if target is None:
-            plan.homeless += [id_of(queue.state, seen.message)] * (len(plan.homeless) < wanted.most)
+            plan.without_origin += [id_of(queue.state, seen.message)] * (len(plan.without_origin) < wanted.most)
             continue
         if target not in rooms:
             rooms[target] = room_of(shards.queue(target))

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.queue.explain import Explanation, WaitReason, ahead_at_most, expected_leases
+from penstock.contract.messages import WaitReason
+from penstock.core.queue.explain import Explanation, ahead_at_most, expected_leases
 from penstock.core.queue.message import Origin
 from penstock.core.queue.queries import MessageView
 from penstock.core.queue.rows import LEASED, RESTING, SPENT, STATES
@@ -55,14 +56,18 @@ async def explain(database: Database, known: KnownQueue, looked: Looked, asked: 
     seen, message_id = _seen(looked), asked.message_id
     gained = seen.sent_tier - seen.tier
     if looked.place == LEASED:
-        waits, until_ms = WaitReason.FOR_ITS_HOLDER, looked.until_ms
-        return _explained(message_id, Explanation(message=seen, waits=waits, tiers_gained=gained, until_ms=until_ms))
+        waits, until_ms = WaitReason.IN_FLIGHT, looked.until_ms
+        return _explained(
+            message_id, Explanation(message=seen, wait_reason=waits, promotions=gained, until_ms=until_ms)
+        )
     if looked.place == SPENT:
-        return _explained(message_id, Explanation(message=seen, waits=WaitReason.FOR_BURIAL, tiers_gained=gained))
+        return _explained(
+            message_id, Explanation(message=seen, wait_reason=WaitReason.AWAITING_BURIAL, promotions=gained)
+        )
     if looked.place == RESTING:
         at_ms = looked.visible_at_ms
         resting = Explanation(
-            message=seen, waits=WaitReason.FOR_ITS_TIME, tiers_gained=gained, until_ms=at_ms, start_estimate_ms=at_ms
+            message=seen, wait_reason=WaitReason.DELAYED, promotions=gained, until_ms=at_ms, start_estimate_ms=at_ms
         )
         return _explained(message_id, resting)
     return await _waiting(database, known, looked, asked)
@@ -81,9 +86,9 @@ async def _waiting(database: Database, known: KnownQueue, looked: Looked, asked:
         waits, ahead = await _in_line(database, known, looked)
     else:
         ahead = await _in_turn(database, known, looked, waiting[looked.tier], now_ms)
-        waits = WaitReason.FOR_ITS_TURN if ahead else WaitReason.FOR_NOTHING
+        waits = WaitReason.BEHIND_OTHERS if ahead else WaitReason.NONE
     if known.settings.is_paused:
-        paused = Explanation(message=seen, waits=WaitReason.FOR_RESUME, tiers_gained=gained, ahead=ahead)
+        paused = Explanation(message=seen, wait_reason=WaitReason.PAUSED, promotions=gained, messages_ahead=ahead)
         return _explained(message_id, paused)
     leases = estimate_ms = bound = None
     if not is_ordered:
@@ -94,9 +99,9 @@ async def _waiting(database: Database, known: KnownQueue, looked: Looked, asked:
         bound = Bound(leases, known.started.ms_for(leases, now_ms))
     explanation = Explanation(
         message=seen,
-        waits=waits,
-        tiers_gained=gained,
-        ahead=ahead,
+        wait_reason=waits,
+        promotions=gained,
+        messages_ahead=ahead,
         leases_bound=leases,
         start_estimate_ms=estimate_ms,
     )
@@ -123,10 +128,10 @@ async def _in_line(database: Database, known: KnownQueue, looked: Looked) -> tup
         "ahead_in_line", queue=known.number, group=looked.group, ordinal=looked.ordinal
     )
     if held:
-        return WaitReason.FOR_A_LEASE_OF_ITS_GROUP, ahead + held
+        return WaitReason.GROUP_BUSY, ahead + held
     if head in _BUSY:
-        return WaitReason.FOR_THE_HEAD_OF_ITS_GROUP, ahead
-    return (WaitReason.FOR_ITS_TURN if ahead else WaitReason.FOR_NOTHING), ahead
+        return WaitReason.GROUP_BLOCKED, ahead
+    return (WaitReason.BEHIND_OTHERS if ahead else WaitReason.NONE), ahead
 
 
 def _seen(looked: Looked) -> MessageView:

@@ -103,7 +103,7 @@ class Plan:
 
     keys: dict[str, list[int]] = field(default_factory=dict)
     ids: dict[int, str] = field(default_factory=dict)
-    homeless: list[str] = field(default_factory=list)
+    without_origin: list[str] = field(default_factory=list)
     # The names of queues without room for more.
     full: dict[str, None] = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ class Redriving:
         count = sum(map(len, moved.values()))
         there = await self._count(known, gone=0 if is_dry_run else count, now_ms=now_ms)
         remaining = max(0, there - count) if is_dry_run else there
-        return Redrive(moved, plan.homeless, remaining, list(plan.full))
+        return Redrive(moved, plan.without_origin, remaining, list(plan.full))
 
     async def _count(self, known: KnownQueue, *, gone: int, now_ms: int) -> int:
         """Return how many dead letters are left. Very many are counted now and then, not at every step of a redrive."""
@@ -143,7 +143,7 @@ class Redriving:
                 break
             target, found = wanted.into or name, message_id(home, home_key)
             if target is None:
-                plan.homeless += [found] * (len(plan.homeless) < wanted.most)
+                plan.without_origin += [found] * (len(plan.without_origin) < wanted.most)
                 continue
             if number == known.number and wanted.into is None:
                 # What came back to its own queue is at home.

@@ -452,7 +452,7 @@ class PostgresStore:
     ) -> Redrive:
         wanted = operating.Wanted(most=most, into=into, origin=origin, ids=ids)
         if into == dead_letters:
-            raise ValueError(f"into is {dead_letters!r}; that is where they are")
+            raise ValueError(f"target_queue is {dead_letters!r}, the queue they are in; name another one")
         await self._present(dead_letters, with_others=True)
         redriving = operating.Redriving(self._database, self._registry, self._burying.period, self._dice)
         found = await self._registry.run(
