@@ -39,7 +39,7 @@ async def test_the_history_has_a_row_for_each_settled_message() -> None:
         assert (first["priority"], first["sent_priority"], first["group"]) == ("HIGH", "HIGH", "g")
         assert (first["attributes"], first["delivery_count"]) == ({"content_type": "application/json", "a": "b"}, 1)
         assert first["sent_at"] <= first["first_received_at"] == first["last_received_at"] < first["settled_at"]
-        assert (second["message_id"], second["outcome"], second["error"]) == (buried, "buried", "boom")
+        assert (second["message_id"], second["outcome"], second["last_error"]) == (buried, "buried", "boom")
         assert (third["message_id"], third["outcome"], third["first_received_at"]) == (purged, "purged", None)
         assert page["next_offset"] == page["end_offset"] > page["first_kept_offset"]
         assert page.headers["penstock-next-offset"] == str(page["next_offset"])

@@ -42,7 +42,7 @@ async def test_a_page_shows_what_is_in_a_queue_and_what_it_has_looked_at() -> No
         ]
         assert page["history_offset"] is None
         (dead,) = (await api.get("/api/queues/orders.dead/live"))["messages"]
-        assert (dead["message_id"], dead["key"], dead["error"], dead["delivery_count"]) == ("1-2", 2, "boom", 1)
+        assert (dead["message_id"], dead["key"], dead["last_error"], dead["delivery_count"]) == ("1-2", 2, "boom", 1)
 
 
 async def test_pages_join_and_may_leave_bodies_out() -> None:

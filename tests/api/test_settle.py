@@ -61,6 +61,18 @@ async def test_a_released_message_rests_for_the_delay_and_keeps_the_error() -> N
         assert (again["delivery_count"], again["last_error"]) == (2, "ä" * 1_024)
 
 
+async def test_a_delivery_that_does_not_count_is_given_back_at_once() -> None:
+    async with open_api(max_deliveries=1) as api:
+        (found,) = await taken(api, "a")
+        for counts in (False, False, True):
+            await api.post(
+                f"{ORDERS}/release", {"receipts": [found["receipt"]], "count_delivery": counts, "delay_s": 0}
+            )
+            left = await receive(api)
+            assert [each["delivery_count"] for each in left] == ([] if counts else [1])
+            found = left[0] if left else found
+
+
 async def test_a_message_released_without_a_delay_rests_as_its_queue_says() -> None:
     async with open_api(retry={"min_backoff_s": 4, "max_backoff_s": 6, "jitter": False}) as api:
         (found,) = await taken(api, "a")

@@ -58,8 +58,8 @@ def test_a_batch_that_is_sent_again_is_answered_with_its_first_offset(broker: Br
     following = post(broker, f"{events}/records?partitions=2", batch(b"d", producer_id=who, sequence=2))
 
     rows = [{"partition": 2, "offset": 1}, {"partition": 0, "offset": 0}]
-    assert first == (201, {"batches": [row | {"is_duplicate": False} for row in rows]})
-    assert again == (201, {"batches": [row | {"is_duplicate": True} for row in rows]})
+    assert first == (201, {"batches": [row | {"duplicate": False} for row in rows]})
+    assert again == (201, {"batches": [row | {"duplicate": True} for row in rows]})
     assert following[1]["batches"][0]["offset"] == 3
     found = read_topic(broker.servers, events, 4, partition=2)
     assert [each.value() for each in found] == [b"before", b"a", b"b", b"d"]

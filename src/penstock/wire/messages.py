@@ -136,11 +136,11 @@ class Acks(Struct, forbid_unknown_fields=True):
 
 
 class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Messages to give back; without `delay_s` they rest as the queue's `retry` says.
+    """Messages to give back. Without `delay_s` the queue's `retry` sets their delay.
 
-    With `reject` they go to the dead letters, whatever deliveries they have left. A queue
-    whose `max_deliveries` is 0 has no dead letters, and they return. With `untouched` they
-    return at once, and this delivery of theirs does not count.
+    With `reject` they go to the dead-letter queue, however many deliveries they have left. A queue
+    whose `max_deliveries` is 0 has no dead-letter queue, and they return. Without `count_delivery`
+    they return at once, and keep this delivery.
     """
 
     receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
@@ -149,7 +149,9 @@ class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
     reject: Annotated[
         bool, Meta(description="Move them to the dead-letter queue now: another delivery would not help.")
     ] = False
-    untouched: Annotated[bool, Meta(description="They were not worked on: the delivery does not count.")] = False
+    count_delivery: Annotated[
+        bool, Meta(description="False for messages that were not worked on: this delivery does not count.")
+    ] = True
 
 
 class Extensions(Struct, forbid_unknown_fields=True):
@@ -234,7 +236,7 @@ class LiveRow(Struct, omit_defaults=True, kw_only=True):
     sent_at: Annotated[str, Meta(description="When it was first sent.")]
     delivery_count: Annotated[int, Meta(description="In earlier queues too.")]
     group: str | None = None
-    error: str | None = None
+    last_error: str | None = None
     data: Any = UNSET
     data_base64: str | None = None
     attributes: Any = UNSET

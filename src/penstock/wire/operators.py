@@ -178,7 +178,7 @@ class HistoryRow(Struct, omit_defaults=True, kw_only=True):
     delivery_count: int
     outcome: Annotated[str, Meta(description="acked, buried, expired, purged, redriven or deleted")]
     group: str | None = None
-    error: str | None = None
+    last_error: str | None = None
     data: Any = UNSET
     data_base64: str | None = None
     attributes: Any = UNSET

@@ -161,7 +161,7 @@ class ProducersView(Struct):
 class ProducedBatch(Struct):
     partition: int
     offset: Annotated[int, Meta(description="Of the first record of the batch.")]
-    is_duplicate: Annotated[bool, Meta(description="Whether the batch was stored before.")]
+    duplicate: Annotated[bool, Meta(description="Whether the batch was stored before.")]
 
 
 class ProducedBatches(Struct):

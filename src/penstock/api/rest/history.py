@@ -192,7 +192,7 @@ def _row(page: HistoryPage, row: int, message_id: str, form: Format) -> HistoryR
     if page.group is not None and len(page.group[row]):
         shown.group = bytes(page.group[row]).decode(errors="replace")
     if page.error is not None and len(page.error[row]):
-        shown.error = bytes(page.error[row]).decode(errors="replace")
+        shown.last_error = bytes(page.error[row]).decode(errors="replace")
     if page.body is not None and page.body_state is not None and page.body_state[row] == BodyState.KEPT:
         attributes = memoryview(b"") if page.attributes is None else page.attributes[row]
         shown.data, shown.data_base64 = show_body(page.body[row], attributes, form)

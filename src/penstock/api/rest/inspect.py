@@ -233,7 +233,7 @@ def _live_row(page: LivePage, row: int, message_id: str, form: Format) -> LiveRo
     if page.group is not None and len(page.group[row]):
         shown.group = bytes(page.group[row]).decode(errors="replace")
     if page.error is not None and len(page.error[row]):
-        shown.error = bytes(page.error[row]).decode(errors="replace")
+        shown.last_error = bytes(page.error[row]).decode(errors="replace")
     if page.body is not None:
         attributes = memoryview(b"") if page.attributes is None else page.attributes[row]
         shown.data, shown.data_base64 = show_body(page.body[row], attributes, form)

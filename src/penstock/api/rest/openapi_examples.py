@@ -97,7 +97,7 @@ _SETTLED = {
     "settled_at": "2027-01-31T12:00:04.000Z",
     "delivery_count": 2,
     "outcome": "acked",
-    "error": "the payment service is down",
+    "last_error": "the payment service is down",
 }
 _OFFSETS = {"next_offset": 1, "first_kept_offset": 0, "end_offset": 131_072}
 _ONE = {"queue": "orders", "message_id": "1-1"}

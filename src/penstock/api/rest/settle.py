@@ -57,7 +57,12 @@ async def release(request: Request) -> Answer:
     delay_ms = None if isinstance(asked.delay_s, UnsetType) else milliseconds(asked.delay_s)
     proofs = receive.read_receipts(asked.receipts)
     outcomes = await request.queues.release(
-        queue, proofs, delay_ms=delay_ms, error=asked.error, is_rejected=asked.reject, is_untouched=asked.untouched
+        queue,
+        proofs,
+        delay_ms=delay_ms,
+        error=asked.error,
+        is_rejected=asked.reject,
+        is_untouched=not asked.count_delivery,
     )
     return _settled("released", asked.receipts, outcomes)
 
