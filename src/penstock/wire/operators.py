@@ -76,7 +76,9 @@ class Escalations(Struct):
 class Story(Seen, omit_defaults=True, kw_only=True):
     """One message and its whole story, as far as it has come."""
 
-    wait_reason: Annotated[WaitReason, Meta(description="What it waits for, as a word for programs.")] = WaitReason.NONE
+    wait_reason: Annotated[WaitReason | UnsetType, Meta(description="What it waits for, as a word for programs.")] = (
+        UNSET
+    )
     reason: Annotated[str, Meta(description="The same reason as a sentence.")] = ""
     until: Annotated[str | UnsetType | None, Meta(description="When this changes without any other event.")] = UNSET
     escalations: Annotated[
