@@ -114,7 +114,7 @@ async def test_an_arrow_stream_of_nothing_has_the_columns_of_one_of_something() 
         ({"cursor": "9" * 20}, "cursor", 19),
         ({"bodies": "maybe"}, "bodies", None),
         ({"columns": "key"}, "columns", None),
-        ({"cursor": ""}, "cursor", None),
+        ({"after": ""}, "after", None),
     ],
     ids=str,
 )
