@@ -19,7 +19,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -125,9 +125,11 @@ class InProcessTransport:
         self, open_application: Callable[[], AbstractAsyncContextManager[Opened]], *, headers: Headers
     ) -> None:
         self._open_application = open_application
-        self._headers = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        self._headers = headers
         self._owner: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[Opened] | None = None
+        # Once it is open, and until the client is closed.
+        self._application: Opened | None = None
         self._closing = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
 
@@ -135,9 +137,9 @@ class InProcessTransport:
         self, method: str, path: str, *, headers: Headers, body: Buffer, timeout_s: float, is_repeatable: bool
     ) -> Answer:
         del is_repeatable
-        application = (await self._open()).asgi
+        application = self._application or await self._open()
         exchange = Exchange(body)
-        call = application(self._scope(method, path, headers, len(body)), exchange.receive, exchange.send)
+        call = application.asgi(self._scope(method, path, headers, len(body)), exchange.receive, exchange.send)
         # As with a server, a request goes on after its caller is cancelled: so it is a task of its own.
         task = asyncio.create_task(cast("Any", call))  # noqa: TID251 - `close` awaits it.
         self._requests.add(task)
@@ -145,7 +147,7 @@ class InProcessTransport:
         try:
             await asyncio.wait([task], timeout=timeout_s)
         finally:
-            exchange.leave()
+            exchange.is_left.set()
         if not task.done():
             raise Unanswered(f"no answer within {timeout_s:g} s")
         if task.cancelled():
@@ -155,6 +157,7 @@ class InProcessTransport:
 
     async def close(self) -> None:
         self._closing.set()
+        self._application = None
         if self._owner is not None:
             await asyncio.wait([self._owner])
             self._owner.result()
@@ -172,6 +175,8 @@ class InProcessTransport:
         try:
             async with self._open_application() as application:
                 opened.set_result(application)
+                if not self._closing.is_set():
+                    self._application = application
                 await self._closing.wait()
                 if self._requests:
                     application.stop()
@@ -186,7 +191,6 @@ class InProcessTransport:
 
     def _scope(self, method: str, path: str, headers: Headers, length: int) -> Message:
         path, _, query = path.partition("?")
-        sent = [(name.encode(), value.encode()) for name, value in headers]
         return {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -197,10 +201,15 @@ class InProcessTransport:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [*self._headers, *sent, (b"content-length", b"%d" % length)],
+            "headers": [*_encoded(self._headers), *_encoded(headers), (b"content-length", b"%d" % length)],
             "client": None,
             "server": None,
         }
+
+
+@lru_cache(maxsize=64)
+def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode("latin-1")) for name, value in headers]
 
 
 class DatabaseTransport(InProcessTransport):
@@ -280,17 +289,14 @@ class Exchange:
 
     def __init__(self, body: Buffer) -> None:
         self._body: Buffer | None = body
-        self._is_left = asyncio.Event()
+        # Set when the caller does not wait for the answer any more.
+        self.is_left = asyncio.Event()
         self._start: Message = {}
         self._parts: list[bytes] = []
 
-    def leave(self) -> None:
-        """The caller does not wait for the answer any more."""
-        self._is_left.set()
-
     async def receive(self) -> Message:
         if self._body is None:
-            await self._is_left.wait()
+            await self.is_left.wait()
             return {"type": "http.disconnect"}
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
@@ -304,8 +310,11 @@ class Exchange:
     def answer(self) -> Answer:
         if not self._start:
             raise Unanswered("the application gave no answer")
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._start["headers"]}
-        return Answer(self._start["status"], headers, b"".join(self._parts))
+        status, headers = self._start["status"], {}
+        if status >= 400:
+            # Of other answers the body says everything.
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._start["headers"]}
+        return Answer(status, headers, b"".join(self._parts))
 
 
 class _CallableModule(ModuleType):

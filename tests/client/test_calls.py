@@ -17,8 +17,8 @@ import penstock
 SOURCE = str(Path(penstock.__file__).parent)
 MESSAGES = 10
 # Calls and modules, at most.
-BOUNDS = {"send": (240, 44), "receive": (201, 48), "ack": (203, 39)}
-SYNCHRONOUS_BOUNDS = {"send": (249, 45), "receive": (209, 49), "ack": (217, 41)}
+BOUNDS = {"send": (220, 44), "receive": (189, 48), "ack": (192, 39)}
+SYNCHRONOUS_BOUNDS = {"send": (227, 45), "receive": (196, 49), "ack": (201, 40)}
 
 Counts = dict[str, tuple[int, int]]
 

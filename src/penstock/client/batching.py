@@ -34,10 +34,10 @@ from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from penstock.client import requests
-from penstock.client.caller import Call, Caller, may_repeat, wait_s_of
+from penstock.client.caller import Caller
 from penstock.client.delivery import Delivery, texts_of
 from penstock.client.drafts import NORMAL, Drafts, Extras
-from penstock.client.errors import ClientClosed, ConnectionFailed, PenstockError
+from penstock.client.errors import ClientClosed, PenstockError
 from penstock.client.message import LeasedBatch, end_of
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.wire.frames import Held, Ids
@@ -190,7 +190,8 @@ class Lane(Generic[Row]):
             task = asyncio.current_task()
             assert task is not None
             del self._tasks[task]
-            self._start()
+            if self._rows:
+                self._start()
 
 
 class SendBatcher:
@@ -240,18 +241,15 @@ class BatchedSends:
     """Messages of several callers in one request, a `delivery.SendBatch`."""
 
     is_mixed = True
-    __slots__ = ("_rows",)
+    __slots__ = ("_rows", "length")
 
     def __init__(self, rows: list[Send]) -> None:
         self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self.length = len(rows)
 
     def drafts(self, start: int, stop: int) -> Drafts:
-        rows = self._rows[start:stop]
-        extras = [row[1] for row in rows]
-        return Drafts([row[0] for row in rows], extras if any(extras) else None)
+        bodies, extras, _, _ = zip(*self._rows[start:stop], strict=True)
+        return Drafts(bodies, extras if any(extras) else None)
 
     def answer(self, start: int, stop: int, ids: Ids) -> None:
         for (_, _, future, _), text in zip(self._rows[start:stop], texts_of(ids), strict=True):
@@ -268,6 +266,7 @@ class BatchedSends:
 
     def drop_done(self, start: int) -> None:
         self._rows[start:] = [row for row in self._rows[start:] if not row[2].done()]
+        self.length = len(self._rows)
 
 
 class SettlementBatcher:
@@ -313,7 +312,7 @@ class SettlementBatcher:
             leases[lease, token] = leases.get((lease, token), 0) | bits
         held = [Held(lease, token, bits) for (lease, token), bits in leases.items()]
         call = requests.settle(path, verb, held, time_ms=time_ms, text=text)
-        found, is_repeated = await self._perform(call)
+        found = await self._caller.perform(call, is_harmless=True)
         if len(found) != len(held):
             raise requests.not_ours(f"{len(found)} results for {len(held)} leases")
         done = dict(zip(leases, found, strict=True))
@@ -323,23 +322,9 @@ class SettlementBatcher:
             bits_done = done[lease, token] & bits
             if facts is not None and verb == "extend":
                 facts.extended(bits_done, end_of(lease_s, asked_at_s), int((time.time() + lease_s) * 1_000))
-            elif facts is not None and is_repeated and bits_done != bits:
-                bits_done |= _not_lapsed(facts, bits)
+            elif facts is not None and call.may_have_arrived and bits_done != bits:
+                bits_done |= facts.surely_held(bits)
             future.set_result(bits_done)
-
-    async def _perform(self, call: Call[list[int]]) -> tuple[list[int], bool]:
-        """Try until there is an answer, and say whether an earlier try may have arrived."""
-        deadline_s, tries, is_repeated = self._loop.time() + self._caller.timeout_s, 0, False
-        while True:
-            try:
-                return await self._caller.attempt(call), is_repeated
-            except PenstockError as error:
-                tries += 1
-                wait_s = wait_s_of(error, tries)
-                if not may_repeat(error, is_repeatable=True) or self._loop.time() + wait_s > deadline_s:
-                    raise
-                is_repeated |= isinstance(error, ConnectionFailed) and error.is_sent
-            await asyncio.sleep(wait_s)
 
 
 def _cut_sends(rows: list[Send]) -> tuple[int, int]:
@@ -362,10 +347,6 @@ def _cut_settlements(rows: list[Settlement]) -> tuple[int, int]:
         taken += messages
         count += 1
     return count, taken
-
-
-def _not_lapsed(facts: LeasedBatch, bits: int) -> int:
-    return sum(1 << row for row in range(bits.bit_length()) if bits >> row & 1 and not facts.may_have_lapsed(row))
 
 
 def _fail(rows: Iterable[tuple[Any, ...]], error: PenstockError) -> None:

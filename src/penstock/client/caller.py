@@ -69,7 +69,7 @@ class AnswerTooLarge(Exception):
 
 class Answer(NamedTuple):
     status: int
-    # Names are in lower case; the last value of a repeated name counts.
+    # Names are in lower case; the last value of a repeated name counts. Only those of an error are looked at.
     headers: dict[str, str]
     body: bytes
 
@@ -89,6 +89,8 @@ class Call(Generic[T]):
     body: Buffer = b""
     wait_s: float = 0.0
     also_read: int = 0
+    # Whether a try that failed may have arrived.
+    may_have_arrived: bool = False
 
 
 class Transport(Protocol):
@@ -174,25 +176,26 @@ class Caller:
             raise error_of(*answer)
         return call.read(answer)
 
-    async def perform(self, call: Call[T], timeout_s: float | None = None) -> T:
-        """Try until ``timeout_s`` is over."""
-        deadline_s = self.now_s() + (self.timeout_s if timeout_s is None else timeout_s)
-        return await self._repeat(lambda: call, deadline_s, is_repeatable=call.is_repeatable)
+    async def perform(
+        self, ask: Call[T] | Callable[[], Call[T]], timeout_s: float | None = None, *, is_harmless: bool = False
+    ) -> T:
+        """Try until ``timeout_s`` is over; a function makes a fresh call for each try.
 
-    async def perform_fresh(self, ask: Callable[[], Call[T]]) -> T:
-        """Try what may be repeated, with a call that ``ask`` makes for each try."""
-        return await self._repeat(ask, self.now_s() + self.timeout_s, is_repeatable=True)
-
-    async def _repeat(self, ask: Callable[[], Call[T]], deadline_s: float, *, is_repeatable: bool) -> T:
-        tries = 0
+        With ``is_harmless`` a call is repeated that a transport must not repeat.
+        """
+        deadline_s, tries = self.now_s() + (self.timeout_s if timeout_s is None else timeout_s), 0
         while True:
+            call = ask if isinstance(ask, Call) else ask()
             try:
-                return await self.attempt(ask())
+                return await self.attempt(call)
             except PenstockError as error:
                 tries += 1
                 wait_s = wait_s_of(error, tries)
-                if not may_repeat(error, is_repeatable=is_repeatable) or self.now_s() + wait_s > deadline_s:
+                if not may_repeat(error, is_repeatable=is_harmless or call.is_repeatable):
                     raise
+                if self.now_s() + wait_s > deadline_s:
+                    raise
+                call.may_have_arrived |= isinstance(error, ConnectionFailed) and error.is_sent
             await self.sleep(wait_s)
 
     def transactional(self) -> TransactionalTransport:

@@ -40,8 +40,8 @@ class SendBatch(Protocol):
 
     # Whether they belong to several callers, so that one that is refused must not be the others' trouble.
     is_mixed: bool
-
-    def __len__(self) -> int: ...
+    # How many there are; fewer when callers have gone.
+    length: int
 
     def drafts(self, start: int, stop: int) -> Drafts:
         """Some of them, to be sent."""
@@ -107,8 +107,8 @@ class Delivery:
     async def deliver(self, batch: SendBatch) -> None:
         """Send all of a batch, and answer for each message of it."""
         position, most = 0, REQUEST_MESSAGES_MAX
-        while position < len(batch):
-            stop = min(position + most, len(batch))
+        while position < batch.length:
+            stop = min(position + most, batch.length)
             try:
                 ids = await self._send(batch, position, stop)
             except QueueFull as full:
@@ -123,7 +123,7 @@ class Delivery:
                     batch.fail(position, stop, error)
                     position = stop
             except PenstockError as error:
-                batch.fail(position, len(batch), error)
+                batch.fail(position, batch.length, error)
                 return
             else:
                 batch.answer(position, stop, ids)
@@ -165,14 +165,11 @@ class ListedSends:
 
     def __init__(self, drafts: Drafts, deadline_s: float) -> None:
         self._drafts = drafts
-        self._length = len(drafts)
+        self.length = len(drafts)
         self._deadline_s = deadline_s
         self._parts: list[tuple[int, int, Ids]] = []
         # Of the first message that was not sent.
         self.error: PenstockError | None = None
-
-    def __len__(self) -> int:
-        return self._length
 
     def drafts(self, start: int, stop: int) -> Drafts:
         return self._drafts.part(start, stop)
@@ -182,11 +179,11 @@ class ListedSends:
 
     def fail(self, start: int, stop: int, error: PenstockError) -> None:  # noqa: ARG002 - what follows is not sent.
         self.error = self.error or error
-        self._length = start
+        self.length = start
 
     def expire(self, start: int, now_s: float, error: PenstockError) -> bool:
         if now_s >= self._deadline_s:
-            self.fail(start, self._length, error)
+            self.fail(start, self.length, error)
         return now_s < self._deadline_s
 
     def drop_done(self, start: int) -> None:

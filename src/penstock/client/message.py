@@ -156,8 +156,10 @@ class LeasedBatch:
         """Whether the lease of a row has ended for certain."""
         return time.monotonic() >= self._end_of(row).latest_s
 
-    def may_have_lapsed(self, row: int) -> bool:
-        return time.monotonic() >= self._end_of(row).earliest_s
+    def surely_held(self, rows: int) -> int:
+        """Return the bits of those ``rows`` whose lease cannot have ended yet."""
+        now_s = time.monotonic()
+        return sum(1 << row for row in range(len(self)) if rows >> row & 1 and now_s < self._end_of(row).earliest_s)
 
     def _end_of(self, row: int) -> LeaseEnd:
         return self._extended[row][0] if row in self._extended else self._end

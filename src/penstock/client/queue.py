@@ -163,11 +163,11 @@ class Queue:
             # A fresh one for each try: after a pause there is less time to wait, and the lease begins later.
             nonlocal asked_at_s
             asked_at_s = time.monotonic()
-            part_s = max(0.0, min(ends_at_s - caller.now_s(), LONG_POLL_S_MAX))
+            part_s = max(0.0, min(ends_at_s - caller.now_s(), LONG_POLL_S_MAX)) if wait_s else 0.0
             return requests.lease(self._lease_path, limit=limit, wait_s=part_s, visibility_timeout=visibility_timeout)
 
         while True:
-            frame = await caller.perform_fresh(ask)
+            frame = await caller.perform(ask)
             if frame is not None:
                 if visibility_timeout is None:
                     return LeasedBatch(frame, self.name, end_by_time_of_day(frame.until_ms))

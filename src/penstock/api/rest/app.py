@@ -17,7 +17,7 @@ from penstock.api.front import ClientDisconnected, Receive, Scope, Send
 from penstock.api.rest.docs_page import routes as service_routes
 from penstock.api.rest.errors import encode_problem, problem, problem_of
 from penstock.api.rest.operations import HOT, OPERATIONS
-from penstock.api.rest.request import Answer, Operation, Request, Service, encode
+from penstock.api.rest.request import Operation, Request, Service, encode
 from penstock.runtime.interface import NoteWriter
 from penstock.telemetry import REST_FAILED
 from penstock.wire.problems import Problem
@@ -72,7 +72,11 @@ class RestApplication:
         try:
             request = Request(self._service, scope, receive, parameters)
             answer = await operation.run(request)
-            body, content_type = _encoded(answer, request)
+            if answer.content_type is None:
+                body, content_type = encode(answer.value, request.form)
+            else:
+                assert isinstance(answer.value, bytes)
+                body, content_type = answer.value, answer.content_type
             if request.caller.rate is not None:
                 self._service.access.charge(request.caller, len(body))
         except ClientDisconnected:
@@ -84,7 +88,11 @@ class RestApplication:
                 found = problem("internal", "the server made a mistake; its notes say which")
             await _send_problem(send, found)
             return
-        await _send_answer(send, answer, body, content_type)
+        headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *answer.headers]
+        if answer.status == 204:
+            headers, body = list(answer.headers), b""
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
 
 class _Endpoint:
@@ -122,21 +130,6 @@ def _hot(scope: Scope) -> tuple[Operation | None, dict[str, str]]:
 def _paths(operations: tuple[Operation, ...]) -> list[str]:
     """Each path once, the literal ones before those with parameters, which would take them."""
     return sorted(dict.fromkeys(each.path for each in operations), key=lambda path: path.count("{"))
-
-
-def _encoded(answer: Answer, request: Request) -> tuple[bytes, bytes]:
-    if answer.content_type is not None:
-        assert isinstance(answer.value, bytes)
-        return answer.value, answer.content_type
-    return encode(answer.value, request.form)
-
-
-async def _send_answer(send: Send, answer: Answer, body: bytes, content_type: bytes) -> None:
-    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *answer.headers]
-    if answer.status == 204:
-        headers, body = list(answer.headers), b""
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 async def _send_problem(send: Send, found: Problem, more: Any = None) -> None:

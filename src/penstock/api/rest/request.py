@@ -82,10 +82,11 @@ class Operation:
 class Request:
     """One request. Its query and body are read on demand."""
 
-    __slots__ = ("service", "scope", "headers", "caller", "form", "_receive", "_parameters")
+    __slots__ = ("service", "queues", "scope", "headers", "caller", "form", "_receive", "_parameters")
 
     def __init__(self, service: Service, scope: Scope, receive: Receive, parameters: dict[str, str]) -> None:
         self.service = service
+        self.queues = service.queues
         self.scope = scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         shown = self.headers.get(b"authorization")
@@ -100,10 +101,6 @@ class Request:
         self.form = wanted_format(self.headers.get(b"accept"))
         self._receive = receive
         self._parameters = parameters
-
-    @property
-    def queues(self) -> Queues:
-        return self.service.queues
 
     def parameter(self, name: str) -> str:
         return self._parameters[name]
@@ -147,33 +144,26 @@ class Request:
         return decoder.decode(raw, sent_format(self.headers.get(b"content-type")))
 
     async def bytes(self) -> bytes:
-        body = await read_body(self.headers, self._receive, self.service.request_bytes_max)
+        """Return the whole body; what is too large is refused before it is read, or as soon as it shows."""
+        bytes_max = self.service.request_bytes_max
+        if self.headers.get(b"content-encoding", b"identity") != b"identity":
+            # What is small on the way could be huge here.
+            name = self.headers[b"content-encoding"][:100].decode("latin-1")
+            detail = f"Content-Encoding is {name!r}; bodies are taken as they are, not compressed"
+            raise Refused("unsupported_media_type", detail, field="Content-Encoding")
+        length = int(self.headers.get(b"content-length", 0))
+        if length > bytes_max:
+            raise _too_large(length, bytes_max)
+        try:
+            body = await front.read_body(self._receive, bytes_max)
+        except TooLong as error:
+            raise _too_large(error.size_bytes, bytes_max) from None
         if self.caller.rate is not None:
             self.service.access.charge(self.caller, len(body))
         return body
 
     def absence(self) -> ClientPresence:
         return ClientPresence(self.scope, self._receive, partial(self.service.access.watch, self.caller))
-
-
-async def read_body(headers: dict[bytes, bytes], receive: Receive, bytes_max: int) -> bytes:
-    """Return the whole body; what is too large is refused before it is read, or as soon as it shows."""
-    _check_length(headers, bytes_max)
-    try:
-        return await front.read_body(receive, bytes_max)
-    except TooLong as error:
-        raise _too_large(error.size_bytes, bytes_max) from None
-
-
-def _check_length(headers: dict[bytes, bytes], bytes_max: int) -> None:
-    if headers.get(b"content-encoding", b"identity") != b"identity":
-        # What is small on the way could be huge here.
-        name = headers[b"content-encoding"][:100].decode("latin-1")
-        detail = f"Content-Encoding is {name!r}; bodies are taken as they are, not compressed"
-        raise Refused("unsupported_media_type", detail, field="Content-Encoding")
-    length = headers.get(b"content-length")
-    if length is not None and int(length) > bytes_max:
-        raise _too_large(int(length), bytes_max)
 
 
 def _too_large(size: int, bytes_max: int) -> Refused:

@@ -277,7 +277,7 @@ def drafts_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Drafts:
     return Drafts(
         bodies=frame.bodies,
         tiers=frame.tiers,
-        visible_at_ms=_times_of_frame(frame, now_ms),
+        visible_at_ms=None if frame.delay_ms is None and frame.visible_at_ms is None else _times(frame, now_ms),
         groups=None if frame.groups is None else list(map(bytes, frame.groups)),
         dedup_ids=None if frame.dedup_ids is None else list(map(bytes, frame.dedup_ids)),
         attributes=frame.attributes,
@@ -299,9 +299,7 @@ def _check_columns(frame: SendFrame) -> None:
             raise bad_field(f"{value}; the limit is {most}", f"messages[{row}].{name}", most)
 
 
-def _times_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Sequence[int] | None:
-    if frame.delay_ms is None and frame.visible_at_ms is None:
-        return None
+def _times(frame: SendFrame, now_ms: Callable[[], int]) -> Sequence[int]:
     now, none = now_ms(), array("q", bytes(8 * len(frame.bodies)))
     times = []
     for row, (delay_ms, at_ms) in enumerate(zip(frame.delay_ms or none, frame.visible_at_ms or none, strict=True)):
