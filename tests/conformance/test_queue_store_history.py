@@ -10,7 +10,7 @@ from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.history import BodyState, Coded, HistoryPage, NotWrittenYet, ShardNotFound
+from penstock.store.history import BodyState, Coded, HistoryPage, HistoryRange, NotWrittenYet, ShardNotFound
 from penstock.store.interface import QueueNotFound
 from tests.conformance.stores import Stage, drain, every_store, lease, send
 
@@ -52,11 +52,11 @@ def _word(column: Coded | None, row: int) -> bytes:
 async def told(stage: Stage, queue: str = "orders", *, most: int = 1_000) -> list[Row]:
     """Return all rows of a queue, page by page, once the history has told everything."""
     await stage.reopen()
-    page = await stage.store.history(queue, most=most)
+    page = await stage.store.history(queue, HistoryRange(most=most))
     found = rows(page)
     while page.next_offset < page.end_offset:
         assert len(page) <= most
-        page = await stage.store.history(queue, most=most, from_offset=page.next_offset)
+        page = await stage.store.history(queue, HistoryRange(most=most, from_offset=page.next_offset))
         found += rows(page)
     return found
 
@@ -83,7 +83,7 @@ async def test_a_settled_message_is_a_row_of_its_queue(stage: Stage) -> None:
             Row(ids[1], MessageOutcome.ACKED, 4, 4, 2, b"", b"boom", None),
         ]
     )
-    page = await stage.store.history("orders", most=10)
+    page = await stage.store.history("orders", HistoryRange(most=10))
     assert all(before_ms <= at_ms <= before_ms + 999 for at_ms in page.sent_at_ms)
     for first_ms, last_ms, settled_ms in zip(
         page.first_leased_ms, page.last_leased_ms, page.settled_at_ms, strict=True
@@ -115,7 +115,7 @@ async def test_a_row_comes_soon_after_its_message_is_settled(stage: Stage) -> No
     await ack_one(stage)
     await stage.advance(2_000)
     for _ in range(3_000):
-        if len(await stage.store.history("orders", most=10)):
+        if len(await stage.store.history("orders", HistoryRange(most=10))):
             return
         # The store looks at its history by its own clock, and a real one takes real time.
         await asyncio.sleep(0.02)
@@ -124,20 +124,20 @@ async def test_a_row_comes_soon_after_its_message_is_settled(stage: Stage) -> No
 
 @every_store
 async def test_whoever_asks_at_the_end_is_told_to_ask_there_again(stage: Stage) -> None:
-    empty = await stage.store.history("orders", most=10)
+    empty = await stage.store.history("orders", HistoryRange(most=10))
     assert (len(empty), empty.next_offset, empty.group, empty.body) == (0, empty.offset, None, None)
     await send(stage, b"a", b"b")
     await ack_one(stage)
     await stage.reopen()
-    first = await stage.store.history("orders", most=10)
-    end = await stage.store.history("orders", most=10, from_offset=first.next_offset)
+    first = await stage.store.history("orders", HistoryRange(most=10))
+    end = await stage.store.history("orders", HistoryRange(most=10, from_offset=first.next_offset))
     assert (len(end), end.next_offset, end.end_offset) == (0, first.next_offset, first.next_offset)
-    far = await stage.store.history("orders", most=10, from_offset=first.next_offset + 2**60)
+    far = await stage.store.history("orders", HistoryRange(most=10, from_offset=first.next_offset + 2**60))
     assert (len(far), far.next_offset) == (0, first.next_offset + 2**60)
     await ack_one(stage)
     await stage.reopen()
-    assert len(await stage.store.history("orders", most=10, from_offset=first.next_offset)) == 1
-    assert len(await stage.store.history("orders", most=10, from_offset=first.first_kept_offset)) == 2
+    assert len(await stage.store.history("orders", HistoryRange(most=10, from_offset=first.next_offset))) == 1
+    assert len(await stage.store.history("orders", HistoryRange(most=10, from_offset=first.first_kept_offset))) == 2
 
 
 @every_store
@@ -152,14 +152,16 @@ async def test_the_history_may_be_read_from_a_time_on(stage: Stage) -> None:
         await stage.reopen()
     for first, at_ms in enumerate(times):
         for most in (1, 100):
-            page = await stage.store.history("orders", most=most, from_ms=at_ms)
+            page = await stage.store.history("orders", HistoryRange(most=most, from_ms=at_ms))
             found = page.settled_at_ms.tolist()
             while page.next_offset < page.end_offset:
-                page = await stage.store.history("orders", most=most, from_ms=at_ms, from_offset=page.next_offset)
+                page = await stage.store.history(
+                    "orders", HistoryRange(most=most, from_ms=at_ms, from_offset=page.next_offset)
+                )
                 found += page.settled_at_ms.tolist()
             assert len(found) == len(times) - first
             assert min(found) >= at_ms
-    assert len(await stage.store.history("orders", most=10, from_ms=stage.now_ms() + 1_000_000)) == 0
+    assert len(await stage.store.history("orders", HistoryRange(most=10, from_ms=stage.now_ms() + 1_000_000))) == 0
 
 
 @every_store
@@ -170,7 +172,7 @@ async def test_a_queue_with_full_history_keeps_bodies_and_attributes(stage: Stag
     await stage.store.send("full", Drafts(bodies=[b"one", b"two"], attributes=[b"{}", b""]))
     await drain(stage, queue="full")
     assert sorted(row.body or b"" for row in await told(stage, "full")) == [b"one", b"two"]
-    page = await stage.store.history("full", most=10)
+    page = await stage.store.history("full", HistoryRange(most=10))
     assert page.attributes is not None
     assert sorted(map(bytes, page.attributes)) == [b"", b"{}"]
     await stage.store.change("full", QueueSettings(history=History.FACTS))
@@ -187,16 +189,16 @@ async def test_a_queue_tells_nothing_of_an_earlier_queue_of_its_name(stage: Stag
     await stage.store.create("orders", QueueSettings())
     assert await told(stage) == []
     with pytest.raises(QueueNotFound):
-        await stage.store.history("nowhere", most=1)
+        await stage.store.history("nowhere", HistoryRange(most=1))
 
 
 @every_store
 async def test_a_page_of_the_history_has_limits_that_are_named(stage: Stage) -> None:
     for most in (0, HISTORY_ROWS_MAX + 1):
         with pytest.raises(ValueError, match="HISTORY_ROWS_MAX"):
-            await stage.store.history("orders", most=most)
+            await stage.store.history("orders", HistoryRange(most=most))
     with pytest.raises(ValueError, match="from_offset"):
-        await stage.store.history("orders", most=1, from_offset=-1)
+        await stage.store.history("orders", HistoryRange(most=1, from_offset=-1))
 
 
 async def whole(stage: Stage, *, most: int = HISTORY_ROWS_MAX) -> dict[int, list[tuple[int, str, str]]]:
@@ -205,7 +207,7 @@ async def whole(stage: Stage, *, most: int = HISTORY_ROWS_MAX) -> dict[int, list
     for shard, first, end in await stage.store.history_shards():
         rows, at = found.setdefault(shard, []), first
         while at < end:
-            page = await stage.store.shard_history(shard, from_offset=at, most=most)
+            page = await stage.store.shard_history(shard, HistoryRange(from_offset=at, most=most))
             names = [page.names[queue] for queue in page.queue]
             rows += zip(page.offsets.tolist(), names, page.ids, strict=True)
             at = page.next_offset
@@ -255,7 +257,7 @@ async def test_a_history_is_read_in_parts_that_join_without_a_gap(stage: Stage) 
         for low, high in pairwise([*cuts[:1], *(offset + 1 for offset in offsets[1::4]), end]):
             at = low
             while at < high:
-                page = await stage.store.shard_history(shard, from_offset=at, until_offset=high, most=2)
+                page = await stage.store.shard_history(shard, HistoryRange(from_offset=at, until_offset=high, most=2))
                 assert all(low <= offset < high for offset in page.offsets)
                 found += page.offsets.tolist()
                 at = page.next_offset
@@ -277,7 +279,7 @@ async def test_every_row_of_a_time_or_later_is_at_its_offset_or_above(stage: Sta
     # Whichever shard the queue is in.
     rows = 0
     for shard, first, end in await stage.store.history_shards():
-        page = await stage.store.shard_history(shard, most=100)
+        page = await stage.store.shard_history(shard, HistoryRange(most=100))
         rows += len(page)
         for at_ms in (0, *times, times[-1] + 1_000_000):
             offset = await stage.store.history_offset_at(shard, at_ms)
@@ -299,7 +301,7 @@ async def test_a_moved_message_has_a_place_in_each_queue_that_it_left(stage: Sta
     await drain(stage, queue="grave")
     await stage.reopen()
     for queue, places in (("once", {moved: 2}), ("grave", {moved: 1 << 3 | 2})):
-        page = await stage.store.history(queue, most=10)
+        page = await stage.store.history(queue, HistoryRange(most=10))
         found = {message: page.key_of(row) for row, message in enumerate(page.ids)}
         assert found.items() >= places.items()
 
@@ -317,6 +319,6 @@ async def test_trimming_lets_go_of_nothing_that_was_not_read(stage: Stage) -> No
     assert len(await told(stage)) == 1
     for nowhere in (-1, 99):
         with pytest.raises(ShardNotFound, match="no shard"):
-            await stage.store.shard_history(nowhere, most=1)
+            await stage.store.shard_history(nowhere, HistoryRange(most=1))
         with pytest.raises(ShardNotFound, match="no shard"):
             await stage.store.trim_history(nowhere, before=0)

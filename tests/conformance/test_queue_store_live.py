@@ -9,6 +9,7 @@ from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.rows import STATES
+from penstock.store.history import HistoryRange
 from penstock.store.interface import QueueNotFound
 from penstock.store.live import LivePage
 from tests.conformance.stores import Stage, begin, drain, every_store, lease, send
@@ -66,7 +67,7 @@ async def test_every_number_of_a_range_is_live_or_told_of_in_the_history(stage: 
     await drain(stage, want=4)
     page = await stage.store.live("orders", most=100, with_bodies=False, is_told=True)
     assert page.history_offset is not None
-    settled = await stage.store.shard_history(page.shard, until_offset=page.history_offset, most=1_000)
+    settled = await stage.store.shard_history(page.shard, HistoryRange(until_offset=page.history_offset, most=1_000))
     given = {number << 3 | lane for lane, end in enumerate(page.next_numbers) for number in range(end)}
     looked_at = {number << 3 | lane for lane, first, end in page.ranges for number in range(first, end)}
     gone = {settled.key_of(row) for row in range(len(settled))}

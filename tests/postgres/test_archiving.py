@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from penstock.cli import app
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
+from penstock.store.history import HistoryRange
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
@@ -96,7 +97,7 @@ async def test_periods_that_are_over_go_whole(tmp_path: Path) -> None:
 
     # What is left can be read, and what has gone is known to have.
     async with await opened(dsn, SimClock()) as store:
-        page = await store.history("orders", from_offset=0, most=100)
+        page = await store.history("orders", HistoryRange(from_offset=0, most=100))
         assert len(page.ending) == 3 + 4 + 5
         assert page.first_kept_offset > 0
 
@@ -163,7 +164,7 @@ async def test_periods_past_their_retention_are_detached_or_dropped_by_the_leade
     async with await PostgresStore.open(settings, clock=clock, dice=SimDice(next(_seeds)), has_upkeep=False) as store:
         await store.tidy()
         (span,) = await store.history_shards()
-        page = await store.history("orders", from_offset=0, most=100)
+        page = await store.history("orders", HistoryRange(from_offset=0, most=100))
         # Of the first two days nothing is told any more, and the rest is whole.
         assert len(page.ending) == 3 + 4 + 5
         assert span.first_kept_offset > 0
@@ -187,7 +188,7 @@ async def test_a_period_that_is_read_stays_until_the_next_time() -> None:
         async with await psycopg.AsyncConnection.connect(dsn) as backup:
             await backup.execute("LOCK TABLE penstock.history_1 IN ACCESS SHARE MODE")
             await store.tidy()
-            assert len((await store.history("orders", from_offset=0, most=100)).ending) == 10
+            assert len((await store.history("orders", HistoryRange(from_offset=0, most=100))).ending) == 10
         clock.advance_ms(60_000)
         await store.tidy()
-        assert len((await store.history("orders", from_offset=0, most=100)).ending) < 10
+        assert len((await store.history("orders", HistoryRange(from_offset=0, most=100))).ending) < 10

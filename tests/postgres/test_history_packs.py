@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.contract.history_columns import TRANSACTION_ROW_BITS
 from penstock.frame import Blobs
-from penstock.store.history import Coded, HistoryPage
+from penstock.store.history import Coded, HistoryPage, HistoryRange
 from penstock.store.postgres import history
 from penstock.store.postgres.database import Database, PostgresSettings
-from penstock.store.postgres.history import HistoryReader, Sought
+from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.periods import periods
 from penstock.store.postgres.statements import statement
 from tests.postgres.packs import FIRST, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts
@@ -79,13 +79,19 @@ offsets = st.builds(
     st.integers(FIRST - 1, FIRST + 13),
     st.integers(0, 11),
 )
-soughts = st.builds(Sought, st.none() | st.integers(1, 2), st.none() | st.integers(700, 2_400), st.integers(1, 12))
+ranges = st.builds(
+    HistoryRange,
+    most=st.integers(1, 12),
+    from_offset=st.none() | offsets,
+    until_offset=st.none() | offsets,
+    from_ms=st.none() | st.integers(700, 2_400),
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     past=pasts(),
-    asked=st.lists(st.tuples(soughts, st.none() | offsets, st.none() | offsets), min_size=4, max_size=4),
+    asked=st.lists(st.tuples(ranges, st.none() | st.integers(1, 2)), min_size=4, max_size=4),
     counts=st.lists(st.tuples(offsets, st.integers(1, 20)), min_size=2, max_size=2),
     at_ms=st.integers(600, 2_400),
     limits=st.tuples(st.sampled_from([1, 7, 30, 2**24]), st.sampled_from([1, 5, 4_096])),
@@ -97,13 +103,13 @@ def test_packs_are_read_as_if_each_message_had_a_row(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "HISTORY_PAGE_BYTES_MAX", limits[0])
         patch.setattr(history, "LOOKED_MIN", limits[1])
-        for sought, first, until in asked:
-            two.both(readers, "page", sought, first, until)
+        for wanted, queue in asked:
+            two.both(readers, "page", wanted, queue=queue)
         # From page to page, everything comes once.
-        sought = asked[0][0]._replace(queue=None, from_ms=None)
+        most = asked[0][0].most
         at, end, found = 0, two.both(readers, "span").end_offset, []
         while at < end:
-            page = two.both(readers, "page", sought, at, None)
+            page = two.both(readers, "page", HistoryRange(from_offset=at, most=most))
             found += page.offsets.tolist()
             assert page.next_offset > at
             at = page.next_offset
@@ -135,14 +141,14 @@ def test_a_page_of_packs_is_fetched_no_further_than_it_goes(two: Two) -> None:
     reader = HistoryReader(watched, lambda: 1_000_000)
     first = (FIRST << TRANSACTION_ROW_BITS) + 500
     with pytest.MonkeyPatch.context() as patch:
-        page = two.runner.run(reader.page(Sought(None, None, 1_000), first, None))
+        page = two.runner.run(reader.page(HistoryRange(from_offset=first, most=1_000)))
         assert (len(page), page.offsets[0], page.next_offset) == (
             1_000,
             first,
             (FIRST + 1 << TRANSACTION_ROW_BITS) + 500,
         )
         patch.setattr(history, "HISTORY_PAGE_BYTES_MAX", 150_000)
-        page = two.runner.run(reader.page(Sought(None, None, 8_000), first, None))
+        page = two.runner.run(reader.page(HistoryRange(from_offset=first, most=8_000)))
         assert len(page) == 1_500
     two.runner.run(watched.close())
     # Of a pack that begins before the page, nobody counts the bytes.

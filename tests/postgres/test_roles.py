@@ -17,6 +17,7 @@ from penstock.client.idempotency_postgres import PostgresIdempotencyStore
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock
+from penstock.store.history import HistoryRange
 from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
@@ -84,7 +85,7 @@ async def test_a_server_needs_no_more_than_to_use_what_is_there(server: Server) 
         assert (await store.redrive("letters.dead", most=1)).remaining == 1
         await store.change("letters", QueueSettings(deliveries_max=3))
         clock.advance_ms(2_000)
-        assert len((await store.history("letters", from_offset=0, most=10)).ending) == 2
+        assert len((await store.history("letters", HistoryRange(from_offset=0, most=10))).ending) == 2
         assert await store.purge("letters") == 1
         assert (await store.delete("letters", with_dead_letters=True)).is_deleted
 

@@ -1,5 +1,7 @@
 """Pages of the history of one queue, out of frames of many: every row once, however the pages are cut."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,8 @@ from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history_offsets, history_pages
 from penstock.store.embedded.history import retain
 from penstock.store.embedded.history_offsets import offset_after, trim
-from penstock.store.embedded.history_pages import Sought, read_page
-from penstock.store.history import BodyState, HistoryPage
+from penstock.store.embedded.history_pages import read_page
+from penstock.store.history import BodyState, HistoryPage, HistoryRange
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.store.settled import FULL, Books, Row, events, name, settlement
@@ -47,11 +49,12 @@ def rows_of(page: HistoryPage, queue: int) -> list[Row]:
 
 
 async def all_rows(runtime: Runtime, books: Books, queue: int, *, most: int, from_ms: int | None = None) -> list[Row]:
-    sought = Sought(queue, from_ms, most)
-    page = await read_page(runtime, books.log, sought, None)
+    wanted = HistoryRange(from_ms=from_ms, most=most)
+    page = await read_page(runtime, books.log, wanted, queue=queue)
     found = rows_of(page, queue)
     while page.next_offset < page.end_offset:
-        before, page = page, await read_page(runtime, books.log, sought, page.next_offset)
+        wanted = replace(wanted, from_offset=page.next_offset)
+        before, page = page, await read_page(runtime, books.log, wanted, queue=queue)
         assert page.offset == before.next_offset < page.next_offset
         found += rows_of(page, queue)
     return found
@@ -91,7 +94,7 @@ async def test_whoever_comes_too_late_begins_with_what_is_kept(machine: Machine)
         await books.history.flush()
     await retain(books.log, now_ms=AT_MS + 1_050, keep_ms=1_000)
     kept = books.log.start_offset
-    page = await read_page(runtime, books.log, Sought(1, None, 10), 3 << FRAME_ROW_BITS | 7)
+    page = await read_page(runtime, books.log, HistoryRange(from_offset=3 << FRAME_ROW_BITS | 7, most=10), queue=1)
     assert page.offset == page.first_kept_offset == kept << FRAME_ROW_BITS > 0
     assert page.number.tolist() == list(range(kept, kept + 10))
 
@@ -105,9 +108,9 @@ async def test_a_time_is_found_without_reading_all_before_it(machine: Machine, m
     # So little that a page which began at the beginning would end long before.
     monkeypatch.setattr(history_pages, "HISTORY_PAGE_BYTES_MAX", 1)
     monkeypatch.setattr(history_pages, "READ_BYTES", 1)
-    page = await read_page(runtime, books.log, Sought(1, AT_MS + 60, 10), None)
+    page = await read_page(runtime, books.log, HistoryRange(from_ms=AT_MS + 60, most=10), queue=1)
     assert page.settled_at_ms.tolist() == [AT_MS + 60] * 10
-    other = await read_page(runtime, books.log, Sought(2, None, 10), None)
+    other = await read_page(runtime, books.log, HistoryRange(most=10), queue=2)
     assert (len(other), other.next_offset) == (0, 1 << FRAME_ROW_BITS)
 
 
@@ -119,7 +122,7 @@ async def test_rows_lost_to_damage_are_passed_over(machine: Machine) -> None:
     with books.log.reserve(record.HEADER_BYTES) as space:
         books.log.append(record.hole(1, 3), space)
     await books.log.wait_durable(3)
-    page = await read_page(runtime, books.log, Sought(1, None, 10), None)
+    page = await read_page(runtime, books.log, HistoryRange(most=10), queue=1)
     assert (page.number.tolist(), page.next_offset) == ([0], 3 << FRAME_ROW_BITS)
 
 
@@ -129,7 +132,7 @@ async def test_a_page_of_whole_frames_of_one_queue_copies_nothing(machine: Machi
     await books.settle(settlement(0, 20))
     await books.history.flush()
     (frame,) = await books.frames()
-    page = await read_page(runtime, books.log, Sought(1, None, 10), None)
+    page = await read_page(runtime, books.log, HistoryRange(most=10), queue=1)
     assert memoryview(page.number.obj).nbytes > 10 * 8
     assert page.number.tolist() == frame.number.tolist()[:10]
 
@@ -146,7 +149,7 @@ async def test_trimming_drops_whole_segments_below_an_offset_and_no_more(machine
     assert await trim(books.log, (bases[3] - 1) << FRAME_ROW_BITS | 19) == bases[2] << FRAME_ROW_BITS
     assert await trim(books.log, bases[3] << FRAME_ROW_BITS) == bases[3] << FRAME_ROW_BITS
     assert await trim(books.log, 0) == bases[3] << FRAME_ROW_BITS
-    page = await read_page(runtime, books.log, Sought(None, None, 10), 0)
+    page = await read_page(runtime, books.log, HistoryRange(from_offset=0, most=10))
     assert page.number[0] == page.offset >> FRAME_ROW_BITS == bases[3]
     assert await trim(books.log, books.log.durable_offset << FRAME_ROW_BITS) == bases[-1] << FRAME_ROW_BITS
 

@@ -10,6 +10,7 @@ from penstock.contract.limits import TURN_ROWS
 from penstock.contract.queue_settings import DedupScope, History
 from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
+from penstock.store.history import HistoryRange
 from penstock.store.interface import Outcome
 from tests.steps import LINES_MAX, counted
 from tests.store.small import QUEUE, Shop, opened
@@ -81,7 +82,7 @@ async def test_a_purge_and_what_follows_it_have_no_long_step(grow: Grow, history
         await settled(shop)
     assert steps.longest < LINES_MAX, steps.culprit
     assert await shop.drain() == []
-    page = await shop.store.history("orders", most=65_536)
+    page = await shop.store.history("orders", HistoryRange(most=65_536))
     assert len(page.number) == (MANY if history is History.FACTS else 0)
     await shop.close()
 

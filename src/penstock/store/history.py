@@ -1,6 +1,6 @@
 """The history of a queue as it is read: settled messages in columns, one row for each.
 
-    page = await store.history("orders", most=10_000)
+    page = await store.history("orders", HistoryRange(most=10_000))
     while page.next_offset < page.end_offset: …   again with from_offset=page.next_offset
 
 No row is an object. A column is a view of numbers, as wide as its kind says, and has
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.frame import Blobs
 from penstock.store.ids import ColumnIds
 
@@ -30,6 +31,26 @@ class HistorySpan(NamedTuple):
     shard: int
     first_kept_offset: int
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRange:
+    """Which rows a page may have. A number out of its bounds is a `ValueError`."""
+
+    most: int
+    # One that an earlier page gave; None for the first that is kept.
+    from_offset: int | None = None
+    # The page ends before it.
+    until_offset: int | None = None
+    # Only messages that were settled then or later.
+    from_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.most <= HISTORY_ROWS_MAX:
+            raise ValueError(f"most is {self.most}; it must be from 1 to HISTORY_ROWS_MAX ({HISTORY_ROWS_MAX})")
+        for name, offset in (("from_offset", self.from_offset), ("until_offset", self.until_offset)):
+            if offset is not None and offset < 0:
+                raise ValueError(f"{name} is {offset}; it must not be negative")
 
 
 class BodyState(IntEnum):

@@ -31,7 +31,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.explain import Explanation
 from penstock.core.queue.listing import PLACES
 from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
-from penstock.store.history import HistoryPage, HistorySpan
+from penstock.store.history import HistoryPage, HistoryRange, HistorySpan
 from penstock.store.live import LivePage
 
 
@@ -480,22 +480,11 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def history(
-        self,
-        queue: str,
-        *,
-        from_offset: int | None = None,
-        until_offset: int | None = None,
-        from_ms: int | None = None,
-        most: int,
-    ) -> HistoryPage:
+    async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
         """Return some rows of settled messages of this queue, and of no earlier queue of its name.
 
-        From an offset on that an earlier page gave, or else from the first that is
-        kept; with ``until_offset``, only below that one; with ``from_ms``, only of
-        messages settled then or later. An offset below
-        what is kept begins where that begins, and `first_kept_offset` tells; beyond the
-        end there are no rows, and `next_offset` is the offset that was asked for.
+        An offset below what is kept begins where that begins, and `first_kept_offset` tells; beyond the end there
+        are no rows, and `next_offset` is the offset that was asked for.
 
         A row comes about a second after its message is settled, and none before it is
         durable. One call reads a limited amount, so a page may be short, even empty:
@@ -518,15 +507,7 @@ class QueueStore(Protocol):
         """Return what is kept of the history of each shard: queues that share a shard share its history."""
         ...
 
-    async def shard_history(
-        self,
-        shard: int,
-        *,
-        from_offset: int | None = None,
-        until_offset: int | None = None,
-        from_ms: int | None = None,
-        most: int,
-    ) -> HistoryPage:
+    async def shard_history(self, shard: int, wanted: HistoryRange) -> HistoryPage:
         """Return rows as `history` does, of all queues of a shard, deleted ones too. Raises `ShardNotFound`."""
         ...
 

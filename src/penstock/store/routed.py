@@ -26,7 +26,7 @@ from penstock.contract.names import BadName, check_name
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.core.routes import Routes
-from penstock.store.history import HistoryPage, HistorySpan, ShardNotFound
+from penstock.store.history import HistoryPage, HistoryRange, HistorySpan, ShardNotFound
 from penstock.store.interface import (
     EVERY_MESSAGE,
     Counts,
@@ -263,18 +263,8 @@ class RoutedStore:
 
     # History.
 
-    async def history(
-        self,
-        queue: str,
-        *,
-        from_offset: int | None = None,
-        until_offset: int | None = None,
-        from_ms: int | None = None,
-        most: int,
-    ) -> HistoryPage:
-        return await self._of(queue).history(
-            queue, from_offset=from_offset, until_offset=until_offset, from_ms=from_ms, most=most
-        )
+    async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
+        return await self._of(queue).history(queue, wanted)
 
     async def live(
         self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
@@ -285,21 +275,8 @@ class RoutedStore:
         spans = [span for store in self._stores for span in await store.history_shards()]
         return sorted(spans, key=lambda span: span.shard)
 
-    async def shard_history(
-        self,
-        shard: int,
-        *,
-        from_offset: int | None = None,
-        until_offset: int | None = None,
-        from_ms: int | None = None,
-        most: int,
-    ) -> HistoryPage:
-        return await self._with(
-            shard,
-            lambda store: store.shard_history(
-                shard, from_offset=from_offset, until_offset=until_offset, from_ms=from_ms, most=most
-            ),
-        )
+    async def shard_history(self, shard: int, wanted: HistoryRange) -> HistoryPage:
+        return await self._with(shard, lambda store: store.shard_history(shard, wanted))
 
     async def history_offset_at(self, shard: int, at_ms: int) -> int:
         return await self._with(shard, lambda store: store.history_offset_at(shard, at_ms))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -29,7 +29,7 @@ from penstock.api.rest.request import (
 from penstock.broker.access import Role
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES
-from penstock.store.history import BodyState, HistoryPage
+from penstock.store.history import BodyState, HistoryPage, HistoryRange
 from penstock.store.ids import parse, queue_id
 from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
@@ -87,20 +87,11 @@ class ShardHistoryQuery(HistoryQuery, forbid_unknown_fields=True, kw_only=True):
     shard: Shard
 
 
-class _Asked(TypedDict):
-    """What of a query is the store's."""
-
-    from_offset: int | None
-    until_offset: int | None
-    from_ms: int | None
-    most: int
-
-
 async def history(request: Request) -> Answer:
     queue = await request.queue(Role.READ)
     asked: HistoryQuery = request.query(HistoryQuery)
     to_stream = await _stream(request, asked, QUEUE_COLUMNS)
-    page = await request.queues.store.history(queue, **_read(asked))
+    page = await request.queues.store.history(queue, _range_of(asked))
     return _answer(request, page, to_stream, is_of_all=False)
 
 
@@ -109,17 +100,17 @@ async def shard_history(request: Request) -> Answer:
     request.caller.check_everywhere(Role.READ)
     asked: ShardHistoryQuery = request.query(ShardHistoryQuery)
     to_stream = await _stream(request, asked, COLUMNS)
-    page = await request.queues.store.shard_history(asked.shard, **_read(asked))
+    page = await request.queues.store.shard_history(asked.shard, _range_of(asked))
     return _answer(request, page, to_stream, is_of_all=True)
 
 
-def _read(asked: HistoryQuery) -> _Asked:
-    return {
-        "from_offset": None if isinstance(asked.offset, UnsetType) else asked.offset,
-        "until_offset": None if isinstance(asked.until, UnsetType) else asked.until,
-        "from_ms": None if isinstance(asked.since, UnsetType) else read_query_instant(asked.since, "since"),
-        "most": asked.limit,
-    }
+def _range_of(asked: HistoryQuery) -> HistoryRange:
+    return HistoryRange(
+        from_offset=None if isinstance(asked.offset, UnsetType) else asked.offset,
+        until_offset=None if isinstance(asked.until, UnsetType) else asked.until,
+        from_ms=None if isinstance(asked.since, UnsetType) else read_query_instant(asked.since, "since"),
+        most=asked.limit,
+    )
 
 
 async def _stream(request: Request, asked: HistoryQuery, known: Sequence[str]) -> Callable[[HistoryPage], bytes] | None:
@@ -206,7 +197,7 @@ async def ending_of(request: Request, queue: str, message_id: str) -> str | None
     if sought is None:
         return None
     from_ms = request.queues.now_ms() - SEARCHED_MS
-    page = await request.queues.store.history(queue, from_ms=from_ms, most=SEARCHED_ROWS_MAX)
+    page = await request.queues.store.history(queue, HistoryRange(from_ms=from_ms, most=SEARCHED_ROWS_MAX))
     found = None
     for row, number in enumerate(page.number):
         if number == sought.number and page.sent_tier[row] == sought.lane and page.home[row] == sought.queue:

@@ -17,10 +17,10 @@ Not done here: how rows of several frames become one page (`history_columns.py`)
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from penstock.contract.history_columns import FRAME_ROW_BITS
-from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, MIB
+from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, MIB
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
@@ -28,7 +28,7 @@ from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.history_columns import Piece, columns_of
 from penstock.store.embedded.history_frames import HistoryFrame, decode
-from penstock.store.history import HistoryPage
+from penstock.store.history import HistoryPage, HistoryRange
 
 T = TypeVar("T")
 
@@ -37,48 +37,31 @@ READ_BYTES = MIB
 _INLINE_BYTES = 64 * 1024
 
 
-class Sought(NamedTuple):
-    """Whose rows, from when on, how many, and below which offset."""
-
-    # None for those of all queues.
-    queue: int | None
-    from_ms: int | None
-    most: int
-    until: int | None = None
-
-
-def check(from_offset: int | None, until_offset: int | None, most: int) -> None:
-    if not 1 <= most <= HISTORY_ROWS_MAX:
-        raise ValueError(f"most is {most}; it must be from 1 to HISTORY_ROWS_MAX ({HISTORY_ROWS_MAX})")
-    for name, offset in (("from_offset", from_offset), ("until_offset", until_offset)):
-        if offset is not None and offset < 0:
-            raise ValueError(f"{name} is {offset}; it must not be negative")
-
-
-async def read_page(runtime: Runtime, log: DiskLog, sought: Sought, from_offset: int | None) -> HistoryPage:
-    """Return rows from an offset on or, without one, from a time on."""
+async def read_page(runtime: Runtime, log: DiskLog, wanted: HistoryRange, *, queue: int | None = None) -> HistoryPage:
+    """Return rows of one queue, or of all queues."""
     while True:
         try:
-            return await _Reading(runtime, log, sought).page(from_offset)
+            return await _Reading(runtime, log, wanted, queue).page()
         except OffsetOutOfRange:
             # Retention was faster: what is kept begins further on now.
             continue
 
 
 class _Reading:
-    def __init__(self, runtime: Runtime, log: DiskLog, sought: Sought) -> None:
+    def __init__(self, runtime: Runtime, log: DiskLog, wanted: HistoryRange, queue: int | None) -> None:
         self._runtime = runtime
         self._log = log
-        self._sought = sought
+        self._wanted = wanted
+        self._queue = queue
         self._pieces: list[Piece] = []
-        self._left = sought.most
+        self._left = wanted.most
 
-    async def page(self, from_offset: int | None) -> HistoryPage:
+    async def page(self) -> HistoryPage:
         kept, end = self._log.start_offset << FRAME_ROW_BITS, self._log.durable_offset << FRAME_ROW_BITS
-        offset = max(kept, from_offset or 0)
-        if self._sought.from_ms is not None and offset < end:
-            offset = max(offset, await self._log.offset_at(self._sought.from_ms) << FRAME_ROW_BITS)
-        stop = end if self._sought.until is None else min(end, self._sought.until)
+        offset = max(kept, self._wanted.from_offset or 0)
+        if self._wanted.from_ms is not None and offset < end:
+            offset = max(offset, await self._log.offset_at(self._wanted.from_ms) << FRAME_ROW_BITS)
+        stop = end if self._wanted.until_offset is None else min(end, self._wanted.until_offset)
         at, size_bytes = offset, 0
         while at < stop and self._left and size_bytes < HISTORY_PAGE_BYTES_MAX:
             batches = await self._log.read(at >> FRAME_ROW_BITS, bytes_max=READ_BYTES)
@@ -93,7 +76,7 @@ class _Reading:
 
     def _cut(self, batches: Sequence[memoryview], at: int) -> int:
         """Take the rows of some frames, and return where to go on."""
-        until = self._sought.until
+        until = self._wanted.until_offset
         for batch in batches:
             if not self._left or (until is not None and at >= until):
                 break
@@ -111,9 +94,9 @@ class _Reading:
 
     def _take(self, frame: HistoryFrame, offset: int, first: int) -> int:
         """Take rows of a frame from one on, and return the row after the last that was looked at."""
-        until = self._sought.until
+        until = self._wanted.until_offset
         end = frame.head.rows if until is None else max(0, min(frame.head.rows, until - offset))
-        rows = _rows(frame, self._sought, first, end)
+        rows = self._rows(frame, first, end)
         if len(rows) > self._left:
             rows = rows[: self._left]
         if rows:
@@ -121,16 +104,16 @@ class _Reading:
             self._left -= len(rows)
         return end if self._left or not rows else rows[-1] + 1
 
-
-def _rows(frame: HistoryFrame, sought: Sought, first: int, end: int) -> Sequence[int]:
-    """Return which rows of a frame are sought, from one on and before another."""
-    if sought.queue is not None and sought.queue not in frame.queue_numbers:
-        return range(0)
-    rows: Sequence[int] = range(min(first, end), end)
-    if sought.queue is not None and len(frame.queue_numbers) > 1:
-        queues = frame.queue.tolist()
-        rows = [row for row in rows if queues[row] == sought.queue]
-    if sought.from_ms is not None and frame.head.settled_from_ms < sought.from_ms:
-        times = frame.settled_at_ms.tolist()
-        rows = [row for row in rows if times[row] >= sought.from_ms]
-    return rows
+    def _rows(self, frame: HistoryFrame, first: int, end: int) -> Sequence[int]:
+        """Return which rows of a frame are wanted, from one on and before another."""
+        queue, from_ms = self._queue, self._wanted.from_ms
+        if queue is not None and queue not in frame.queue_numbers:
+            return range(0)
+        rows: Sequence[int] = range(min(first, end), end)
+        if queue is not None and len(frame.queue_numbers) > 1:
+            queues = frame.queue.tolist()
+            rows = [row for row in rows if queues[row] == queue]
+        if from_ms is not None and frame.head.settled_from_ms < from_ms:
+            times = frame.settled_at_ms.tolist()
+            rows = [row for row in rows if times[row] >= from_ms]
+        return rows

@@ -42,7 +42,7 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.embedded.tidying import Tidying
-from penstock.store.history import HistoryPage, HistorySpan, ShardNotFound
+from penstock.store.history import HistoryPage, HistoryRange, HistorySpan, ShardNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     EVERY_MESSAGE,
@@ -379,22 +379,12 @@ class EmbeddedStore:
         wanted = Wanted(most=most, into=into, origin=origin, ids=ids)
         return await operating.redrive(self._shards, self._moves, dead_letters, wanted, is_dry_run=is_dry_run)
 
-    async def history(
-        self,
-        queue: str,
-        *,
-        from_offset: int | None = None,
-        until_offset: int | None = None,
-        from_ms: int | None = None,
-        most: int,
-    ) -> HistoryPage:
-        history_pages.check(from_offset, until_offset, most)
+    async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
         shard = await self._shards.at(queue)
         async with shard.answer:
             number = shard.queue(queue).state.queue
-        sought = history_pages.Sought(number, from_ms, most, until_offset)
         log = self._shards.running_of(shard).history_log
-        return await history_pages.read_page(self._runtime, log, sought, from_offset)
+        return await history_pages.read_page(self._runtime, log, wanted, queue=number)
 
     async def live(
         self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
@@ -406,18 +396,8 @@ class EmbeddedStore:
     async def history_shards(self) -> list[HistorySpan]:
         return [history_offsets.span_of(each.history_log, shard) for shard, each in enumerate(self._shards.running)]
 
-    async def shard_history(
-        self,
-        shard: int,
-        *,
-        from_offset: int | None = None,
-        until_offset: int | None = None,
-        from_ms: int | None = None,
-        most: int,
-    ) -> HistoryPage:
-        history_pages.check(from_offset, until_offset, most)
-        sought = history_pages.Sought(None, from_ms, most, until_offset)
-        return await history_pages.read_page(self._runtime, self._history_log(shard), sought, from_offset)
+    async def shard_history(self, shard: int, wanted: HistoryRange) -> HistoryPage:
+        return await history_pages.read_page(self._runtime, self._history_log(shard), wanted)
 
     async def history_offset_at(self, shard: int, at_ms: int) -> int:
         return await history_offsets.offset_at(self._history_log(shard), at_ms)

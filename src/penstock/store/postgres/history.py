@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from penstock.contract.history_columns import TRANSACTION_ROW_BITS
 from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, HISTORY_WAIT_MS
-from penstock.store.history import HistoryPage, HistorySpan, NotWrittenYet, ShardNotFound
+from penstock.store.history import HistoryPage, HistoryRange, HistorySpan, NotWrittenYet, ShardNotFound
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.patience import patiently
@@ -36,27 +36,11 @@ _AHEAD = (
 )
 
 
-class Sought(NamedTuple):
-    """Whose rows, None for those of all queues, from when on, and how many."""
-
-    queue: int | None
-    from_ms: int | None
-    most: int
-
-
 class Told(NamedTuple):
     """What can be read: from one offset on, and before the other."""
 
     first: int
     end: int
-
-
-def check(from_offset: int | None, until_offset: int | None, most: int) -> None:
-    if not 1 <= most <= HISTORY_ROWS_MAX:
-        raise ValueError(f"most is {most}; it must be from 1 to HISTORY_ROWS_MAX ({HISTORY_ROWS_MAX})")
-    for name, offset in (("from_offset", from_offset), ("until_offset", until_offset)):
-        if offset is not None and offset < 0:
-            raise ValueError(f"{name} is {offset}; it must not be negative")
 
 
 class HistoryReader:
@@ -98,23 +82,33 @@ class HistoryReader:
         ((_, first, self.shard),) = await self._database.ask("history_end")
         return Told(first, max(first, self._end))
 
-    async def page(self, sought: Sought, from_offset: int | None, until_offset: int | None) -> HistoryPage:
+    async def page(self, wanted: HistoryRange, *, queue: int | None = None) -> HistoryPage:
+        """Return rows of one queue, or of all queues."""
         told = await self._told()
-        offset = max(told.first, from_offset or 0)
-        stop = told.end if until_offset is None else min(told.end, until_offset)
-        found = Unpacked(first=offset, end=stop, most=sought.most, size_max=HISTORY_PAGE_BYTES_MAX)
+        offset = max(told.first, wanted.from_offset or 0)
+        stop = told.end if wanted.until_offset is None else min(told.end, wanted.until_offset)
+        found = Unpacked(first=offset, end=stop, most=wanted.most, size_max=HISTORY_PAGE_BYTES_MAX)
         if offset >= stop:
             return await self._make(found, offset, offset, told)
-        looked = min(HISTORY_ROWS_MAX, max(sought.most, LOOKED_MIN)) if sought.queue is not None else sought.most
+        looked = min(HISTORY_ROWS_MAX, max(wanted.most, LOOKED_MIN)) if queue is not None else wanted.most
         # Behind what is looked at, whosever it is.
         reach, size = await self._look_through(offset, stop, looked=looked)
         end = reach
         if size >= HISTORY_PAGE_BYTES_MAX:
-            end = await self._full(sought, offset, reach)
-        found = Unpacked(first=offset, end=reach, most=sought.most, size_max=HISTORY_PAGE_BYTES_MAX)
+            filled = await self._database.ask(
+                "history_full",
+                first=offset,
+                end=reach,
+                queue=queue,
+                from_ms=wanted.from_ms,
+                size=HISTORY_PAGE_BYTES_MAX,
+            )
+            # No row is read behind a page that is full of bytes.
+            end = reach if filled[0][0] is None else int(filled[0][0])
+        found = Unpacked(first=offset, end=reach, most=wanted.most, size_max=HISTORY_PAGE_BYTES_MAX)
         found.add(
             await self._database.ask(
-                "history_page", first=offset, end=end, queue=sought.queue, from_ms=sought.from_ms, most=sought.most
+                "history_page", first=offset, end=end, queue=queue, from_ms=wanted.from_ms, most=wanted.most
             )
         )
         after = reach if len(found) == looked or not found.is_full else await self._behind(found, stop)
@@ -129,18 +123,6 @@ class HistoryReader:
             return await self._reach(behind, end, looked=0), size
         # Some rows are packs, so fewer will do.
         return await self._reach(first, end, looked=looked), size
-
-    async def _full(self, sought: Sought, first: int, end: int) -> int:
-        """Return where to end so that no row is read behind a page that is full of bytes."""
-        ((full,),) = await self._database.ask(
-            "history_full",
-            first=first,
-            end=end,
-            queue=sought.queue,
-            from_ms=sought.from_ms,
-            size=HISTORY_PAGE_BYTES_MAX,
-        )
-        return end if full is None else int(full)
 
     async def _behind(self, found: Unpacked, stop: int) -> int:
         """Return which message comes behind those of a page that is full."""

@@ -20,7 +20,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.drafts import fault
 from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.runtime.interface import Clock, Dice, NoteWriter
-from penstock.store.history import HistoryPage, HistorySpan
+from penstock.store.history import HistoryPage, HistoryRange, HistorySpan
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     EVERY_MESSAGE,
@@ -38,7 +38,7 @@ from penstock.store.interface import (
     Remains,
 )
 from penstock.store.live import LivePage
-from penstock.store.postgres import asking, history, leasing, listing, operating, peeking, sending, settling
+from penstock.store.postgres import asking, leasing, listing, operating, peeking, sending, settling
 from penstock.store.postgres.altering import Altering
 from penstock.store.postgres.asking import QueueNames, Summaries
 from penstock.store.postgres.audit_log import PostgresAuditLog
@@ -469,18 +469,9 @@ class PostgresStore:
 
     # History.
 
-    async def history(
-        self,
-        queue: str,
-        *,
-        from_offset: int | None = None,
-        until_offset: int | None = None,
-        from_ms: int | None = None,
-        most: int,
-    ) -> HistoryPage:
-        history.check(from_offset, until_offset, most)
+    async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
         known = await self._registry.get(queue, is_fresh=True)
-        return await self._history.page(history.Sought(known.number, from_ms, most), from_offset, until_offset)
+        return await self._history.page(wanted, queue=known.number)
 
     async def live(
         self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
@@ -497,18 +488,9 @@ class PostgresStore:
     async def history_shards(self) -> list[HistorySpan]:
         return [await self._history.span()]
 
-    async def shard_history(
-        self,
-        shard: int,
-        *,
-        from_offset: int | None = None,
-        until_offset: int | None = None,
-        from_ms: int | None = None,
-        most: int,
-    ) -> HistoryPage:
-        history.check(from_offset, until_offset, most)
+    async def shard_history(self, shard: int, wanted: HistoryRange) -> HistoryPage:
         self._history.check_shard(shard)
-        return await self._history.page(history.Sought(None, from_ms, most), from_offset, until_offset)
+        return await self._history.page(wanted)
 
     async def history_offset_at(self, shard: int, at_ms: int) -> int:
         self._history.check_shard(shard)
