@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock, SystemDice
-from penstock.store.interface import MessageFilter
+from penstock.store.interface import MessageFilter, RedriveOrder, Release
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import Server
@@ -50,7 +50,7 @@ async def _bury(store: PostgresStore, first: int) -> None:
     await _send(store, first)
     delivery = await store.lease("orders", want=BATCH)
     assert delivery is not None
-    await store.release("orders", delivery.receipts(), is_rejected=True)
+    await store.release("orders", delivery.receipts(), Release(is_rejected=True))
     await store.tidy()
 
 
@@ -133,7 +133,7 @@ LINES = (
         "redrive 100 dead letters",
         QueueSettings(deliveries_max=1),
         _bury,
-        lambda s, _: s.redrive("orders.dead", most=100),
+        lambda s, _: s.redrive("orders.dead", RedriveOrder(most=100)),
     ),
     Line("describe a queue", QueueSettings(), _send, lambda s, _: s.summaries(["orders"])),
     Line(

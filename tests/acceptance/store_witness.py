@@ -24,7 +24,7 @@ from penstock.log import record
 from penstock.runtime.system import SystemClock, ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.replay import entries
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Delivery, Outcome
+from penstock.store.interface import Delivery, Outcome, Release
 from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE, STORE_UPKEEP_FAILED
 from tests.acceptance.store_worker import GRAVE, QUEUE, counts_of, create_queues, journal_settings, name_of
 from tests.simulation.store_history import Row, check_totals, ends, read_rows
@@ -205,7 +205,7 @@ class StoreWitness:
         kept = int(len(delivery) * keep)
         names = [name_of(body) for body in delivery.bodies][kept:]
         receipts = delivery.receipts()
-        assert await store.release(queue, receipts[:kept], delay_ms=0) == [Outcome.DONE] * kept
+        assert await store.release(queue, receipts[:kept], Release(delay_ms=0)) == [Outcome.DONE] * kept
         assert await store.ack(queue, receipts[kept:]) == [Outcome.DONE] * len(names)
         self.tried.update(names)
         self.acked.update(names)

@@ -38,7 +38,7 @@ from penstock.log.settings import LogSettings, SyncPolicy
 from penstock.runtime.interface import BackgroundProcess, Disk, Runtime
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Delivery, Outcome
+from penstock.store.interface import Delivery, Outcome, RedriveOrder, Release
 from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE, STORE_UPKEEP_FAILED, Note
 from tests.acceptance.writer import body_of, small
 
@@ -117,7 +117,7 @@ class Client:
             queue = GRAVE if self._dice.random() < 0.1 else QUEUE
             try:
                 if self._dice.random() < 0.02:
-                    await self._store.redrive(GRAVE, most=5)
+                    await self._store.redrive(GRAVE, RedriveOrder(most=5))
                 # Of those that stay there are never so many that nothing else goes on.
                 has_room = (await self._store.counts(QUEUE)).live < SIZE_MAX // 2
                 want, lease_ms = (
@@ -140,7 +140,7 @@ class Client:
         chosen = [row for row in range(len(delivery)) if self._dice.random() < 0.6]
         receipts = delivery.receipts()
         if self._dice.random() < 0.2:
-            await self._store.release(queue, receipts, delay_ms=self._dice.choice(delays_ms))
+            await self._store.release(queue, receipts, Release(delay_ms=self._dice.choice(delays_ms)))
         elif chosen:
             tell("try-ack", *(names[row] for row in chosen))
             outcomes = await self._store.ack(queue, [receipts[row] for row in chosen])

@@ -10,7 +10,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Delivery
+from penstock.store.interface import Delivery, Release
 from tests.conformance.stores import SMALL
 from tests.simulation.world import Machine, Notes
 
@@ -45,7 +45,7 @@ class Broker:
         """Send messages to `orders` that fail until they are dead letters, and return their ids."""
         ids = list(await self.queues.send("orders", Drafts(bodies=bodies, deliveries_max=[1] * len(bodies))))
         delivery = await self.take(want=len(ids))
-        await self.queues.release("orders", delivery.receipts(), delay_ms=0, error="boom")
+        await self.queues.release("orders", delivery.receipts(), Release(delay_ms=0, error="boom"))
         while (await self.store.counts("orders")).live:
             await self.store.tidy()
         return ids

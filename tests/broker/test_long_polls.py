@@ -10,7 +10,7 @@ from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.queues import Stopping
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Delivery, QueueNotFound
+from penstock.store.interface import Delivery, QueueNotFound, RedriveOrder, Release
 from tests.broker.brokers import Broker, Poll, open_broker, settle
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Machine
@@ -110,7 +110,9 @@ async def test_a_long_poll_is_answered_when_a_message_is_released() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.send(b"a")
         taken = await broker.take()
-        await answered_within(broker, lambda: broker.queues.release("orders", taken.receipts(), delay_ms=0, error=""))
+        await answered_within(
+            broker, lambda: broker.queues.release("orders", taken.receipts(), Release(delay_ms=0, error=""))
+        )
 
 
 async def test_a_long_poll_is_answered_when_a_released_message_has_rested() -> None:
@@ -119,7 +121,7 @@ async def test_a_long_poll_is_answered_when_a_released_message_has_rested() -> N
         taken = await broker.take()
         await answered_within(
             broker,
-            lambda: broker.queues.release("orders", taken.receipts(), delay_ms=4_000, error=""),
+            lambda: broker.queues.release("orders", taken.receipts(), Release(delay_ms=4_000, error="")),
             after_ms=4_000,
         )
 
@@ -127,7 +129,7 @@ async def test_a_long_poll_is_answered_when_a_released_message_has_rested() -> N
 async def test_a_long_poll_is_answered_when_dead_letters_come_back() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.bury(b"a")
-        delivery = await answered_within(broker, lambda: broker.store.redrive("orders.dead", most=1))
+        delivery = await answered_within(broker, lambda: broker.store.redrive("orders.dead", RedriveOrder(most=1)))
         assert bytes(delivery.bodies[0]) == b"a"
 
 
@@ -317,7 +319,7 @@ async def test_whoever_is_woken_at_the_end_of_its_time_leaves_no_other_asleep() 
             tasks.create_task(long.wait())
             await asyncio.sleep(1.0 - 0.051 - 0.0005)
             began_ms = broker.now_ms()
-            await broker.queues.release("orders", taken.receipts(), delay_ms=3_000, error="")
+            await broker.queues.release("orders", taken.receipts(), Release(delay_ms=3_000, error=""))
         assert short.bodies == []
         assert long.bodies == [b"a"]
         assert long.answered_at_ms is not None
@@ -336,7 +338,9 @@ async def test_whoever_is_woken_and_gets_something_else_leaves_no_other_asleep()
             await settle()
             # The release wakes the first, which finds what the wake was not for: that is hidden from the broker.
             watchers = broker.store._shards.all[0].watchers
-            releasing = tasks.create_task(broker.queues.release("orders", taken.receipts(), delay_ms=3_000, error=""))
+            releasing = tasks.create_task(
+                broker.queues.release("orders", taken.receipts(), Release(delay_ms=3_000, error=""))
+            )
             leases = broker.store._shards.all[0].queue("orders").state.leases
             await turns_until(lambda: not leases.live)
             kept, watchers[:] = list(watchers), []

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from penstock.broker.redrives import select
 from penstock.contract.limits import PAGE_MAX, TURN_MESSAGES
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import MessageFilter
+from penstock.store.interface import MessageFilter, RedriveOrder
 from tests.broker.brokers import Broker, open_broker
 
 
@@ -86,5 +86,5 @@ async def test_a_redrive_past_many_that_cannot_go_lets_others_have_their_turns()
     async with open_broker(has_queue=True) as broker:
         await broker.bury(*[b"x"] * 1_000)
         await broker.queues.delete("orders", with_dead_letters=False)
-        turns = await turns_during(broker.store.redrive("orders.dead", most=100))
+        turns = await turns_during(broker.store.redrive("orders.dead", RedriveOrder(most=100)))
         assert turns >= 1_000 // TURN_MESSAGES - 1

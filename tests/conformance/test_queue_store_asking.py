@@ -6,7 +6,7 @@ from penstock.contract.limits import IDS_MAX, PAGE_MAX
 from penstock.contract.messages import Tier, WaitReason
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt
-from penstock.store.interface import MessageFilter
+from penstock.store.interface import EscalationOrder, MessageFilter, RedriveOrder, Release
 from tests.conformance.stores import DONE, STALE, Stage, every_store, is_empty_handed, lease, send
 
 NOT_IDS = (
@@ -48,10 +48,11 @@ async def test_a_page_has_a_limit_that_is_named(stage: Stage) -> None:
             stage.store.queues(most=most),
             stage.store.peek("orders", most=most),
             stage.store.audit("orders", most=most),
-            stage.store.redrive("orders", most=most),
         ):
             with pytest.raises(ValueError, match="PAGE_MAX"):
                 await verb
+        with pytest.raises(ValueError, match="PAGE_MAX"):
+            await stage.store.redrive("orders", RedriveOrder(most=most))
 
 
 @every_store
@@ -145,7 +146,7 @@ async def test_a_message_may_be_looked_at_wherever_it_is(stage: Stage) -> None:
     await stage.store.change("orders", QueueSettings(deliveries_max=1, dead_letters="graves"))
     (spent,) = await send(stage, b"spent")
     sent_ms = stage.now_ms()
-    await stage.store.release("orders", (await lease(stage)).receipts(), error="broken")
+    await stage.store.release("orders", (await lease(stage)).receipts(), Release(error="broken"))
     later_ms = stage.now_ms() + 90_000
     (leased,) = await send(stage, b"leased")
     await lease(stage)
@@ -285,9 +286,9 @@ async def test_ids_in_one_call_have_a_limit_that_is_named(stage: Stage) -> None:
     with pytest.raises(ValueError, match="IDS_MAX"):
         await stage.store.receipts("orders", ids)
     with pytest.raises(ValueError, match="IDS_MAX"):
-        await stage.store.escalate("orders", ids, 0, actor="ada", reason="")
+        await stage.store.escalate("orders", ids, EscalationOrder(tier=0, actor="ada", reason=""))
     with pytest.raises(ValueError, match="IDS_MAX"):
-        await stage.store.redrive("orders", most=1, ids=ids)
+        await stage.store.redrive("orders", RedriveOrder(most=1, ids=ids))
 
 
 @every_store

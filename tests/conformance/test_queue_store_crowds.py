@@ -5,7 +5,7 @@ from collections import Counter
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Sender
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, Release
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, lease, send
 
 SENDERS, CONSUMERS, BATCHES = 6, 5, 12
@@ -37,7 +37,7 @@ class Consumers:
             if held is None:
                 await self.stage.advance(20)
             elif turn % 5 == 1:
-                await self.stage.store.release("orders", held.receipts(), delay_ms=turn % 30, error="no")
+                await self.stage.store.release("orders", held.receipts(), Release(delay_ms=turn % 30, error="no"))
             elif turn % 5 != 3:
                 outcomes = await self.stage.store.ack("orders", held.receipts())
                 self.count(bodies(held), outcomes)

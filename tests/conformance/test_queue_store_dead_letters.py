@@ -5,6 +5,7 @@ import pytest
 from penstock.contract.messages import Tier, WaitReason
 from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts
+from penstock.store.interface import RedriveOrder, Release
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 GRAVES = "graves"
@@ -14,7 +15,7 @@ FRAIL = QueueSettings(deliveries_max=2, dead_letters=GRAVES, backoff_ms_base=0)
 async def fail(stage: Stage, times: int, *, want: int = 10) -> None:
     """Lease and release, and then let the store do what is due."""
     for _ in range(times):
-        await stage.store.release("orders", (await lease(stage, want)).receipts(), delay_ms=0, error="no")
+        await stage.store.release("orders", (await lease(stage, want)).receipts(), Release(delay_ms=0, error="no"))
     await stage.store.tidy()
 
 
@@ -25,7 +26,7 @@ async def test_what_cannot_be_buried_is_stuck_and_told_once(stage: Stage) -> Non
     await stage.store.change("orders", QueueSettings(deliveries_max=1, size_max=2))
     ids = await send(stage, b"1", b"2")
     held = await lease(stage, 2)
-    await stage.store.release("orders", held.receipts(), error="boom")
+    await stage.store.release("orders", held.receipts(), Release(error="boom"))
     await stage.store.tidy()
     # Its dead letters are made when they are needed, and as large as the queue.
     assert (await stage.store.describe("orders.dead")).settings.size_max == 2
@@ -33,7 +34,7 @@ async def test_what_cannot_be_buried_is_stuck_and_told_once(stage: Stage) -> Non
     assert told == [], "they are full, and nothing is stuck"
     (third,) = await send(stage, b"3")
     held = await lease(stage, 1)
-    await stage.store.release("orders", held.receipts(), error="boom")
+    await stage.store.release("orders", held.receipts(), Release(error="boom"))
     spent_at_ms = stage.now_ms()
     for _ in range(3):
         await stage.advance(10_000)
@@ -46,7 +47,7 @@ async def test_what_cannot_be_buried_is_stuck_and_told_once(stage: Stage) -> Non
     assert found is not None
     assert found.explanation.wait_reason is WaitReason.AWAITING_BURIAL
     assert told == [("orders", "orders.dead")]
-    await stage.store.redrive("orders.dead", most=1, ids=ids[:1])
+    await stage.store.redrive("orders.dead", RedriveOrder(most=1, ids=ids[:1]))
     await stage.store.tidy()
     counts = await stage.store.counts("orders")
     assert (counts.stuck, counts.stuck_since_ms) == (0, None)
@@ -125,7 +126,7 @@ async def test_a_dead_letter_is_delivered_again_without_a_limit(stage: Stage) ->
     await fail(stage, 2)
     for _ in range(10):
         held = await lease(stage, queue=GRAVES)
-        await stage.store.release(GRAVES, held.receipts(), delay_ms=0)
+        await stage.store.release(GRAVES, held.receipts(), Release(delay_ms=0))
     await stage.store.tidy()
     assert await drain(stage, queue=GRAVES) == [b"poison"]
 
@@ -138,7 +139,7 @@ async def test_a_limit_of_its_own_ends_where_a_message_is_buried(stage: Stage) -
     await stage.store.send("orders.dead", Drafts(bodies=[b"sent here"], deliveries_max=[1]))
     for _ in range(3):
         held = await lease(stage, queue="orders.dead")
-        await stage.store.release("orders.dead", held.receipts(), delay_ms=0)
+        await stage.store.release("orders.dead", held.receipts(), Release(delay_ms=0))
         await stage.store.tidy()
     assert await stage.store.queues() == ["orders", "orders.dead"]
     assert sorted(await drain(stage, queue="orders.dead")) == [b"poison", b"sent here"]
@@ -197,7 +198,7 @@ async def test_several_queues_may_share_their_dead_letters(stage: Stage) -> None
     await fail(stage, 2)
     for _ in range(2):
         held = await lease(stage, queue="mail")
-        await stage.store.release("mail", held.receipts(), delay_ms=0)
+        await stage.store.release("mail", held.receipts(), Release(delay_ms=0))
     await stage.store.tidy()
     await send(stage, b"sent here", queue=GRAVES)
     buried = await lease(stage, queue=GRAVES)
@@ -268,10 +269,10 @@ async def test_a_rejected_message_is_buried_with_deliveries_left(stage: Stage) -
     await stage.store.change("orders", QueueSettings(deliveries_max=9, dead_letters=GRAVES, backoff_ms_base=0))
     await send(stage, b"poison", b"good")
     held = await lease(stage, 2)
-    assert await stage.store.release("orders", held.receipts()[:1], error="no such customer", is_rejected=True) == [
-        DONE
-    ]
-    assert await stage.store.release("orders", held.receipts()[1:], delay_ms=0) == [DONE]
+    assert await stage.store.release(
+        "orders", held.receipts()[:1], Release(error="no such customer", is_rejected=True)
+    ) == [DONE]
+    assert await stage.store.release("orders", held.receipts()[1:], Release(delay_ms=0)) == [DONE]
     assert await drain(stage) == [b"good"]
     buried = await lease(stage, queue=GRAVES)
     assert bodies(buried) == [b"poison"]
@@ -283,7 +284,7 @@ async def test_a_rejected_message_is_buried_with_deliveries_left(stage: Stage) -
 async def test_a_rejection_is_remembered_after_a_restart(stage: Stage) -> None:
     await stage.store.change("orders", QueueSettings(deliveries_max=9, dead_letters=GRAVES, backoff_ms_base=0))
     await send(stage, b"poison")
-    await stage.store.release("orders", (await lease(stage)).receipts(), is_rejected=True)
+    await stage.store.release("orders", (await lease(stage)).receipts(), Release(is_rejected=True))
     await stage.crash()
     assert await is_empty_handed(stage)
     assert await drain(stage, queue=GRAVES) == [b"poison"]
@@ -295,7 +296,7 @@ async def test_what_is_given_back_untouched_has_all_its_deliveries_still(stage: 
     await send(stage, b"a", b"b")
     for _ in range(3):
         held = await lease(stage, 2)
-        assert await stage.store.release("orders", held.receipts(), is_untouched=True) == [DONE] * 2
+        assert await stage.store.release("orders", held.receipts(), Release(is_untouched=True)) == [DONE] * 2
     await stage.crash()
     held = await lease(stage, 2)
     assert list(held.deliveries) == [1, 1]

@@ -11,7 +11,7 @@ from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.history import BodyState, Coded, HistoryPage, HistoryRange, NotWrittenYet, ShardNotFound
-from penstock.store.interface import QueueNotFound
+from penstock.store.interface import QueueNotFound, Release
 from tests.conformance.stores import Stage, drain, every_store, lease, send
 
 
@@ -74,7 +74,7 @@ async def test_a_settled_message_is_a_row_of_its_queue(stage: Stage) -> None:
     delivery = await lease(stage)
     await stage.store.ack("orders", [receipt for receipt in delivery.receipts() if receipt.row == 0])
     failed = [receipt for receipt in delivery.receipts() if receipt.row == 1]
-    await stage.store.release("orders", failed, delay_ms=0, error="boom")
+    await stage.store.release("orders", failed, Release(delay_ms=0, error="boom"))
     await ack_one(stage)
     found = await told(stage)
     assert sorted(found) == sorted(
@@ -296,7 +296,7 @@ async def test_a_moved_message_has_a_place_in_each_queue_that_it_left(stage: Sta
     await send(stage, b"other", queue="grave")
     (moved,) = await send(stage, b"a", queue="once")
     failed = await lease(stage, queue="once")
-    await stage.store.release("once", failed.receipts(), delay_ms=0)
+    await stage.store.release("once", failed.receipts(), Release(delay_ms=0))
     await stage.store.tidy()
     await drain(stage, queue="grave")
     await stage.reopen()

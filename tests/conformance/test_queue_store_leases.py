@@ -12,6 +12,7 @@ from penstock.contract.limits import (
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt
+from penstock.store.interface import Release
 from tests.conformance.stores import (
     DONE,
     STALE,
@@ -158,7 +159,7 @@ async def test_a_forged_receipt_is_stale(stage: Stage) -> None:
     ]
     for verb in (
         stage.store.ack("orders", forged),
-        stage.store.release("orders", forged, delay_ms=0),
+        stage.store.release("orders", forged, Release(delay_ms=0)),
         stage.store.extend("orders", forged, lease_ms=1_000),
     ):
         assert await verb == [STALE] * len(forged)
@@ -197,7 +198,7 @@ async def test_a_worker_that_lost_its_lease_cannot_ack(stage: Stage) -> None:
     other = await lease(stage, lease_ms=1_000)
     for verb in (
         stage.store.ack("orders", slow.receipts()),
-        stage.store.release("orders", slow.receipts(), delay_ms=0),
+        stage.store.release("orders", slow.receipts(), Release(delay_ms=0)),
         stage.store.extend("orders", slow.receipts(), lease_ms=1_000),
     ):
         assert await verb == [STALE]
@@ -329,7 +330,7 @@ async def test_a_released_message_rests_for_the_delay_it_was_given(stage: Stage)
     await send(stage, b"a")
     held = await lease(stage)
     now_ms = stage.now_ms()
-    assert await stage.store.release("orders", held.receipts(), delay_ms=5_000) == [DONE]
+    assert await stage.store.release("orders", held.receipts(), Release(delay_ms=5_000)) == [DONE]
     assert await stage.store.ack("orders", held.receipts()) == [STALE]
     await until(stage, now_ms + 4_999)
     assert await is_empty_handed(stage)
@@ -341,7 +342,7 @@ async def test_a_released_message_rests_for_the_delay_it_was_given(stage: Stage)
 async def test_a_message_released_without_delay_is_visible_at_once(stage: Stage) -> None:
     await send(stage, b"a", b"b")
     held = await lease(stage)
-    assert await stage.store.release("orders", held.receipts()[:1], delay_ms=0) == [DONE]
+    assert await stage.store.release("orders", held.receipts()[:1], Release(delay_ms=0)) == [DONE]
     assert bodies(await lease(stage)) == [b"a"]
     assert await stage.store.ack("orders", held.receipts()) == [STALE, DONE]
 
@@ -353,7 +354,7 @@ async def test_failed_messages_back_off_and_do_not_return_as_a_herd(stage: Stage
     for ceiling_ms in (10_000, 15_000, 15_000):
         held = await lease(stage, 100)
         assert len(held) == 100
-        assert await stage.store.release("orders", held.receipts(), error="Timeout: größer") == [DONE] * 100
+        assert await stage.store.release("orders", held.receipts(), Release(error="Timeout: größer")) == [DONE] * 100
         await stage.advance(ceiling_ms // 2)
         counts = await stage.store.counts("orders")
         assert 20 <= counts.delayed <= 80
@@ -376,7 +377,7 @@ async def test_messages_of_many_leases_released_together_do_not_return_as_a_herd
 async def test_a_released_message_keeps_its_tier(stage: Stage) -> None:
     tiers = bytes([Tier.CRITICAL, Tier.LOW])
     await stage.store.send("orders", Drafts(bodies=[b"a", b"b"], tiers=tiers))
-    await stage.store.release("orders", (await lease(stage)).receipts(), delay_ms=0)
+    await stage.store.release("orders", (await lease(stage)).receipts(), Release(delay_ms=0))
     again = await lease(stage)
     assert (bodies(again), again.tiers) == ([b"a", b"b"], tiers)
 
@@ -386,7 +387,7 @@ async def test_a_long_error_is_shortened_and_not_refused(stage: Stage) -> None:
     await send(stage, *[b"x"] * 300)
     receipts = [receipt for _ in range(300) for receipt in (await lease(stage, 1)).receipts()]
     error = "\N{PILE OF POO}" * (2 * ERROR_CHARACTERS_MAX)
-    assert await stage.store.release("orders", receipts, delay_ms=0, error=error) == [DONE] * 300
+    assert await stage.store.release("orders", receipts, Release(delay_ms=0, error=error)) == [DONE] * 300
     await stage.reopen()
     assert len(await drain(stage)) == 300
 
@@ -396,7 +397,9 @@ async def test_an_error_may_hold_any_characters(stage: Stage) -> None:
     """Names of files that are not UTF-8 get into Python's exceptions as lone surrogates."""
     await send(stage, b"a")
     error = "no file 'caf\udce9', \x00\n\N{SNOWMAN}"
-    assert await stage.store.release("orders", (await lease(stage)).receipts(), delay_ms=0, error=error) == [DONE]
+    assert await stage.store.release("orders", (await lease(stage)).receipts(), Release(delay_ms=0, error=error)) == [
+        DONE
+    ]
     await stage.crash()
     assert await drain(stage) == [b"a"]
 
@@ -417,7 +420,7 @@ async def test_the_limits_of_a_lease_are_named(stage: Stage) -> None:
             await store.extend("orders", held.receipts(), lease_ms=lease_ms)
     for delay_ms in (-1, DURATION_MS_MAX + 1):
         with pytest.raises(ValueError, match="DURATION_MS_MAX"):
-            await store.release("orders", held.receipts(), delay_ms=delay_ms)
+            await store.release("orders", held.receipts(), Release(delay_ms=delay_ms))
     assert await store.ack("orders", held.receipts()) == [DONE]
 
 

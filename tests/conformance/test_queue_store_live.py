@@ -10,7 +10,7 @@ from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.rows import STATES
 from penstock.store.history import HistoryRange
-from penstock.store.interface import QueueNotFound
+from penstock.store.interface import QueueNotFound, Release
 from penstock.store.live import LivePage
 from tests.conformance.stores import Stage, begin, drain, every_store, lease, send
 
@@ -35,7 +35,7 @@ async def furnish(stage: Stage) -> None:
     await stage.store.send("orders", Drafts(bodies=[b"later"], visible_at_ms=[stage.now_ms() + 10_000_000]))
     taken = await lease(stage, 9)
     await stage.store.ack("orders", taken.receipts()[:3])
-    await stage.store.release("orders", taken.receipts()[3:5], error="boom")
+    await stage.store.release("orders", taken.receipts()[3:5], Release(error="boom"))
 
 
 @every_store
@@ -84,7 +84,7 @@ async def test_a_dead_letter_keeps_its_id_and_has_a_place_of_its_own(stage: Stag
     await send(stage, b"other", queue="grave")
     (moved,) = await send(stage, b"a", queue="once")
     failed = await lease(stage, queue="once")
-    await stage.store.release("once", failed.receipts(), delay_ms=0, error="boom")
+    await stage.store.release("once", failed.receipts(), Release(delay_ms=0, error="boom"))
     await stage.store.tidy()
     (page,) = await pages(stage, "grave")
     row = list(page.ids).index(moved)

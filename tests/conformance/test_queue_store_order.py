@@ -5,7 +5,7 @@ from collections import Counter
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import MINUTE_MS, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Delivery
+from penstock.store.interface import Delivery, Release
 from tests.conformance.stores import DONE, STALE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 FIFO = QueueSettings(is_fifo=True, backoff_ms_base=0)
@@ -117,10 +117,10 @@ async def test_messages_of_a_group_that_come_back_together_take_turns_with_other
     async def take_turns() -> bool:
         return bodies(await lease(stage, 6)).count(b"few") == 2
 
-    await stage.store.release("orders", (await hold()).receipts(), delay_ms=5_000)
+    await stage.store.release("orders", (await hold()).receipts(), Release(delay_ms=5_000))
     await stage.advance(5_000)
     assert await take_turns(), "woken"
-    await stage.store.release("orders", (await hold()).receipts(), delay_ms=0)
+    await stage.store.release("orders", (await hold()).receipts(), Release(delay_ms=0))
     assert await take_turns(), "released"
     await hold()
     await stage.advance(1_000)
@@ -166,7 +166,7 @@ async def test_few_messages_that_take_long_make_a_group_noisy(stage: Stage) -> N
     await stage.advance(1_000)
     assert await stage.store.ack("orders", [receipts[b"slow"]]) == [DONE]
     left = [receipt for receipt in held.receipts() if receipt not in (receipts[b"slow"], receipts[b"spare"])]
-    assert set(await stage.store.release("orders", left, delay_ms=0, is_untouched=True)) == {DONE}
+    assert set(await stage.store.release("orders", left, Release(delay_ms=0, is_untouched=True))) == {DONE}
     await send_groups(stage, (b"quick", b"quick"), (b"", b"plain"))
     counts = await stage.store.counts("orders")
     assert (counts.noisy_groups, counts.noisy_ready, counts.noisy_leased) == (1, 5, 0)
@@ -261,7 +261,7 @@ async def test_a_failed_head_keeps_its_group_closed_through_its_rest(stage: Stag
     await fifo(stage)
     await send_groups(stage, (b"g", b"1"), (b"g", b"2"), (b"other", b"x"))
     held = await lease(stage, 1)
-    await stage.store.release("orders", held.receipts(), delay_ms=5_000)
+    await stage.store.release("orders", held.receipts(), Release(delay_ms=5_000))
     assert await drain(stage) == [b"x"]
     await stage.advance(4_900)
     assert await is_empty_handed(stage)
@@ -275,10 +275,10 @@ async def test_what_follows_a_failed_head_in_its_lease_may_still_be_acked(stage:
     await send_groups(stage, *[(b"g", b"%d" % number) for number in range(4)])
     held = await lease(stage, 3)
     receipts = held.receipts()
-    assert await stage.store.release("orders", receipts[:1], delay_ms=0) == [DONE]
+    assert await stage.store.release("orders", receipts[:1], Release(delay_ms=0)) == [DONE]
     assert await is_empty_handed(stage)
     assert await stage.store.ack("orders", receipts[1:2]) == [DONE]
-    assert await stage.store.release("orders", receipts[2:], delay_ms=0) == [DONE]
+    assert await stage.store.release("orders", receipts[2:], Release(delay_ms=0)) == [DONE]
     assert bodies(await lease(stage)) == [b"0", b"2", b"3"]
 
 
@@ -289,12 +289,12 @@ async def test_a_group_that_opens_early_is_served_when_its_first_message_is_back
     held = await lease(stage, 2)
     assert bodies(held) == [b"1", b"2"]
     first, second = held.receipts()
-    assert await stage.store.release("orders", [second], delay_ms=0) == [DONE]
+    assert await stage.store.release("orders", [second], Release(delay_ms=0)) == [DONE]
     assert bodies(await lease(stage)) == [b"4"], "nothing overtakes what is leased"
-    assert await stage.store.release("orders", [first], delay_ms=0) == [DONE]
+    assert await stage.store.release("orders", [first], Release(delay_ms=0)) == [DONE]
     held = await lease(stage, 2)
     assert bodies(held) == [b"1", b"2"]
-    assert await stage.store.release("orders", held.receipts()[:1], delay_ms=0) == [DONE]
+    assert await stage.store.release("orders", held.receipts()[:1], Release(delay_ms=0)) == [DONE]
     again = await lease(stage)
     assert bodies(again) == [b"1"], "the second is leased, and the third behind it"
     assert await stage.store.ack("orders", again.receipts()) == [DONE]
@@ -350,7 +350,7 @@ async def test_urgency_does_not_reorder_a_group_but_brings_it_forward(stage: Sta
 async def test_burying_the_head_opens_its_group(stage: Stage) -> None:
     await fifo(stage, QueueSettings(is_fifo=True, deliveries_max=1))
     await send_groups(stage, (b"g", b"poison"), (b"g", b"next"))
-    await stage.store.release("orders", (await lease(stage, 1)).receipts(), error="no")
+    await stage.store.release("orders", (await lease(stage, 1)).receipts(), Release(error="no"))
     await stage.store.tidy()
     assert bodies(await lease(stage)) == [b"next"]
 
@@ -360,7 +360,7 @@ async def test_groups_stay_in_order_across_a_crash(stage: Stage) -> None:
     await fifo(stage)
     await send_groups(stage, *[(b"ab"[row % 2 : row % 2 + 1], b"%d" % row) for row in range(10)])
     held = await lease(stage, 1)
-    await stage.store.release("orders", held.receipts(), delay_ms=0)
+    await stage.store.release("orders", held.receipts(), Release(delay_ms=0))
     await stage.crash()
     found = await drain(stage, want=3)
     assert [body for body in found if int(body) % 2 == 0] == [b"0", b"2", b"4", b"6", b"8"]

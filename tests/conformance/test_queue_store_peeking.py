@@ -8,7 +8,7 @@ from penstock.contract.limits import MIB, PEEK_BYTES_MAX
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Message, MessageFilter
+from penstock.store.interface import Message, MessageFilter, Release
 from tests.conformance.stores import Stage, every_store, lease, send
 
 
@@ -33,7 +33,7 @@ async def furnish(stage: Stage) -> None:
     await stage.store.create("work", QueueSettings(dead_letters="graves", deliveries_max=2))
     await stage.store.send("graves", Drafts(bodies=[b"full"]))
     await stage.store.send("work", Drafts(bodies=[b"spent"], deliveries_max=[1]))
-    await stage.store.release("work", (await lease(stage, queue="work")).receipts(), error="boom")
+    await stage.store.release("work", (await lease(stage, queue="work")).receipts(), Release(error="boom"))
     await send(stage, *[b"leased %d" % number for number in range(5)], queue="work")
     await lease(stage, 5, queue="work", lease_ms=600_000)
     await stage.store.send("work", Drafts(bodies=[b"held"], groups=[b"g"]))
@@ -95,7 +95,7 @@ async def test_a_search_of_a_long_queue_takes_several_pages_that_may_be_empty(st
 async def test_a_peek_finds_dead_letters_by_their_last_error_and_their_first_queue(stage: Stage) -> None:
     await stage.store.change("orders", QueueSettings(deliveries_max=1, backoff_ms_base=0))
     (buried,) = await send(stage, b"poison")
-    await stage.store.release("orders", (await lease(stage)).receipts(), error="a boom")
+    await stage.store.release("orders", (await lease(stage)).receipts(), Release(error="a boom"))
     await stage.store.tidy()
     await stage.store.send("orders.dead", Drafts(bodies=[b"its own"]))
     origin = (await stage.store.describe("orders")).id

@@ -12,7 +12,7 @@ from penstock.contract.names import BadName
 from penstock.contract.queue_settings import DAY_MS, BadSettings, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.queue import QueueFull
-from penstock.store.interface import QueueExists, QueueNotFound
+from penstock.store.interface import EscalationOrder, QueueExists, QueueNotFound, RedriveOrder
 from tests.conformance.stores import DONE, STALE, Stage, begin, bodies, drain, every_store, is_empty_handed, lease, send
 
 
@@ -58,9 +58,9 @@ async def test_a_queue_that_is_not_there_is_named_by_every_verb(stage: Stage) ->
         store.look("nowhere", "1-2"),
         store.explain("nowhere", "1-2"),
         store.receipts("nowhere", []),
-        store.escalate("nowhere", [], 0, actor="ada", reason=""),
+        store.escalate("nowhere", [], EscalationOrder(tier=0, actor="ada", reason="")),
         store.audit("nowhere", most=1),
-        store.redrive("nowhere", most=1),
+        store.redrive("nowhere", RedriveOrder(most=1)),
     ):
         with pytest.raises(QueueNotFound, match="nowhere"):
             await verb

@@ -9,7 +9,7 @@ import pytest
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts, Sender
-from penstock.store.interface import QueueExists, QueueNotFound, QueueStore
+from penstock.store.interface import EscalationOrder, QueueExists, QueueNotFound, QueueStore, RedriveOrder, Release
 from tests.conformance.stores import (
     DONE,
     STALE,
@@ -94,9 +94,9 @@ async def test_an_answer_that_wrote_nothing_waits_for_what_it_is_based_on(stage:
         lambda store, queue: store.look(queue, "1-2"),
         lambda store, queue: store.explain(queue, "1-2"),
         lambda store, queue: store.receipts(queue, []),
-        lambda store, queue: store.escalate(queue, [], 0, actor="", reason=""),
+        lambda store, queue: store.escalate(queue, [], EscalationOrder(tier=0, actor="", reason="")),
         lambda store, queue: store.audit(queue, most=1),
-        lambda store, queue: store.redrive(queue, most=1),
+        lambda store, queue: store.redrive(queue, RedriveOrder(most=1)),
     ]
     for number, verb in enumerate(verbs):
         queue = f"queue-{number}"
@@ -134,7 +134,7 @@ async def test_what_a_verb_answered_outlives_a_crash_right_after_it(stage: Stage
     first, second, third = held.receipts()
     assert await stage.store.ack("mail", [first]) == [DONE]
     await stage.crash()
-    assert await stage.store.release("mail", [second], delay_ms=0) == [DONE]
+    assert await stage.store.release("mail", [second], Release(delay_ms=0)) == [DONE]
     await stage.crash()
     assert await stage.store.extend("mail", [third], lease_ms=90_000) == [DONE]
     await stage.crash()
@@ -208,7 +208,7 @@ async def test_a_delay_ends_when_it_would_have_ended(stage: Stage) -> None:
     at_ms = stage.now_ms() + 60_000
     await stage.store.send("orders", Drafts(bodies=[b"a"], visible_at_ms=[at_ms]))
     await send(stage, b"released")
-    await stage.store.release("orders", (await lease(stage)).receipts(), delay_ms=90_000)
+    await stage.store.release("orders", (await lease(stage)).receipts(), Release(delay_ms=90_000))
     for restart in restarts(stage):
         await stage.advance(10_000)
         await restart()
@@ -276,7 +276,7 @@ async def test_counts_are_the_same_after_a_restart(stage: Stage) -> None:
     await stage.store.send("orders", Drafts(bodies=[b"x"], visible_at_ms=[stage.now_ms() + 60_000]))
     held = await lease(stage, 10)
     await stage.store.ack("orders", held.receipts()[:3])
-    await stage.store.release("orders", held.receipts()[3:5], delay_ms=60_000)
+    await stage.store.release("orders", held.receipts()[3:5], Release(delay_ms=60_000))
     before = await stage.store.counts("orders")
     assert (before.leased, before.delayed, before.live) == (5, 3, 48)
     for restart in restarts(stage):
@@ -344,7 +344,7 @@ async def test_bodies_of_a_moved_lease_are_right_after_restart(stage: Stage) -> 
         rows = [b"%d-%d-%d" % (number, row, tier) for row, tier in enumerate(tiers)]
         await stage.store.send("orders", Drafts(bodies=rows, tiers=tiers))
     held = await lease(stage, 17)
-    await stage.store.release("orders", held.receipts()[::3], delay_ms=0)
+    await stage.store.release("orders", held.receipts()[::3], Release(delay_ms=0))
     expected = sorted(b"%d" % tier for tier in held.tiers)
     assert sorted(body.rsplit(b"-", 1)[1] for body in bodies(held)) == expected
     await stage.crash()

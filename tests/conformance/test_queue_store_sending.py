@@ -18,6 +18,7 @@ from penstock.contract.queue_settings import DAY_MS, DedupScope, QueueSettings
 from penstock.core.queue.deduplication import BadSender, SenderFenced, SendForgotten
 from penstock.core.queue.drafts import BadDraft, BodyTooLarge
 from penstock.core.queue.message import Drafts, Sender
+from penstock.store.interface import Release
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send, until
 
 NORMAL = Tier.NORMAL
@@ -55,7 +56,7 @@ async def test_every_message_gets_an_id_of_its_own_in_the_order_of_the_drafts(st
 async def test_a_message_keeps_its_id_from_delivery_to_delivery(stage: Stage) -> None:
     ids = await send(stage, b"a")
     first = await lease(stage)
-    await stage.store.release("orders", first.receipts(), delay_ms=0)
+    await stage.store.release("orders", first.receipts(), Release(delay_ms=0))
     again = await lease(stage)
     assert list(first.ids) == list(again.ids) == ids
 

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Delivery, QueueNotFound, QueueStore
+from penstock.store.interface import Delivery, QueueNotFound, QueueStore, RedriveOrder, Release
 from tests.conformance.stores import Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 QUIET = QueueSettings(aging_ms=(0,) * 5, backoff_ms_base=0)
@@ -50,7 +50,7 @@ async def test_a_message_that_is_given_back_wakes_its_queue(stage: Stage) -> Non
     await send(stage, b"a")
     delivery = await lease(stage)
     woken = Woken(stage.store)
-    await stage.store.release("orders", delivery.receipts(), delay_ms=0)
+    await stage.store.release("orders", delivery.receipts(), Release(delay_ms=0))
     assert woken.names() == {"orders"}
 
 
@@ -80,11 +80,11 @@ async def test_burial_and_redrive_wake_the_queue_that_the_messages_go_to(stage: 
     await stage.store.create("work", QueueSettings(deliveries_max=1))
     await send(stage, b"a", queue="work")
     delivery = await lease(stage, queue="work")
-    await stage.store.release("work", delivery.receipts(), delay_ms=0)
+    await stage.store.release("work", delivery.receipts(), Release(delay_ms=0))
     woken = Woken(stage.store)
     await stage.store.tidy()
     assert "work.dead" in woken.names()
-    await stage.store.redrive("work.dead", most=1)
+    await stage.store.redrive("work.dead", RedriveOrder(most=1))
     assert "work" in woken.names()
     assert bodies(await lease(stage, queue="work")) == [b"a"]
 

@@ -11,7 +11,7 @@ from penstock.api.kafka.wire.versions import Api
 from penstock.broker.access import Caller, Grant, Role
 from penstock.broker.api_keys import create_key
 from penstock.broker.long_polls import TooManyWaiting
-from penstock.broker.redrives import RedriveOrder, TooManyRedrives
+from penstock.broker.redrives import RedriveRequest, TooManyRedrives
 from penstock.broker.shares import Holds, Share
 from penstock.contract.limits import GROUPS_MAX, PARTITIONS_MAX, REDRIVES_MAX
 from tests.api.asgi import open_api
@@ -62,7 +62,7 @@ async def test_the_redrives_of_one_key_leave_room_for_others() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.bury(*[b"a"] * 30)
         redrives = broker.queues.redrives
-        order = RedriveOrder(rate_per_s=0.001)
+        order = RedriveRequest(rate_per_s=0.001)
         tasks = [await redrives.begin("orders.dead", order, caller=GREEDY) for _ in range(REDRIVES_MAX // 2)]
         with pytest.raises(TooManyRedrives) as caught:
             await redrives.begin("orders.dead", order, caller=GREEDY)

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts, Receipt
 from penstock.core.queue.rows import STATES
-from penstock.store.interface import Delivery, QueueNotFound
+from penstock.store.interface import Delivery, EscalationOrder, QueueNotFound, Release
 from penstock.store.live import LivePage
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
@@ -167,7 +167,9 @@ class Race:
         await self.settle(
             verb,
             lambda receipts: store.release(
-                QUEUE, receipts, delay_ms=delay_ms, is_rejected=verb == "reject", is_untouched=verb == "give back"
+                QUEUE,
+                receipts,
+                Release(delay_ms=delay_ms, is_rejected=verb == "reject", is_untouched=verb == "give back"),
             ),
             delay_ms=delay_ms,
         )
@@ -192,7 +194,7 @@ class Race:
         ids = sorted(set(self.dice.choices(self.ids[-20:], k=2))) if self.ids else []
         tier = self.dice.randrange(5)
         began = next(self.ticks)
-        outcomes = await store.escalate(QUEUE, ids, tier, actor="ada", reason="")
+        outcomes = await store.escalate(QUEUE, ids, EscalationOrder(tier=tier, actor="ada", reason=""))
         took = self.took(began)
 
         def told() -> None:

@@ -19,7 +19,15 @@ from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.runtime.memory import memory_runtime
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Delivery, Message, MessageFilter, QueueStore
+from penstock.store.interface import (
+    Delivery,
+    EscalationOrder,
+    Message,
+    MessageFilter,
+    QueueStore,
+    RedriveOrder,
+    Release,
+)
 from penstock.store.live import LivePage
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.rooms import wrong_held, wrong_rooms
@@ -102,13 +110,13 @@ class Both:
 
     async def release(self) -> None:
         mine, theirs = self.some()
-        how: dict[str, Any] = {
-            "delay_ms": self.dice.choice((None, 0, 700)),
-            "error": self.dice.choice(("", "boom", "größer")),
-            "is_rejected": self.dice.random() < 0.1,
-            "is_untouched": self.dice.random() < 0.2,
-        }
-        assert await self.ours.release("orders", mine, **how) == await self.core.release("orders", theirs, **how)
+        how = Release(
+            delay_ms=self.dice.choice((None, 0, 700)),
+            error=self.dice.choice(("", "boom", "größer")),
+            is_rejected=self.dice.random() < 0.1,
+            is_untouched=self.dice.random() < 0.2,
+        )
+        assert await self.ours.release("orders", mine, how) == await self.core.release("orders", theirs, how)
 
     async def extend(self) -> None:
         mine, theirs = self.some()
@@ -132,7 +140,7 @@ class Both:
         ids = self.dice.choices(self.ids, k=3) if self.ids else []
         tier, until_ms = self.dice.randrange(5), self.dice.choice((0, self.clock.now_ms() + 2_000))
         ours, core = [
-            await store.escalate("orders", ids, tier, actor="ada", reason="", until_ms=until_ms)
+            await store.escalate("orders", ids, EscalationOrder(tier=tier, actor="ada", reason="", until_ms=until_ms))
             for store in (self.ours, self.core)
         ]
         assert ours == core
@@ -144,7 +152,9 @@ class Both:
     async def redrive(self) -> None:
         await self.tidy()
         if "orders.dead" in await self.core.queues():
-            ours, core = [await store.redrive("orders.dead", most=1_000) for store in (self.ours, self.core)]
+            ours, core = [
+                await store.redrive("orders.dead", RedriveOrder(most=1_000)) for store in (self.ours, self.core)
+            ]
             assert {name: sorted(ids) for name, ids in ours.moved.items()} == {
                 name: sorted(ids) for name, ids in core.moved.items()
             }

@@ -13,7 +13,7 @@ import pytest
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemDice
-from penstock.store.interface import MessageFilter
+from penstock.store.interface import EscalationOrder, MessageFilter, RedriveOrder, Release
 from penstock.store.postgres import counting, operating
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.session import Arguments
@@ -98,7 +98,7 @@ async def test_a_batch_of_new_ids_costs_the_same_however_many_ids_there_are(serv
 
 
 async def escalate(store: PostgresStore, ids: Sequence[str]) -> None:
-    await store.escalate("orders", ids, 0, actor="ada", reason="")
+    await store.escalate("orders", ids, EscalationOrder(tier=0, actor="ada", reason=""))
 
 
 async def test_an_escalation_costs_the_same_however_many_messages_wait(server: Server) -> None:
@@ -127,7 +127,7 @@ async def bury(store: PostgresStore, count: int) -> None:
     await store.send("orders", drafts(0, count))
     delivery = await store.lease("orders", want=count)
     assert delivery is not None
-    await store.release("orders", delivery.receipts(), is_rejected=True)
+    await store.release("orders", delivery.receipts(), Release(is_rejected=True))
     await store.tidy()
 
 
@@ -152,8 +152,9 @@ async def test_a_redrive_of_named_dead_letters_costs_the_same_however_many_there
             page = await here.store.peek("orders.dead", most=10)
             ids = [each.id for each in page.messages]
             # What is left is counted now and then, and not at the next step.
-            await here.store.redrive("orders.dead", most=1, ids=ids[:1])
-            costs.append(await here.rows(lambda ids=ids: here.store.redrive("orders.dead", most=10, ids=ids)))  # type: ignore[misc]
+            await here.store.redrive("orders.dead", RedriveOrder(most=1, ids=ids[:1]))
+            order = RedriveOrder(most=10, ids=ids)
+            costs.append(await here.rows(lambda order=order: here.store.redrive("orders.dead", order)))  # type: ignore[misc]
         assert costs[-1] <= 2 * costs[0], costs
 
 
@@ -238,8 +239,8 @@ async def test_a_step_of_a_redrive_costs_the_same_however_many_dead_letters_ther
         for _ in range(4):
             await bury(here.store, 1_000)
             # What is left is counted now and then, and not at the next step.
-            await here.store.redrive("orders.dead", most=1)
-            costs.append(await here.rows(lambda: here.store.redrive("orders.dead", most=10)))
+            await here.store.redrive("orders.dead", RedriveOrder(most=1))
+            costs.append(await here.rows(lambda: here.store.redrive("orders.dead", RedriveOrder(most=10))))
             delivery = await here.store.lease("orders", want=1_000)
             assert delivery is not None
             await here.store.ack("orders", delivery.receipts())

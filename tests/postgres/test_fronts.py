@@ -4,7 +4,7 @@ import pytest
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, Release
 from tests.postgres.blocks import DEAD, Stage, opened, pinned
 
 pytestmark = pytest.mark.real_time
@@ -57,7 +57,7 @@ async def test_what_comes_back_to_a_group_is_not_before_its_front() -> None:
         held = await stage.lease(1)
         # Higher than it could be while somebody holds a message of the group.
         await stage.watcher.execute("UPDATE penstock.line SET front = 1000000")
-        assert await stage.store.release("orders", held.receipts(), delay_ms=0) == [Outcome.DONE]
+        assert await stage.store.release("orders", held.receipts(), Release(delay_ms=0)) == [Outcome.DONE]
         assert await bodies(stage, 10) == [b"b", b"c"]
 
 
@@ -67,7 +67,7 @@ async def test_a_group_of_which_some_are_acked_and_some_come_back_keeps_its_orde
         held = await stage.lease(3)
         receipts = list(held.receipts())
         assert await stage.store.ack("orders", receipts[1:2]) == [Outcome.DONE]
-        assert await stage.store.release("orders", receipts[2:], delay_ms=0) == [Outcome.DONE]
+        assert await stage.store.release("orders", receipts[2:], Release(delay_ms=0)) == [Outcome.DONE]
         await send(stage, b"e")
         assert await stage.store.lease("orders", want=10) is None, "the first is held"
         stage.clock.advance_ms(61_000)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Outcome
+from penstock.store.interface import EscalationOrder, Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.known import FORGET_MS, HELD_MS, LATE_MS, LATER_MS, MORE_MS, KnownQueue, QueueRow
 from penstock.store.postgres.leasing import ADVANCE_MOST
@@ -142,7 +142,8 @@ async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_e
         await store.lease("orders", want=1, lease_ms=1_000)
         clock.advance_ms(30_000)
         with hold_leases(settings) as holder:
-            asked = asyncio.ensure_future(store.escalate("orders", ids, 0, actor="ada", reason=""))  # noqa: TID251 - awaited below.
+            order = EscalationOrder(tier=0, actor="ada", reason="")
+            asked = asyncio.ensure_future(store.escalate("orders", ids, order))  # noqa: TID251 - awaited below.
             await until_waited_for(holder)
             holder.rollback()
             assert await asked == [Outcome.DONE]

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
+from penstock.store.interface import EscalationOrder, RedriveOrder
 from penstock.store.postgres import burying, leasing
 from tests.postgres.blocks import Stage, opened
 
@@ -42,9 +43,9 @@ async def test_whoever_escalates_or_redrives_does_not_wait_until_all_have_aged(m
     monkeypatch.setattr(burying, "ADVANCE_MOST", 10)
     async with opened(SETTINGS) as stage:
         await lower_the_threshold(stage)
-        await stage.store.escalate("orders", ["1-0"], 0, actor="ada", reason="")
+        await stage.store.escalate("orders", ["1-0"], EscalationOrder(tier=0, actor="ada", reason=""))
         assert await aged(stage) == 10
-        await stage.store.redrive("orders", most=1)
+        await stage.store.redrive("orders", RedriveOrder(most=1))
         assert await aged(stage) == 20
 
 
@@ -85,7 +86,7 @@ async def test_tidying_finds_whatever_is_due_in_a_queue(what: str) -> None:
         if what in {"a lease lapses", "it is spent"}:
             await stage.lease(1, lease_ms=5_000)
         if what == "its escalation ends":
-            await stage.store.escalate("orders", ids, 0, actor="ada", reason="", until_ms=at_ms)
+            await stage.store.escalate("orders", ids, EscalationOrder(tier=0, actor="ada", reason="", until_ms=at_ms))
         before = await places(stage)
         stage.clock.advance_ms(4_000)
         await stage.store.tidy()

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Sender
-from penstock.store.interface import Outcome
+from penstock.store.interface import EscalationOrder, Outcome, RedriveOrder, Release
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.cutting import Wire, wire
 from tests.postgres.schemas import empty_schema, shared_settings
@@ -83,7 +83,7 @@ async def test_an_ack_whose_answer_is_lost_is_done_and_not_stale() -> None:
         assert await store.ack("orders", list(delivery.receipts())[:1]) == [Outcome.DONE]
         held = [receipt for receipt in delivery.receipts() if receipt.row > 0]
         laid.cut_next_answer()
-        assert await store.release("orders", held, delay_ms=0, error="no") == [Outcome.DONE] * 2
+        assert await store.release("orders", held, Release(delay_ms=0, error="no")) == [Outcome.DONE] * 2
         again = await store.lease("orders", want=10)
         assert again is not None
         laid.cut_next_answer()
@@ -165,14 +165,16 @@ async def test_what_operators_decide_is_answered_as_if_nothing_had_broken() -> N
         await store.change("orders", QueueSettings(deliveries_max=1))
         ids = list(await store.send("orders", Drafts(bodies=[b"a", b"b", b"c"])))
         laid.cut_next_commits()
-        assert await store.escalate("orders", ids[:1], 0, actor="ada", reason="") == [Outcome.DONE]
+        assert await store.escalate("orders", ids[:1], EscalationOrder(tier=0, actor="ada", reason="")) == [
+            Outcome.DONE
+        ]
         assert len(await store.audit("orders", most=10)) == 1, "it was written down once"
         delivery = await store.lease("orders", want=1)
         assert delivery is not None
-        await store.release("orders", delivery.receipts(), is_rejected=True)
+        await store.release("orders", delivery.receipts(), Release(is_rejected=True))
         await store.tidy()
         laid.cut_next_commits()
-        moved = await store.redrive("orders.dead", most=10)
+        moved = await store.redrive("orders.dead", RedriveOrder(most=10))
         assert (moved.moved, moved.remaining) == ({"orders": ids[:1]}, 0)
         laid.cut_next_commits()
         assert await store.purge("orders") == 3

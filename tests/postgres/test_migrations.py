@@ -13,7 +13,7 @@ from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.store.history import HistoryRange
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, RedriveOrder
 from penstock.store.postgres import migrate
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.migrate import Found, SchemaMissing, plan, steps
@@ -96,7 +96,7 @@ async def _find_the_past(store: PostgresStore) -> None:
     assert (escalation.actor, list(escalation.ids)) == ("ada", ["1-52"])
     page = await store.history("orders", HistoryRange(from_offset=0, until_offset=5 << 24, most=10))
     assert list(page.ending) == [MessageOutcome.BURIED, MessageOutcome.ACKED]
-    moved = await store.redrive("orders.dead", most=10)
+    moved = await store.redrive("orders.dead", RedriveOrder(most=10))
     assert moved.moved == {"orders": ["1-2"]}
     again = await store.lease("orders", want=10)
     assert again is not None

@@ -9,7 +9,7 @@ import pytest
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.rows import LEASED
-from penstock.store.interface import Delivery, MessageFilter, Outcome
+from penstock.store.interface import Delivery, MessageFilter, Outcome, Release
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice
@@ -102,7 +102,7 @@ async def test_messages_of_a_lease_have_rows_of_their_own_once_their_fates_diffe
         assert await on.store.ack("orders", [receipts[1]]) == [Outcome.DONE]
         assert on.rows() == (0, 3)
         assert await on.held() == [(BODIES[n], ATTRIBUTES[n]) for n in (0, 2, 3)]
-        assert await on.store.release("orders", [receipts[2]], delay_ms=0) == [Outcome.DONE]
+        assert await on.store.release("orders", [receipts[2]], Release(delay_ms=0)) == [Outcome.DONE]
         again = await on.store.lease("orders", want=9)
         assert again is not None
         assert [bytes(body) for body in again.bodies] == [BODIES[2]]

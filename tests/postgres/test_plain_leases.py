@@ -8,7 +8,7 @@ import pytest
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, Release
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
@@ -55,7 +55,7 @@ async def test_a_plain_lease_that_finds_too_little_goes_on_with_other_tiers() ->
         assert bytes(attributes[b"high"]) == b"x"
         # Each receipt is that of its own message.
         high = [bytes(body) for body in delivery.bodies].index(b"high")
-        assert await here.release("orders", [delivery.receipts()[high]], delay_ms=0) == [Outcome.DONE]
+        assert await here.release("orders", [delivery.receipts()[high]], Release(delay_ms=0)) == [Outcome.DONE]
         again = await here.lease("orders", want=9)
         assert again is not None
         assert [bytes(body) for body in again.bodies] == [b"high"]

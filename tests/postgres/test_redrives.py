@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from penstock.broker.queues import open_queues
-from penstock.broker.redrives import RedriveOrder, Redrives, State, TaskNotFound, TooManyRedrives
+from penstock.broker.redrives import RedriveRequest, Redrives, State, TaskNotFound, TooManyRedrives
 from penstock.contract.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.routes import Routes
 from penstock.runtime.memory import memory_runtime
-from penstock.store.interface import MessageFilter
+from penstock.store.interface import MessageFilter, Release
 from penstock.store.kept_redrives import LOST_MS, KeptRedrives
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.real_time
 
 DEAD = "orders.dead"
 # One goes at once, and the next a thousand seconds later.
-SLOWLY = RedriveOrder(rate_per_s=0.001)
+SLOWLY = RedriveRequest(rate_per_s=0.001)
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ async def bury(store: PostgresStore, count: int) -> None:
     await store.send("orders", Drafts(bodies=[b"a"] * count))
     delivery = await store.lease("orders", want=count)
     assert delivery is not None
-    await store.release("orders", delivery.receipts(), is_rejected=True)
+    await store.release("orders", delivery.receipts(), Release(is_rejected=True))
     while (await store.counts("orders")).live:
         await store.tidy()
 
@@ -206,7 +206,7 @@ async def test_a_server_that_was_taken_for_gone_leaves_its_redrive_to_the_other(
     async with servers() as here:
         store = await here.bury(200)
         async with here.server(takes_over=False) as first:
-            task = await first.begin(DEAD, RedriveOrder(rate_per_s=5))
+            task = await first.begin(DEAD, RedriveRequest(rate_per_s=5))
             # It is not heard any more but when it notes a step.
             monkeypatch.setattr("penstock.broker.redrives.BEAT_S", 3_600)
             await moved(first, task.id, 1)
@@ -228,7 +228,7 @@ async def test_who_has_not_been_heard_for_long_asks_before_the_next_step(monkeyp
     async with servers() as here:
         store = await here.bury(3)
         async with here.server(takes_over=False) as first:
-            task = await first.begin(DEAD, RedriveOrder())
+            task = await first.begin(DEAD, RedriveRequest())
             # As a machine that stands still for a while: nothing else runs here until another one has it.
             here.clock.advance_ms(LOST_MS + 1)
             with psycopg.connect(here.settings.url, autocommit=True) as connection:
@@ -256,7 +256,7 @@ async def test_a_step_that_the_database_does_not_note_is_noted_later() -> None:
     async with servers() as here:
         await here.bury(4)
         async with here.server() as first, here.server() as second:
-            task = await first.begin(DEAD, RedriveOrder(rate_per_s=20))
+            task = await first.begin(DEAD, RedriveRequest(rate_per_s=20))
             with psycopg.connect(here.settings.url, autocommit=True) as connection:
                 # Nothing else runs here until it is away: it has not made a step.
                 connection.execute("ALTER TABLE penstock.redrive RENAME TO away")
@@ -285,9 +285,9 @@ async def test_only_so_many_run_on_one_database_and_only_so_many_are_remembered(
                 running = {"queue": "letters.dead", "state": "running", "first": 2_001, "last": 2_000 + REDRIVES_MAX}
                 connection.execute(rows, running)
                 with pytest.raises(TooManyRedrives):
-                    await first.begin(DEAD, RedriveOrder())
+                    await first.begin(DEAD, RedriveRequest())
                 connection.execute("DELETE FROM penstock.redrive WHERE id = 'r_2001'")
-            task = await first.begin(DEAD, RedriveOrder())
+            task = await first.begin(DEAD, RedriveRequest())
             listed = await first.all_of(DEAD)
             assert [each.id for each in listed] == [task.id, *(f"r_{nth}" for nth in range(1_005, 5, -1))]
 

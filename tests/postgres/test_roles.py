@@ -18,7 +18,7 @@ from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock
 from penstock.store.history import HistoryRange
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, RedriveOrder, Release
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import Server
@@ -76,13 +76,13 @@ async def test_a_server_needs_no_more_than_to_use_what_is_there(server: Server) 
             await store.send("letters", Drafts(bodies=[b"a"]))
             delivery = await store.lease("letters", want=1)
             assert delivery is not None
-            assert await store.release("letters", delivery.receipts(), is_rejected=True) == [Outcome.DONE]
+            assert await store.release("letters", delivery.receipts(), Release(is_rejected=True)) == [Outcome.DONE]
             # Days pass: what is settled then goes to another period, and so to another table.
             clock.advance_ms(2 * DAY_MS)
             await store.tidy()
         assert store._burying.period > 2
         assert (await store.counts("letters.dead")).live == 2
-        assert (await store.redrive("letters.dead", most=1)).remaining == 1
+        assert (await store.redrive("letters.dead", RedriveOrder(most=1))).remaining == 1
         await store.change("letters", QueueSettings(deliveries_max=3))
         clock.advance_ms(2_000)
         assert len((await store.history("letters", HistoryRange(from_offset=0, most=10))).ending) == 2

@@ -11,6 +11,7 @@ import pytest
 from penstock.contract.limits import BODY_BYTES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
+from penstock.store.interface import EscalationOrder
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
@@ -65,7 +66,7 @@ async def test_a_connection_goes_on_after_a_transaction_on_it_was_rolled_back() 
         ids = list(await store.send("orders", Drafts(bodies=[b"a"])))
         # Often enough for the driver to have statements prepared, all of which it forgets with a rollback: ours, too.
         for tier in range(4):
-            await store.escalate("orders", ids, tier, actor="ada", reason="")
+            await store.escalate("orders", ids, EscalationOrder(tier=tier, actor="ada", reason=""))
         await stranger.change("orders", QueueSettings(lease_ms=1_000))
         # Refused, since the queue is not what it was, and made again.
         await store.purge("orders")

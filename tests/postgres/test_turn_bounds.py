@@ -9,7 +9,7 @@ import pytest
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, Release
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.statements import function
 from tests.postgres.blocks import BLOCKS_MOST, DEAD, Stage, opened, pinned
@@ -87,11 +87,11 @@ Way = Callable[[Stage, Sequence[Receipt]], Awaitable[None]]
 
 
 async def released(stage: Stage, receipts: Sequence[Receipt]) -> None:
-    assert await stage.store.release("orders", receipts, delay_ms=0) == [Outcome.DONE]
+    assert await stage.store.release("orders", receipts, Release(delay_ms=0)) == [Outcome.DONE]
 
 
 async def delayed(stage: Stage, receipts: Sequence[Receipt]) -> None:
-    assert await stage.store.release("orders", receipts, delay_ms=500) == [Outcome.DONE]
+    assert await stage.store.release("orders", receipts, Release(delay_ms=500)) == [Outcome.DONE]
     stage.clock.advance_ms(1_000)
 
 

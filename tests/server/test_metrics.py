@@ -20,6 +20,7 @@ from penstock.metrics.prometheus import Connections, Prometheus, Requests
 from penstock.metrics.watchdog import watching
 from penstock.server import Application, open_application, operation_of
 from penstock.settings import ServerSettings
+from penstock.store.interface import Release
 from penstock.telemetry import KAFKA_METRICS, METRICS, STREAM_METRICS
 from tests.server.serving import server
 
@@ -95,7 +96,7 @@ async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
         await application.queues.send("orders", Drafts(bodies=[b"x"] * 10))
         failed = await application.queues.lease("orders", want=1)
         assert failed is not None
-        await application.queues.release("orders", list(failed.receipts()), delay_ms=None, error="boom")
+        await application.queues.release("orders", list(failed.receipts()), Release(delay_ms=None, error="boom"))
         delivery = await application.queues.lease("orders", want=1)
         assert delivery is not None
         await application.queues.ack("orders", list(delivery.receipts()))

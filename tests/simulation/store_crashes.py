@@ -22,7 +22,7 @@ from penstock.core.queue.message import Drafts, Receipt
 from penstock.log.interface import LogBusy
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets
-from penstock.store.interface import Delivery, Outcome, QueueNotFound
+from penstock.store.interface import Delivery, Outcome, QueueNotFound, Release
 from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
@@ -54,7 +54,7 @@ class Story:
         await shop.store.create("churn", QUEUE)
         await self.send("orders", b"held", b"bad", tiers=bytes([Tier.CRITICAL, Tier.CRITICAL]))
         await shop.lease(1)
-        await shop.store.release("orders", (await shop.lease(1)).receipts(), delay_ms=0)
+        await shop.store.release("orders", (await shop.lease(1)).receipts(), Release(delay_ms=0))
         tiers = bytes([Tier.LOW, Tier.HIGH, Tier.LOW, Tier.NORMAL])
         await self.send("orders", b"kept low", b"done", b"kept too", b"kept", tiers=tiers)
         await self.churn(4)

@@ -39,7 +39,7 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Outcome, QueueNotFound
+from penstock.store.interface import Outcome, QueueNotFound, RedriveOrder, Release
 from penstock.telemetry import HISTORY_AHEAD_OF_JOURNAL, STORE_UPKEEP_FAILED
 from tests.simulation.clock import SimClock
 from tests.simulation.log_life import tiny
@@ -403,7 +403,7 @@ class Client:
             queue,
             some,
             lambda queue, receipts: store.release(
-                queue, receipts, delay_ms=delay_ms, error=error, is_rejected=is_rejected
+                queue, receipts, Release(delay_ms=delay_ms, error=error, is_rejected=is_rejected)
             ),
         )
         for held, outcome, is_good in zip(some, outcomes, good, strict=False):
@@ -475,7 +475,7 @@ class Client:
     async def _redrive(self, store: EmbeddedStore) -> None:
         queue = self._dice.choice(REDRIVEN)
         try:
-            redriven = await store.redrive(f"{queue}.dead", most=self._dice.choice([1, 5, 20]))
+            redriven = await store.redrive(f"{queue}.dead", RedriveOrder(most=self._dice.choice([1, 5, 20])))
         except QueueNotFound:
             return
         assert set(redriven.moved) <= {queue}, f"{queue}.dead went to {list(redriven.moved)}"

@@ -10,6 +10,7 @@ from uuid import UUID
 from penstock.api.sqs.receipt_handles import message_of_uuid
 from penstock.core.queue.message import Receipt
 from penstock.settings import ServerSettings
+from penstock.store.interface import Release
 from tests.server.serving import server
 from tests.sqs.conftest import ACCOUNT, arn_of, attributes_of, bodies, client_of, made, name_of, received
 from tests.sqs.in_process import open_sqs
@@ -110,7 +111,7 @@ async def test_a_message_that_rests_counts_as_delayed() -> None:
         delivery = await sqs.queues.lease("orders", want=1)
         assert delivery is not None
         receipt = Receipt(delivery.lease, delivery.token, 0)
-        await sqs.queues.release("orders", [receipt], delay_ms=60_000, error="boom")
+        await sqs.queues.release("orders", [receipt], Release(delay_ms=60_000, error="boom"))
         asked = ["ApproximateNumberOfMessagesDelayed", "ApproximateNumberOfMessages"]
         told = (await sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=asked))["Attributes"]
         assert told == {"ApproximateNumberOfMessagesDelayed": "1", "ApproximateNumberOfMessages": "0"}

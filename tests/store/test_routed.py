@@ -11,7 +11,7 @@ from penstock.core.queue.message import Drafts
 from penstock.core.routes import Routes
 from penstock.runtime.memory import memory_runtime
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import QueueNotFound, QueueStore
+from penstock.store.interface import QueueNotFound, QueueStore, RedriveOrder, Release
 from penstock.store.routed import RoutedStore
 
 
@@ -76,16 +76,12 @@ async def test_dead_letters_are_kept_beside_their_queue() -> None:
         (sent,) = await routed.send("orders.old", Drafts(bodies=[b"a"]))
         delivery = await routed.lease("orders.old", want=1)
         assert delivery is not None
-        await routed.release("orders.old", delivery.receipts(), is_rejected=True)
+        await routed.release("orders.old", delivery.receipts(), Release(is_rejected=True))
         await routed.tidy()
         assert "orders.old.dead" in await first.queues()
 
         with pytest.raises(
             ValueError, match=r"target_queue is 'mail', in database 2 \(\*\); 'orders.old.dead' is in database 1"
         ):
-            await routed.redrive("orders.old.dead", into="mail", most=1)
-        # Whoever asks for what came from a queue of elsewhere is told that there is nothing.
-        assert (await routed.redrive("orders.old.dead", origin="mail", most=1, is_dry_run=True)).moved == {}
-        with pytest.raises(QueueNotFound):
-            await routed.redrive("orders.old.dead", origin="nobody", most=1)
-        assert (await routed.redrive("orders.old.dead", most=1)).moved == {"orders.old": [sent]}
+            await routed.redrive("orders.old.dead", RedriveOrder(into="mail", most=1))
+        assert (await routed.redrive("orders.old.dead", RedriveOrder(most=1))).moved == {"orders.old": [sent]}

@@ -12,7 +12,7 @@ from penstock.core.queue.message import Drafts
 from penstock.log.interface import LogFull
 from penstock.store.embedded.shards import TooFewShards
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Remains
+from penstock.store.interface import RedriveOrder, Release, Remains
 from tests.simulation.store_life import small
 from tests.simulation.world import Died, Machine
 
@@ -39,7 +39,7 @@ async def with_spent(machine: Machine, bodies: list[bytes]) -> tuple[EmbeddedSto
         ids += await store.send(QUEUE, Drafts(bodies=[body], attributes=[body[:1]], groups=[b"g"]))
     held = await store.lease(QUEUE, want=len(bodies))
     assert held is not None
-    await store.release(QUEUE, held.receipts(), error="broken")
+    await store.release(QUEUE, held.receipts(), Release(error="broken"))
     return store, ids
 
 
@@ -62,7 +62,7 @@ async def tidy(store: EmbeddedStore) -> object:
 
 
 async def redrive(store: EmbeddedStore) -> object:
-    return await store.redrive(GRAVE, most=10)
+    return await store.redrive(GRAVE, RedriveOrder(most=10))
 
 
 @pytest.mark.parametrize("end", ["kill", "power cut"])
@@ -169,7 +169,7 @@ async def test_large_messages_move_a_few_at_a_time(machine: Machine) -> None:
     store, ids = await with_spent(machine, bodies)
     await store.tidy()
     assert [(name, body) for name, body, *_ in await places(store, ids)] == [(GRAVE, body) for body in bodies]
-    moved = (await store.redrive(GRAVE, most=200)).moved
+    moved = (await store.redrive(GRAVE, RedriveOrder(most=200))).moved
     assert sorted(moved[QUEUE]) == sorted(ids)
     assert [(name, body) for name, body, *_ in await places(store, ids)] == [(QUEUE, body) for body in bodies]
     await store.close()

@@ -14,7 +14,7 @@ from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.replay import stored
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Delivery, Outcome
+from penstock.store.interface import Delivery, Outcome, Release
 from penstock.telemetry import Note
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Died, Machine
@@ -111,7 +111,7 @@ async def test_a_live_message_in_the_oldest_segment_stays_what_it_is(end: str) -
     assert sorted(first.ids) == sorted(
         [*ids, first.ids[[bytes(body) for body in first.bodies].index(b"without attributes")]]
     )
-    await shop.store.release("orders", first.receipts(), delay_ms=0, error="it failed")
+    await shop.store.release("orders", first.receipts(), Release(delay_ms=0, error="it failed"))
     await shop.shorten()
     assert shop.log.start_offset > 10
     if end == "close":
@@ -147,7 +147,7 @@ async def test_a_leased_message_is_copied_and_its_receipt_stays_good() -> None:
     await shop.shorten()
     assert shop.log.start_offset > 10
     assert await shop.store.ack("orders", delivery.receipts()[:1]) == [Outcome.DONE]
-    assert await shop.store.release("orders", delivery.receipts()[1:], delay_ms=0) == [Outcome.DONE]
+    assert await shop.store.release("orders", delivery.receipts()[1:], Release(delay_ms=0)) == [Outcome.DONE]
     assert sorted(await shop.drain()) == [b"b", b"c"]
     await shop.close()
 
@@ -169,7 +169,7 @@ async def spend(shop: Shop, *bodies: bytes) -> list[str]:
     ids = await shop.send(*bodies)
     for _ in range(QUEUE.deliveries_max):
         delivery = await shop.lease(len(bodies))
-        await shop.store.release("orders", delivery.receipts(), delay_ms=0)
+        await shop.store.release("orders", delivery.receipts(), Release(delay_ms=0))
     return ids
 
 
@@ -203,7 +203,7 @@ async def test_a_message_that_is_buried_while_the_journal_is_shortened_keeps_its
         dead = await shop.lease(queue="orders.dead")
         assert dead.ids == ids
         assert list(map(bytes, dead.bodies)) == [b"bad", b"worse"]
-        await shop.store.release("orders.dead", dead.receipts(), delay_ms=0)
+        await shop.store.release("orders.dead", dead.receipts(), Release(delay_ms=0))
     await shop.close()
 
 

@@ -23,12 +23,15 @@ from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.store.interface import (
+    RELEASE,
+    UNTOUCHED,
     Counts,
     Delivery,
     Description,
     Outcome,
     QueueNotFound,
     QueueStore,
+    Release,
     Remains,
     StoreUnreachable,
 )
@@ -195,7 +198,7 @@ class Queues:
         if delivery is not None:
             if absence is not None and absence.is_gone:
                 # The client is gone: others need not wait for the lease to lapse.
-                await self.store.release(queue, delivery.receipts(), is_untouched=True)
+                await self.store.release(queue, delivery.receipts(), UNTOUCHED)
                 return None
             self._total(queue).received += len(delivery)
         return delivery
@@ -215,11 +218,8 @@ class Queues:
             raise NotLeased(f"nobody has message {message_id!r}")
         raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
 
-    async def release(
-        self, queue: str, receipts: Sequence[Receipt], *, delay_ms: int | None, error: str, **kind: bool
-    ) -> list[Outcome]:
-        """Give messages back; ``kind`` is what `QueueStore.release` knows beside delay and error."""
-        outcomes = await self.store.release(queue, receipts, delay_ms=delay_ms, error=error, **kind)
+    async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
+        outcomes = await self.store.release(queue, receipts, how)
         self._total(queue).released += outcomes.count(Outcome.DONE)
         return outcomes
 

@@ -45,6 +45,7 @@ from penstock.store.interface import (
     QueueNotFound,
     QueueStore,
     Redrive,
+    RedriveOrder,
     StoreUnreachable,
 )
 from penstock.store.kept_redrives import LOST_MS, KeptRedrive, KeptRedrives
@@ -112,8 +113,8 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveOrder:
-    """What is to go where, and how fast."""
+class RedriveRequest:
+    """Which dead letters an operator wants to go where, and how fast."""
 
     into: str | None = None
     ids: tuple[str, ...] | None = None
@@ -133,7 +134,7 @@ class Task:
 
     id: str
     dead_letters: str
-    order: RedriveOrder
+    order: RedriveRequest
     started_at_ms: int
     state: State = State.RUNNING
     moved: dict[str, int] = field(default_factory=dict)
@@ -195,7 +196,7 @@ class Redrives:
         if self._kept is not None:
             tasks.create_task(self._hold(self._kept))
 
-    async def begin(self, dead_letters: str, order: RedriveOrder, *, caller: Caller = ANONYMOUS_ADMIN) -> Task:
+    async def begin(self, dead_letters: str, order: RedriveRequest, *, caller: Caller = ANONYMOUS_ADMIN) -> Task:
         """Begin a redrive; a dry run is over on return. Raises `NotAllowed`, `TooManyRedrives` and `QueueNotFound`.
 
         What came from a queue that the caller may not send to stays, and is counted in `not_allowed`. The rights are
@@ -461,7 +462,8 @@ class Redrives:
                 continue
             try:
                 return await self._store.redrive(
-                    task.dead_letters, into=order.into, most=most, ids=ids, is_dry_run=order.is_dry_run
+                    task.dead_letters,
+                    RedriveOrder(into=order.into, most=most, ids=ids, is_dry_run=order.is_dry_run),
                 )
             except (LogBusy, StoreUnreachable):
                 await _wait(task.told_to_stop, _BUSY_S)
@@ -472,11 +474,11 @@ async def _only(ids: list[str] | None) -> AsyncGenerator[list[str] | None, None]
     yield ids
 
 
-def _most(order: RedriveOrder) -> int:
+def _most(order: RedriveRequest) -> int:
     return min(order.most or UNBOUNDED, DRY_RUN_MAX if order.is_dry_run else UNBOUNDED)
 
 
-def _step_max(order: RedriveOrder) -> int:
+def _step_max(order: RedriveRequest) -> int:
     if order.is_dry_run:
         return PAGE_MAX
     if order.rate_per_s is None:
@@ -556,7 +558,7 @@ def _task_of(kept: KeptRedrive) -> Task:
     task = Task(
         id=kept.id,
         dead_letters=kept.queue,
-        order=msgspec.json.decode(kept.order, type=RedriveOrder),
+        order=msgspec.json.decode(kept.order, type=RedriveRequest),
         started_at_ms=kept.started_at_ms,
         state=State(kept.state),
         moved=progress.moved,

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from penstock.contract.limits import PAGE_MAX
+from penstock.contract.limits import DURATION_MS_MAX, IDS_MAX, PAGE_MAX
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.explain import Explanation
@@ -239,6 +239,54 @@ class Explained(NamedTuple):
     bound: Bound | None
 
 
+def check_most(most: int) -> None:
+    if not 1 <= most <= PAGE_MAX:
+        raise ValueError(f"most is {most}; it must be from 1 to PAGE_MAX ({PAGE_MAX})")
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    if len(ids) > IDS_MAX:
+        raise ValueError(f"{len(ids)} ids; there may be IDS_MAX ({IDS_MAX})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """How messages are given back."""
+
+    # How long they rest; None for the queue's backoff.
+    delay_ms: int | None = None
+    error: str = ""
+    # This was their last delivery, and they are buried soon. A queue that never buries releases them like any others.
+    is_rejected: bool = False
+    # They go back at once, and their delivery does not count.
+    is_untouched: bool = False
+
+    def __post_init__(self) -> None:
+        if self.delay_ms is not None and not 0 <= self.delay_ms <= DURATION_MS_MAX:
+            raise ValueError(f"delay_ms is {self.delay_ms}; it must be from 0 to DURATION_MS_MAX ({DURATION_MS_MAX})")
+
+
+RELEASE = Release()
+UNTOUCHED = Release(is_untouched=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EscalationOrder:
+    """Where messages are escalated to, until when, by whom and why."""
+
+    tier: int
+    actor: str
+    reason: str
+    # When they fall back; 0 for never.
+    until_ms: int = 0
+    # They go to a less urgent tier. Without it, only to a more urgent one.
+    lowers: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tier < TIERS:
+            raise ValueError(f"tier is {self.tier}; it must be from 0 to {TIERS - 1}")
+
+
 @dataclass(frozen=True, slots=True)
 class Escalation:
     """One escalation, as it is read back."""
@@ -250,6 +298,22 @@ class Escalation:
     # When the messages fall back; 0 for never.
     until_ms: int
     ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveOrder:
+    """How many dead letters go, which, and where."""
+
+    most: int
+    # None for each to the queue that it came from.
+    into: str | None = None
+    # None for all.
+    ids: Sequence[str] | None = None
+    is_dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        check_most(self.most)
+        check_ids(self.ids or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,22 +438,8 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def release(
-        self,
-        queue: str,
-        receipts: Sequence[Receipt],
-        *,
-        delay_ms: int | None = None,
-        error: str = "",
-        is_rejected: bool = False,
-        is_untouched: bool = False,
-    ) -> list[Outcome]:
-        """Give messages back, to rest for ``delay_ms`` or, if that is None, for the queue's backoff.
-
-        Those ``is_rejected`` have had their last delivery and are buried soon, whatever is left to
-        them; in a queue that never buries they are released like any others. Those ``is_untouched``
-        go back at once, and their delivery does not count.
-        """
+    async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
+        """Give messages back."""
         ...
 
     async def extend(
@@ -433,22 +483,11 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
-        self,
-        queue: str,
-        ids: Sequence[str],
-        tier: int,
-        *,
-        actor: str,
-        reason: str,
-        until_ms: int = 0,
-        lowers: bool = False,
-    ) -> list[Outcome]:
-        """Move waiting and resting messages to a more urgent tier, and remember who and why.
+    async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
+        """Move waiting and resting messages to another tier, and remember who and why.
 
-        With ``until_ms`` they fall back at that instant. With ``lowers`` they go to a less urgent tier. Answers DONE,
-        UNCHANGED, NOT_PENDING or UNKNOWN for each id; only what is DONE is in the audit. A message that was escalated
-        to this very tier is DONE if it gets another end by this.
+        Answers DONE, UNCHANGED, NOT_PENDING or UNKNOWN for each id; only what is DONE is in the audit. A message that
+        was escalated to this very tier is DONE if it gets another end by this.
         """
         ...
 
@@ -460,23 +499,12 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def redrive(
-        self,
-        dead_letters: str,
-        *,
-        into: str | None = None,
-        most: int,
-        origin: str | None = None,
-        ids: Sequence[str] | None = None,
-        is_dry_run: bool = False,
-    ) -> Redrive:
-        """Send dead letters back, each to the queue it came from or all to ``into``, to be delivered as if new.
+    async def redrive(self, dead_letters: str, order: RedriveOrder) -> Redrive:
+        """Send dead letters back, to be delivered as if new.
 
-        At most ``most`` go, in the order of their burial; ``origin`` keeps to those
-        that were first sent to one queue, ``ids`` to some. What is leased stays, and
-        so does what has no room where it would go. What was sent to this queue
-        itself is no dead letter. How fast they go is the broker's business, which
-        calls with a small ``most``.
+        They go in the order of their burial. What is leased stays, and so does what has no room where it would go.
+        What was sent to this queue itself is no dead letter. How fast they go is the broker's business, which calls
+        with a small `most`.
         """
         ...
 

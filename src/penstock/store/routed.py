@@ -29,10 +29,12 @@ from penstock.core.routes import Routes
 from penstock.store.history import HistoryPage, HistoryRange, HistorySpan, ShardNotFound
 from penstock.store.interface import (
     EVERY_MESSAGE,
+    RELEASE,
     Counts,
     Delivery,
     Description,
     Escalation,
+    EscalationOrder,
     Explained,
     Message,
     MessageFilter,
@@ -41,6 +43,8 @@ from penstock.store.interface import (
     QueueNotFound,
     QueueStore,
     Redrive,
+    RedriveOrder,
+    Release,
     Remains,
     StoreUnreachable,
 )
@@ -171,19 +175,8 @@ class RoutedStore:
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
         return await self._of(queue).ack(queue, receipts, outlives=outlives)
 
-    async def release(
-        self,
-        queue: str,
-        receipts: Sequence[Receipt],
-        *,
-        delay_ms: int | None = None,
-        error: str = "",
-        is_rejected: bool = False,
-        is_untouched: bool = False,
-    ) -> list[Outcome]:
-        return await self._of(queue).release(
-            queue, receipts, delay_ms=delay_ms, error=error, is_rejected=is_rejected, is_untouched=is_untouched
-        )
+    async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
+        return await self._of(queue).release(queue, receipts, how)
 
     async def extend(
         self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
@@ -215,41 +208,18 @@ class RoutedStore:
 
     # What operators decide.
 
-    async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
-        self,
-        queue: str,
-        ids: Sequence[str],
-        tier: int,
-        *,
-        actor: str,
-        reason: str,
-        until_ms: int = 0,
-        lowers: bool = False,
-    ) -> list[Outcome]:
-        store = self._of(queue)
-        return await store.escalate(queue, ids, tier, actor=actor, reason=reason, until_ms=until_ms, lowers=lowers)
+    async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
+        return await self._of(queue).escalate(queue, ids, order)
 
-    async def redrive(
-        self,
-        dead_letters: str,
-        *,
-        into: str | None = None,
-        most: int,
-        origin: str | None = None,
-        ids: Sequence[str] | None = None,
-        is_dry_run: bool = False,
-    ) -> Redrive:
+    async def redrive(self, dead_letters: str, order: RedriveOrder) -> Redrive:
         here = self._of(dead_letters)
-        if into is not None and self._of(into) is not here:
-            places = [self._routes.name_of(self._routes.place_of(queue)) for queue in (into, dead_letters)]
+        if order.into is not None and self._of(order.into) is not here:
+            places = [self._routes.name_of(self._routes.place_of(queue)) for queue in (order.into, dead_letters)]
             raise ValueError(
-                f"target_queue is {into!r}, in {places[0]}; {dead_letters!r} is in {places[1]}. "
+                f"target_queue is {order.into!r}, in {places[0]}; {dead_letters!r} is in {places[1]}. "
                 "Messages stay in their database: name a queue in it"
             )
-        if origin is not None and self._routes.place_of(origin) is not None and self._of(origin) is not here:
-            # Nothing of it is here; its id says so, and its name would not be known.
-            origin = (await self._of(origin).describe(origin)).id
-        return await here.redrive(dead_letters, into=into, most=most, origin=origin, ids=ids, is_dry_run=is_dry_run)
+        return await here.redrive(dead_letters, order)
 
     async def tidy(self) -> None:
         silent: StoreUnreachable | None = None

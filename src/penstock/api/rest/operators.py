@@ -12,10 +12,10 @@ from penstock.api.rest.request import Answer, Decoder, Request, instant, maybe_i
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Caller, Role
 from penstock.broker.dead_letters import check_goes_back
-from penstock.broker.redrives import RedriveOrder, Task, pages
+from penstock.broker.redrives import RedriveRequest, Task, pages
 from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import PRIORITIES
-from penstock.store.interface import Message, MessageFilter, Outcome, QueueNotFound
+from penstock.store.interface import EscalationOrder, Message, MessageFilter, Outcome, QueueNotFound, RedriveOrder
 from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
 from penstock.wire.operators import (
@@ -60,9 +60,14 @@ class _Escalation:
         self._store = request.queues.store
         self._queue = queue
         self._asked = asked
-        self._actor = request.caller.signature(asked.actor)
         self.tier = read_priority(asked.priority, "priority")
-        self._until_ms = _until_ms(request, asked)
+        self._order = EscalationOrder(
+            tier=self.tier,
+            actor=request.caller.signature(asked.actor),
+            reason=asked.reason,
+            until_ms=_until_ms(request, asked),
+            lowers=asked.lower,
+        )
         self.result = Escalated([], [], [], [])
 
     async def move_all(self, sought: MessageFilter) -> None:
@@ -83,15 +88,7 @@ class _Escalation:
         return message.tier < self.tier if self._asked.lower else message.tier > self.tier
 
     async def move(self, ids: Sequence[str]) -> None:
-        outcomes = await self._store.escalate(
-            self._queue,
-            ids,
-            self.tier,
-            actor=self._actor,
-            reason=self._asked.reason,
-            until_ms=self._until_ms,
-            lowers=self._asked.lower,
-        )
+        outcomes = await self._store.escalate(self._queue, ids, self._order)
         places = {
             Outcome.DONE: self.result.moved,
             Outcome.UNCHANGED: self.result.unchanged,
@@ -128,7 +125,7 @@ async def requeue(request: Request) -> Answer:
     into = await _target(request, queue, asked.target_queue)
     if into is None:
         await _check_goes_back(request, queue, message_id)
-    result = await request.queues.store.redrive(queue, into=into, most=1, ids=[message_id])
+    result = await request.queues.store.redrive(queue, RedriveOrder(into=into, most=1, ids=[message_id]))
     if result.moved:
         (name,) = result.moved
         await request.did("queue.requeue", queue, detail=f"{message_id} to {name}")
@@ -170,7 +167,7 @@ async def begin_redrive(request: Request) -> Answer:
     request.queues.check_running()
     asked: wire.Redrive = await request.body(_read_redrive, may_be_empty=True)
     _check_one_of(asked, is_needed=False)
-    order = RedriveOrder(
+    order = RedriveRequest(
         into=await _target(request, queue, asked.target_queue),
         ids=None if isinstance(asked.message_ids, UnsetType) else tuple(asked.message_ids),
         filter=None if isinstance(asked.filter, UnsetType) else filter_of(asked.filter),

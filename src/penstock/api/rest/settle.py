@@ -11,7 +11,7 @@ from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
 from penstock.contract.limits import DURATION_MS_MAX, LEASE_MESSAGES_MAX, LEASE_MS_MAX, REQUEST_MESSAGES_MAX
 from penstock.core.queue.message import HeldReceipts, Receipt, Receipts
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, Release
 from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, SettleFrame
 from penstock.wire.messages import Acked, Acks, Extensions, Releases, Settled, SettledMany
@@ -44,27 +44,18 @@ async def release(request: Request) -> Answer:
         settle = _read_frame(raw)
         _check_time(settle, DURATION_MS_MAX)
         wanted = _receipts_of(settle)
-        outcomes = await request.queues.release(
-            queue,
-            wanted,
+        how = Release(
             delay_ms=settle.time_ms,
             error=settle.text,
             is_rejected=settle.is_rejected,
             is_untouched=settle.is_untouched,
         )
-        return _settled_frame(settle, wanted, outcomes)
+        return _settled_frame(settle, wanted, await request.queues.release(queue, wanted, how))
     asked: Releases = _read_releases.decode(raw, form)
     delay_ms = None if isinstance(asked.delay_s, UnsetType) else milliseconds(asked.delay_s)
     proofs = receive.read_receipts(asked.receipts)
-    outcomes = await request.queues.release(
-        queue,
-        proofs,
-        delay_ms=delay_ms,
-        error=asked.error,
-        is_rejected=asked.reject,
-        is_untouched=not asked.count_delivery,
-    )
-    return _settled("released", asked.receipts, outcomes)
+    how = Release(delay_ms=delay_ms, error=asked.error, is_rejected=asked.reject, is_untouched=not asked.count_delivery)
+    return _settled("released", asked.receipts, await request.queues.release(queue, proofs, how))
 
 
 async def extend(request: Request) -> Answer:

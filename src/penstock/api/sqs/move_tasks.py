@@ -35,7 +35,7 @@ from penstock.api.sqs.shapes import (
     StartMessageMoveTaskResult,
 )
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
-from penstock.broker.redrives import RedriveOrder, State, Task, TaskNotFound
+from penstock.broker.redrives import RedriveRequest, State, Task, TaskNotFound
 from penstock.contract.limits import PAGE_MAX
 from penstock.store.interface import QueueNotFound
 
@@ -104,7 +104,7 @@ async def start_message_move_task(request: Request, asked: StartMessageMoveTaskR
             INVALID_PARAMETER_VALUE,
             "There is already a task running. Only one active task is allowed for a source queue arn at a given time.",
         )
-    order = RedriveOrder(into=into, rate_per_s=asked.max_number_of_messages_per_second)
+    order = RedriveRequest(into=into, rate_per_s=asked.max_number_of_messages_per_second)
     task = await request.queues.redrives.begin(source, order, caller=request.caller)
     await request.did("queue.redrive", source, detail=task.id)
     return StartMessageMoveTaskResult(_handle_text(request, task))

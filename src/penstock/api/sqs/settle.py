@@ -29,7 +29,7 @@ from penstock.api.sqs.shapes import (
     DeleteMessageRequest,
     Nothing,
 )
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, Release
 
 Entry = TypeVar("Entry", DeleteMessageBatchRequestEntry, ChangeMessageVisibilityBatchRequestEntry)
 Outcomes = list[Refused | None]
@@ -161,7 +161,7 @@ async def _hold(
     receipts = [handle.receipt for handle in handles]
     if seconds:
         return await request.queues.extend(queue.name, receipts, lease_ms=1_000 * seconds, outlives=outlives)
-    return await request.queues.release(queue.name, receipts, delay_ms=0, error="")
+    return await request.queues.release(queue.name, receipts, Release(delay_ms=0))
 
 
 async def _change_by_message(

@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import chain, takewhile
 
-from penstock.contract.limits import PAGE_MAX, TURN_ROWS
+from penstock.contract.limits import TURN_ROWS
 from penstock.contract.names import dead_letters_of
 from penstock.core.queue import queries
 from penstock.core.queue.explain import explain as explain_core
@@ -13,18 +13,13 @@ from penstock.core.queue.message import Receipt, Run
 from penstock.core.queue.queries import wakes_at_ms as wakes_at_ms_of
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.state import State
-from penstock.store.embedded.naming import check_ids, id_of, key_of
+from penstock.store.embedded.naming import id_of, key_of
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.ids import queue_id
-from penstock.store.interface import Bound, Counts, Description, Escalation, Explained
+from penstock.store.interface import Bound, Counts, Description, Escalation, Explained, check_ids, check_most
 
 UNBOUNDED = 2**40
-
-
-def check_most(most: int) -> None:
-    if not 1 <= most <= PAGE_MAX:
-        raise ValueError(f"most is {most}; it must be from 1 to PAGE_MAX ({PAGE_MAX})")
 
 
 def present(shard: Shard, queue: str) -> Queue:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from penstock.contract.limits import IDS_MAX
 from penstock.core.queue import queries
 from penstock.core.queue.message import Origin
 from penstock.core.queue.state import State
@@ -33,11 +32,6 @@ def key_of(state: State, text: str) -> int | None:
     message = queries.find(state, *identity)
     # A message that came from elsewhere has a number here, but that is no part of its id.
     return message if message is not None and queries.identity(state, message) == identity else None
-
-
-def check_ids(ids: Sequence[str]) -> None:
-    if len(ids) > IDS_MAX:
-        raise ValueError(f"{len(ids)} ids; there may be IDS_MAX ({IDS_MAX})")
 
 
 def past_of(origin: Origin | None, name_of: NameOf) -> Past | None:

@@ -10,20 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.contract.limits import REASON_CHARACTERS_MAX, TURN_MESSAGES
-from penstock.contract.messages import TIERS
 from penstock.core.queue import queries
 from penstock.core.queue.events import Redriven
 from penstock.core.queue.queries import MessageView
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.rows import RESTING, WAITING
 from penstock.core.queue.state import State
-from penstock.store.embedded.asking import check_most, find_holders, grave_of, present, room_of
+from penstock.store.embedded.asking import find_holders, grave_of, present, room_of
 from penstock.store.embedded.moves import EVENT_BYTES, ROW_BYTES, Moves
-from penstock.store.embedded.naming import check_ids, id_of, key_of
+from penstock.store.embedded.naming import id_of, key_of
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
-from penstock.store.ids import parse_queue
-from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive, Remains
+from penstock.store.interface import (
+    DeadLettersShared,
+    EscalationOrder,
+    Outcome,
+    Redrive,
+    RedriveOrder,
+    Remains,
+    check_ids,
+)
 
 RUN_BYTES = 16
 # With a full queue ahead, no more dead letters than this are passed over in search of some that can go elsewhere.
@@ -64,22 +70,25 @@ def _check_unshared(shards: Shards, grave: str, apart_from: set[int]) -> None:
                 raise DeadLettersShared(f"{name!r} buries in {grave!r}, too; nothing was deleted")
 
 
-async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
-    shard: Shard, queue: str, ids: Sequence[str], tier: int, *, actor: str, reason: str, until_ms: int, lowers: bool
-) -> list[Outcome]:
+async def escalate(shard: Shard, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
     check_ids(ids)
-    if not 0 <= tier < TIERS:
-        raise ValueError(f"tier is {tier}; it must be from 0 to {TIERS - 1}")
     await find_holders(shard, queue)
     async with shard.answer:
         found = present(shard, queue)
         now_ms = shard.now_ms()
-        if until_ms and until_ms <= now_ms:
-            raise ValueError(f"until_ms is {until_ms}; that has passed")
+        if order.until_ms and order.until_ms <= now_ms:
+            raise ValueError(f"until_ms is {order.until_ms}; that has passed")
         keys = [key_of(found.state, each) for each in ids]
         known = [key for key in keys if key is not None]
-        texts = {"actor": _text(actor), "reason": _text(reason)}
-        event = found.escalate(known, tier, now_ms=now_ms, until_ms=until_ms, lowers=lowers, **texts)
+        event = found.escalate(
+            known,
+            order.tier,
+            now_ms=now_ms,
+            until_ms=order.until_ms,
+            lowers=order.lowers,
+            actor=_text(order.actor),
+            reason=_text(order.reason),
+        )
         moved: set[int] = set()
         if event is not None:
             size = EVENT_BYTES + RUN_BYTES * len(event.runs) + len(event.actor.encode()) + len(event.reason.encode())
@@ -104,16 +113,6 @@ def _there(state: State, keys: Sequence[int]) -> set[int]:
     return {key for key in keys if key in state.rows.index} | set(queries.holders(state, keys))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which dead letters are to go, and where."""
-
-    most: int
-    into: str | None = None
-    origin: str | None = None
-    ids: Sequence[str] | None = None
-
-
 @dataclass(slots=True)
 class Plan:
     """Keys by the name of the queue they go to, and the ids of those that have none."""
@@ -124,40 +123,37 @@ class Plan:
     full: dict[str, None] = field(default_factory=dict)
 
 
-async def redrive(shards: Shards, moves: Moves, dead_letters: str, wanted: Wanted, *, is_dry_run: bool) -> Redrive:
-    check_most(wanted.most)
-    check_ids(wanted.ids or ())
-    if wanted.into == dead_letters:
+async def redrive(shards: Shards, moves: Moves, dead_letters: str, order: RedriveOrder) -> Redrive:
+    if order.into == dead_letters:
         raise ValueError(f"target_queue is {dead_letters!r}, the queue they are in; name another one")
     async with shards.answer:
         shard = await shards.at(dead_letters)
         queue = present(shard, dead_letters)
         state = queue.state
-        plan = await _plan(shards, shard, queue, wanted)
+        plan = await _plan(shards, shard, queue, order)
         ids = {key: id_of(state, key) for keys in plan.keys.values() for key in keys}
-        went = plan.keys if is_dry_run else await _move(shards, moves, shard, queue, plan)
+        went = plan.keys if order.is_dry_run else await _move(shards, moves, shard, queue, plan)
         moved = {name: [ids[key] for key in keys] for name, keys in went.items() if keys}
-        remaining = len(state.rows.origins) - (len(ids) if is_dry_run else 0)
+        remaining = len(state.rows.origins) - (len(ids) if order.is_dry_run else 0)
         return Redrive(moved, plan.without_origin, remaining, list(plan.full))
 
 
-async def _plan(shards: Shards, shard: Shard, queue: Queue, wanted: Wanted) -> Plan:
+async def _plan(shards: Shards, shard: Shard, queue: Queue, order: RedriveOrder) -> Plan:
     """Choose what goes where, in turns; what has changed since it was looked at is left out when it is moved."""
     plan = Plan()
-    rooms = {} if wanted.into is None else {wanted.into: room_of(shards.queue(wanted.into))}
-    origin = None if wanted.origin is None else _number(shards, wanted.origin)
-    left = wanted.most
-    for nth, slot in enumerate(_dead_letters(queue.state, wanted.ids), start=1):
+    rooms = {} if order.into is None else {order.into: room_of(shards.queue(order.into))}
+    left = order.most
+    for nth, slot in enumerate(_dead_letters(queue.state, order.ids), start=1):
         if nth % TURN_MESSAGES == 0:
             await asyncio.sleep(0)
         if not left or not shard.has(queue) or (plan.full and nth > _BLOCKED_MAX):
             break
-        seen = _redrivable(queue.state, slot, origin, has_target=wanted.into is not None)
+        seen = _redrivable(queue.state, slot, has_target=order.into is not None)
         if seen is None or seen.origin is None:
             continue
-        target = wanted.into or shards.name_of(seen.origin.queue)
+        target = order.into or shards.name_of(seen.origin.queue)
         if target is None:
-            plan.without_origin += [id_of(queue.state, seen.message)] * (len(plan.without_origin) < wanted.most)
+            plan.without_origin += [id_of(queue.state, seen.message)] * (len(plan.without_origin) < order.most)
             continue
         if target not in rooms:
             rooms[target] = room_of(shards.queue(target))
@@ -170,10 +166,10 @@ async def _plan(shards: Shards, shard: Shard, queue: Queue, wanted: Wanted) -> P
     return plan
 
 
-def _redrivable(state: State, slot: int, origin: int | None, *, has_target: bool) -> MessageView | None:
+def _redrivable(state: State, slot: int, *, has_target: bool) -> MessageView | None:
     """Return a dead letter that may go, if it is still there."""
     came_from = state.rows.origins.get(slot)
-    if came_from is None or origin not in {None, came_from.queue}:
+    if came_from is None:
         return None
     # What came back to its own queue is at home.
     if came_from.queue == state.queue and not has_target:
@@ -188,14 +184,6 @@ def _dead_letters(state: State, ids: Sequence[str] | None) -> Sequence[int]:
     keys = [key for each in dict.fromkeys(ids) if (key := key_of(state, each)) is not None]
     # Whatever has an origin is a row; to look for others would be to search all leases.
     return [slot for key in keys if (slot := state.rows.index.get(key, 0)) in state.rows.origins]
-
-
-def _number(shards: Shards, queue: str) -> int:
-    """Return the number of a queue, by its name or, because it may be deleted, by its id."""
-    number = shards.number_of(queue) or parse_queue(queue)
-    if number is None:
-        raise QueueNotFound(f"there is no queue {queue!r}")
-    return number
 
 
 async def _move(shards: Shards, moves: Moves, shard: Shard, queue: Queue, plan: Plan) -> dict[str, list[int]]:

@@ -14,11 +14,11 @@ from penstock.core.queue import queries
 from penstock.core.queue.listing import BrowseFilter, browse, from_text, to_text
 from penstock.core.queue.queries import MessageView
 from penstock.core.queue.state import State
-from penstock.store.embedded.asking import check_most, find_holders, present
+from penstock.store.embedded.asking import find_holders, present
 from penstock.store.embedded.bodies import Span
 from penstock.store.embedded.naming import NameOf, ids_of, key_of, past_of
 from penstock.store.embedded.shard import Shard
-from penstock.store.interface import Message, MessageFilter, Page
+from penstock.store.interface import Message, MessageFilter, Page, check_most
 
 _EMPTY = memoryview(b"")
 # Messages that are passed over in one turn of the loop: most cost less than one that is shown.

@@ -13,7 +13,6 @@ from typing import Self
 from penstock.contract.limits import (
     BATCH_BYTES_MAX,
     BODY_BYTES_MAX,
-    DURATION_MS_MAX,
     ERROR_CHARACTERS_MAX,
     LEASE_BYTES_MAX,
     LEASE_MESSAGES_MAX,
@@ -37,7 +36,6 @@ from penstock.store.embedded.digests import with_digests
 from penstock.store.embedded.keeping import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
 from penstock.store.embedded.moves import Moves
 from penstock.store.embedded.naming import ids_of
-from penstock.store.embedded.operating import Wanted
 from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
@@ -46,10 +44,12 @@ from penstock.store.history import HistoryPage, HistoryRange, HistorySpan, Shard
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     EVERY_MESSAGE,
+    RELEASE,
     Counts,
     Delivery,
     Description,
     Escalation,
+    EscalationOrder,
     Explained,
     Message,
     MessageFilter,
@@ -58,6 +58,8 @@ from penstock.store.interface import (
     QueueExists,
     QueueNotFound,
     Redrive,
+    RedriveOrder,
+    Release,
     Remains,
 )
 from penstock.store.live import LivePage
@@ -251,25 +253,14 @@ class EmbeddedStore:
 
         return await self._settle(shard, queue, receipts, decide)
 
-    async def release(
-        self,
-        queue: str,
-        receipts: Sequence[Receipt],
-        *,
-        delay_ms: int | None = None,
-        error: str = "",
-        is_rejected: bool = False,
-        is_untouched: bool = False,
-    ) -> list[Outcome]:
-        if delay_ms is not None and not 0 <= delay_ms <= DURATION_MS_MAX:
-            raise ValueError(f"delay_ms is {delay_ms}; it must be from 0 to DURATION_MS_MAX ({DURATION_MS_MAX})")
+    async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
         shard = await self._shards.at(queue)
         now_ms = shard.now_ms()
         # Exceptions quote the names of files, and those may hold lone surrogates, which no text on a disk may.
-        error = error.encode(errors="replace").decode()
+        error = how.error.encode(errors="replace").decode()
 
         def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
-            if is_untouched:
+            if how.is_untouched:
                 return state.give_back(lease, token, mask, now_ms=now_ms)
             # A roll for each lease: one for all would bring many leases of one message back as a herd.
             roll = self._runtime.dice.roll()
@@ -279,9 +270,9 @@ class EmbeddedStore:
                 mask,
                 now_ms=now_ms,
                 roll=roll,
-                delay_ms=delay_ms,
+                delay_ms=how.delay_ms,
                 error=error,
-                is_rejected=is_rejected,
+                is_rejected=how.is_rejected,
             )
 
         return await self._settle(shard, queue, receipts, decide, text_bytes=4 * min(len(error), ERROR_CHARACTERS_MAX))
@@ -348,36 +339,14 @@ class EmbeddedStore:
     async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
         return await asking.receipts(await self._shards.at(queue), queue, ids, outlives=outlives)
 
-    async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
-        self,
-        queue: str,
-        ids: Sequence[str],
-        tier: int,
-        *,
-        actor: str,
-        reason: str,
-        until_ms: int = 0,
-        lowers: bool = False,
-    ) -> list[Outcome]:
-        shard = await self._shards.at(queue)
-        said = {"actor": actor, "reason": reason}
-        return await operating.escalate(shard, queue, ids, tier, until_ms=until_ms, lowers=lowers, **said)
+    async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
+        return await operating.escalate(await self._shards.at(queue), queue, ids, order)
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
         return await asking.audit(await self._shards.at(queue), queue, most=most)
 
-    async def redrive(
-        self,
-        dead_letters: str,
-        *,
-        into: str | None = None,
-        most: int,
-        origin: str | None = None,
-        ids: Sequence[str] | None = None,
-        is_dry_run: bool = False,
-    ) -> Redrive:
-        wanted = Wanted(most=most, into=into, origin=origin, ids=ids)
-        return await operating.redrive(self._shards, self._moves, dead_letters, wanted, is_dry_run=is_dry_run)
+    async def redrive(self, dead_letters: str, order: RedriveOrder) -> Redrive:
+        return await operating.redrive(self._shards, self._moves, dead_letters, order)
 
     async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
         shard = await self._shards.at(queue)

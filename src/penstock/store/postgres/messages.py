@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.contract.limits import IDS_MAX, PAGE_MAX
 from penstock.core.queue.rows import STATES
 from penstock.store.ids import Identity, message_id, parse, queue_id
 from penstock.store.interface import Message, Past
@@ -73,13 +72,3 @@ def identities(ids: Sequence[str]) -> list[tuple[int, int] | None]:
 def pair(identity: Identity) -> tuple[int, int] | None:
     key = identity.number << 3 | identity.lane
     return (identity.queue, key) if identity.queue < 2**31 and key < 2**63 else None
-
-
-def check_ids(ids: Sequence[str]) -> None:
-    if len(ids) > IDS_MAX:
-        raise ValueError(f"{len(ids)} ids; there may be IDS_MAX ({IDS_MAX})")
-
-
-def check_most(most: int) -> None:
-    if not 1 <= most <= PAGE_MAX:
-        raise ValueError(f"most is {most}; it must be from 1 to PAGE_MAX ({PAGE_MAX})")

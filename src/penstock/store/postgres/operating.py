@@ -4,16 +4,21 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.contract.limits import AUDIT_MAX, REASON_CHARACTERS_MAX
-from penstock.contract.messages import TIERS
 from penstock.contract.names import check_name, is_dead_letters
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.runtime.interface import Dice
-from penstock.store.ids import message_id, parse_queue
-from penstock.store.interface import DeadLettersShared, Outcome, QueueNotFound, Redrive
+from penstock.store.ids import message_id
+from penstock.store.interface import (
+    DeadLettersShared,
+    EscalationOrder,
+    Outcome,
+    Redrive,
+    RedriveOrder,
+)
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue
-from penstock.store.postgres.messages import check_ids, check_most, identities
+from penstock.store.postgres.messages import identities
 from penstock.store.postgres.noting import call_noted
 from penstock.store.postgres.registry import Registry
 from penstock.store.postgres.settling import text
@@ -47,54 +52,31 @@ async def check_unshared(database: Database, grave: str, apart_from: Sequence[in
         raise DeadLettersShared(f"{others[0][0]!r} buries in {grave!r}, too; nothing was deleted")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Escalating:
-    ids: Sequence[str]
-    tier: int
-    actor: str
-    reason: str
-    until_ms: int
-    lowers: bool
-
-    def __post_init__(self) -> None:
-        check_ids(self.ids)
-        if not 0 <= self.tier < TIERS:
-            raise ValueError(f"tier is {self.tier}; it must be from 0 to {TIERS - 1}")
-
-
 async def escalate(
-    database: Database, known: KnownQueue, wanted: Escalating, *, now_ms: int, operation: int
+    database: Database,
+    known: KnownQueue,
+    ids: Sequence[str],
+    order: EscalationOrder,
+    *,
+    now_ms: int,
+    operation: int,
 ) -> list[Outcome]:
-    if wanted.until_ms and wanted.until_ms <= now_ms:
-        raise ValueError(f"until_ms is {wanted.until_ms}; that has passed")
-    named = {each: pair for each, pair in zip(wanted.ids, identities(wanted.ids), strict=True) if pair is not None}
+    if order.until_ms and order.until_ms <= now_ms:
+        raise ValueError(f"until_ms is {order.until_ms}; that has passed")
+    named = {each: pair for each, pair in zip(ids, identities(ids), strict=True) if pair is not None}
     pairs = list(named.values())
     values = (
         known.number, known.version, now_ms, list(named), [home for home, _ in pairs], [key for _, key in pairs],
-        wanted.tier, wanted.until_ms, text(wanted.actor, REASON_CHARACTERS_MAX, database.encoding),
-        text(wanted.reason, REASON_CHARACTERS_MAX, database.encoding), known.settings.is_fifo, AUDIT_MAX,
-        wanted.lowers,
+        order.tier, order.until_ms, text(order.actor, REASON_CHARACTERS_MAX, database.encoding),
+        text(order.reason, REASON_CHARACTERS_MAX, database.encoding), known.settings.is_fifo, AUDIT_MAX,
+        order.lowers,
     )  # fmt: skip
     ((moved, unchanged, others),) = await call_noted(database, ("escalate", values), operation=operation, now_ms=now_ms)
-    if wanted.until_ms:
-        known.soon(wanted.until_ms)
+    if order.until_ms:
+        known.soon(order.until_ms)
     found = dict.fromkeys(others or (), Outcome.NOT_PENDING)
     found |= dict.fromkeys(unchanged or (), Outcome.UNCHANGED) | dict.fromkeys(moved or (), Outcome.DONE)
-    return [found.get(each, Outcome.UNKNOWN) for each in wanted.ids]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which dead letters are to go, and where."""
-
-    most: int
-    into: str | None = None
-    origin: str | None = None
-    ids: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        check_most(self.most)
-        check_ids(self.ids or ())
+    return [found.get(each, Outcome.UNKNOWN) for each in ids]
 
 
 @dataclass(slots=True)
@@ -115,13 +97,13 @@ class Redriving:
         self._period = period
         self._dice = dice
 
-    async def redrive(self, known: KnownQueue, wanted: Wanted, *, now_ms: int, is_dry_run: bool) -> Redrive:
-        plan = await self._plan(known, wanted)
-        went = plan.keys if is_dry_run else await self._move(known, plan, now_ms)
+    async def redrive(self, known: KnownQueue, order: RedriveOrder, *, now_ms: int) -> Redrive:
+        plan = await self._plan(known, order)
+        went = plan.keys if order.is_dry_run else await self._move(known, plan, now_ms)
         moved = {name: [plan.ids[key] for key in keys] for name, keys in went.items() if keys}
         count = sum(map(len, moved.values()))
-        there = await self._count(known, gone=0 if is_dry_run else count, now_ms=now_ms)
-        remaining = max(0, there - count) if is_dry_run else there
+        there = await self._count(known, gone=0 if order.is_dry_run else count, now_ms=now_ms)
+        remaining = max(0, there - count) if order.is_dry_run else there
         return Redrive(moved, plan.without_origin, remaining, list(plan.full))
 
     async def _count(self, known: KnownQueue, *, gone: int, now_ms: int) -> int:
@@ -134,18 +116,18 @@ class Redriving:
             known.moved_here_until_ms = now_ms + known.moved_here // _COUNTED_PER_MS if is_large else 0
         return known.moved_here
 
-    async def _plan(self, known: KnownQueue, wanted: Wanted) -> Plan:
+    async def _plan(self, known: KnownQueue, order: RedriveOrder) -> Plan:
         plan = Plan()
-        rooms = {} if wanted.into is None else {wanted.into: await self._room(wanted.into)}
-        left = wanted.most
-        async for key, home, home_key, name, number in self._dead_letters(known, wanted):
+        rooms = {} if order.into is None else {order.into: await self._room(order.into)}
+        left = order.most
+        async for key, home, home_key, name, number in self._dead_letters(known, order):
             if not left:
                 break
-            target, found = wanted.into or name, message_id(home, home_key)
+            target, found = order.into or name, message_id(home, home_key)
             if target is None:
-                plan.without_origin += [found] * (len(plan.without_origin) < wanted.most)
+                plan.without_origin += [found] * (len(plan.without_origin) < order.most)
                 continue
-            if number == known.number and wanted.into is None:
+            if number == known.number and order.into is None:
                 # What came back to its own queue is at home.
                 continue
             if target not in rooms:
@@ -160,34 +142,25 @@ class Redriving:
         return plan
 
     async def _dead_letters(
-        self, known: KnownQueue, wanted: Wanted
+        self, known: KnownQueue, order: RedriveOrder
     ) -> AsyncIterator[tuple[int, int, int, str | None, int]]:
-        origin = None if wanted.origin is None else await self._number(wanted.origin)
-        if wanted.ids is not None:
-            pairs = [pair for pair in identities(wanted.ids) if pair is not None]
+        if order.ids is not None:
+            pairs = [pair for pair in identities(order.ids) if pair is not None]
             homes, keys = [home for home, _ in pairs], [key for _, key in pairs]
             named = {"homes": SENT_AS["integer[]"](homes), "keys": SENT_AS["bigint[]"](keys)}
-            for row in await self._database.ask("dead_letters_named", queue=known.number, origin=origin, **named):
+            for row in await self._database.ask("dead_letters_named", queue=known.number, **named):
                 yield row
             return
         # As many as are wanted, and more only behind those that stay.
-        after, most, seen = -1, wanted.most, 0
+        after, most, seen = -1, order.most, 0
         while seen < _PLANNED_MOST:
-            rows = await self._database.ask("dead_letters", queue=known.number, origin=origin, after=after, most=most)
+            rows = await self._database.ask("dead_letters", queue=known.number, after=after, most=most)
             for *row, after in rows:  # noqa: B007 - where the next page begins.
                 yield tuple(row)
             if len(rows) < most:
                 return
             seen += len(rows)
             most = min(2 * most, _PLANNED_MOST)
-
-    async def _number(self, queue: str) -> int:
-        """Return the number of a queue, by its name or, because it may be deleted, by its id."""
-        found = await self._registry.find(queue, is_fresh=True)
-        number = parse_queue(queue) if found is None else found.number
-        if number is None:
-            raise QueueNotFound(f"there is no queue {queue!r}")
-        return number
 
     async def _room(self, queue: str) -> int:
         known = await self._registry.get(queue, is_fresh=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from penstock.contract.limits import ERROR_CHARACTERS_MAX, LEASE_MESSAGES_MAX
 from penstock.core.queue.message import Receipt, Receipts
 from penstock.runtime.interface import Dice
-from penstock.store.interface import Outcome
+from penstock.store.interface import Outcome, Release
 from penstock.store.postgres.columns import numbers
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue
@@ -78,24 +78,24 @@ async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
     return columns.outcomes(good)
 
 
-async def release(  # noqa: PLR0913 - as `ack`, and what is said of it.
+async def release(  # noqa: PLR0913 - as `ack`, and how.
     database: Database,
     known: KnownQueue,
     receipts: Sequence[Receipt],
+    how: Release,
     *,
-    kind: int,
-    delay_ms: int | None,
-    error: str,
     dice: Dice,
     now_ms: int,
     operation: int,
 ) -> list[Outcome]:
     settings, columns = known.settings, Columns(receipts)
+    is_last = how.is_rejected and settings.deliveries_max
+    kind = UNTOUCHED if how.is_untouched else REJECTED if is_last else RELEASED
+    error = text(how.error, ERROR_CHARACTERS_MAX, database.encoding)
     good = await database.call_once(
         "release", known.number, known.version, now_ms, columns.leases, columns.tokens, columns.rows, kind,
-        delay_ms, known.rests_ms, _rolls(columns, dice, has_jitter=settings.has_jitter),
-        text(error, ERROR_CHARACTERS_MAX, database.encoding), settings.deliveries_max, known.aging_ms, settings.is_fifo,
-        operation=operation,
+        how.delay_ms, known.rests_ms, _rolls(columns, dice, has_jitter=settings.has_jitter), error,
+        settings.deliveries_max, known.aging_ms, settings.is_fifo, operation=operation,
     )  # fmt: skip
     if good:
         # When the first of them wakes, only the database knows.

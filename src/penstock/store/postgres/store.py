@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from penstock.contract.limits import DURATION_MS_MAX, PAGE_MAX
+from penstock.contract.limits import PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.drafts import fault
 from penstock.core.queue.message import Drafts, Receipt, Sender
@@ -24,10 +24,13 @@ from penstock.store.history import HistoryPage, HistoryRange, HistorySpan
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     EVERY_MESSAGE,
+    RELEASE,
+    UNTOUCHED,
     Counts,
     Delivery,
     Description,
     Escalation,
+    EscalationOrder,
     Explained,
     Message,
     MessageFilter,
@@ -35,7 +38,11 @@ from penstock.store.interface import (
     Page,
     QueueNotFound,
     Redrive,
+    RedriveOrder,
+    Release,
     Remains,
+    check_ids,
+    check_most,
 )
 from penstock.store.live import LivePage
 from penstock.store.postgres import asking, leasing, listing, operating, peeking, sending, settling
@@ -50,7 +57,6 @@ from penstock.store.postgres.following import following_of
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.key_table import KeyTable
 from penstock.store.postgres.known import KnownQueue
-from penstock.store.postgres.messages import check_ids, check_most
 from penstock.store.postgres.patience import patiently
 from penstock.store.postgres.presence import Presence
 from penstock.store.postgres.redrives import PostgresRedrives
@@ -295,7 +301,7 @@ class PostgresStore:
         """Undo a lease whose answer was lost, if it was made: nobody knows of it."""
         for number, rows in await self._database.ask("lease_by_token", known.number, token):
             receipts = [Receipt(number, token, row) for row in rows]
-            await self._release(known, receipts, kind=settling.UNTOUCHED, delay_ms=None, error="")
+            await self._release(known, receipts, UNTOUCHED)
 
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
         async def ack(known: KnownQueue) -> list[Outcome]:
@@ -309,34 +315,13 @@ class PostgresStore:
 
         return await self._settle(queue, receipts, ack)
 
-    async def release(
-        self,
-        queue: str,
-        receipts: Sequence[Receipt],
-        *,
-        delay_ms: int | None = None,
-        error: str = "",
-        is_rejected: bool = False,
-        is_untouched: bool = False,
-    ) -> list[Outcome]:
-        if delay_ms is not None and not 0 <= delay_ms <= DURATION_MS_MAX:
-            raise ValueError(f"delay_ms is {delay_ms}; it must be from 0 to DURATION_MS_MAX ({DURATION_MS_MAX})")
-        kind = settling.UNTOUCHED if is_untouched else settling.RELEASED
+    async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
+        return await self._settle(queue, receipts, lambda known: self._release(known, receipts, how))
 
-        async def release(known: KnownQueue) -> list[Outcome]:
-            is_last = is_rejected and known.settings.deliveries_max and not is_untouched
-            own = settling.REJECTED if is_last else kind
-            return await self._release(known, receipts, kind=own, delay_ms=delay_ms, error=error)
-
-        return await self._settle(queue, receipts, release)
-
-    async def _release(
-        self, known: KnownQueue, receipts: Sequence[Receipt], *, kind: int, delay_ms: int | None, error: str
-    ) -> list[Outcome]:
+    async def _release(self, known: KnownQueue, receipts: Sequence[Receipt], how: Release) -> list[Outcome]:
         outcomes = await settling.release(
-            self._database, known, receipts, kind=kind, delay_ms=delay_ms, error=error, dice=self._dice,
-            now_ms=self.now_ms(), operation=self._dice.token(),
-        )  # fmt: skip
+            self._database, known, receipts, how, dice=self._dice, now_ms=self.now_ms(), operation=self._dice.token()
+        )
         if Outcome.DONE in outcomes:
             self._wake(known.name)
         return outcomes
@@ -419,47 +404,27 @@ class PostgresStore:
 
     # What operators decide.
 
-    async def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
-        self,
-        queue: str,
-        ids: Sequence[str],
-        tier: int,
-        *,
-        actor: str,
-        reason: str,
-        until_ms: int = 0,
-        lowers: bool = False,
-    ) -> list[Outcome]:
-        wanted = operating.Escalating(ids=ids, tier=tier, actor=actor, reason=reason, until_ms=until_ms, lowers=lowers)
+    async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
+        check_ids(ids)
         # A lease that another process gave out may have ended this instant.
         await self._present(queue, with_others=True)
         return await self._registry.run(
             queue,
             lambda known: operating.escalate(
-                self._database, known, wanted, now_ms=self.now_ms(), operation=self._dice.token()
+                self._database, known, ids, order, now_ms=self.now_ms(), operation=self._dice.token()
             ),
         )
 
-    async def redrive(
-        self,
-        dead_letters: str,
-        *,
-        into: str | None = None,
-        most: int,
-        origin: str | None = None,
-        ids: Sequence[str] | None = None,
-        is_dry_run: bool = False,
-    ) -> Redrive:
-        wanted = operating.Wanted(most=most, into=into, origin=origin, ids=ids)
-        if into == dead_letters:
+    async def redrive(self, dead_letters: str, order: RedriveOrder) -> Redrive:
+        if order.into == dead_letters:
             raise ValueError(f"target_queue is {dead_letters!r}, the queue they are in; name another one")
         await self._present(dead_letters, with_others=True)
         redriving = operating.Redriving(self._database, self._registry, self._burying.period, self._dice)
         found = await self._registry.run(
             dead_letters,
-            lambda known: redriving.redrive(known, wanted, now_ms=self.now_ms(), is_dry_run=is_dry_run),
+            lambda known: redriving.redrive(known, order, now_ms=self.now_ms()),
         )
-        if not is_dry_run:
+        if not order.is_dry_run:
             for name in found.moved:
                 self._wake(name)
         return found

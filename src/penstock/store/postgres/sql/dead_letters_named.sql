@@ -5,5 +5,4 @@ FROM unnest(%(homes)s::integer[], %(keys)s::bigint[]) AS w (home, key) CROSS JOI
     WHERE home = w.home AND home_key = w.key AND queue + 0 = %(queue)s AND state IN (1, 2) OFFSET 0
 ) AS m
 LEFT JOIN penstock.queue AS home ON home.number = m.home AND home.deleted_at_ms IS NULL
-WHERE %(origin)s::integer IS NULL OR m.home = %(origin)s
 ORDER BY m.ordinal
