@@ -1,14 +1,17 @@
 """Moves to a queue of another shard: three events in two journals, and nothing lost or doubled on the way."""
 
+import pytest
+
 from penstock.contract.messages import MessageOutcome, Tier, WaitReason
-from penstock.contract.queue_settings import QueueSettings
+from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.events import Moving
 from penstock.core.queue.explain import explain
 from penstock.core.queue.queries import PendingMove, counts, dead_letters, moving
 from penstock.core.queue.queue import Queue
-from penstock.core.queue.settlements import settlements
+from penstock.core.queue.settlements import Everything, settlements
 from penstock.core.queue.snapshot import freeze, thaw
 from tests.core.queue.life import START_MS, Life
+from tests.steps import counted
 
 FAR = 9
 ONCE = QueueSettings(deliveries_max=1, retention_ms=1_000)
@@ -97,6 +100,46 @@ def test_what_is_on_its_way_is_leased_expired_purged_and_escalated_by_nobody() -
     seen = explain(life.state, message)
     assert seen is not None
     assert seen.wait_reason is WaitReason.MOVING
+
+
+def test_a_purge_during_a_move_takes_as_long_for_many_messages_as_for_few() -> None:
+    life, messages = spent(count=3)
+    start(life)
+    life.send(1_000, group=b"red")
+    life.send(1_000, delay_ms=50)
+    purged = life.queue.purge(now_ms=life.now_ms)
+    assert purged is not None
+    with counted() as steps:
+        told = settlements(life.state, purged)
+        life.happen(purged)
+    assert steps.total < 1_000, steps.culprit
+    assert isinstance(told, Everything)
+    assert sum(one.count for one in told) == told.count == 2_000
+    assert [life.place(message) for message in messages] == ["moving"] * 3
+    assert freeze(thaw(freeze(life.state))) == freeze(life.state)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_what_was_on_its_way_at_a_purge_comes_back_as_it_was(is_done: bool) -> None:
+    settings = QueueSettings(is_fifo=True, deliveries_max=1, dedup_scope=DedupScope.LIVE)
+    life = Life(settings)
+    life.send(5, group=b"blue")
+    (head, _) = life.send(2, group=b"red", ids=[b"first", b"second"])
+    life.leased(1)
+    life.release(life.leased(1), error="no stock")
+    start(life)
+    life.happen(life.queue.purge(now_ms=life.now_ms))
+    assert life.send(1, group=b"red", ids=[b"first"]) == [head], "its id is taken until it is gone"
+    (behind,) = life.send(1, group=b"red")
+    assert life.lease() is None, "its group is closed"
+    assert end(life, is_done=is_done)
+    assert life.place(head) == (None if is_done else "spent")
+    if not is_done:
+        start(life)
+        assert moving(life.state) is not None
+        assert moving(life.state).errors == ("no stock",)  # type: ignore[union-attr]
+        assert end(life, is_done=True)
+    assert life.leased().messages == [behind]
 
 
 def test_a_late_receipt_is_worth_nothing_once_the_message_is_on_its_way() -> None:

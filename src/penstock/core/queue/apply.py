@@ -13,7 +13,7 @@ row only when its lease lapsed takes the place of its number in the lease.
 
 A purge puts new columns in the place of the old ones: that takes as long for a million
 rows as for one, and leaves the old ones to the history (`settlements.Everything`). What is
-on its way to another queue stays.
+on its way to another queue, a hundred messages at most, is copied into the new ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -590,40 +590,42 @@ def _hold_row(state: State, slot: int) -> None:
 
 
 def _purged(state: State, _: Purged) -> None:
-    if state.moves.pending is None:
-        _forget_rows(state)
-    else:
-        _settle_rows(state)
-    rows = state.rows
+    before, names = state.rows, state.groups.names
     for lane in state.lanes:
         lane.clear()
-        lane.live = sum(rows.lane[slot] == lane.tier for slot in rows.index.values())
-    # Slots and ids of leases start again: the token tells an old receipt from a new one.
-    state.leases = Leases()
-    state.ready[:] = [0] * TIERS
-    state.plain[:] = [0] * TIERS
-    state.leased = 0
-    state.find_due()
-
-
-def _forget_rows(state: State) -> None:
+        lane.live = 0
     state.rows = Rows()
     state.groups = MessageGroups(state.rows, state.plain, state.settings)
-    state.resting = 0
+    # Slots and ids of leases start again: the token tells an old receipt from a new one.
+    state.leases = Leases()
     state.delays, state.aging, state.reverts = Wheel(), Wheel(), Wheel()
     state.spent = {}
     state.dedup.live = {}
+    state.ready[:] = [0] * TIERS
+    state.plain[:] = [0] * TIERS
+    state.leased = state.resting = 0
+    for run in () if state.moves.pending is None else state.moves.pending.runs:
+        _carry_over(state, run, before, names)
+    state.find_due()
 
 
-def _settle_rows(state: State) -> None:
-    """Settle the rows one by one, except those that move."""
-    rows = state.rows
-    for slot in [slot for slot in rows.index.values() if rows.state[slot] != MOVING]:
-        if rows.state[slot] == LEASED:
-            state.settle_rows([slot], was_leased=True)
-        else:
-            state.leave(slot)
-            state.settle_rows([slot])
+def _carry_over(state: State, run: Run, before: Rows, names: Sequence[bytes]) -> None:
+    """Have a message that is on its way to another queue as a row of the new columns."""
+    rows, groups = state.rows, state.groups
+    message = run.first << 3 | run.lane
+    was = before.index[message]
+    slot = rows.adopt(before, was)
+    state.lanes[run.lane].live += 1
+    if slot in rows.dedup_ids:
+        state.dedup.live[rows.dedup_ids[slot]] = message
+    if slot in rows.escalations and rows.escalations[slot].until_ms:
+        state.reverts.add(rows.escalations[slot].until_ms, slot)
+    if before.group[was]:
+        group = rows.group[slot] = groups.number(names[before.group[was]])
+        groups.members[group] += 1
+        state.link(slot)
+        if groups.is_ordered(group):
+            groups.refresh(group)
 
 
 CHANGES: dict[type[Event], Callable[[State, Any], None]] = {

@@ -186,6 +186,27 @@ class Rows:
         self.last_leased_ms[slot] = last_ms
         self.served_tier[slot] = tier
 
+    def adopt(self, others: "Rows", was: int) -> int:
+        """Make a row as it is among others, but in no group and no lease, and return its slot."""
+        slot = self.add(others.lane[was], others.number[was], others.sent_at_ms[was], others.order[was])
+        self.tier[slot] = others.tier[was]
+        self.state[slot] = others.state[was]
+        self.deliveries_max[slot] = others.deliveries_max[was]
+        self.since_ms[slot] = others.since_ms[was]
+        self.visible_at_ms[slot] = others.visible_at_ms[was]
+        last_leased_ms, served_tier = others.last_leased_ms[was], others.served_tier[was]
+        self.deliver(slot, others.deliveries[was], others.first_leased_ms[was], last_leased_ms, served_tier)
+        if was in others.errors:
+            self.errors[slot] = others.errors[was]
+        if was in others.dedup_ids:
+            self.dedup_ids[slot] = others.dedup_ids[was]
+        if was in others.escalations:
+            self.escalations[slot] = others.escalations[was]
+        if was in others.origins:
+            self.origins[slot] = others.origins[was]
+            self.by_origin[others.origins[was][:3]] = slot
+        return slot
+
     def drop(self, slots: list[int]) -> None:
         """Forget rows that are in no list any more."""
         index, lane, number, state, group = self.index, self.lane, self.number, self.state, self.group

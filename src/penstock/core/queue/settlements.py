@@ -109,10 +109,8 @@ def _of_expiry(state: State, event: Expired) -> list[Settlement]:
     return _of_runs(state, event.runs, event.at_ms, MessageOutcome.EXPIRED)
 
 
-def _of_purge(state: State, event: Purged) -> "list[Settlement] | Everything":
-    everything = Everything(state, event.at_ms, MessageOutcome.PURGED)
-    # Rows that are on their way stay, and the others are settled one by one where they are.
-    return everything if state.moves.pending is None else list(everything)
+def _of_purge(state: State, event: Purged) -> "Everything":
+    return Everything(state, event.at_ms, MessageOutcome.PURGED)
 
 
 def _of_deletion(state: State, event: QueueDeleted) -> "Everything":
