@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from penstock.contract.limits import TURN_ROWS
+from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope, History
 from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
 from penstock.store.history import HistoryRange
 from penstock.store.interface import Outcome
+from penstock.store.live import NumberRange
 from tests.steps import LINES_MAX, counted
 from tests.store.small import QUEUE, Shop, opened
 
@@ -260,7 +262,12 @@ async def test_a_page_behind_a_long_stretch_of_settled_numbers_has_no_long_step(
     await grouped(shop)
     await grouped(shop)
     with counted() as steps:
-        page = await shop.store.live("orders", after="", most=1, with_bodies=False)
-        page = await shop.store.live("orders", after=page.next, most=1, with_bodies=False)
+        first = await shop.store.live("orders", after="", most=1, with_bodies=False)
+        second = await shop.store.live("orders", after=first.next, most=1, with_bodies=False)
     assert steps.longest < 2 * MANY, steps.culprit
+    assert (len(first.key), len(second.key)) == (1, 1), "settled numbers are passed over"
+    assert [each for page in (first, second) for each in page.ranges if each.lane == Tier.NORMAL] == [
+        NumberRange(Tier.NORMAL, 0, 3 * MANY + 2),
+        NumberRange(Tier.NORMAL, 3 * MANY + 2, 3 * MANY + 3),
+    ]
     await shop.close()

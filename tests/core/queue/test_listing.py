@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.contract.messages import TIERS
 from penstock.core.queue import listing
-from penstock.core.queue.listing import START, ListCursor, Listing, list_live, next_numbers
+from penstock.core.queue.listing import START, ListCursor, Listing, list_live, next_live, next_numbers
 from penstock.core.queue.queries import MessageView, look
 from penstock.core.queue.rows import STATES
 from penstock.core.queue.state import State
@@ -107,6 +107,24 @@ def test_the_ranges_of_pages_are_every_number_once(seed: int, most: int) -> None
         assert all(
             any(lane == key & 7 and first <= key >> 3 < end for lane, first, end in page.ranges) for key in page.keys
         )
+
+
+@given(seed=st.integers(0, 100_000), lane=st.integers(0, TIERS - 1), first=st.integers(0, 60))
+def test_what_is_passed_over_as_settled_is_not_live_though_the_queue_changes_meanwhile(
+    seed: int, lane: int, first: int
+) -> None:
+    story = RandomLife(seed)
+    for _ in range(60):
+        story.step()
+    state = story.life.state
+    end = state.lanes[lane].next
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing, "_WINDOW", 3)
+        place = ListCursor(lane, first)
+        for place in next_live(state, place):  # noqa: B007, B020 - the last one counts.
+            story.step()
+    assert place.number <= max(end, first)
+    assert all(look(state, number << 3 | lane) is None for number in range(first, min(place.number, end)))
 
 
 @given(lane=st.integers(0, TIERS - 1), number=st.integers(0, 2**61))

@@ -180,12 +180,16 @@ class Leases:
             if slots := index.get(stretch):
                 yield stretch >> 3 << _STRETCH_BITS, slots
 
-    def first_leased(self, lane: int, first: int, *, default: int) -> int:
-        """A number of a lane from which on the next leased one may be found."""
-        lowest = _stretch(lane, first)
-        stretches = (each for each in self._indexed() if each & 7 == lane and each >= lowest)
-        found = min(stretches, default=None)
-        return default if found is None else found >> 3 << _STRETCH_BITS
+    def first_leased(self, lane: int, first: int, *, default: int, most: int) -> Iterator[int]:
+        """Look for the number of a lane from which on the next leased one may be found, ``most`` stretches at a time.
+
+        After each part the lowest one so far is yielded. What is leased meanwhile is not looked for.
+        """
+        lowest, stretches = _stretch(lane, first), list(self._indexed())
+        for at in range(0, len(stretches), most):
+            there = (each for each in stretches[at : at + most] if each & 7 == lane and each >= lowest)
+            default = min(default, max(first, min(there, default=_ALL) >> 3 << _STRETCH_BITS))
+            yield default
 
     def note(self, slot: int) -> None:
         """Let a lease be found by its numbers."""

@@ -32,8 +32,8 @@ what arrives meanwhile has higher numbers than its range.
 Messages in runs are expanded by multiplying columns. Only rows are looked at one by one.
 Leases and rows have no order by number. Where there are few, a page looks at all of
 them; where there are many, it asks for each of some thousand numbers whether there is
-a row, and an index of the leases. So it costs what it returns. Only a long stretch of
-settled numbers has it look at all rows once, to find the next live one.
+a row, and an index of the leases. So it costs what it returns. Where it finds nothing in
+these numbers, `next_live` looks at all rows once, in parts, for the next one that may be live.
 
 `live_runs`, for snapshots
 --------------------------
@@ -359,9 +359,6 @@ def _add_lane(listing: Listing, state: State, lane: Lane, first: int, most: int)
         else:
             for each in part:
                 _add_run(listing, state, lane, each)
-    if not found and end < lane.next:
-        # Nothing for a long way: a stretch of settled numbers is passed over at once.
-        end = _next_live(state, lane, end)
     return end if left else found[-1].end
 
 
@@ -372,16 +369,25 @@ def _window_end(state: State, lane: Lane, first: int) -> int:
     return min(lane.next, first + _WINDOW)
 
 
-def _next_live(state: State, lane: Lane, first: int) -> int:
-    """The lowest number of a lane from this one on at which anything may be live."""
-    tier, lowest = lane.tier, [lane.next]
-    lowest += [found.first for shelf in range(tier + 1) for found in islice(_shelved(lane, shelf, first, lane.next), 1)]
-    lowest.append(max(first, state.leases.first_leased(tier, first, default=lane.next)))
-    rows = state.rows
-    # As C loops: there may be millions of rows.
-    is_here = map(and_, rows.lane.tobytes().translate(_ONLY[tier]), map(bool, rows.state))
-    lowest.append(min(filter(first.__le__, compress(rows.number, is_here)), default=lane.next))
-    return min(lowest)
+def next_live(state: State, start: ListCursor) -> Iterator[ListCursor]:
+    """Look for the first place from ``start`` on at which anything may be live, in parts; the last yielded is it.
+
+    It passes over a long stretch of settled numbers. The queue may change between two parts, as no number comes back
+    to life: one on a shelf or in a lease is counted with the first part, and a row stays in its slot while it lives.
+    """
+    lane, first = state.lanes[start.lane], start.number
+    tier, rows, lowest = lane.tier, state.rows, lane.next
+    for shelf in range(tier + 1):
+        lowest = min([lowest, *(found.first for found in islice(_shelved(lane, shelf, first, lowest), 1))])
+    for leased in state.leases.first_leased(tier, first, default=lowest, most=_WINDOW):
+        lowest = leased
+        yield ListCursor(tier, lowest)
+    for slot in range(0, len(rows.state), _WINDOW):
+        part = slice(slot, slot + _WINDOW)
+        # As C loops: there may be millions of rows.
+        is_here = map(and_, rows.lane[part].tobytes().translate(_ONLY[tier]), map(bool, rows.state[part]))
+        lowest = min([lowest, *filter(first.__le__, compress(rows.number[part], is_here))])
+        yield ListCursor(tier, lowest)
 
 
 def _sources(state: State, lane: Lane, first: int, end: int) -> list[Iterator[_Found] | list[_Found]]:

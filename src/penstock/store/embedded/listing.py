@@ -1,10 +1,12 @@
-"""What is in a queue, page by page, for whoever wants all of it: one look of the core, then the bodies.
+"""All that is in a queue, page by page: one look of the core, then the bodies.
 
 The look is made in one turn of the loop, and told when everything it rests on is
-durable. The bodies are read after it; whatever is dropped from the journal meanwhile
-waits for the reading (`readers.py`).
+durable. The bodies are read after it; what is dropped from the journal meanwhile
+waits for the reading (`readers.py`). If a look finds nothing in a long stretch of settled
+numbers, the end of the stretch is searched for in turns, and the queue is looked at again from there.
 """
 
+import asyncio
 import re
 from array import array
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,7 @@ from typing import NamedTuple
 from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
-from penstock.core.queue.listing import START, ListCursor, Listing, has_many_leases, list_live, next_numbers
+from penstock.core.queue.listing import START, ListCursor, Listing, has_many_leases, list_live, next_live, next_numbers
 from penstock.core.queue.state import State
 from penstock.frame import Blobs
 from penstock.store.embedded.asking import find_holders, present
@@ -40,14 +42,21 @@ async def live(running: RunningShard, index: int, queue: str, look: Look) -> Liv
     shard = running.shard
     if has_many_leases(shard.queue(queue).state):
         await find_holders(shard, queue)
-    with shard.readers.begin():
-        async with shard.answer:
-            state = present(shard, queue).state
-            places = shard.memory.places[state.queue]
-            found = _list(state, places, start, look)
-            seen_at_ms, nexts = state.now_ms, next_numbers(state)
-            spans = places.spans(found.runs) if look.with_bodies else []
-        body, attributes = await _bodies(shard, spans) if look.with_bodies else (None, None)
+    passed: list[NumberRange] = []
+    while True:
+        with shard.readers.begin():
+            async with shard.answer:
+                state = present(shard, queue).state
+                places = shard.memory.places[state.queue]
+                found = _list(state, places, start, look)
+                seen_at_ms, nexts = state.now_ms, next_numbers(state)
+                spans = places.spans(found.runs) if look.with_bodies else []
+            body, attributes = await _bodies(shard, spans) if look.with_bodies else (None, None)
+        ranges = _joined(passed, [NumberRange(*each) for each in found.ranges])
+        if len(found) or found.after is None:
+            break
+        start = await _pass_over(shard, queue, found.after)
+        passed = _joined(ranges, [NumberRange(found.after.lane, found.after.number, start.number)])
     history_offset = None
     if look.is_told and await shard.tell_history():
         history_offset = running.history_log.durable_offset << FRAME_ROW_BITS
@@ -56,7 +65,7 @@ async def live(running: RunningShard, index: int, queue: str, look: Look) -> Liv
         queue_number=state.queue,
         shard=index,
         seen_at_ms=seen_at_ms,
-        ranges=[NumberRange(*each) for each in found.ranges],
+        ranges=ranges,
         next_numbers=nexts,
         next="" if found.after is None else str(found.after.number << 3 | found.after.lane),
         history_offset=history_offset,
@@ -73,6 +82,27 @@ async def live(running: RunningShard, index: int, queue: str, look: Look) -> Liv
         body=body,
         attributes=attributes,
     )
+
+
+async def _pass_over(shard: Shard, queue: str, start: ListCursor) -> ListCursor:
+    """Return where something may be live next, behind numbers that are settled; looked for in turns."""
+    await find_holders(shard, queue)
+    place = start
+    for found in next_live(shard.queue(queue).state, start):
+        place = found
+        await asyncio.sleep(0)
+    return place
+
+
+def _joined(ranges: Sequence[NumberRange], more: Sequence[NumberRange]) -> list[NumberRange]:
+    """Return ranges in the order of their numbers, as one where they follow each other."""
+    joined = list(ranges)
+    for each in more:
+        if joined and joined[-1].lane == each.lane and joined[-1].end == each.first:
+            joined[-1] = NumberRange(each.lane, joined[-1].first, each.end)
+        else:
+            joined.append(each)
+    return joined
 
 
 def _start(after: str, most: int) -> ListCursor:
