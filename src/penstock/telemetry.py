@@ -231,6 +231,21 @@ QUEUE_STUCK_AGE = Metric(
     "How long the first of the messages that are stuck has been: its deliveries are spent and the dead-letter queue is "
     "full. Not there while there are none.",
 )
+QUEUE_SIZE = Metric(
+    "penstock_queue_size",
+    "gauge",
+    ("queue",),
+    "How many messages the queue may have: its setting `queue_size`; not there without one.",
+)
+QUEUE_DEAD_LETTERS = Metric(
+    "penstock_queue_dead_letters", "gauge", ("queue",), "Messages in the dead-letter queue that this queue names."
+)
+QUEUE_ALERT_DEAD_LETTERS = Metric(
+    "penstock_queue_alert_dead_letters",
+    "gauge",
+    ("queue",),
+    "How many dead letters call an operator: the setting `alert_dead_letters`; not there if none does.",
+)
 QUEUE_WAIT_BOUND = Metric(
     "penstock_queue_wait_bound_seconds",
     "gauge",
@@ -415,6 +430,9 @@ METRICS: tuple[Metric, ...] = (
     QUEUE_MESSAGES,
     QUEUE_OLDEST_AGE,
     QUEUE_STUCK_AGE,
+    QUEUE_SIZE,
+    QUEUE_DEAD_LETTERS,
+    QUEUE_ALERT_DEAD_LETTERS,
     QUEUE_WAIT_BOUND,
     QUEUE_NOISY_GROUPS,
     QUEUE_NOISY_MESSAGES,

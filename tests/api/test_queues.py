@@ -94,6 +94,7 @@ async def test_every_setting_can_be_given_and_comes_back() -> None:
         },
         "retry": {"min_backoff_s": 0, "max_backoff_s": 1.5, "jitter": False},
         "max_message_bytes": 100,
+        "alert_dead_letters": 1,
         "history": "full",
         "paused": True,
     }

@@ -42,6 +42,7 @@ OTHER = QueueSettings(
     noisy_leased_min=5,
     noisy_time_percent=40,
     body_bytes_max=100,
+    alert_dead_letters=50,
     history=History.FULL,
     is_paused=True,
 )

@@ -113,6 +113,24 @@ async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
 
 
 @pytest.mark.real_time
+async def test_a_queue_tells_its_size_its_dead_letters_and_how_many_of_them_call_an_operator() -> None:
+    async with metrics_of_memory() as (application, metrics):
+        await application.queues.create("quiet", QueueSettings(alert_dead_letters=0))
+        await application.queues.create("orders.dead", QueueSettings(deliveries_max=0))
+        await application.queues.create("orders", QueueSettings(deliveries_max=1, size_max=7, alert_dead_letters=3))
+        await application.queues.send("orders", Drafts(bodies=[b"x"]))
+        failed = await application.queues.lease("orders", want=1)
+        assert failed is not None
+        await application.queues.release("orders", list(failed.receipts()), delay_ms=None, error="boom")
+        found = samples_of(await metrics.text(is_openmetrics=False))
+    assert found["penstock_queue_size", labels(queue="orders")] == 7
+    assert found["penstock_queue_dead_letters", labels(queue="orders")] == 1
+    assert found["penstock_queue_alert_dead_letters", labels(queue="orders")] == 3
+    of_quiet = {name for name, pairs in found if ("queue", "quiet") in pairs}
+    assert not of_quiet & {"penstock_queue_size", "penstock_queue_dead_letters", "penstock_queue_alert_dead_letters"}
+
+
+@pytest.mark.real_time
 async def test_queues_beyond_the_limit_are_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "QUEUES_MAX", 3)
     async with metrics_of_memory() as (application, metrics):

@@ -84,6 +84,9 @@ class QueueSettings(TypedDict, total=False):
     tenants: TenantSettings
     # The largest body. A send with a larger one is refused as a whole. Default 1048576.
     max_message_bytes: int
+    # How many dead letters of this queue call an operator; 0 for never. The alert rules for Prometheus compare it
+    # with how many there are. Default 1.
+    alert_dead_letters: int
     # What is kept of a message when it is settled: nothing, its times and outcome, or its body too. Default
     # `facts`.
     history: Literal["facts", "full", "off"]

@@ -310,6 +310,17 @@ class QueueSettings:
             help="The largest body. A send with a larger one is refused as a whole.",
         ),
     ] = BODY_BYTES_MAX
+    alert_dead_letters: Annotated[
+        int,
+        Setting(
+            said="alert_dead_letters",
+            least=0,
+            most=2**40,
+            unit="messages",
+            help="How many dead letters of this queue call an operator; 0 for never. The alert rules for Prometheus "
+            "compare it with how many there are.",
+        ),
+    ] = 1
     history: Annotated[
         History,
         Setting(

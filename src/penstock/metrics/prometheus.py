@@ -202,8 +202,11 @@ class Prometheus:
     async def _of_queues(self) -> list[Family]:
         families = _Families()
         names = await self._names()
-        for place, found in enumerate(await self._summaries(names[:QUEUES_MAX])):
-            self._of_queue(families, *found)
+        summaries = await self._summaries(names[:QUEUES_MAX])
+        live = {description.queue: counts.live for description, counts in summaries}
+        for place, (description, counts) in enumerate(summaries):
+            self._of_queue(families, description, counts)
+            self._of_dead_letters(families, description, live)
             if place % _TURN_QUEUES == 0:
                 await asyncio.sleep(0)
         families.add(telemetry.QUEUES, (), len(names))
@@ -256,6 +259,16 @@ class Prometheus:
         families.add(telemetry.QUEUE_RECEIVED, (name,), totals.received)
         families.add(telemetry.QUEUE_ACKED, (name,), totals.acked)
         families.add(telemetry.QUEUE_RELEASED, (name,), totals.released)
+
+    def _of_dead_letters(self, families: "_Families", description: Description, live: Mapping[str, int]) -> None:
+        """Compare the dead letters of a queue with what its owner wants to be called for."""
+        settings, name = description.settings, description.queue
+        if settings.size_max:
+            families.add(telemetry.QUEUE_SIZE, (name,), settings.size_max)
+        if description.dead_letters is not None and description.dead_letters in live:
+            families.add(telemetry.QUEUE_DEAD_LETTERS, (name,), live[description.dead_letters])
+        if settings.alert_dead_letters:
+            families.add(telemetry.QUEUE_ALERT_DEAD_LETTERS, (name,), settings.alert_dead_letters)
 
     def _counted(self) -> Family:
         metric = telemetry.REQUESTS
