@@ -1,7 +1,8 @@
 """``python -m bench.growth.postgres``: the PostgreSQL store while one thing grows, as milliseconds and ratios.
 
-Each line has one backlog at three sizes, or at four with `--most 1000000`, and one operation that does not touch it.
-The tests count rows instead (`tests/postgres/test_flat.py`, `test_room.py`); this is for the eye.
+Each line has one backlog at three sizes, or at four with `--most 1000000`, and one operation that does not
+touch it. What has to touch everything follows: a queue of each size is worked off, and its rate is printed.
+The tests count rows instead (`tests/postgres/test_flat.py`, `test_room.py`, `test_purges.py`); this is for the eye.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock, SystemDice
-from penstock.store.interface import MessageFilter, RedriveOrder, Release
+from penstock.store.interface import EscalationOrder, MessageFilter, RedriveOrder, Release
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import Server
@@ -170,6 +171,61 @@ LINES = (
 )
 
 
+async def _redrive_all(store: PostgresStore) -> None:
+    while (await store.redrive("orders.dead", RedriveOrder(most=100))).remaining:
+        pass
+
+
+async def _escalate_all(store: PostgresStore) -> None:
+    """As an escalation by filter does: page after page of those that are not there yet."""
+    order = EscalationOrder(tier=1, actor="bench", reason="")
+    while True:
+        page = await store.peek("orders", MessageFilter(tier=2), most=1_000)
+        if not page.messages:
+            return
+        await store.escalate("orders", [each.id for each in page.messages], order)
+
+
+async def _age_all(store: PostgresStore) -> None:
+    await store.change("orders", QueueSettings(aging_ms=(0, 0, 1, 0, 0)))
+    while sum((await store.counts("orders")).ready[2:]):
+        await store.tidy()
+
+
+@dataclass(frozen=True)
+class Rate:
+    """An operation on everything there is: it grows with that, and is to take as long for each."""
+
+    name: str
+    settings: QueueSettings
+    fill: Step
+    run: Callable[[PostgresStore], Awaitable[object]]
+
+
+async def _fill_groups(store: PostgresStore, first: int) -> object:
+    return await _send(store, first, groups=True)
+
+
+RATES = (
+    Rate("purge plain messages", QueueSettings(), _send, lambda s: s.purge("orders")),
+    Rate("purge messages of groups", QueueSettings(), _fill_groups, lambda s: s.purge("orders")),
+    Rate("purge leases of one", QueueSettings(), _lease_one_by_one, lambda s: s.purge("orders")),
+    Rate("redrive dead letters, 100 in a step", QueueSettings(deliveries_max=1), _bury, _redrive_all),
+    Rate("escalate messages of groups by a filter", QueueSettings(), _fill_groups, _escalate_all),
+    Rate("let all age", QueueSettings(), _send, _age_all),
+)
+
+
+async def measure_rate(rate: Rate, url: str, size: int) -> float:
+    async with await PostgresStore.open(PostgresSettings(url=url), clock=SystemClock(), dice=SystemDice()) as store:
+        await store.create("orders", rate.settings)
+        for batch in range(size // BATCH):
+            await rate.fill(store, batch)
+        began = time.perf_counter()
+        await rate.run(store)
+        return size / (time.perf_counter() - began)
+
+
 async def measure(line: Line, url: str, sizes: tuple[int, ...]) -> list[float]:
     found: list[float] = []
     settings = PostgresSettings(url=url)
@@ -201,6 +257,10 @@ def main() -> None:
         for line in (line for line in LINES if asked.only in line.name):
             found = asyncio.run(measure(line, server.new_database(), sizes))
             print(f"{line.name:58}", *(f"{ms:9.1f} {ms / found[0]:5.1f}×" for ms in found))
+        print("messages in a second, and how many times longer each takes than at the smallest size")
+        for rate in (rate for rate in RATES if asked.only in rate.name):
+            rates = [asyncio.run(measure_rate(rate, server.new_database(), size)) for size in sizes]
+            print(f"{rate.name:58}", *(f"{each:9,.0f} {rates[0] / each:5.1f}×" for each in rates))
 
 
 if __name__ == "__main__":

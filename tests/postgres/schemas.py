@@ -13,7 +13,7 @@ from tests.postgres.servers import shared_server
 
 _TABLES = (
     "ready", "marked", "leased", "lease", "line", "tenant", "tenant_held", "dedup", "sender", "sent", "operation",
-    "escalation", "history", "redrive", "queue_lock", "server", "room",
+    "escalation", "history", "redrive", "queue_lock", "server", "room", "purge",
 )  # fmt: skip
 _ALONE_S = 0.002
 # Who has left is noticed by the database a moment later; a test that waits longer for it has failed.

@@ -112,7 +112,8 @@ async def test_a_verb_that_waited_for_the_deletion_of_its_queue_says_that_there_
     async with opened(settings) as store, await psycopg.AsyncConnection.connect(settings.url) as other:
         await store.create("orders", QueueSettings())
         known = await store._registry.get("orders")
-        await other.execute("SELECT penstock.delete_queue(%s, %s, 0, 0::smallint, 1)", (known.number, known.version))
+        delete = b"SELECT penstock.delete_queue(%s, %s, 0, 1, false, 0::smallint, 9, 9, 1)"
+        await other.execute(delete, (known.number, known.version))
         sends = asyncio.create_task(store.send("orders", Drafts(bodies=[b"a"])))  # noqa: TID251 - awaited below.
         await until_waited_for(other)
         await other.commit()

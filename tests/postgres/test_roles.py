@@ -106,7 +106,10 @@ def test_a_program_sends_and_receives_and_makes_no_queues(server: Server) -> Non
             failed.release(delay_s=0)
         assert orders.receive() is None
     with psycopg.connect(of(server, "penstock_program")) as connection:
-        for call in ("create_queue('more', '{}', 'x', 0)", "delete_queue(1, 1::bigint, 0, 1::smallint, 1)"):
+        for call in (
+            "create_queue('more', '{}', 'x', 0)",
+            "delete_queue(1, 1::bigint, 0, 1::bigint, false, 1::smallint, 9, 9, 1)",
+        ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(f"SELECT penstock.{call}".encode())
             connection.rollback()
@@ -166,8 +169,8 @@ def test_who_may_only_look_changes_nothing(server: Server) -> None:
         assert connection.execute("SELECT count(*) FROM penstock.queue").fetchone() is not None
         for call in (
             "create_queue('more', '{}', 'x', 0)",
-            "delete_queue(1, 1::bigint, 0, 1::smallint, 1)",
-            "purge(1, 1::bigint, 0::bigint, 1::smallint, 1)",
+            "delete_queue(1, 1::bigint, 0, 1::bigint, false, 1::smallint, 9, 9, 1)",
+            "begin_purge(1, 1::bigint, 0, 1::bigint, false, 1::smallint, 4::smallint, 9, 9, 1)",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(f"SELECT penstock.{call}".encode())

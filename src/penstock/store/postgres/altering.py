@@ -7,11 +7,12 @@ was just made one that is there already, nor one that was just deleted one that 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.contract.messages import MessageOutcome
 from penstock.contract.names import check_name
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.runtime.interface import Dice
 from penstock.store.interface import QueueExists, Remains
-from penstock.store.postgres.burying import Burying
+from penstock.store.postgres.burying import Burying, PurgeTurn
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue, grave_of
 from penstock.store.postgres.noting import Call, call_noted
@@ -78,18 +79,23 @@ class Altering:
             return Remains(grave.name, count, is_deleted=with_dead_letters)
 
     async def _remove(self, queues: Sequence[KnownQueue]) -> None:
-        """Delete queues, all of them or none."""
-        now_ms, period = self._now_ms(), self._burying.period
+        """Delete queues, all of them or none. What one turn leaves in them is removed by tidying."""
         # In the order of their numbers, so that two that delete do not wait for each other.
         queues = sorted(queues, key=lambda known: known.number)
-        await self._noted(
-            *[("delete_queue", (known.number, known.version, now_ms, known.history, period)) for known in queues]
-        )
+        await self._noted(*[
+            ("delete_queue", (*self._purged(known, self._dice.token()), *self._burying.turn_of_a_purge()))
+            for known in queues
+        ])  # fmt: skip
         for known in queues:
             self._registry.forget(known.name)
             self._wake(known.name)
 
-    async def purge(self, known: KnownQueue) -> int:
-        values = known.number, known.version, self._now_ms(), known.history, self._burying.period
-        ((count,),) = await self._noted(("purge", values))
-        return int(count)
+    async def begin_purge(self, known: KnownQueue) -> PurgeTurn:
+        """Decide that what is in a queue goes: some of it at once, and the rest with `Burying.purge`."""
+        purge = self._dice.token()
+        values = *self._purged(known, purge), MessageOutcome.PURGED, *self._burying.turn_of_a_purge()
+        ((settled, is_over),) = await self._noted(("begin_purge", values))
+        return PurgeTurn(purge, settled, is_over)
+
+    def _purged(self, known: KnownQueue, purge: int) -> tuple[Any, ...]:
+        return known.number, known.version, self._now_ms(), purge, known.settings.is_fifo, known.history

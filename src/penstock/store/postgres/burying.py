@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -14,8 +16,9 @@ from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import ASK_MS, MORE_MS, KnownQueue, grave_of
 from penstock.store.postgres.leasing import ADVANCE_MOST
+from penstock.store.postgres.patience import patiently
 from penstock.store.postgres.refusals import Locked
-from penstock.store.postgres.registry import CHANGED, Registry
+from penstock.store.postgres.registry import CHANGED, Registry, is_changed
 from penstock.store.refusals import StoreForbids
 
 # How long a call may take to learn what became of one whose connection broke.
@@ -31,6 +34,19 @@ _HELD_TRIES = 5
 _HELD_WAIT_MS = 500
 # One transaction moves so many dead letters at most.
 _BURIED_MOST = 10 * MOVE_MESSAGES_MAX
+# A turn of a purge, which is one transaction, settles so many messages, of so many bytes, and one lease more.
+PURGE_MOST = 2_000
+_PURGE_BYTES = 64 << 20
+# A purge that had no turn for so long is run by nobody: its server may have died.
+PURGE_IDLE_MS = 10_000
+
+
+class PurgeTurn(NamedTuple):
+    """Which purge, how many messages it has settled so far, and whether those were all."""
+
+    purge: int
+    settled: int
+    is_over: bool
 
 
 class Burying:
@@ -65,6 +81,10 @@ class Burying:
             with suppress(QueueNotFound, TimeoutError):
                 async with asyncio.timeout(QUEUE_S_MAX):
                     await self._registry.run(known.name, self._tidy)
+        for purge, queue in await self._database.ask("purges_left", self._now_ms() - PURGE_IDLE_MS):
+            with suppress(Locked, TimeoutError):
+                async with asyncio.timeout(QUEUE_S_MAX):
+                    await self.purge(queue, PurgeTurn(purge, 0, is_over=False))
         await self._database.call("tidy", self._now_ms(), SENDER_MS, SENDERS_MAX, OPERATION_MS)
         await self._retire_history()
 
@@ -109,6 +129,35 @@ class Burying:
             known.drained.add(count, now_ms)
             if settings.is_fifo:
                 self._wake(known.name)
+
+    async def purge(self, queue: str, turn: PurgeTurn) -> int:
+        """Bring a purge to its end, and return how many messages it settled, whoever settled them."""
+        while not turn.is_over:
+            try:
+                turn = await patiently(partial(self._purge_turn, turn.purge))
+            except Locked as error:
+                raise Locked(
+                    f"{error}. {turn.settled} messages were purged; the others follow when they are free"
+                ) from error
+            self._wake(queue)
+        return turn.settled
+
+    async def _purge_turn(self, purge: int) -> PurgeTurn:
+        async def call() -> Any:
+            return await self._database.call("purge_turn", purge, self._now_ms(), *self.turn_of_a_purge(), False)
+
+        while True:
+            try:
+                # It notes what it did with the purge, so it may be made again when nobody knows whether it was.
+                return PurgeTurn(purge, *await self._database.make_once(call, purge))
+            except psycopg.Error as error:
+                # The queue was deleted while this waited to enter.
+                if not is_changed(error):
+                    raise
+
+    def turn_of_a_purge(self) -> tuple[int, int, int]:
+        """Return how many messages, and bytes, one turn settles, and in which period of the history."""
+        return PURGE_MOST, _PURGE_BYTES, self.period
 
     async def advance(self, known: KnownQueue) -> bool:
         """Do all that follows from the time alone, and return whether something waits to be buried."""

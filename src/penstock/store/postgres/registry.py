@@ -119,7 +119,7 @@ class Registry:
                 finally:
                     await known.gate.leave()
             except psycopg.Error as error:
-                if not _is_changed(error):
+                if not is_changed(error):
                     raise
             known = await self.get(name, is_fresh=True)
 
@@ -134,7 +134,7 @@ class Registry:
         return made[0] is not None
 
 
-def _is_changed(error: psycopg.Error) -> bool:
+def is_changed(error: psycopg.Error) -> bool:
     """Whether a queue is not as it was known: it has another version, or was deleted while a verb waited to enter."""
     return error.sqlstate == CHANGED or (
         error.sqlstate == psycopg.errors.InternalError_.sqlstate and "could not open relation with OID" in str(error)

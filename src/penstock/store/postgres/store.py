@@ -366,7 +366,7 @@ class PostgresStore:
             done.set_result(None)
 
     async def purge(self, queue: str) -> int:
-        return await self._alone(queue, self._altering.purge)
+        return await self._burying.purge(queue, await self._alone(queue, self._altering.begin_purge))
 
     # What can be asked.
 

@@ -6,6 +6,7 @@ BEGIN
     DELETE FROM penstock.dedup WHERE until_ms <= p_now;
     DELETE FROM penstock.tenant WHERE minute <= p_now / 60000 - 30;
     DELETE FROM penstock.tenant_held WHERE held = 0 AND stretch <= p_now / 10000 - 180;
+    DELETE FROM penstock.purge WHERE ended_at_ms <= p_now - p_operation_ms;
     DELETE FROM penstock.operation WHERE at_ms <= p_now - p_operation_ms;
     WITH silent AS (
         DELETE FROM penstock.sender WHERE seen_at_ms <= p_now - p_sender_ms RETURNING queue, id
