@@ -21,7 +21,9 @@ from penstock.contract.queue_settings import DAY_MS
 from penstock.core.routes import Routes, is_map
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogClosed, LogFull
-from penstock.log.inventory import check_listed, enlist
+from penstock.log.inventory import NAME as INVENTORY
+from penstock.log.inventory import LogMissing, check_listed, enlist, listed
+from penstock.log.writer_queue import off_loop
 from penstock.metrics.health import Journal
 from penstock.runtime.disk import make_folders
 from penstock.runtime.interface import Clock, Runtime
@@ -33,6 +35,7 @@ from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
 from penstock.store.embedded.keeping import ON_DISK
 from penstock.store.embedded.running import JOURNAL_SETTINGS
 from penstock.store.embedded.shard import Shard
+from penstock.store.embedded.shards import HISTORY, JOURNAL
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import QueueStore
 from penstock.store.kept_redrives import KeptRedrives
@@ -110,11 +113,29 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
     audit_log.check()
     async with ThreadWorkers(DISK_THREADS, halt) as workers:
         runtime = system_runtime(folder.parent, workers)
+        if not await off_loop(workers, lambda: runtime.disk.exists(f"{folder.name}/{INVENTORY}")):
+            await check_listed(runtime, folder.name, JOURNAL, later=[HISTORY, _STREAMS])
         journal = replace(JOURNAL_SETTINGS, sync=settings.fsync.value)
         keep = replace(ON_DISK, trusts_clock=settings.trust_clock)
         opening = EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards, keep=keep)
         async with await opening as store, _watching(store):
+            await _begin_audit_log(runtime, folder.name, audit_log)
             yield Kept(store=store, runtime=runtime, journals=partial(_journals, store), audit_log=audit_log)
+
+
+async def _begin_audit_log(runtime: Runtime, folder: str, audit_log: FolderAuditLog) -> None:
+    """Begin the audit log of a folder and list it; raise `LogMissing` if it is listed and gone."""
+
+    def begin() -> bool:
+        is_listed = FOLDER in listed(runtime.disk, folder)
+        if not audit_log.is_begun():
+            if is_listed:
+                raise LogMissing(folder, FOLDER)
+            audit_log.append_now([])
+        return is_listed
+
+    if not await off_loop(runtime.workers, begin):
+        await enlist(runtime, folder, FOLDER)
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """A server whose files were cut short or taken away while it was down says so, and does not begin with nothing."""
 
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from penstock.log.recovery import LogCorrupted
 from penstock.runtime.disk import SystemDisk
 from penstock.server import open_application
 from penstock.settings import ServerSettings
+from penstock.store.embedded.shards import TooFewShards
 from tests.acceptance.processes import ROOT
 from tests.acceptance.server_process import ServerProcess
 
@@ -62,8 +64,12 @@ def cut(log: str) -> Callable[[Path], None]:
     return lambda data: os.truncate(data / log / SEGMENT, 0)
 
 
-def without(name: str) -> Callable[[Path], None]:
-    return lambda data: shutil.rmtree(data / name) if (data / name).is_dir() else (data / name).unlink()
+def without(*names: str) -> Callable[[Path], None]:
+    def remove(data: Path) -> None:
+        for name in names:
+            shutil.rmtree(data / name) if (data / name).is_dir() else (data / name).unlink()
+
+    return remove
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,14 @@ def without(name: str) -> Callable[[Path], None]:
         (without("streams/catalog"), "streams/catalog is missing"),
         (without("streams/partitions/1-0"), "partitions/1-0/manifest is damaged"),
         (without(f"journal/{SEGMENT}"), "the file is missing"),
-        (without("journal/manifest"), "data/journal is missing or has no manifest"),
+        (without("journal/manifest"), "data/journal is missing or incomplete"),
+        (
+            without("logs", "journal"),
+            "data/journal is missing or incomplete, though data/history and data/streams came after",
+        ),
+        (without("logs", "journal", "history"), "data/journal is missing or incomplete, though data/streams came"),
+        (without("logs", "streams/logs", "streams/catalog"), "streams/catalog is missing or incomplete, though"),
+        (without("audit"), "data/audit is missing"),
     ],
 )
 async def test_what_was_lost_is_named_and_nothing_is_begun_in_its_place(
@@ -90,6 +103,29 @@ async def test_what_was_lost_is_named_and_nothing_is_begun_in_its_place(
     with pytest.raises(LogCorrupted, match=re.escape(words)):
         await opened(data)
     assert files(data) == before
+
+
+async def test_a_store_begins_without_its_journal_when_all_that_came_of_it_is_moved_away(
+    tmp_path: Path, killed: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(killed, data)
+    without("journal")(data)
+    with pytest.raises(LogCorrupted, match="move data/history elsewhere and take what is not there out of the list"):
+        await opened(data)
+    without("history")(data)
+    (data / "logs").write_text('{"format": 1, "logs": ["audit", "streams/catalog"]}')
+    await opened(data)
+    assert json.loads((data / "logs").read_text())["logs"] == ["audit", "history", "journal", "streams/catalog"]
+
+
+async def test_a_shard_is_not_left_out_when_its_journal_and_the_list_are_gone(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with open_application(ServerSettings(data=data, kafka=False, shards=2)):
+        pass
+    without("logs", "journal-1")(data)
+    with pytest.raises(TooFewShards, match="has 2 shards"):
+        await opened(data)
 
 
 def test_a_segment_that_is_a_link_is_neither_opened_nor_copied_nor_repaired(tmp_path: Path, killed: Path) -> None:

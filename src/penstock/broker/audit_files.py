@@ -47,6 +47,10 @@ class FolderAuditLog:
         for number in self._numbers():
             self._size(number)
 
+    def is_begun(self) -> bool:
+        """Whether there is a file; the last one stays, however old it is."""
+        return bool(self._numbers())
+
     async def append(self, entries: Sequence[Entry]) -> None:
         await asyncio.to_thread(self.append_now, entries)
 

@@ -1,13 +1,16 @@
 """Which logs a folder has, in a file beside them: one that is listed and not there was lost.
 
+The list can be lost together with a log. So a log is not begun either where something is that is only made after it:
+the history and the snapshots of a journal, the partitions of a catalog.
+
     <folder>/logs           {"format": 1, "logs": ["history", "journal", "streams/catalog"]}
     <folder>/streams/logs   {"format": 1, "logs": ["catalog", "groups"]}
 
-Without it a log whose folder was removed could not be told from one that never was,
-and would be begun as an empty one, without a word.
+Otherwise a log whose folder was removed could not be told from one that never was, and would be begun empty.
 """
 
 import json
+from collections.abc import Sequence
 
 from penstock.log import manifest as manifests
 from penstock.log.disk_log import DiskLog
@@ -20,23 +23,33 @@ from penstock.runtime.interface import Disk, Runtime
 FORMAT = 1
 NAME = "logs"
 UNFINISHED = ".tmp"
+# A folder that is a file system of its own is made with this in it.
+_OF_A_FILE_SYSTEM = {"lost+found"}
 
 
 class LogMissing(LogCorrupted):
     """A log that was there is gone. Nothing was changed, and nothing was begun in its place."""
 
-    def __init__(self, folder: str, name: str) -> None:
+    def __init__(self, folder: str, name: str, later: Sequence[str] = ()) -> None:
         super().__init__(f"{folder}/{name}/{manifests.NAME}", "it is missing")
+        found = " and ".join(f"{folder}/{each}" for each in later)
+        witness = f"though {found} came after it" if later else f"and {folder}/{NAME} lists it"
+        first = f"move {found} elsewhere and " if later else ""
         reason = (
-            f"{folder}/{name} is missing or has no manifest, and {folder}/{NAME} says that it was there. Nothing was "
-            f"changed. Put it back or restore a backup; to begin without it, take its name out of {folder}/{NAME}"
+            f"{folder}/{name} is missing or incomplete, {witness}. Nothing was changed. Put it back or restore a "
+            f"backup. To begin without it, {first}take what is not there out of the list {folder}/{NAME}"
         )
         self.args = (reason,)
 
 
-async def open_listed(runtime: Runtime, folder: str, name: str, settings: LogSettings) -> DiskLog:
-    """Open a log, or make and list it. Raises `LogMissing`, and what `DiskLog.open` does."""
-    is_known = await check_listed(runtime, folder, name)
+async def open_listed(
+    runtime: Runtime, folder: str, name: str, settings: LogSettings, *, later: Sequence[str] = ()
+) -> DiskLog:
+    """Open a log, or make and list it. Raises `LogMissing`, and what `DiskLog.open` does.
+
+    It is not made where one of the folders ``later``, which are only made after it, has anything in it.
+    """
+    is_known = await check_listed(runtime, folder, name, later=later)
     log = await DiskLog.open(runtime, f"{folder}/{name}", settings)
     if not is_known:
         try:
@@ -47,14 +60,16 @@ async def open_listed(runtime: Runtime, folder: str, name: str, settings: LogSet
     return log
 
 
-async def check_listed(runtime: Runtime, folder: str, name: str) -> bool:
-    """Return whether a log is listed, which may be in a folder below; raises `LogMissing` if it is and is not there."""
+async def check_listed(runtime: Runtime, folder: str, name: str, *, later: Sequence[str] = ()) -> bool:
+    """Return whether a log is listed, which may be in a folder below. Raises as `open_listed` does."""
     disk = runtime.disk
 
     def check() -> bool:
         is_known = name in listed(disk, folder)
-        if is_known and not disk.exists(f"{folder}/{name}/{manifests.NAME}"):
-            raise LogMissing(folder, name)
+        if not disk.exists(f"{folder}/{name}/{manifests.NAME}"):
+            found = [each for each in later if {*disk.names(f"{folder}/{each}")} - _OF_A_FILE_SYSTEM]
+            if is_known or found:
+                raise LogMissing(folder, name, found)
         return is_known
 
     return await off_loop(runtime.workers, check)

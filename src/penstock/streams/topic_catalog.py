@@ -166,7 +166,7 @@ class Catalog:
     @classmethod
     async def open(cls, runtime: Runtime, folder: str, log_settings: LogSettings = LOG_SETTINGS) -> "Catalog":
         parent, _, name = folder.rpartition("/")
-        log = await open_listed(runtime, parent, name, log_settings)
+        log = await open_listed(runtime, parent, name, log_settings, later=("partitions", "groups"))
         catalog = cls(runtime, log)
         try:
             await catalog._replay()

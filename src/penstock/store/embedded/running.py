@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from penstock.contract.limits import MIB
@@ -45,7 +45,8 @@ class RunningShard:
     async def open(
         cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, keep: Keep, upkeep_ms: int
     ) -> "RunningShard":
-        journal = await _open_log(runtime, folders.journal, settings)
+        later = [each.rpartition("/")[2] for each in (folders.snapshots, folders.history)]
+        journal = await _open_log(runtime, folders.journal, settings, later)
         try:
             history_log = await _open_log(runtime, folders.history, _history_settings(settings))
         except BaseException:
@@ -129,9 +130,9 @@ class RunningShard:
             return False
 
 
-async def _open_log(runtime: Runtime, path: str, settings: LogSettings) -> DiskLog:
+async def _open_log(runtime: Runtime, path: str, settings: LogSettings, later: Sequence[str] = ()) -> DiskLog:
     folder, _, name = path.rpartition("/")
-    return await open_listed(runtime, folder, name, settings)
+    return await open_listed(runtime, folder, name, settings, later=later)
 
 
 def _history_settings(journal: LogSettings) -> LogSettings:

@@ -40,7 +40,7 @@ HISTORY = "history"
 # How far up in the number of a queue that of its shard stands.
 SHARD_SHIFT = QUEUES_MADE_MAX.bit_length()
 
-_JOURNAL = re.compile(rf"{JOURNAL}(?:-([1-9][0-9]*))?")
+_OF_SHARD = re.compile(rf"(?:{JOURNAL}|{SNAPSHOTS}|{HISTORY})(?:-([1-9][0-9]*))?")
 
 
 class TooFewShards(ValueError):
@@ -228,7 +228,7 @@ def folders_of(folder: str, index: int) -> Folders:
 
 
 def count_shards(disk: Disk, folder: str) -> int:
-    """Return how many shards there are in a folder, by the highest; one whose journal was lost counts."""
+    """Return how many shards there are in a folder, by the highest; one of which anything is there or listed counts."""
     names = [*disk.names(folder), *listed(disk, folder)] if disk.exists(folder) else []
-    found = [_JOURNAL.fullmatch(name) for name in names]
+    found = [_OF_SHARD.fullmatch(name) for name in names]
     return max((int(match[1] or 0) + 1 for match in found if match is not None), default=0)
