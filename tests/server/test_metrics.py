@@ -121,7 +121,9 @@ async def test_a_queue_tells_its_size_its_dead_letters_and_how_many_of_them_call
         await application.queues.send("orders", Drafts(bodies=[b"x"]))
         failed = await application.queues.lease("orders", want=1)
         assert failed is not None
-        await application.queues.release("orders", list(failed.receipts()), delay_ms=None, error="boom")
+        await application.queues.release("orders", list(failed.receipts()))
+        # It is buried a moment later.
+        assert await application.queues.lease("orders.dead", want=1, wait_ms=20_000) is not None
         found = samples_of(await metrics.text(is_openmetrics=False))
     assert found["penstock_queue_size", labels(queue="orders")] == 7
     assert found["penstock_queue_dead_letters", labels(queue="orders")] == 1
