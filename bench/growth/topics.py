@@ -26,7 +26,7 @@ from penstock.runtime.interface import Runtime
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.server import GC_THRESHOLDS
 from penstock.streams.group_coordinator import CoordinatorSettings
-from penstock.telemetry import Note
+from penstock.telemetry import LogEvent
 from tests.streams.grouping import Consumer
 
 TOPICS = (100, 1_000, 9_000)
@@ -130,15 +130,15 @@ OF_MEMBERS = (
 )
 
 
-def _note_nothing(_note: Note, /, **_fields: object) -> None:
-    """There is a note for each partition."""
+def _log_nothing(_event: LogEvent, /, **_fields: object) -> None:
+    """There is an event for each partition."""
 
 
 @asynccontextmanager
 async def _world() -> AsyncIterator[World]:
     with TemporaryDirectory(dir=MEMORY) as folder:
         async with ThreadWorkers(2, halt) as workers:
-            runtime = replace(system_runtime(Path(folder), workers), note=_note_nothing)
+            runtime = replace(system_runtime(Path(folder), workers), log_event=_log_nothing)
             topics = await Topics.open(runtime, "streams")
             async with open_groups(runtime, "streams/groups", topics, settings=SETTINGS) as groups:
                 await topics.create("t-0")

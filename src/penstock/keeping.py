@@ -60,7 +60,7 @@ _STREAMS = "streams"
 # The log that says which topics there are.
 _CATALOG = f"{_STREAMS}/catalog"
 DRIVER = "pip install 'penstock[postgres]'"
-# So many queues are named in a note.
+# How many queues a log event names.
 _NAMED_MAX = 10
 # What the largest message needs: a journal without room for it is full.
 _PROBE_BYTES = BODY_BYTES_MAX + 64 * KIB
@@ -200,7 +200,7 @@ async def _open_database(
             clock=FollowingClock(runtime.clock),
             dice=runtime.dice,
             may_migrate=settings.postgres_auto_migrate,
-            note=runtime.note,
+            log_event=runtime.log_event,
         ) as store,
         watching(database.url, database.schema) if is_watched else nullcontext() as look,
         transactions(store, database, asyncio.to_thread) as within,
@@ -233,7 +233,11 @@ async def _open_databases(
     async with AsyncExitStack() as stack:
         stores, places = await stack.enter_async_context(
             open_several(
-                databases, clock=clock, dice=runtime.dice, may_migrate=settings.postgres_auto_migrate, note=runtime.note
+                databases,
+                clock=clock,
+                dice=runtime.dice,
+                may_migrate=settings.postgres_auto_migrate,
+                log_event=runtime.log_event,
             )
         )
         routes = Routes([route.pattern for route in settings.routes], places)
@@ -266,7 +270,7 @@ def _audit_log_in(store: "PostgresStore", settings: ServerSettings) -> AuditLog:
 
 def _doubt(runtime: Runtime, doubts: Sequence[str]) -> None:
     for doubt in doubts:
-        runtime.note(STORE_DURABILITY_WARNING, reason=doubt)
+        runtime.log_event(STORE_DURABILITY_WARNING, reason=doubt)
 
 
 def _misplaced(place: str, names: list[str]) -> str:

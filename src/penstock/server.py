@@ -51,7 +51,7 @@ from penstock.metrics.health import Health, starting
 from penstock.metrics.prometheus import Connections, Prometheus, Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
 from penstock.metrics.watchdog import Watchdog, watching
-from penstock.runtime.system import write_note
+from penstock.runtime.system import log_event
 from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
 from penstock.telemetry import (
     KAFKA_PORT_IN_USE,
@@ -113,7 +113,7 @@ class Application:
 
     def rest(self, routes: list[Route]) -> RestApplication:
         """The REST API, and others at the same port."""
-        return RestApplication(self._service, self.runtime.note, routes=routes)
+        return RestApplication(self._service, self.runtime.log_event, routes=routes)
 
     def sqs(self, settings: ServerSettings) -> SqsApplication:
         """The same queues, as SQS has them."""
@@ -127,7 +127,7 @@ class Application:
             request_bytes_max=settings.request_bytes_max,
             is_behind_proxy=settings.behind_proxy,
         )
-        return SqsApplication(service, self.runtime.note)
+        return SqsApplication(service, self.runtime.log_event)
 
     def stop(self) -> None:
         """Take no new work: long polls are answered, sends refused, redrives ended or left to others."""
@@ -162,7 +162,7 @@ async def open_application(
             redrives=Redrives(kept.store, kept.runtime, kept=kept.redrives, takes_over=is_watched),
         ) as queues,
         open_streams(settings, kept.runtime, kafka, kept.store) as streams,
-        keeping_activity(Activity(kept.audit_log, kept.runtime.clock.now_ms, kept.runtime.note)) as activity,
+        keeping_activity(Activity(kept.audit_log, kept.runtime.clock.now_ms, kept.runtime.log_event)) as activity,
     ):
         queues.activity = activity
         if streams is not None:
@@ -233,21 +233,21 @@ async def run(
     shared = Shared(
         starting(health),
         limits,
-        write_note,
+        log_event,
         connections_max=files.connections_max,
         budget=budget,
         file_number_max=files.number_max,
     )
     async with (
         listening(doors, shared, tls) as listener,
-        following(keys, write_note),
-        watching(settings.stall_ms, write_note) as watchdog,
+        following(keys, log_event),
+        watching(settings.stall_ms, log_event) as watchdog,
     ):
         async with AsyncExitStack() as stack:
             opening = open_application(settings, keys.access, kafka=kafka, is_watched=True)
             application = await _entered(stack, opening, told if settings.is_on_postgres else None)
             if application is None:
-                write_note(SERVER_STOPPED)
+                log_event(SERVER_STOPPED)
                 return
             if isinstance(keys, SharedKeys):
                 assert application.key_table is not None
@@ -257,18 +257,18 @@ async def run(
             async with _listening_for_kafka(
                 application, keys.access, settings, kafka_doors, tls, shared
             ) as drain_kafka:
-                write_note(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
+                log_event(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
                 if kafka is not None:
                     announce_kafka(kafka)
                 announce(address)
                 await _watch_until_told(told, health)
-                write_note(SERVER_STOPPING)
+                log_event(SERVER_STOPPING)
                 application.stop()
                 async with asyncio.TaskGroup() as draining:
                     draining.create_task(drain_kafka(told.to_hurry))
                     # At once, not in a task: the answers to long polls are to be the last of their connections.
                     await _drain(listener, settings, told)
-        write_note(SERVER_STOPPED)
+        log_event(SERVER_STOPPED)
 
 
 def _keys(settings: ServerSettings) -> Keys | SharedKeys:
@@ -317,7 +317,7 @@ def _bind(settings: ServerSettings) -> tuple[list[socket.socket], list[socket.so
     except CannotListen as error:
         # Nobody has asked for this very port, and queues are served all the same.
         if settings.kafka_port == KAFKA_PORT:
-            write_note(KAFKA_PORT_IN_USE, reason=error)
+            log_event(KAFKA_PORT_IN_USE, reason=error)
             return doors, []
         for door in doors:
             door.close()
@@ -361,7 +361,7 @@ async def _listening_for_kafka(
         connections_max=by_http.connections_max,
         file_number_max=by_http.file_number_max,
     )
-    async with serving(service, doors, tls, limits, write_note, by_http.budget) as listener:
+    async with serving(service, doors, tls, limits, log_event, by_http.budget) as listener:
         shared = listener.shared
         application.kafka_clients = lambda: Clients(
             connections=len(shared.connections),
@@ -373,7 +373,7 @@ async def _listening_for_kafka(
         async def drain(hurry: asyncio.Event) -> None:
             cut_off = await listener.drain(settings.stop_timeout_s, hurry)
             if cut_off:
-                write_note(SERVER_REQUESTS_ABORTED, requests=cut_off)
+                log_event(SERVER_REQUESTS_ABORTED, requests=cut_off)
 
         yield drain
 
@@ -405,7 +405,7 @@ def _connect(
     shared.count = requests.count
     if settings.fsync is not Fsync.BATCH and settings.store_folder is not None:
         health.fsync, health.may_lose = settings.fsync.value, MAY_LOSE[settings.fsync.value]
-        write_note(SERVER_MAY_LOSE, fsync=health.fsync, may_lose=health.may_lose)
+        log_event(SERVER_MAY_LOSE, fsync=health.fsync, may_lose=health.may_lose)
     health.look = application.journals
     health.vitals = application.vitals
 
@@ -430,13 +430,13 @@ async def _watch_until_told(told: Told, health: Health) -> None:
 async def _drain(listener: Listener[Shared], settings: ServerSettings, told: Told) -> None:
     cut_off = await listener.drain(settings.stop_timeout_s, told.to_hurry)
     if cut_off:
-        write_note(SERVER_REQUESTS_ABORTED, requests=cut_off)
+        log_event(SERVER_REQUESTS_ABORTED, requests=cut_off)
 
 
 def _files(settings: ServerSettings) -> Files:
     files = allow_connections(settings.connections_max)
     if files.connections_max < settings.connections_max:
-        write_note(
+        log_event(
             SERVER_FILES_LIMITED,
             connections_max=settings.connections_max,
             possible=files.connections_max,

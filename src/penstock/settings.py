@@ -164,12 +164,12 @@ class ServerSettings:
     audit_bytes_max: int = 64 * MIB
     # How many days an entry of the audit log is kept.
     audit_days: int = 90
-    # Watch over the event loop, on which everything happens, and note what it is doing when it gives no sign for so
+    # Watch over the event loop, on which everything happens, and log what it is doing when it gives no sign for so
     # many milliseconds. Its lag becomes a metric. 0 does not watch.
     stall_ms: int = 0
     # How long a server that is told to stop waits for the requests it is working on, in seconds.
     stop_timeout_s: float = 10.0
-    # The least important notes that are written.
+    # The least important events that are logged.
     log_level: LogLevel = LogLevel.INFO
 
     def __post_init__(self) -> None:

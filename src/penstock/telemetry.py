@@ -1,8 +1,8 @@
-"""The name of every note the system writes about itself, and of every metric it shows; no I/O.
+"""Every log event and every metric, by name; no I/O.
 
-A note is an event with fields, not a sentence with holes: `log.tail_cut` with a
-file, a position and a count of bytes can be searched, counted and alerted on.
-Nothing may be noted or shown that is not declared here, so this file is the reference.
+A log event has fields, not a sentence with holes: `log.tail_cut` with a file, a position
+and a count of bytes can be searched, counted and alerted on. Nothing is logged or shown
+that is not declared here, so this file is the reference.
 """
 
 from dataclasses import dataclass
@@ -12,193 +12,160 @@ Level = Literal["info", "warning", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """One kind of note: its name, how loud it is, and what it tells an operator."""
+class LogEvent:
+    """One kind of log event: its name, its level, and what it tells an operator."""
 
     name: str
     level: Level
     meaning: str
 
 
-LOG_OPENED = Note(
+LOG_OPENED = LogEvent(
     "log.opened", "info", "A log is open; says from which offset to which, and whether the last stop was clean."
 )
-LOG_TAIL_CUT = Note(
+LOG_TAIL_CUT = LogEvent(
     "log.tail_cut",
     "warning",
     "The last stop left unsynced bytes behind; they were cut off. Nothing acknowledged was in them, unless the disk "
     "has damaged the very last commit, which cannot be told apart.",
 )
-LOG_INDEX_REBUILT = Note(
+LOG_INDEX_REBUILT = LogEvent(
     "log.index_rebuilt", "info", "An index was missing or wrong and was made anew from its segment."
 )
-LOG_ROLLED = Note("log.rolled", "info", "A segment was closed and the next one begun.")
-LOG_ROLL_DEFERRED = Note(
+LOG_ROLLED = LogEvent("log.rolled", "info", "A segment was closed and the next one begun.")
+LOG_ROLL_DEFERRED = LogEvent(
     "log.roll_deferred", "warning", "No space for a new segment; the old one goes on past its size."
 )
-LOG_SEGMENT_DROPPED = Note("log.segment_dropped", "info", "A segment went, because nothing in it is needed any more.")
-LOG_FAILED = Note(
+LOG_SEGMENT_DROPPED = LogEvent(
+    "log.segment_dropped", "info", "A segment went, because nothing in it is needed any more."
+)
+LOG_FAILED = LogEvent(
     "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
 )
-LOG_TAKEN_AWAY = Note(
+LOG_TAKEN_AWAY = LogEvent(
     "log.taken_away",
     "error",
     "A file of a log, or its folder, was removed, renamed or replaced. The process stops at once, with exit code 72.",
 )
-STORE_CLOCK_DOUBTED = Note(
+STORE_CLOCK_DOUBTED = LogEvent(
     "store.clock_doubted",
     "warning",
     "The clock is hours ahead of all that the journals know. Time goes on from there, and nothing expires by the "
     "clock, until it is right or the server is started with --trust-clock.",
 )
-STORE_CLOCK_TRUSTED = Note("store.clock_trusted", "info", "A clock that was doubted is right again, and is followed.")
-STORE_SNAPSHOT_MADE = Note(
+STORE_CLOCK_TRUSTED = LogEvent(
+    "store.clock_trusted", "info", "A clock that was doubted is right again, and is followed."
+)
+STORE_SNAPSHOT_MADE = LogEvent(
     "store.snapshot_made", "info", "What a shard is was written down; opening it begins there, not at the beginning."
 )
-STORE_SNAPSHOT_DAMAGED = Note(
+STORE_SNAPSHOT_DAMAGED = LogEvent(
     "store.snapshot_damaged", "error", "A snapshot cannot be read. The one before it is used, if there is one."
 )
-STORE_SNAPSHOT_FAILED = Note(
+STORE_SNAPSHOT_FAILED = LogEvent(
     "store.snapshot_failed", "warning", "No snapshot was made; it is tried again. Until then the journal grows."
 )
-STORE_UPKEEP_FAILED = Note(
+STORE_UPKEEP_FAILED = LogEvent(
     "store.upkeep_failed", "error", "Shortening a journal went wrong; it is tried again. Until then the journal grows."
 )
-DEAD_LETTERS_FULL = Note(
+DEAD_LETTERS_FULL = LogEvent(
     "store.dead_letters_full",
     "warning",
     "The dead-letter queue of a queue is full: messages whose deliveries are spent are stuck in their queue, and count "
     "there. Redrive or purge the dead letters, or raise their `queue_size`.",
 )
-HISTORY_STALLED = Note(
+HISTORY_STALLED = LogEvent(
     "history.stalled",
     "warning",
     "No space for the history of settled messages. Queues go on; the journal keeps what the history has not written.",
 )
-HISTORY_RESUMED = Note("history.resumed", "info", "There is space again, and the history is being written.")
-HISTORY_AHEAD_OF_JOURNAL = Note(
+HISTORY_RESUMED = LogEvent("history.resumed", "info", "There is space again, and the history is being written.")
+HISTORY_AHEAD_OF_JOURNAL = LogEvent(
     "history.ahead_of_journal",
     "warning",
     "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
     "journal. It goes on from where the journal ends.",
 )
-STREAMS_UPKEEP_FAILED = Note(
+STREAMS_UPKEEP_FAILED = LogEvent(
     "streams.upkeep_failed",
     "error",
     "Looking after a partition went wrong; it is tried again. Until then what is old stays, and the partition grows.",
 )
-STREAMS_CLEANED = Note(
+STREAMS_CLEANED = LogEvent(
     "streams.cleaned", "info", "Segments of a compacted partition were rewritten; says how large they were and are."
 )
-REST_FAILED = Note(
+REST_FAILED = LogEvent(
     "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
 )
-SQS_FAILED = Note(
+SQS_FAILED = LogEvent(
     "sqs.failed",
     "error",
     "A call of SQS was answered with 500: a mistake of ours, with the trace of where it was made.",
 )
-KAFKA_FAILED = Note(
+KAFKA_FAILED = LogEvent(
     "kafka.failed",
     "error",
     "A request of a Kafka client ended its connection: a mistake of ours, with the trace of where it was made.",
 )
-KEYS_CHANGED = Note("keys.changed", "info", "Keys were made, rotated or revoked: others are good now.")
-KEYS_DAMAGED = Note(
+KEYS_CHANGED = LogEvent("keys.changed", "info", "Keys were made, rotated or revoked: others are good now.")
+KEYS_DAMAGED = LogEvent(
     "keys.damaged",
     "error",
     "The keys cannot be read; those that were good last still are. See to their file or table.",
 )
-AUDIT_UNWRITTEN = Note(
+AUDIT_UNWRITTEN = LogEvent(
     "audit.unwritten",
     "error",
-    "An action is not in the audit log, because its disk or database did not take it; this note has it instead.",
+    "An action is not in the audit log, because its disk or database did not take it; this event has it instead.",
 )
-SERVER_STARTED = Note("server.started", "info", "The server listens; says where, and where its data is.")
-SERVER_STOPPING = Note(
+SERVER_STARTED = LogEvent("server.started", "info", "The server listens; says where, and where its data is.")
+SERVER_STOPPING = LogEvent(
     "server.stopping", "info", "No new work is taken; long polls are answered and running requests finished."
 )
-SERVER_REQUESTS_ABORTED = Note(
+SERVER_REQUESTS_ABORTED = LogEvent(
     "server.requests_aborted",
     "warning",
     "Requests were still running when the time for stopping was over, or somebody was in a hurry; they were not "
     "answered. What they asked for may have been done.",
 )
-SERVER_STOPPED = Note("server.stopped", "info", "Everything is closed and the journal is clean.")
-STORE_DURABILITY_WARNING = Note(
+SERVER_STOPPED = LogEvent("server.stopped", "info", "Everything is closed and the journal is clean.")
+STORE_DURABILITY_WARNING = LogEvent(
     "store.durability_warning",
     "warning",
     "The database is configured so that a crash may lose what it has confirmed; says by which setting. "
     "`--allow-unsafe-durability` says that you know.",
 )
-SERVER_MAY_LOSE = Note(
+SERVER_MAY_LOSE = LogEvent(
     "server.may_lose",
     "warning",
     "The setting `fsync` is not `batch`: says what a power cut may lose of what was answered.",
 )
-SERVER_STALLED = Note(
+SERVER_STALLED = LogEvent(
     "server.stalled",
     "warning",
     "The event loop gave no sign for longer than `stall_ms`: says for how long, which task was running when that was "
-    "noticed, and where. Noted once a second at most.",
+    "noticed, and where. Logged once a second at most.",
 )
-STORE_WAITS = Note(
+STORE_WAITS = LogEvent(
     "store.waits",
     "warning",
     "Opening the store waits for a lock in the database; says on which table, and which process there holds it: its "
     "pid, role and application, and since when.",
 )
-KAFKA_PORT_IN_USE = Note(
+KAFKA_PORT_IN_USE = LogEvent(
     "kafka.port_in_use",
     "warning",
     "The port for Kafka clients is taken, and nobody has chosen another: they are not served. Say `--kafka-port`, or "
     "`--no-kafka` where that is meant.",
 )
-SERVER_FILES_LIMITED = Note(
+SERVER_FILES_LIMITED = LogEvent(
     "server.files_limited",
     "warning",
     "The system lets this process have fewer files than `connections_max` asks for; says how many, and how many "
     "connections are accepted. Raise the limit: `ulimit -n`, or `LimitNOFILE` of a service.",
 )
 
-NOTES: tuple[Note, ...] = (
-    LOG_OPENED,
-    LOG_TAIL_CUT,
-    LOG_INDEX_REBUILT,
-    LOG_ROLLED,
-    LOG_ROLL_DEFERRED,
-    LOG_SEGMENT_DROPPED,
-    LOG_FAILED,
-    LOG_TAKEN_AWAY,
-    STORE_CLOCK_DOUBTED,
-    STORE_CLOCK_TRUSTED,
-    STORE_SNAPSHOT_MADE,
-    STORE_SNAPSHOT_DAMAGED,
-    STORE_SNAPSHOT_FAILED,
-    STORE_UPKEEP_FAILED,
-    DEAD_LETTERS_FULL,
-    HISTORY_STALLED,
-    HISTORY_RESUMED,
-    HISTORY_AHEAD_OF_JOURNAL,
-    STREAMS_UPKEEP_FAILED,
-    STREAMS_CLEANED,
-    REST_FAILED,
-    SQS_FAILED,
-    KAFKA_FAILED,
-    KEYS_CHANGED,
-    KEYS_DAMAGED,
-    AUDIT_UNWRITTEN,
-    SERVER_STARTED,
-    SERVER_STOPPING,
-    SERVER_REQUESTS_ABORTED,
-    SERVER_STOPPED,
-    STORE_DURABILITY_WARNING,
-    SERVER_MAY_LOSE,
-    SERVER_STALLED,
-    STORE_WAITS,
-    SERVER_FILES_LIMITED,
-    KAFKA_PORT_IN_USE,
-)
+LOG_EVENTS = tuple(each for each in list(globals().values()) if isinstance(each, LogEvent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,43 +393,4 @@ PROBE_RUNS = Metric("penstock_probe_runs_total", "counter", ("probe", "result"),
 # What `penstock probe` tells, not the server.
 PROBE_METRICS = (PROBE_SUCCESS, PROBE_DURATION, PROBE_STEP_DURATION, PROBE_LAST_SUCCESS, PROBE_RUNS)
 
-METRICS: tuple[Metric, ...] = (
-    QUEUE_MESSAGES,
-    QUEUE_OLDEST_AGE,
-    QUEUE_STUCK_AGE,
-    QUEUE_SIZE,
-    QUEUE_DEAD_LETTERS,
-    QUEUE_ALERT_DEAD_LETTERS,
-    QUEUE_WAIT_BOUND,
-    QUEUE_NOISY_GROUPS,
-    QUEUE_NOISY_MESSAGES,
-    QUEUE_SENT,
-    QUEUE_RECEIVED,
-    QUEUE_ACKED,
-    QUEUE_RELEASED,
-    QUEUES,
-    QUEUES_OMITTED,
-    REQUESTS,
-    REQUEST_SECONDS,
-    LONG_POLLS,
-    CONNECTIONS,
-    CONNECTIONS_MAX,
-    CONNECTIONS_ACCEPTED,
-    CONNECTIONS_REFUSED,
-    CONNECTIONS_TIMED_OUT,
-    BUFFERED_BYTES,
-    REQUESTS_SHED,
-    JOURNAL_BYTES,
-    JOURNAL_RECORDS,
-    JOURNAL_LAG,
-    MAY_LOSE,
-    CLOCK_DOUBTED,
-    LOOP_LAG,
-    LOOP_LAG_MAX,
-    POSTGRES_ROWS,
-    POSTGRES_OLDEST_SNAPSHOT,
-    POSTGRES_OLDEST_SNAPSHOT_AGE,
-    READY,
-    *STREAM_METRICS,
-    *KAFKA_METRICS,
-)
+METRICS = tuple(each for each in list(globals().values()) if isinstance(each, Metric) and each not in PROBE_METRICS)

@@ -39,7 +39,7 @@ from penstock.runtime.interface import BackgroundProcess, Disk, Runtime
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome, RedriveOrder, Release
-from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE, STORE_UPKEEP_FAILED, Note
+from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE, STORE_UPKEEP_FAILED, LogEvent
 from tests.acceptance.writer import body_of, small
 
 # Of two shards, each has one of them.
@@ -180,11 +180,11 @@ def _telling(runtime: Runtime) -> Runtime:
     """Let some notes be told, by the loop: a line of another thread could come between two halves of one."""
     loop = asyncio.get_running_loop()
 
-    def note(note: Note, /, **fields: object) -> None:
-        if note in (STORE_SNAPSHOT_MADE, LOG_SEGMENT_DROPPED, STORE_UPKEEP_FAILED):
-            loop.call_soon_threadsafe(tell, "note", time.monotonic_ns(), note.name, *map(ascii, fields.values()))
+    def log_event(event: LogEvent, /, **fields: object) -> None:
+        if event in (STORE_SNAPSHOT_MADE, LOG_SEGMENT_DROPPED, STORE_UPKEEP_FAILED):
+            loop.call_soon_threadsafe(tell, "note", time.monotonic_ns(), event.name, *map(ascii, fields.values()))
 
-    return replace(runtime, note=note, aside=TellingAside(runtime.aside))
+    return replace(runtime, log_event=log_event, aside=TellingAside(runtime.aside))
 
 
 def _options() -> argparse.Namespace:

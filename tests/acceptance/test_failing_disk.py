@@ -105,4 +105,4 @@ async def test_a_write_cut_short_by_a_limit_ends_the_process_and_is_cut_off(tmp_
         assert "stopped, because the disk failed: log: [Errno 27] File too large" in writer.errors
     assert (tmp_path / "log" / "00000000000000000000.log").stat().st_size == limit
     opened = await witness.check(tmp_path / "log")
-    assert LOG_TAIL_CUT in opened.notes
+    assert LOG_TAIL_CUT in opened.log_events

@@ -38,7 +38,7 @@ async def test_a_log_that_was_closed_says_so_and_has_no_tail_to_cut(tmp_path: Pa
     opened = await witness.check(tmp_path / "log")
     assert writer.lines[-1] == f"closed {opened.end_offset}"
     assert opened.was_clean
-    assert LOG_TAIL_CUT not in opened.notes
+    assert LOG_TAIL_CUT not in opened.log_events
     assert len(witness.acknowledged) == opened.end_offset
 
 

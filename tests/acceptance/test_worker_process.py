@@ -30,7 +30,7 @@ def tell(*words):
 
 class Teller(logging.Handler):
     def emit(self, record):
-        if getattr(record, "note", "") == STOPPING:
+        if getattr(record, "event", "") == STOPPING:
             tell("stopping")
 
 logging.basicConfig(level="INFO", handlers=[Teller()])

@@ -20,7 +20,7 @@ from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.telemetry import Note
+from penstock.telemetry import LogEvent
 from tests.acceptance.writer import BATCH_RECORDS_MAX, body_of, small
 
 
@@ -31,7 +31,7 @@ class Opened:
     start_offset: int
     end_offset: int
     was_clean: bool
-    notes: list[Note]
+    log_events: list[LogEvent]
 
 
 @dataclass
@@ -121,15 +121,15 @@ async def visit(
     folder: Path, look: Callable[[DiskLog], Awaitable[None]], settings: LogSettings | None = None
 ) -> Opened:
     """Open a log in this process, look at it, and close it."""
-    notes: list[Note] = []
+    log_events: list[LogEvent] = []
 
-    def note(note: Note, /, **fields: object) -> None:
-        notes.append(note)
+    def log_event(event: LogEvent, /, **fields: object) -> None:
+        log_events.append(event)
 
     async with ThreadWorkers(1, halt) as workers:
-        runtime = replace(system_runtime(folder.parent, workers), note=note)
+        runtime = replace(system_runtime(folder.parent, workers), log_event=log_event)
         log = await DiskLog.open(runtime, folder.name, settings or small())
-        opened = Opened(log.start_offset, log.end_offset, log.was_clean, notes)
+        opened = Opened(log.start_offset, log.end_offset, log.was_clean, log_events)
         try:
             await look(log)
         finally:

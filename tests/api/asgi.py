@@ -21,7 +21,7 @@ from penstock.broker.access import Access
 from penstock.broker.queues import Queues
 from penstock.wire.frames import FRAME_TYPE
 from tests.broker.brokers import open_broker
-from tests.simulation.world import Notes
+from tests.simulation.world import LogEvents
 
 MSGPACK = "application/msgpack"
 ORDERS = "/api/queues/orders"
@@ -60,15 +60,15 @@ class Response:
 
 
 class Api:
-    def __init__(self, application: RestApplication, queues: Queues, notes: Notes) -> None:
+    def __init__(self, application: RestApplication, queues: Queues, log_events: LogEvents) -> None:
         self.application = application
         self.queues = queues
-        self._notes = notes
+        self._log_events = log_events
 
-    def forget_notes(self, name: str) -> list[dict[str, object]]:
-        """Return the notes of a name that was expected, and let them be no failure of the test."""
-        found = [fields for note, fields in self._notes.notes if note.name == name]
-        self._notes.notes = [each for each in self._notes.notes if each[0].name != name]
+    def forget_log_events(self, name: str) -> list[dict[str, object]]:
+        """Return the log events of a name that was expected, and let them be no failure of the test."""
+        found = [fields for event, fields in self._log_events.events if event.name == name]
+        self._log_events.events = [each for each in self._log_events.events if each[0].name != name]
         return found
 
     async def get(self, path: str, /, *, headers: dict[str, str] | None = None, **query: object) -> Response:
@@ -198,12 +198,12 @@ async def open_api(
     """Open a server with one queue, `orders`, whose settings are given in the words of REST."""
     async with open_broker(long_polls_max=long_polls_max) as broker:
         service = Service(broker.queues, access or Access.open(), request_bytes_max)
-        api = Api(RestApplication(service, broker.notes), broker.queues, broker.notes)
+        api = Api(RestApplication(service, broker.log_events), broker.queues, broker.log_events)
         if access is None:
             made = await api.post("/api/queues", {"queue_name": "orders", **settings})
             assert made.status == 201, made
         yield api
-        assert "rest.failed" not in broker.notes.names(), broker.notes.notes
+        assert "rest.failed" not in broker.log_events.names(), broker.log_events.events
 
 
 async def send(api: Api, *data: object, queue: str = "orders", **more: object) -> list[str]:

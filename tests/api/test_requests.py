@@ -134,8 +134,8 @@ async def test_a_mistake_of_ours_is_answered_with_500_and_noted() -> None:
         api.queues.now_ms = now_ms  # type: ignore[method-assign]
         assert answer.is_problem(500, "internal")
         assert "ours" not in answer["detail"]
-        (note,) = api.forget_notes("rest.failed")
-        assert "KeyError" in str(note["error"])
+        (event,) = api.forget_log_events("rest.failed")
+        assert "KeyError" in str(event["error"])
 
 
 def test_every_operation_has_a_name_of_its_own_and_says_what_it_answers() -> None:

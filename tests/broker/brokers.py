@@ -12,14 +12,14 @@ from penstock.runtime.interface import Runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Release
 from tests.conformance.stores import SMALL
-from tests.simulation.world import Machine, Notes
+from tests.simulation.world import LogEvents, Machine
 
 T = TypeVar("T")
 
 
 class Broker:
     def __init__(self, machine: Machine, runtime: Runtime, queues: Queues) -> None:
-        self.notes: Notes = machine.notes
+        self.log_events: LogEvents = machine.log_events
         self.runtime = runtime
         self.queues = queues
 

@@ -281,13 +281,13 @@ def test_a_key_can_be_made_where_the_umask_is_generous(path: Path) -> None:
 
 async def test_a_running_server_notes_what_became_of_its_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    notes: list[str] = []
+    logged: list[str] = []
     make(path)
     keys = Keys(path)
-    async with following(keys, lambda note, **_: notes.append(note.name)):
+    async with following(keys, lambda event, **_: logged.append(event.name)):
         make(path, "other")
         await asyncio.sleep(1.5)
-        assert notes == ["keys.changed"]
+        assert logged == ["keys.changed"]
         path.write_text("{")
         await asyncio.sleep(3)
-        assert notes == ["keys.changed", "keys.damaged"]
+        assert logged == ["keys.changed", "keys.damaged"]

@@ -225,12 +225,12 @@ async def test_messages_that_cannot_be_buried_are_a_note_in_the_log_until_there_
     async with open_broker() as broker:
         await broker.store.create("orders", QueueSettings(size_max=1))
         await broker.bury(b"a")
-        assert "store.dead_letters_full" not in broker.notes.names()
+        assert "store.dead_letters_full" not in broker.log_events.names()
         await broker.queues.send("orders", Drafts(bodies=[b"b"], deliveries_max=[1]))
         await broker.queues.release("orders", (await broker.take()).receipts(), Release(delay_ms=0, error="boom"))
         for _ in range(3):
             await broker.store.tidy()
-        told = [fields for note, fields in broker.notes.notes if note.name == "store.dead_letters_full"]
+        told = [fields for event, fields in broker.log_events.events if event.name == "store.dead_letters_full"]
         assert told == [{"queue": "orders", "dead_letters": DEAD}]
 
 

@@ -11,7 +11,7 @@ from penstock.cli.output import ExitCode
 from penstock.contract.limits import LIMITS
 from penstock.contract.queue_settings import DAY_MS, MINUTE_MS, SECOND_MS, SETTINGS, Row
 from penstock.settings import PREFIX, SECTIONS, ServerSettings
-from penstock.telemetry import NOTES
+from penstock.telemetry import LOG_EVENTS
 from tests.docs import metrics_reference as metrics
 from tests.docs.commands import commands
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
@@ -28,15 +28,15 @@ from tests.docs.sync_stub import STUB, stub
 REFERENCE = ROOT / "docs" / "reference"
 
 
-def notes_page() -> str:
-    rows = [f"| `{note.name}` | {note.level} | {note.meaning} |" for note in NOTES]
+def log_events_page() -> str:
+    rows = [f"| `{event.name}` | {event.level} | {event.meaning} |" for event in LOG_EVENTS]
     return _page(
-        "Notes",
+        "Log events",
         "src/penstock/telemetry.py",
-        "A note is what the system writes about itself: an event with a name and fields. It goes to Python's logging\n"
-        "under the name `penstock`, with the event as `record.note` and its fields as `record.fields`. Levels follow\n"
+        "A log event is what a server says of itself: a name and fields. It goes to Python's logging\n"
+        "under the name `penstock`, with the event as `record.event` and its fields as `record.fields`. Levels follow\n"
         "what is asked of you: `info` nothing, `warning` a look, `error` an action.",
-        ["| note | level | what it tells you |", "|---|---|---|", *rows],
+        ["| event | level | what it tells you |", "|---|---|---|", *rows],
     )
 
 
@@ -172,7 +172,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "sdk.md": lambda: _page(
         "The SDK", "src/penstock/client/__init__.py", OPENING_OF_SDK, list(sdk_lines())
     ),
-    REFERENCE / "notes.md": notes_page,
+    REFERENCE / "log-events.md": log_events_page,
     REFERENCE / "metrics.md": lambda: _page(
         "Metrics", "src/penstock/telemetry.py", metrics.OPENING, metrics.metrics_lines()
     ),

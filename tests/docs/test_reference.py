@@ -9,9 +9,9 @@ import pytest
 from penstock.contract.limits import LIMITS
 from penstock.contract.queue_settings import QueueSettings
 from penstock.settings import ServerSettings
-from penstock.telemetry import NOTES
+from penstock.telemetry import LOG_EVENTS
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
-from tests.docs.reference import PAGES, limits_page, notes_page, queue_settings_page
+from tests.docs.reference import PAGES, limits_page, log_events_page, queue_settings_page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -20,7 +20,7 @@ def test_a_generated_page_is_not_stale(path: Path) -> None:
 
 
 def test_every_declared_name_is_on_its_page() -> None:
-    assert all(f"| `{note.name}` | {note.level} |" in notes_page() for note in NOTES)
+    assert all(f"| `{event.name}` | {event.level} |" in log_events_page() for event in LOG_EVENTS)
     assert all(f"| `{limit.name}` |" in limits_page() for limit in LIMITS)
     assert all(f"| `{field.name}` |" in queue_settings_page() for field in fields(QueueSettings))
 

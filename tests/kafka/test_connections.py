@@ -15,7 +15,7 @@ from penstock.contract.limits import MIB
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import bind
-from penstock.telemetry import Note
+from penstock.telemetry import LogEvent
 
 pytestmark = pytest.mark.real_time
 WAIT_S = 60.0
@@ -57,13 +57,13 @@ class Stage:
         self.begun: list[bytes] = []
         self.changed = asyncio.Event()
         self.gate = asyncio.Event()
-        self.notes: list[tuple[Note, dict[str, object]]] = []
+        self.log_events: list[tuple[LogEvent, dict[str, object]]] = []
         self.is_stranger = False
         self.listener: Listener[Shared]
         self.address: tuple[str, int]
 
-    def note(self, note: Note, /, **fields: object) -> None:
-        self.notes.append((note, fields))
+    def log_event(self, event: LogEvent, /, **fields: object) -> None:
+        self.log_events.append((event, fields))
 
     async def until_begun(self, count: int) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -102,7 +102,7 @@ async def staged(*, budget_bytes: int | None = None, **limits: Any) -> AsyncIter
         return Talk(stage)
 
     budget = BufferBudget(budget_bytes or 256 * MIB, asyncio.get_running_loop().time)
-    shared = Shared(converse, Limits(**{"sweep_s": 0.02, "farewell_s": 5.0, **limits}), stage.note, budget)
+    shared = Shared(converse, Limits(**{"sweep_s": 0.02, "farewell_s": 5.0, **limits}), stage.log_event, budget)
     doors = bind("127.0.0.1", 0)
     stage.address = doors[0].getsockname()[:2]
     async with listening(doors, shared, None) as stage.listener:
@@ -183,7 +183,7 @@ async def test_a_flood_after_a_frame_that_is_none_is_not_read() -> None:
         stage.gate.set()
         assert await client.answer() == b"<wait 1>"
         assert await client.is_closed()
-        assert stage.notes == []
+        assert stage.log_events == []
 
 
 @pytest.mark.parametrize("body", [b"bad", b"mistake"])
@@ -193,7 +193,7 @@ async def test_a_request_that_fails_ends_its_connection_and_a_mistake_is_noted(b
         assert await client.is_closed()
         other.send(b"fine")
         assert await other.answer() == b"<fine>"
-        assert [note.name for note, _ in stage.notes] == (["kafka.failed"] if body == b"mistake" else [])
+        assert [event.name for event, _ in stage.log_events] == (["kafka.failed"] if body == b"mistake" else [])
 
 
 async def test_nothing_is_read_while_many_requests_wait() -> None:

@@ -338,7 +338,7 @@ async def test_a_clean_stop_is_told_from_a_crash(machine: Machine) -> None:
     machine.kill()
     machine.start()
     assert not (await opened(machine)).was_clean
-    assert "log.tail_cut" not in machine.notes.names()
+    assert "log.tail_cut" not in machine.log_events.names()
 
 
 @pytest.mark.parametrize("policy", ["interval", "os"])

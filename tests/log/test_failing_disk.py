@@ -80,8 +80,8 @@ def test_a_failed_sync_is_noted_with_its_reason() -> None:
 
     with pytest.raises(Died):
         on(machine, fail)
-    note, fields = machine.notes.notes[-1]
-    assert note.name == "log.failed"
+    event, fields = machine.log_events.events[-1]
+    assert event.name == "log.failed"
     assert "Input/output error" in str(fields["error"])
 
 

@@ -93,7 +93,7 @@ async def test_when_there_is_no_room_for_a_new_segment_the_old_one_goes_on(machi
         with log.reserve(len(batch), from_spare=True) as space:
             log.append(batch, space)
         await log.wait_durable(log.end_offset)
-    assert "log.roll_deferred" in machine.notes.names()
+    assert "log.roll_deferred" in machine.log_events.names()
     machine.disk.capacity_bytes = 400 * PAGE
     segments = len(log.segments)
     for _ in range(40):

@@ -62,7 +62,7 @@ def test_garbage_behind_the_last_commit_is_cut_and_reported() -> None:
     machine = written(3)
     machine.disk.write_bytes(FIRST, machine.disk.read_bytes(FIRST) + bytes(100))
     assert contents(machine) == numbers(3)
-    assert machine.notes.names().count("log.tail_cut") == 1
+    assert machine.log_events.names().count("log.tail_cut") == 1
     assert machine.disk.read_bytes(FIRST) == written(3).disk.read_bytes(FIRST)
 
 

@@ -15,7 +15,7 @@ from penstock.store.postgres import blocking
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.refusals import Locked
 from penstock.store.postgres.store import PostgresStore
-from penstock.telemetry import STORE_WAITS, Note
+from penstock.telemetry import STORE_WAITS, LogEvent
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server
 from tests.postgres.waiting import until_waited_for
@@ -140,26 +140,26 @@ async def test_a_start_notes_which_process_it_waits_for(monkeypatch: pytest.Monk
     monkeypatch.setattr("penstock.store.postgres.presence.NOT_FOR_LONG", "SET LOCAL lock_timeout = '50ms'")
     monkeypatch.setattr(blocking, "_PAUSE_S", 0.01)
     settings = empty_schema()
-    notes: list[dict[str, object]] = []
+    logged: list[dict[str, object]] = []
     url = f"{settings.url}&application_name=somebodys_report"
     async with await psycopg.AsyncConnection.connect(url) as other:
         await other.execute("LOCK TABLE penstock.server IN EXCLUSIVE MODE")
         released, pid = asyncio.Event(), other.info.backend_pid
 
-        def note(kind: Note, /, **fields: object) -> None:
-            assert kind is STORE_WAITS
-            notes.append(fields)
+        def log_event(event: LogEvent, /, **fields: object) -> None:
+            assert event is STORE_WAITS
+            logged.append(fields)
             released.set()
 
         opening = asyncio.create_task(  # noqa: TID251 - awaited below.
-            PostgresStore.open(settings, clock=SimClock(), dice=SimDice(), has_upkeep=False, note=note)
+            PostgresStore.open(settings, clock=SimClock(), dice=SimDice(), has_upkeep=False, log_event=log_event)
         )
         async with asyncio.timeout(60):
             await released.wait()
         await other.rollback()
         async with await opening:
             pass
-    held = notes[0]
+    held = logged[0]
     assert held["pid"] == pid
     assert (held["table"], held["mode"]) == ("penstock.server", "ExclusiveLock")
     assert held["application"] == "somebodys_report"

@@ -25,7 +25,7 @@ from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import bind
 from penstock.server import Told, run
 from penstock.settings import ServerSettings
-from penstock.telemetry import Note
+from penstock.telemetry import LogEvent
 
 # Nobody waits longer for an answer; a test that does has failed.
 ANSWER_S = 60.0
@@ -135,7 +135,7 @@ class Running:
         self.stop: Callable[[], None] = lambda: None
         self.shared: Shared | None = None
         self.listener: Listener[Shared] | None = None
-        self.notes: list[tuple[Note, dict[str, object]]] = []
+        self.log_events: list[tuple[LogEvent, dict[str, object]]] = []
         self.error: BaseException | None = None
 
     def client(self, **options: Any) -> Client:
@@ -216,13 +216,13 @@ def listener(
     """A listener on any free port, with an application of the test."""
 
     async def main(running: Running) -> None:
-        def note(note: Note, /, **fields: object) -> None:
-            running.notes.append((note, fields))
+        def log_event(event: LogEvent, /, **fields: object) -> None:
+            running.log_events.append((event, fields))
 
         told = asyncio.Event()
         running.stop = told.set
         budget = BufferBudget(buffered_bytes_max, asyncio.get_running_loop().time)
-        running.shared = Shared(application, limits, note, connections_max=connections_max, budget=budget)
+        running.shared = Shared(application, limits, log_event, connections_max=connections_max, budget=budget)
         doors = bind("127.0.0.1", 0)
         async with listening(doors, running.shared, None) as running.listener:
             running.address = doors[0].getsockname()[:2]

@@ -401,7 +401,7 @@ def test_an_old_client_gets_its_answer_and_the_end() -> None:
 def test_a_mistake_of_ours_is_answered_and_noted(path: str) -> None:
     with listener(application) as running, running.client() as client:
         assert client.ask("GET", path).json()["code"] == "internal"
-        assert [note for note, _ in running.notes] == [REST_FAILED]
+        assert [event for event, _ in running.log_events] == [REST_FAILED]
 
 
 def test_half_an_answer_never_looks_whole() -> None:
@@ -461,7 +461,7 @@ def test_no_bytes_make_the_server_fail_or_hang(shared_listener: Running, pieces:
         except ConnectionError:
             pass
     assert_others_are_served(shared_listener)
-    assert not shared_listener.notes
+    assert not shared_listener.log_events
 
 
 @pytest.fixture(scope="module")

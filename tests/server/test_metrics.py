@@ -101,7 +101,7 @@ async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
         assert delivery is not None
         await application.queues.ack("orders", list(delivery.receipts()))
         metrics._requests.count({"method": "GET", "path": "/x"}, 404, 0.1)
-        async with watching(60_000, application.runtime.note) as metrics.watchdog:
+        async with watching(60_000, application.runtime.log_event) as metrics.watchdog:
             text = (await metrics.text(is_openmetrics=False)).decode()
     families = {family.name for family in parse_plain(text) if family.name.startswith("penstock_")}
     # Those of a database are shown with a store in one, those of topics where Kafka clients are served.

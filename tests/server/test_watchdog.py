@@ -5,18 +5,18 @@ import threading
 from typing import Any
 
 from penstock.metrics.watchdog import watching
-from penstock.telemetry import SERVER_STALLED, Note
+from penstock.telemetry import SERVER_STALLED, LogEvent
 
 
 async def test_a_loop_that_stands_still_is_noted_with_the_task_that_holds_it() -> None:
-    notes: list[tuple[Note, dict[str, Any]]] = []
-    noted = threading.Event()
+    events: list[tuple[LogEvent, dict[str, Any]]] = []
+    logged = threading.Event()
 
-    def note(kind: Note, **fields: Any) -> None:
-        notes.append((kind, fields))
-        noted.set()
+    def log_event(event: LogEvent, **fields: Any) -> None:
+        events.append((event, fields))
+        logged.set()
 
-    async with watching(10, note) as watchdog:
+    async with watching(10, log_event) as watchdog:
         assert watchdog is not None
 
         async def hold_the_loop() -> None:
@@ -24,8 +24,8 @@ async def test_a_loop_that_stands_still_is_noted_with_the_task_that_holds_it() -
             assert watchdog.has_seen.wait(30)
 
         await asyncio.create_task(hold_the_loop())  # noqa: TID251 - it is awaited at once.
-        await asyncio.to_thread(noted.wait, 30)
-        (kind, fields), *_ = notes
+        await asyncio.to_thread(logged.wait, 30)
+        (kind, fields), *_ = events
         assert kind is SERVER_STALLED
         assert fields["task"].endswith("hold_the_loop")
         assert watchdog.longest_s >= 0.01

@@ -166,7 +166,7 @@ def crash(step: int, way: str) -> None:
         story.machine.kill()
     else:
         story.machine.power_cut(lambda _path, _page: False)
-    assert "store.snapshot_damaged" not in story.machine.notes.names()
+    assert "store.snapshot_damaged" not in story.machine.log_events.names()
     if way == "kill and damage":
         damage_newest_snapshot(story.machine.disk)
     for act in ("look", "empty", "find_nothing"):
@@ -175,7 +175,7 @@ def crash(step: int, way: str) -> None:
         except Exception as error:
             raise AssertionError(f"after a {way} at step {step}: {error}") from error
         story.machine.power_cut(lambda _path, _page: False)
-    names = story.machine.notes.names()
+    names = story.machine.log_events.names()
     assert "store.upkeep_failed" not in names
     assert way == "kill and damage" or "store.snapshot_damaged" not in names
 
@@ -201,7 +201,7 @@ def steps() -> int:
     """Return how many operations of the disk the story takes: the seeds that are worth running."""
     story = Story(None)
     simulate(lambda: _live(story, "tell"))
-    names = story.machine.notes.names()
+    names = story.machine.log_events.names()
     assert names.count("store.snapshot_made") == 3, "there is a snapshot to begin with, and two that let segments go"
     assert story.shop.log.start_offset > 20
     return story.machine.disk.operations

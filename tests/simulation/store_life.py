@@ -136,10 +136,10 @@ class Life:
         except OffsetOutOfRange as error:
             raise AssertionError("something that somebody needs was dropped") from error
         self.machine.kill() if end == "kill" else self.machine.power_cut()
-        # Nothing here damages a snapshot, and a mistake in the upkeep is only noted.
-        for note, fields in self.machine.notes.notes:
-            assert note.name not in {"store.upkeep_failed", "store.snapshot_damaged"}, fields["error"]
-        self.machine.notes.notes.clear()
+        # Nothing here damages a snapshot, and a mistake in the upkeep is only logged.
+        for event, fields in self.machine.log_events.events:
+            assert event.name not in {"store.upkeep_failed", "store.snapshot_damaged"}, fields["error"]
+        self.machine.log_events.events.clear()
         self.now()
         self.books.died()
 
@@ -255,8 +255,8 @@ class Life:
 
     def check_notes(self) -> None:
         """Nothing went wrong behind the clients' backs."""
-        for note, fields in self.machine.notes.notes:
-            assert note not in (STORE_UPKEEP_FAILED, HISTORY_AHEAD_OF_JOURNAL), f"{note.name}: {fields}"
+        for event, fields in self.machine.log_events.events:
+            assert event not in (STORE_UPKEEP_FAILED, HISTORY_AHEAD_OF_JOURNAL), f"{event.name}: {fields}"
 
 
 class Client:

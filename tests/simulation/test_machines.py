@@ -138,9 +138,9 @@ async def test_an_ordinary_error_reaches_whoever_runs_the_machine(machine: Machi
 
 
 def test_notes_are_kept_with_their_fields(machine: Machine) -> None:
-    machine.start().note(LOG_OPENED, file="a")
-    assert machine.notes.notes == [(LOG_OPENED, {"file": "a"})]
-    assert machine.notes.names() == ["log.opened"]
+    machine.start().log_event(LOG_OPENED, file="a")
+    assert machine.log_events.events == [(LOG_OPENED, {"file": "a"})]
+    assert machine.log_events.names() == ["log.opened"]
 
 
 async def test_a_runtime_can_be_had_without_a_machine() -> None:

@@ -24,13 +24,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
 from penstock.runtime.interface import EXIT_STORAGE_FAILED, BackgroundProcess, Clock, Dice, Runtime, Workers
-from penstock.telemetry import Note
+from penstock.telemetry import LogEvent
 from tests.simulation.clock import SimClock, SimDice
 from tests.simulation.disk import Choose, PowerCut, SimDisk
 from tests.simulation.loop import OWNER, AnyTask, Leaked, SimLoop, describe, running_loop
 from tests.simulation.workers import Halted, SimAside, SimWorkers
 
-__all__ = ["Died", "Halted", "Machine", "Notes", "PowerCut", "halt", "sim_runtime"]
+__all__ = ["Died", "Halted", "LogEvents", "Machine", "PowerCut", "halt", "sim_runtime"]
 
 T = TypeVar("T")
 
@@ -42,17 +42,17 @@ class Died(Exception):
     """The machine died before the coroutine came to its end. The cause says of what."""
 
 
-class Notes:
-    """The notes that were written, in order, each with its fields."""
+class LogEvents:
+    """The events that were logged, in order, each with its fields."""
 
     def __init__(self) -> None:
-        self.notes: list[tuple[Note, dict[str, object]]] = []
+        self.events: list[tuple[LogEvent, dict[str, object]]] = []
 
-    def __call__(self, note: Note, /, **fields: object) -> None:
-        self.notes.append((note, fields))
+    def __call__(self, event: LogEvent, /, **fields: object) -> None:
+        self.events.append((event, fields))
 
     def names(self) -> list[str]:
-        return [note.name for note, _ in self.notes]
+        return [event.name for event, _ in self.events]
 
 
 def halt(reason: str, /, code: int = EXIT_STORAGE_FAILED) -> NoReturn:
@@ -64,7 +64,7 @@ def sim_runtime(
     clock: Clock | None = None,
     dice: Dice | None = None,
     workers: Workers | None = None,
-    notes: Notes | None = None,
+    log_events: LogEvents | None = None,
     aside: BackgroundProcess | None = None,
 ) -> Runtime:
     """Join simulated parts, with a new one for each that is missing."""
@@ -76,7 +76,7 @@ def sim_runtime(
         workers=workers or SimWorkers(dice),
         aside=aside or SimAside(disk, SimWorkers(dice)),
         halt=halt,
-        note=notes or Notes(),
+        log_event=log_events or LogEvents(),
     )
 
 
@@ -85,7 +85,7 @@ class Machine:
         self.disk = disk or SimDisk(seed)
         self.clock = clock or SimClock()
         self.dice = SimDice(seed)
-        self.notes = Notes()
+        self.log_events = LogEvents()
         self.runtime: Runtime | None = None
         # Called once, whenever a process dies: to leave a network, for instance.
         self.on_death: list[Callable[[], None]] = []
@@ -102,7 +102,9 @@ class Machine:
         # It is slower, so that much happens before it is done.
         child = SimWorkers(self.dice, on_dead=self._die, delay_ms_max=ASIDE_MS_MAX)
         self._process = _Process((workers, child), self._die)
-        self.runtime = sim_runtime(self.disk, self.clock, self.dice, workers, self.notes, SimAside(self.disk, child))
+        self.runtime = sim_runtime(
+            self.disk, self.clock, self.dice, workers, self.log_events, SimAside(self.disk, child)
+        )
         return self.runtime
 
     def kill(self) -> None:

@@ -111,5 +111,5 @@ async def open_sqs(
             request_bytes_max=request_bytes_max,
             has_cooldowns=has_cooldowns,
         )
-        yield Sqs(SqsApplication(service, broker.notes), service)
-        assert "sqs.failed" not in broker.notes.names(), broker.notes.notes
+        yield Sqs(SqsApplication(service, broker.log_events), service)
+        assert "sqs.failed" not in broker.log_events.names(), broker.log_events.events

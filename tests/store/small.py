@@ -134,8 +134,8 @@ class Shop:
     def journal_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.log.segments)
 
-    def noted(self, name: str) -> int:
-        return self.machine.notes.names().count(name)
+    def logged(self, name: str) -> int:
+        return self.machine.log_events.names().count(name)
 
 
 async def opened(machine: Machine | None = None, settings: LogSettings = SETTINGS) -> Shop:

@@ -245,13 +245,13 @@ async def test_a_full_disk_holds_back_the_history_and_the_journal_it_covers_but_
     assert await books.rows() == []
     assert books.history.covered == 0
     assert books.history.pending_rows == 130
-    assert machine.notes.names().count("history.stalled") == 1
+    assert machine.log_events.names().count("history.stalled") == 1
 
     machine.disk.capacity_bytes = machine.disk.used_bytes() + 100 * PAGE
     await books.history.run_once(AT_MS + 10_000)
     assert await books.rows() == await books.expected()
     assert books.history.covered == books.journal.durable_offset
-    assert machine.notes.names().count("history.resumed") == 1
+    assert machine.log_events.names().count("history.resumed") == 1
 
 
 async def test_a_history_that_falls_far_behind_says_so(machine: Machine) -> None:
@@ -337,7 +337,7 @@ async def test_a_history_ahead_of_its_journal_takes_back_what_it_covers(machine:
         machine.disk.write_bytes(f"journal/{file}", content)
 
     again = await Books.open(machine.start())
-    assert "history.ahead_of_journal" in machine.notes.names()
+    assert "history.ahead_of_journal" in machine.log_events.names()
     assert again.history.covered == 1
     await again.settle(settlement(10))
     await again.settle(settlement(11))

@@ -253,7 +253,7 @@ async def test_opening_begins_with_the_newest_snapshot() -> None:
     # It is not even read.
     damage(shop, shop.snapshots()[0])
     await shop.open()
-    assert shop.noted("store.snapshot_damaged") == 0
+    assert shop.logged("store.snapshot_damaged") == 0
     assert await shop.drain() == bodies
     await shop.close()
 
@@ -262,7 +262,7 @@ async def test_opening_falls_back_to_the_older_snapshot_and_loses_nothing() -> N
     shop, bodies = await shortened()
     path = damage(shop, shop.snapshots()[1])
     await shop.open()
-    (fields,) = [fields for note, fields in shop.machine.notes.notes if note.name == "store.snapshot_damaged"]
+    (fields,) = [fields for event, fields in shop.machine.log_events.events if event.name == "store.snapshot_damaged"]
     assert fields["file"] == path
     assert await shop.drain() == bodies
     await shop.close()
@@ -281,7 +281,7 @@ async def test_no_snapshot_is_built_on_a_damaged_one() -> None:
     assert kept[1] > bad
     await shop.shorten()
     await shop.crash()
-    assert shop.noted("store.snapshot_damaged") == 1
+    assert shop.logged("store.snapshot_damaged") == 1
     assert await shop.drain() == bodies
     await shop.close()
 
@@ -294,7 +294,7 @@ async def test_a_snapshot_damaged_while_the_store_runs_is_passed_over() -> None:
     await shop.churn(25)
     await shop.upkeep()
     assert shop.snapshots() == [good]
-    assert shop.noted("store.snapshot_damaged") == 1
+    assert shop.logged("store.snapshot_damaged") == 1
     await shop.upkeep()
     kept = shop.snapshots()
     assert (kept[0], len(kept)) == (good, 2)
@@ -312,7 +312,7 @@ async def test_nothing_is_built_when_no_snapshot_leads_to_the_journal_any_more()
     await shop.churn(25)
     await shop.upkeep()
     assert shop.snapshots() == []
-    assert shop.noted("store.snapshot_failed") == 1
+    assert shop.logged("store.snapshot_failed") == 1
     await shop.churn(1)
     await shop.close()
 

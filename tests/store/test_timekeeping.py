@@ -40,7 +40,7 @@ async def test_messages_outlive_a_clock_that_is_days_ahead(machine: Machine) -> 
         machine.clock.advance_ms(6 * DAY_MS)
         store = await EmbeddedStore.open(machine.start(), "store", SETTINGS)
         assert store.doubts_clock
-        assert "store.clock_doubted" in machine.notes.names()
+        assert "store.clock_doubted" in machine.log_events.names()
         assert store.now_ms() - before_ms < CLOCK_LEAP_MS_MAX
         assert await waiting(store) >= 1
         # Time goes on all the same.

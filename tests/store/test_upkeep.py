@@ -15,7 +15,7 @@ from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.replay import stored
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome, Release
-from penstock.telemetry import Note
+from penstock.telemetry import LogEvent
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Died, Machine
 from tests.store.small import FOLDER, QUEUE, SETTINGS, SNAPSHOTS, Shop, opened
@@ -41,7 +41,7 @@ async def test_a_journal_of_settled_messages_goes_down_to_a_few_segments() -> No
     assert len(shop.log.segments) > 20
     await shop.shorten()
     assert len(shop.log.segments) <= FEW
-    assert shop.noted("log.segment_dropped") > 20
+    assert shop.logged("log.segment_dropped") > 20
     await shop.crash()
     await shop.churn(1)
     await shop.close()
@@ -326,7 +326,7 @@ async def test_leases_go_on_while_the_journal_is_shortened_under_them() -> None:
             tasks.create_task(work())
     assert sorted(found) == sorted(bodies)
     assert shop.log.start_offset > 0
-    assert shop.noted("store.upkeep_failed") == 0
+    assert shop.logged("store.upkeep_failed") == 0
     await shop.close()
 
 
@@ -428,29 +428,29 @@ async def test_large_bodies_count_as_what_they_are_however_small_others_were() -
 
 @pytest.mark.real_time
 async def test_a_real_child_keeps_a_real_journal_short(tmp_path: Path) -> None:
-    notes: list[str] = []
+    logged: list[str] = []
 
-    def note(note: Note, /, **fields: object) -> None:
-        notes.append(note.name)
+    def log_event(event: LogEvent, /, **fields: object) -> None:
+        logged.append(event.name)
 
     settings = dataclasses.replace(SETTINGS, segment_bytes_max=20_000)
     queue = QueueSettings(retention_ms=0)
     async with ThreadWorkers(2, halt) as workers:
         # A clock that stands still, so that nothing rests between two snapshots.
-        runtime = dataclasses.replace(system_runtime(tmp_path, workers), clock=SimClock(), note=note)
+        runtime = dataclasses.replace(system_runtime(tmp_path, workers), clock=SimClock(), log_event=log_event)
         async with await EmbeddedStore.open(runtime, FOLDER, settings, upkeep_ms=10) as store:
             await store.create("orders", queue)
             await store.create("churn", queue)
             drafts = Drafts(bodies=[b"a", b"b"], groups=[b"red", b""], attributes=[b"", b"blue"])
             ids = await store.send("orders", drafts)
             async with asyncio.timeout(300):
-                while notes.count("log.segment_dropped") < 5:
+                while logged.count("log.segment_dropped") < 5:
                     await store.send("churn", Drafts(bodies=[bytes(500)] * 20))
                     delivery = await store.lease("churn", want=20)
                     assert delivery is not None
                     await store.ack("churn", delivery.receipts())
-            assert "store.snapshot_failed" not in notes
-            assert "store.upkeep_failed" not in notes
+            assert "store.snapshot_failed" not in logged
+            assert "store.upkeep_failed" not in logged
         async with await EmbeddedStore.open(runtime, FOLDER, settings) as store:
             assert store._shards.running[0]._log.start_offset > 0
             delivery = await store.lease("orders", want=10)

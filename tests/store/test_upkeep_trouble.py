@@ -35,7 +35,7 @@ async def test_a_full_disk_puts_it_off_and_breaks_nothing() -> None:
     shop.machine.disk.capacity_bytes = used
     before = shop.snapshots()
     assert await shop.upkeep() is False
-    assert shop.noted("store.snapshot_failed") == 1
+    assert shop.logged("store.snapshot_failed") == 1
     assert (shop.snapshots(), shop.log.start_offset) == (before, start)
     shop.machine.disk.capacity_bytes = None
     await shop.upkeep()
@@ -87,11 +87,11 @@ async def test_a_child_that_fails_is_noted_and_started_again() -> None:
     shop.meanwhile = fail
     await shop.churn(50)
     await asyncio.sleep(10)
-    ((_, fields),) = [entry for entry in shop.machine.notes.notes if entry[0].name == "store.snapshot_failed"]
+    ((_, fields),) = [entry for entry in shop.machine.log_events.events if entry[0].name == "store.snapshot_failed"]
     assert fields["error"] == "it was killed"
     await shop.churn(50)
     await asyncio.sleep(10)
-    assert shop.noted("store.snapshot_made") >= 1
+    assert shop.logged("store.snapshot_made") >= 1
     await shop.churn(1)
     await shop.close()
 
@@ -118,10 +118,10 @@ async def test_a_mistake_is_noted_and_the_store_goes_on() -> None:
     shop.meanwhile = fail
     await shop.churn(50)
     await asyncio.sleep(10)
-    assert shop.noted("store.upkeep_failed") == 1
+    assert shop.logged("store.upkeep_failed") == 1
     await shop.churn(50)
     await asyncio.sleep(10)
-    assert shop.noted("store.snapshot_made") >= 1
+    assert shop.logged("store.snapshot_made") >= 1
     await shop.close()
 
 
@@ -137,7 +137,7 @@ async def test_closing_a_store_does_not_wait_for_its_child() -> None:
     await shop.churn(50)
     await asyncio.sleep(1)
     # A snapshot was made, and nobody has heard of it.
-    assert (len(shop.snapshots()), shop.noted("store.snapshot_made")) == (1, 0)
+    assert (len(shop.snapshots()), shop.logged("store.snapshot_made")) == (1, 0)
     await shop.close()
 
 

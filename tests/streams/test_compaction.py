@@ -77,7 +77,7 @@ async def test_what_was_cleaned_is_cleaned_again_with_what_came_after(machine: M
             await close_segment(topics)
             await look_after(topics)
             assert left(await read_all(topics)) == newest(history)
-        assert "streams.upkeep_failed" not in machine.notes.names()
+        assert "streams.upkeep_failed" not in machine.log_events.names()
 
 
 async def test_the_active_segment_is_not_touched(machine: Machine) -> None:
@@ -247,7 +247,7 @@ async def test_a_topic_can_be_deleted_while_it_is_cleaned(machine: Machine) -> N
         await topics.delete("events")
         assert machine.disk.names(f"{FOLDER}/partitions") == []
         await asyncio.sleep(1)
-        failed = [fields for note, fields in machine.notes.notes if note.name == "streams.upkeep_failed"]
+        failed = [fields for event, fields in machine.log_events.events if event.name == "streams.upkeep_failed"]
         assert failed == []
 
 

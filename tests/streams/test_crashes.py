@@ -140,7 +140,7 @@ def live(story: Story, act: str, seed: int) -> None:
 def steps() -> int:
     story = Story(None)
     live(story, "tell", 0)
-    assert story.machine.notes.names().count("streams.cleaned") == 2
+    assert story.machine.log_events.names().count("streams.cleaned") == 2
     return story.machine.disk.operations
 
 
@@ -160,4 +160,4 @@ def test_a_crash_at_any_step_leaves_what_was_told_and_nothing_half_done(way: str
                 live(story, "look", step)
             except Exception as error:
                 raise AssertionError(f"after a {way} at step {step}: {error}") from error
-        assert "streams.upkeep_failed" not in story.machine.notes.names()
+        assert "streams.upkeep_failed" not in story.machine.log_events.names()

@@ -51,8 +51,8 @@ class Life:
                 self.machine.kill()
         await self.machine.run(self.judge_all(self.machine.start()))
         self.machine.kill()
-        self.counts["cleaned"] = self.machine.notes.names().count("streams.cleaned")
-        assert "streams.upkeep_failed" not in self.machine.notes.names()
+        self.counts["cleaned"] = self.machine.log_events.names().count("streams.cleaned")
+        assert "streams.upkeep_failed" not in self.machine.log_events.names()
 
     async def end_it(self) -> None:
         await asyncio.sleep(self.dice.random() * 0.3)

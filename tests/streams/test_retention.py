@@ -107,7 +107,7 @@ async def test_nobody_needs_to_ask_for_upkeep(machine: Machine) -> None:
         machine.clock.advance_ms(2 * HOUR_MS)
         await asyncio.sleep(31)
         assert topics.earliest("quiet", 0) == 1
-        assert "streams.upkeep_failed" not in machine.notes.names()
+        assert "streams.upkeep_failed" not in machine.log_events.names()
 
 
 async def test_old_times_of_producers_do_not_close_what_is_written(machine: Machine) -> None:

@@ -70,7 +70,7 @@ async def test_work_whose_lease_was_lost_is_cancelled_and_not_acked(caplog: pyte
             await eventually(lambda: stage.stats().done == 1)
             await eventually(lambda: ends == ["cancelled"])
         assert (stage.stats().lost, stage.stats().received) == (1, 2)
-        assert [record.__dict__["note"] for record in caplog.records] == ["worker_lease_lost"]
+        assert [record.__dict__["event"] for record in caplog.records] == ["worker_lease_lost"]
 
 
 async def test_work_whose_lease_was_lost_may_go_on_to_its_end() -> None:

@@ -319,7 +319,7 @@ async def test_one_line_is_logged_for_each_message(caplog: pytest.LogCaptureFixt
                 raise ValueError("what is that")
 
         await stage.worker.run(until_idle=True)
-    lines = [record for record in caplog.records if getattr(record, "note", "") == "message_worked"]
+    lines = [record for record in caplog.records if getattr(record, "event", "") == "message_worked"]
     fields = sorted((record.__dict__["fields"] for record in lines), key=lambda each: str(each["outcome"]))
     assert [each["outcome"] for each in fields] == ["done", "failed"]
     assert fields[1]["error"] == "ValueError: what is that"

@@ -10,7 +10,7 @@ Laws of this file
 1. The actor is the name of the key. What a client says of itself is a label beside it.
 2. An action is written down when it is done and before it is answered. A crash in between
    leaves an action without an entry, and never one without an answer.
-3. What is done stays done if the entry cannot be written: the entry goes into a note then.
+3. What is done stays done if the entry cannot be written: the entry goes into the server's log then.
 4. Strangers cannot fill the log: so many failed logins are written in an hour, and the
    others are counted into one entry when the next hour begins.
 """
@@ -29,7 +29,7 @@ from penstock.contract.limits import (
     FAILED_LOGINS_PER_HOUR,
     PAGE_MAX,
 )
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
 from penstock.store.interface import StoreUnreachable
 from penstock.store.refusals import StoreForbids
@@ -67,10 +67,10 @@ class Wanted:
 
 
 class Activity:
-    def __init__(self, log: AuditLog, now_ms: Callable[[], int], note: NoteWriter) -> None:
+    def __init__(self, log: AuditLog, now_ms: Callable[[], int], log_event: LogEventWriter) -> None:
         self._log = log
         self._now_ms = now_ms
-        self._note = note
+        self._log_event = log_event
         # Failed logins that are not written yet: how they were tried, who they said they were, and from where.
         self._logins: Counter[tuple[str, str, str]] = Counter()
         self._hour = 0
@@ -83,7 +83,7 @@ class Activity:
     async def record(
         self, caller: Caller, action: str, *targets: str, via: str, label: str = "", detail: str = ""
     ) -> None:
-        """Write down what a caller has done; durable on return, or in a note if the log takes nothing."""
+        """Write down what a caller has done; durable on return, or in the server's log if this one takes nothing."""
         now_ms, label, detail = self._now_ms(), _text(label), _text(detail)
         await self._append(
             *(
@@ -151,7 +151,9 @@ class Activity:
             await self._log.append(entries)
         except _TROUBLE as error:
             for each in entries:
-                self._note(AUDIT_UNWRITTEN, reason=str(error), actor=each.actor, action=each.action, target=each.target)
+                self._log_event(
+                    AUDIT_UNWRITTEN, reason=str(error), actor=each.actor, action=each.action, target=each.target
+                )
 
     async def _run(self) -> None:
         while True:
@@ -164,7 +166,7 @@ class Activity:
         try:
             await self._log.trim(self._now_ms())
         except _TROUBLE as error:
-            self._note(AUDIT_UNWRITTEN, reason=str(error), actor="", action="trim", target="")
+            self._log_event(AUDIT_UNWRITTEN, reason=str(error), actor="", action="trim", target="")
 
 
 @asynccontextmanager

@@ -137,7 +137,7 @@ class SharedKeys:
 
 
 @asynccontextmanager
-async def following(keys: Followed, note: Callable[..., None]) -> AsyncIterator[None]:
+async def following(keys: Followed, log_event: Callable[..., None]) -> AsyncIterator[None]:
     """Look at the keys every second for as long as this is entered."""
 
     async def look() -> None:
@@ -147,9 +147,9 @@ async def following(keys: Followed, note: Callable[..., None]) -> AsyncIterator[
             keys.access.tell_those_who_ended()
             problem = keys.problem
             if await keys.look():
-                note(KEYS_CHANGED)
+                log_event(KEYS_CHANGED)
             elif keys.problem and keys.problem != problem:
-                note(KEYS_DAMAGED, reason=keys.problem)
+                log_event(KEYS_DAMAGED, reason=keys.problem)
 
     # Not a TaskGroup, which would wrap what the server raises into a group.
     looking = asyncio.create_task(look())  # noqa: TID251 - It is awaited below.

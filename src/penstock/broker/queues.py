@@ -87,7 +87,7 @@ class Queues:
         self.topic_names: Callable[[], Iterable[str]] = tuple
         self._runtime = runtime
         store.watch_full_dead_letters(
-            lambda queue, dead_letters: runtime.note(DEAD_LETTERS_FULL, queue=queue, dead_letters=dead_letters)
+            lambda queue, dead_letters: runtime.log_event(DEAD_LETTERS_FULL, queue=queue, dead_letters=dead_letters)
         )
         # Settings are read, changed and written in turn, so that of two who change some at once neither is lost.
         self._settings_lock = asyncio.Lock()

@@ -153,7 +153,7 @@ _ADVICE = {
     "topics_disabled": "Start the server with --kafka.",
     "dead_letters_shared": "Delete it without --with-dead-letters.",
     "message_too_large": "Store large data elsewhere, and send where it is.",
-    "internal": "Please report it, with the notes of the server.",
+    "internal": "Please report it, with the log of the server.",
 }
 
 

@@ -95,7 +95,7 @@ def serve(
     long_polls_max: LongPollsMax = None,
     request_bytes_max: RequestBytesMax = None,
     stop_timeout_s: StopTimeout = None,
-    log_level: Annotated[LogLevel | None, typer.Option(help="The least important notes that are written.")] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="The least important events that are logged.")] = None,
     config: Config = None,
 ) -> None:
     """Run the server. Ctrl-C, or SIGTERM, stops it in good order.

@@ -16,7 +16,7 @@ def work(
     target: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the worker is, as in app:worker.")],
     *,
     folder: Annotated[Path, typer.Option(help="Where modules are looked for first.", exists=True)] = Path(),
-    log_level: Annotated[LogLevel, typer.Option(help="The least important notes that are written.")] = LogLevel.INFO,
+    log_level: Annotated[LogLevel, typer.Option(help="The least important events that are logged.")] = LogLevel.INFO,
 ) -> None:
     """Run a worker until Ctrl-C or SIGTERM; it finishes what it has begun.
 

@@ -49,7 +49,7 @@ from penstock.listening.http_limits import (
     too_many_connections,
 )
 from penstock.listening.listener import drain_tasks, expire_due, happened, is_file_beyond
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 
 
 class Phase(Enum):
@@ -74,7 +74,7 @@ class Shared:
         self,
         application: Application,
         limits: ConnectionLimits,
-        note: NoteWriter,
+        log_event: LogEventWriter,
         *,
         connections_max: int,
         budget: BufferBudget,
@@ -83,7 +83,7 @@ class Shared:
         # What requests are given to; another one once the store is open.
         self.application = application
         self.limits = limits
-        self.note = note
+        self.log_event = log_event
         self.connections_max = connections_max
         self.budget = budget
         # A connection with such a file is one too many, although there are fewer than may be.
@@ -159,7 +159,7 @@ class Connection(HttpToolsProtocol):
         self._shared = shared
         self._limits = shared.limits
         self._budget = shared.budget
-        self.note = shared.note
+        self.log_event = shared.log_event
         self.phase = Phase.NEW
         # By the clock of the loop; the sweep looks at it.
         self.due_at = inf

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from penstock.listening.http_limits import server_failed
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 from penstock.telemetry import REST_FAILED
 
 Message = MutableMapping[str, Any]
@@ -40,7 +40,7 @@ class Line(Protocol):
     """What an exchange asks of its connection."""
 
     flow: FlowControl
-    note: NoteWriter
+    log_event: LogEventWriter
 
     @property
     def date(self) -> bytes:
@@ -137,7 +137,7 @@ class Exchange:
             raise
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
-            self.connection.note(REST_FAILED, path=self.scope.get("path"), error=trace)
+            self.connection.log_event(REST_FAILED, path=self.scope.get("path"), error=trace)
             self._fail()
         finally:
             self.connection.count(self)

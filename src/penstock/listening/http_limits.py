@@ -112,5 +112,5 @@ def too_many_connections(most: int) -> bytes:
 
 
 def server_failed() -> bytes:
-    detail = "the server made a mistake; its notes say which"
+    detail = "the server made a mistake; its log says which"
     return refusal("internal", detail)

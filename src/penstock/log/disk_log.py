@@ -116,7 +116,7 @@ class DiskLog:
         log = cls(runtime, folder, settings, *await off_loop(runtime.workers, work))
         if not log._tail.active.is_confirmed:
             log._confirming.begin()
-        runtime.note(
+        runtime.log_event(
             LOG_OPENED, folder=folder, start_offset=log.start_offset, end_offset=log.end_offset, was_clean=log.was_clean
         )
         return log
@@ -251,7 +251,7 @@ class DiskLog:
             self._save(start_offset=dropped[-1].next_offset)
             for segment in dropped:
                 remove_segment(self._runtime.disk, self._folder, segment.base_offset)
-                self._runtime.note(LOG_SEGMENT_DROPPED, file=f"{self._folder}/{segment_name(segment.base_offset)}")
+                self._runtime.log_event(LOG_SEGMENT_DROPPED, file=f"{self._folder}/{segment_name(segment.base_offset)}")
 
         await self._jobs.alone(work)
 
@@ -499,7 +499,7 @@ class DiskLog:
 
 
 def _stop_without(runtime: Runtime, taken: str) -> NoReturn:
-    runtime.note(LOG_TAKEN_AWAY, file=taken)
+    runtime.log_event(LOG_TAKEN_AWAY, file=taken)
     runtime.halt(f"{taken} was removed, renamed or replaced while it was in use", EXIT_FILES_TAKEN)
 
 
@@ -508,7 +508,7 @@ def fail(runtime: Runtime, folder: str, error: OSError) -> NoReturn:
     if isinstance(error, FileNotFoundError):
         # A write may notice it before the watch does.
         _stop_without(runtime, folder)
-    runtime.note(LOG_FAILED, folder=folder, error=str(error))
+    runtime.log_event(LOG_FAILED, folder=folder, error=str(error))
     runtime.halt(f"{folder}: {error}")
 
 

@@ -172,7 +172,7 @@ def roll(runtime: Runtime, folder: str, settings: LogSettings, tail: Tail, commi
     if file is None and settings.leave_free_bytes and tail.lend_spare():
         file = _new_file(runtime, folder, base_offset, allocated)
     if file is None:
-        runtime.note(LOG_ROLL_DEFERRED, file=f"{folder}/{segment_name(old.base_offset)}", size_bytes=old.end_bytes)
+        runtime.log_event(LOG_ROLL_DEFERRED, file=f"{folder}/{segment_name(old.base_offset)}", size_bytes=old.end_bytes)
         return False
     if old.synced_bytes < old.end_bytes:
         old.file.sync()
@@ -190,7 +190,7 @@ def roll(runtime: Runtime, folder: str, settings: LogSettings, tail: Tail, commi
     )
     if allocated == tail.rolling_to_bytes:
         tail.keep_spare(commit.active)
-    runtime.note(LOG_ROLLED, file=f"{folder}/{segment_name(old.base_offset)}", next_offset=base_offset)
+    runtime.log_event(LOG_ROLLED, file=f"{folder}/{segment_name(old.base_offset)}", next_offset=base_offset)
     return True
 
 

@@ -213,7 +213,7 @@ def rebuild_index(runtime: Runtime, folder: str, base_offset: int, file: File, s
     for position, header in batches_of(f"{folder}/{segment_name(base_offset)}", file, 0, base_offset):
         index.add(header.base_offset, position, header.max_timestamp_ms)
     save_index(runtime.disk, folder, index)
-    runtime.note(LOG_INDEX_REBUILT, file=f"{folder}/{index_names(base_offset)[0]}")
+    runtime.log_event(LOG_INDEX_REBUILT, file=f"{folder}/{index_names(base_offset)[0]}")
     return index
 
 
@@ -297,7 +297,7 @@ def _refuse_damage(folder: str, known: manifests.ManifestRead, file: File, found
 def _cut_torn_tail(runtime: Runtime, folder: str, state: Manifest, file: File, found: "Scan") -> None:
     size = file.size()
     if found.damage is not None:
-        runtime.note(
+        runtime.log_event(
             LOG_TAIL_CUT,
             file=f"{folder}/{segment_name(state.active_offset)}",
             position=found.end_position,

@@ -22,7 +22,7 @@ from penstock.telemetry import SERVER_STALLED
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 # At most one log event in this many seconds; the metric counts all.
-NOTE_S = 1.0
+LOGGED_EVERY_S = 1.0
 _FRAMES_MAX = 6
 _PACKAGE = "penstock"
 
@@ -30,9 +30,9 @@ _PACKAGE = "penstock"
 class Watchdog:
     """Watches the loop of the thread in which it is made."""
 
-    def __init__(self, stall_ms: int, note: Callable[..., None]) -> None:
+    def __init__(self, stall_ms: int, log_event: Callable[..., None]) -> None:
         self._bound_s = stall_ms / 1_000
-        self._note = note
+        self._log_event = log_event
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -42,7 +42,7 @@ class Watchdog:
         # One more than there are bounds.
         self.buckets = [0] * (len(BOUNDS_S) + 1)
         self.seconds = self.longest_s = 0.0
-        self._noted_at = -NOTE_S
+        self._logged_at = -LOGGED_EVERY_S
 
     def start(self) -> None:
         self._thread.start()
@@ -81,9 +81,9 @@ class Watchdog:
         self.buckets[bisect_left(BOUNDS_S, lag_s)] += 1
         self.seconds += lag_s
         self.longest_s = max(self.longest_s, lag_s)
-        if culprit is not None and time.monotonic() - self._noted_at >= NOTE_S:
-            self._noted_at = time.monotonic()
-            self._note(SERVER_STALLED, ms=round(lag_s * 1_000), **culprit)
+        if culprit is not None and time.monotonic() - self._logged_at >= LOGGED_EVERY_S:
+            self._logged_at = time.monotonic()
+            self._log_event(SERVER_STALLED, ms=round(lag_s * 1_000), **culprit)
 
 
 def _name(task: "asyncio.Task[Any] | None") -> str:
@@ -93,12 +93,12 @@ def _name(task: "asyncio.Task[Any] | None") -> str:
 
 
 @asynccontextmanager
-async def watching(stall_ms: int, note: Callable[..., None]) -> AsyncIterator[Watchdog | None]:
+async def watching(stall_ms: int, log_event: Callable[..., None]) -> AsyncIterator[Watchdog | None]:
     """Watch over the running loop; 0 does not."""
     if not stall_ms:
         yield None
         return
-    watchdog = Watchdog(stall_ms, note)
+    watchdog = Watchdog(stall_ms, log_event)
     watchdog.start()
     try:
         yield watchdog

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, Protocol
 
 from penstock.frame import Buffer
-from penstock.telemetry import Note
+from penstock.telemetry import LogEvent
 
 __all__ = [
     "EXIT_FILES_TAKEN",
@@ -23,7 +23,7 @@ __all__ = [
     "FolderTaken",
     "Halt",
     "NotARegularFile",
-    "NoteWriter",
+    "LogEventWriter",
     "Runtime",
     "Space",
     "Workers",
@@ -229,8 +229,8 @@ class Runtime:
     aside: BackgroundProcess
     # Stops the process at once, from any thread. Nothing after it runs.
     halt: "Halt"
-    # Writes a note: `note(LOG_TAIL_CUT, file=…, position=…)`.
-    note: "NoteWriter"
+    # Logs an event: `log_event(LOG_TAIL_CUT, file=…, position=…)`.
+    log_event: "LogEventWriter"
     # The clock on the wall, as it is set now: it may go back, or be wrong. None where it is the other clock.
     wall: Callable[[], int] | None = None
 
@@ -242,5 +242,5 @@ class Halt(Protocol):
     def __call__(self, reason: str, /, code: int = EXIT_STORAGE_FAILED) -> NoReturn: ...
 
 
-class NoteWriter(Protocol):
-    def __call__(self, note: Note, /, **fields: object) -> None: ...
+class LogEventWriter(Protocol):
+    def __call__(self, event: LogEvent, /, **fields: object) -> None: ...

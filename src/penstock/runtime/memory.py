@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.runtime.interface import BackgroundProcessFailed, Buffer, Clock, Disk, FolderTaken, Runtime, Space
-from penstock.runtime.system import SystemClock, SystemDice, halt, write_note
+from penstock.runtime.system import SystemClock, SystemDice, halt, log_event
 
 
 class MemoryFile:
@@ -178,5 +178,5 @@ def memory_runtime(clock: Clock | None = None) -> Runtime:
         workers=LoopWorkers(halt),
         aside=InThread(disk),
         halt=halt,
-        note=write_note,
+        log_event=log_event,
     )

@@ -17,7 +17,7 @@ from typing import NoReturn, Self
 from penstock.runtime.child_process import ChildProcess
 from penstock.runtime.disk import SystemDisk
 from penstock.runtime.interface import EXIT_FILES_TAKEN, EXIT_STORAGE_FAILED, Runtime
-from penstock.telemetry import Note
+from penstock.telemetry import LogEvent
 
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _AHEAD_BYTES = 512
@@ -113,11 +113,11 @@ def halt(reason: str, /, code: int = EXIT_STORAGE_FAILED) -> NoReturn:
     os._exit(code)
 
 
-def write_note(note: Note, /, **fields: object) -> None:
-    level = _LEVELS[note.level]
+def log_event(event: LogEvent, /, **fields: object) -> None:
+    level = _LEVELS[event.level]
     if _logger.isEnabledFor(level):
         details = " ".join(f"{name}={value}" for name, value in fields.items())
-        _logger.log(level, "%s %s", note.name, details, extra={"note": note.name, "fields": fields})
+        _logger.log(level, "%s %s", event.name, details, extra={"event": event.name, "fields": fields})
 
 
 def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
@@ -128,6 +128,6 @@ def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
         workers=workers,
         aside=ChildProcess(root),
         halt=halt,
-        note=write_note,
+        log_event=log_event,
         wall=lambda: time.time_ns() // 1_000_000,
     )

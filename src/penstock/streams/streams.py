@@ -417,7 +417,7 @@ class Streams:
             await off_loop(self._runtime.workers, lambda: remove_folder(self._runtime.disk, folder))
         except OSError as error:
             # It is nobody's any more, and goes when the topics are opened the next time.
-            self._runtime.note(STREAMS_UPKEEP_FAILED, folder=folder, error=str(error))
+            self._runtime.log_event(STREAMS_UPKEEP_FAILED, folder=folder, error=str(error))
 
     def _remove_strangers(self) -> None:
         """Remove what was half made or half deleted when the last process ended."""

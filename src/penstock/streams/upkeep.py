@@ -117,7 +117,7 @@ class Upkeep:
             pass
         except Exception as error:
             text = "".join(traceback.format_exception(error))
-            self._runtime.note(STREAMS_UPKEEP_FAILED, topic=topic.name, partition=index, error=text)
+            self._runtime.log_event(STREAMS_UPKEEP_FAILED, topic=topic.name, partition=index, error=text)
 
     async def look_after(self, topic: Topic, index: int) -> None:
         """Let go of what is not to be kept any more, and write down what is known of producers."""
@@ -186,7 +186,7 @@ class Upkeep:
 
     def _note_cleaned(self, topic: Topic, index: int, before: Sequence[Segment], partition: Partition) -> None:
         after = [each for each in partition.log.segments[:-1] if each.base_offset < before[-1].next_offset]
-        self._runtime.note(
+        self._runtime.log_event(
             STREAMS_CLEANED,
             topic=topic.name,
             partition=index,

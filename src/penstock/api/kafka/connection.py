@@ -34,7 +34,7 @@ from penstock.api.kafka.wire.versions import Api
 from penstock.contract.limits import KIB, MIB
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import drain_tasks, expire_due, is_file_beyond
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 from penstock.telemetry import KAFKA_FAILED
 
 Parts = list[bytes | memoryview]
@@ -137,14 +137,14 @@ class Shared:
         self,
         converse: Callable[["Connection"], Conversation],
         limits: Limits,
-        note: NoteWriter,
+        log_event: LogEventWriter,
         budget: BufferBudget,
     ) -> None:
         self.converse = converse
         self.limits = limits
         # Of everything that is not answered yet, whatever protocol it came by.
         self.budget = budget
-        self.note = note
+        self.log_event = log_event
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         # Of answers that were written to clients that do not read them.
@@ -454,7 +454,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange.answer = None if ended.parts is None else framed(header, ended.parts)
         except Exception as error:
             exchange.is_last = True
-            self._shared.note(
+            self._shared.log_event(
                 KAFKA_FAILED, key=header.key, version=header.version, error="".join(traceback.format_exception(error))
             )
         finally:

@@ -10,7 +10,7 @@ from penstock.api.kafka.connection import Limits, Shared
 from penstock.api.kafka.session import Session
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import Listener, listening
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 
 __all__ = ["Limits", "Service", "serving"]
 
@@ -21,10 +21,10 @@ async def serving(
     sockets: Sequence[socket.socket],
     tls: ssl.SSLContext | None,
     limits: Limits,
-    note: NoteWriter,
+    log_event: LogEventWriter,
     budget: BufferBudget,
 ) -> AsyncIterator[Listener[Shared]]:
     """Serve Kafka clients at these sockets until this ends."""
-    shared = Shared(lambda connection: Session(service, connection), limits, note, budget)
+    shared = Shared(lambda connection: Session(service, connection), limits, log_event, budget)
     async with listening(sockets, shared, tls) as listener:
         yield listener

@@ -18,7 +18,7 @@ from penstock.api.rest.docs_page import routes as service_routes
 from penstock.api.rest.errors import encode_problem, problem, problem_of
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.rest.request import Operation, Request, Service, encode
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 from penstock.telemetry import REST_FAILED
 from penstock.wire.problems import Problem
 
@@ -31,9 +31,9 @@ OF_GROUPS = {each.method: each for each in OPERATIONS if each.path == "/api/grou
 class RestApplication:
     """An ASGI application; ``routes`` are those of others at the same port."""
 
-    def __init__(self, service: Service, note: NoteWriter, *, routes: list[Route] | None = None) -> None:
+    def __init__(self, service: Service, log_event: LogEventWriter, *, routes: list[Route] | None = None) -> None:
         self._service = service
-        self._note = note
+        self._log_event = log_event
         self._router = Router(
             [*map(self._route, _paths(OPERATIONS)), *service_routes(), *(routes or [])], redirect_slashes=False
         )
@@ -84,8 +84,8 @@ class RestApplication:
         except Exception as error:
             found = problem_of(error)
             if found is None:
-                self._note(REST_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
-                found = problem("internal", "the server made a mistake; its notes say which")
+                self._log_event(REST_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
+                found = problem("internal", "the server made a mistake; its log says which")
             await _send_problem(send, found)
             return
         headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *answer.headers]

@@ -47,7 +47,7 @@ from penstock.api.sqs.request import Request, Service, front_of, is_queue_path
 from penstock.api.sqs.shapes import Shape, names_of
 from penstock.api.sqs.signature import Claim, Signed, access_key_of, check_claim, check_signature
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Grant, Role
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 from penstock.telemetry import SQS_FAILED
 
 # Who signs with the pair of the settings.
@@ -80,9 +80,9 @@ class Asked(NamedTuple):
 
 
 class SqsApplication:
-    def __init__(self, service: Service, note: NoteWriter) -> None:
+    def __init__(self, service: Service, log_event: LogEventWriter) -> None:
         self._service = service
-        self._note = note
+        self._log_event = log_event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -194,8 +194,8 @@ class SqsApplication:
         return front_of(scheme, headers.get(b"host", b"").decode("latin-1"))
 
     def _mistake(self, scope: Scope, error: Exception) -> Refused:
-        self._note(SQS_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
-        return Refused(INTERNAL, "The server made a mistake; its notes say which.")
+        self._log_event(SQS_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
+        return Refused(INTERNAL, "The server made a mistake; its log says which.")
 
 
 def _trace(headers: dict[bytes, bytes]) -> str:

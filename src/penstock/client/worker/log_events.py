@@ -1,6 +1,6 @@
 """What a worker says in the log: each line a name and fields, as the server's are.
 
-The logger is `penstock.worker`. A record has the name as `note` and the fields as `fields`, for those who write JSON.
+The logger is `penstock.worker`. A record has the name as `event` and the fields as `fields`, for those who write JSON.
 """
 
 import logging
@@ -24,4 +24,4 @@ MESSAGE_WORKED = "message_worked"
 def log_event(name: str, /, level: int = logging.INFO, **fields: object) -> None:
     if logger.isEnabledFor(level):
         details = " ".join(f"{field}={value}" for field, value in fields.items())
-        logger.log(level, "%s %s", name, details, extra={"note": name, "fields": fields})
+        logger.log(level, "%s %s", name, details, extra={"event": name, "fields": fields})

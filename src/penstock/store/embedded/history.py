@@ -128,7 +128,7 @@ class History:
     async def _go_on_from(self, last: Head) -> None:
         end = self._journal.end_offset
         if (last.covered, last.within) > (end, 0):
-            self._runtime.note(HISTORY_AHEAD_OF_JOURNAL, covered=last.covered, journal_end=end)
+            self._runtime.log_event(HISTORY_AHEAD_OF_JOURNAL, covered=last.covered, journal_end=end)
             # New events will get offsets that the last frame claims to cover: a frame without rows takes that
             # back. On a full disk the next frame does.
             mark = record.encode([encode([], {}, covered=end, within=0)], at_ms=self._runtime.clock.now_ms())
@@ -288,7 +288,7 @@ class History:
         await self._log.wait_durable(self._log.end_offset)
         if self._is_stalled:
             self._is_stalled = False
-            self._runtime.note(HISTORY_RESUMED, pending_rows=self.pending_rows)
+            self._runtime.log_event(HISTORY_RESUMED, pending_rows=self.pending_rows)
         return True
 
     def _advance(self, taken: Taken, oldest: int) -> None:
@@ -314,7 +314,7 @@ class History:
     def _stall(self) -> None:
         if not self._is_stalled:
             self._is_stalled = True
-            self._runtime.note(HISTORY_STALLED, pending_rows=self.pending_rows, covered=self.covered)
+            self._runtime.log_event(HISTORY_STALLED, pending_rows=self.pending_rows, covered=self.covered)
 
 
 def _batch(taken: Taken, names: Mapping[int, str], bodies: Bodies | None) -> bytearray:

@@ -42,7 +42,7 @@ def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int
                 break
             except SnapshotDamaged as damage:
                 error = str(damage)
-        runtime.note(STORE_SNAPSHOT_DAMAGED, file=f"{snapshots}/{snapshot_name(offset)}", error=error)
+        runtime.log_event(STORE_SNAPSHOT_DAMAGED, file=f"{snapshots}/{snapshot_name(offset)}", error=error)
         unusable.append(offset)
     if recalled is None and start_offset:
         raise JournalHasNoBeginning(

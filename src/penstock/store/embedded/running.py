@@ -126,7 +126,7 @@ class RunningShard:
             # There is no room now, or the shard is being closed.
             return False
         except Exception as error:
-            self._runtime.note(STORE_UPKEEP_FAILED, error="".join(traceback.format_exception(error)))
+            self._runtime.log_event(STORE_UPKEEP_FAILED, error="".join(traceback.format_exception(error)))
             return False
 
 

@@ -31,7 +31,9 @@ class Timekeeping:
         # Less than 0 only while the clock is doubted, or was wrong at the start.
         self.ahead_ms = known_ms - now_ms if self.is_doubted else max(0, known_ms - now_ms)
         if self.is_doubted:
-            runtime.note(STORE_CLOCK_DOUBTED, clock_ms=now_ms, newest_ms=known_ms, ahead_s=(now_ms - known_ms) // 1_000)
+            runtime.log_event(
+                STORE_CLOCK_DOUBTED, clock_ms=now_ms, newest_ms=known_ms, ahead_s=(now_ms - known_ms) // 1_000
+            )
 
     def look(self) -> bool:
         """Look at the clock again if it is doubted, and say whether `ahead_ms` has changed."""
@@ -43,5 +45,5 @@ class Timekeeping:
         self.is_doubted = False
         # Never back: leases and delays that have ended stay so.
         self.ahead_ms = max(self.ahead_ms, right_ms)
-        self._runtime.note(STORE_CLOCK_TRUSTED, clock_ms=self._runtime.wall_ms())
+        self._runtime.log_event(STORE_CLOCK_TRUSTED, clock_ms=self._runtime.wall_ms())
         return True

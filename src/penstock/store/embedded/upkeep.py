@@ -139,7 +139,9 @@ class Upkeep:
         if segments[0].base_offset > (previous or 0):
             # All that led on to here are lost. What is in memory is whole, and so is the journal from here on.
             self._not_before_ms = self._short_not_before_ms = now_ms + LOST_MS
-            self._runtime.note(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error="no snapshot leads to the journal")
+            self._runtime.log_event(
+                STORE_SNAPSHOT_FAILED, folder=self._snapshots, error="no snapshot leads to the journal"
+            )
             return
         plan = await self._build(
             Order(
@@ -156,7 +158,7 @@ class Upkeep:
         # Where space is short, others wait for it.
         self._short_not_before_ms = done_ms + (done_ms - now_ms)
         if plan is not None:
-            self._runtime.note(
+            self._runtime.log_event(
                 STORE_SNAPSHOT_MADE, folder=self._snapshots, offset=plan.offset, size_bytes=plan.size_bytes
             )
             self._forget(plan)
@@ -202,10 +204,12 @@ class Upkeep:
         except BackgroundProcessFailed as error:
             if error.is_disk_failure:
                 self._runtime.halt(str(error))
-            self._runtime.note(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error=str(error))
+            self._runtime.log_event(STORE_SNAPSHOT_FAILED, folder=self._snapshots, error=str(error))
             return None
         if not answer:
-            self._runtime.note(STORE_SNAPSHOT_DAMAGED, folder=self._snapshots, error=f"that of offset {order.previous}")
+            self._runtime.log_event(
+                STORE_SNAPSHOT_DAMAGED, folder=self._snapshots, error=f"that of offset {order.previous}"
+            )
             return None
         return msgspec.msgpack.decode(answer, type=Plan)
 

@@ -1,7 +1,7 @@
 """What a store does while it opens and others hold a lock that it needs: it waits briefly, says who, and tries again.
 
 A lock that is waited for holds up everyone behind. The wait is therefore short, and
-repeated; between two tries the holders are looked up in `pg_locks` and noted.
+repeated; between two tries the holders are looked up in `pg_locks` and logged.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from psycopg import AsyncConnection, errors
 
-from penstock.runtime.interface import NoteWriter
-from penstock.telemetry import STORE_WAITS, Note
+from penstock.runtime.interface import LogEventWriter
+from penstock.telemetry import STORE_WAITS, LogEvent
 
 NOT_FOR_LONG = "SET LOCAL lock_timeout = '2s'"
 _TRIES_MAX = 20
@@ -30,12 +30,12 @@ SELECT held.pid, held.relation::regclass::text, held.mode, who.usename::text, wh
 """
 
 
-def quiet(note: Note, /, **fields: object) -> None:
-    """Note nothing: for a store that is opened where nothing reads notes."""
+def quiet(event: LogEvent, /, **fields: object) -> None:
+    """Log nothing: for a store that is opened where nothing reads a log."""
 
 
 async def without_long_waits(
-    connection: AsyncConnection, schema: str, run: Callable[[], Awaitable[None]], note: NoteWriter
+    connection: AsyncConnection, schema: str, run: Callable[[], Awaitable[None]], log_event: LogEventWriter
 ) -> None:
     """Run something that waits for locks for a moment only, until it gets them; raises what the last try raised."""
     for tries_left in reversed(range(_TRIES_MAX)):
@@ -45,7 +45,7 @@ async def without_long_waits(
             if not tries_left:
                 raise
             for pid, table, mode, role, application, since in await _holders(connection, schema):
-                note(STORE_WAITS, table=table, mode=mode, pid=pid, role=role, application=application, since=since)
+                log_event(STORE_WAITS, table=table, mode=mode, pid=pid, role=role, application=application, since=since)
             await asyncio.sleep(_PAUSE_S)
         else:
             return

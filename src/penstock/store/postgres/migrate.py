@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from psycopg import AsyncConnection, errors
 
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
 from penstock.store.postgres.statements import definitions, migrations, read
 from penstock.store.refusals import StoreUnfit
@@ -82,11 +82,11 @@ def plan(schema: str = "penstock", found: Found | None = None) -> str:
     return "\n\n".join(f"{part};" for part in ("BEGIN", NOT_FOR_LONG, *alone, *left, "COMMIT"))
 
 
-async def migrate(connection: AsyncConnection, schema: str, note: NoteWriter = quiet) -> int:
+async def migrate(connection: AsyncConnection, schema: str, log_event: LogEventWriter = quiet) -> int:
     """Do what is left to do, and return the version the schema has then."""
     # Looked at without the lock first: whoever may change nothing may still start.
     if steps(schema, await look(connection, schema)):
-        await without_long_waits(connection, schema, lambda: _run_steps(connection, schema), note)
+        await without_long_waits(connection, schema, lambda: _run_steps(connection, schema), log_event)
     return (await look(connection, schema)).version
 
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 import psycopg
 from psycopg import AsyncConnection, Notify
 
-from penstock.runtime.interface import NoteWriter
+from penstock.runtime.interface import LogEventWriter
 from penstock.store.interface import StoreUnreachable
 from penstock.store.postgres import migrate
 from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
@@ -86,14 +86,14 @@ class Presence:
         # The latest time any store has seen.
         self.floor_ms = 0
 
-    async def open(self, *, may_migrate: bool, note: NoteWriter = quiet) -> None:
+    async def open(self, *, may_migrate: bool, log_event: LogEventWriter = quiet) -> None:
         settings = self._database.settings
         connection = await self._database.connect()
         try:
             with _said(connection):
                 self.doubts = await check_durable(connection, may_lose=settings.may_lose)
                 if may_migrate:
-                    await migrate.migrate(connection, settings.schema, note)
+                    await migrate.migrate(connection, settings.schema, log_event)
                 else:
                     await migrate.check(connection, settings.schema)
         except BaseException:
@@ -108,7 +108,7 @@ class Presence:
             self._connection = None
         else:
             with _said(connection):
-                await without_long_waits(connection, settings.schema, lambda: self._announce(connection), note)
+                await without_long_waits(connection, settings.schema, lambda: self._announce(connection), log_event)
 
     async def _announce(self, connection: AsyncConnection, *, is_back: bool = False) -> None:
         """Tell the others that this store is there. If it is the only one, leases begin again at full length."""

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from psycopg import AsyncConnection
 
-from penstock.runtime.interface import Clock, Dice, NoteWriter
+from penstock.runtime.interface import Clock, Dice, LogEventWriter
 from penstock.store.interface import StoreUnreachable
 from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.database import Database, PostgresSettings
@@ -41,7 +41,7 @@ async def open_several(
     dice: Dice,
     may_migrate: bool = True,
     has_upkeep: bool = True,
-    note: NoteWriter = quiet,
+    log_event: LogEventWriter = quiet,
 ) -> AsyncIterator[tuple[list[PostgresStore], list[int]]]:
     """Open databases for as long as this lasts; yields those that differ, and which of them each of the given is.
 
@@ -61,7 +61,7 @@ async def open_several(
             with _entry(owner):
                 store = await PostgresStore.open(
                     databases[owner], clock=common, dice=dice, may_migrate=may_migrate, has_upkeep=has_upkeep,
-                    note=note,
+                    log_event=log_event,
                 )  # fmt: skip
             stores.append(await stack.enter_async_context(store))
             common.join(store)

@@ -19,7 +19,7 @@ from penstock.contract.limits import PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.drafts import fault
 from penstock.core.queue.message import Drafts, Receipt, Sender
-from penstock.runtime.interface import Clock, Dice, NoteWriter
+from penstock.runtime.interface import Clock, Dice, LogEventWriter
 from penstock.store.history import HistoryPage, HistoryRange, HistorySpan
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
@@ -98,15 +98,15 @@ class PostgresStore:
         dice: Dice,
         may_migrate: bool = True,
         has_upkeep: bool = True,
-        note: NoteWriter = quiet,
+        log_event: LogEventWriter = quiet,
     ) -> "PostgresStore":
-        """Connect, and bring the schema up to date if that is allowed. What it waits for is noted.
+        """Connect, and bring the schema up to date if that is allowed. What it waits for is logged.
 
         Raises `NotDurable`, `SchemaMissing`, and `Lost` if there is no such database.
         """
         store = cls(settings, clock=clock, dice=dice)
         try:
-            await store._presence.open(may_migrate=may_migrate, note=note)
+            await store._presence.open(may_migrate=may_migrate, log_event=log_event)
             await store._burying.turn()
             await store._history.look()
             store._presence.doubts += await store._history.doubts()
