@@ -2,8 +2,8 @@
 
 Each line has a backlog at three sizes and one operation on all of it, at which a server would stall first. While the
 operation and what follows it go on, another thread asks for `/health/live`: the line says how long the operation took,
-and how long the answers to that took, at the 99.9th percentile and at most. The tests count lines of Python instead
-(`tests/store/test_steps.py`); this is for the eye.
+and how long the answers to that took, at the 99.9th percentile and at most. An operation that has to grow has its rate
+beside it, in messages a second. The tests count lines of Python instead (`tests/store/test_steps.py`).
 """
 
 import argparse
@@ -13,8 +13,8 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -29,13 +29,19 @@ AFTER_S = 3.0
 # What the server notes as a stall, with its culprit.
 STALL_MS = 20
 
+HELD = {"visibility_timeout": 43_200}
+ONCE = {"max_deliveries": 1}
+
 Fill = Callable[["Client", int], None]
 Operate = Callable[["Client"], None]
 
 
 class Client:
     def __init__(self, port: int) -> None:
+        self.port = port
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        # The messages of the last lease.
+        self.leased: list[dict[str, Any]] = []
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         text = None if body is None else json.dumps(body)
@@ -50,6 +56,10 @@ class Client:
         for _ in range(count // BATCH):
             self.ask("POST", "/api/queues/orders/messages", {"messages": drafts})
 
+    def lease(self, limit: int, **also: Any) -> list[dict[str, Any]]:
+        self.leased = self.ask("POST", "/api/queues/orders/lease", {"limit": limit, **also})["messages"]
+        return self.leased
+
     def counts(self) -> dict[str, Any]:
         return dict(self.ask("GET", "/api/queues/orders"))
 
@@ -60,6 +70,10 @@ class Line:
     settings: dict[str, Any]
     fill: Fill
     operate: Operate
+    # It grows with the backlog by its nature: its rate is what should stay the same.
+    grows: bool = False
+    # What is measured is the start of a second server on the same folder.
+    restarts: bool = False
 
 
 @dataclass
@@ -97,14 +111,46 @@ def _grouped(client: Client, size: int) -> None:
 
 
 def _delayed(client: Client, size: int) -> None:
-    # All at one instant, when there has been time to send them.
-    client.send(size, scheduled_at=time.time() + 5 + size / 8_000)
+    ends_at = _soon(size)
+    client.send(size, scheduled_at=ends_at)
+    time.sleep(max(0.0, ends_at - time.time()))
 
 
-def _leased(client: Client, size: int) -> None:
+def _leased_for_the_last_time(client: Client, size: int) -> None:
+    ends_at = _soon(size)
     for _ in range(size // BATCH):
         client.send(BATCH)
-        client.ask("POST", "/api/queues/orders/lease", {"limit": BATCH})
+        client.lease(BATCH, visibility_timeout=max(0.5, ends_at - time.time()))
+    time.sleep(max(0.0, ends_at - time.time()))
+
+
+def _soon(size: int) -> float:
+    """An instant for all, when there has been time to send them."""
+    return time.time() + 5 + size / 8_000
+
+
+def _leased(client: Client, size: int, each: int = BATCH) -> None:
+    for _ in range(size // BATCH):
+        client.send(BATCH)
+        for _ in range(BATCH // each):
+            client.lease(each)
+
+
+def _leased_by_ten(client: Client, size: int) -> None:
+    _leased(client, size, 10)
+
+
+def _dead(client: Client, size: int) -> None:
+    for _ in range(size // BATCH):
+        client.send(BATCH)
+        receipts = [message["receipt"] for message in client.lease(BATCH)]
+        client.ask("POST", "/api/queues/orders/release", {"receipts": receipts, "reject": True})
+    _wait_until_none_is("stuck")(client)
+
+
+def _queues(client: Client, size: int) -> None:
+    for number in range(size // 200):
+        client.ask("POST", "/api/queues", {"queue_name": f"quiet-{number}"})
 
 
 def _purge(client: Client) -> None:
@@ -128,32 +174,94 @@ def _pages(client: Client) -> None:
             return
 
 
+def _purge_and_tell(client: Client) -> None:
+    """Until the history has all rows: they are written in turns, behind the answer."""
+    _purge(client)
+    client.ask("GET", "/api/queues/orders/live?bodies=false&limit=1&told=true")
+
+
+def _nothing(_: Client) -> None:
+    """What is measured was done before."""
+
+
+def _ack_by_id(client: Client) -> None:
+    for message in client.leased:
+        client.ask("DELETE", f"/api/queues/orders/messages/{message['message_id']}")
+
+
+def _scrape(client: Client) -> None:
+    for _ in range(10):
+        client.ask("GET", "/metrics")
+
+
+def _escalate(client: Client) -> None:
+    why = {"actor": "bench", "reason": "none fits"}
+    client.ask("POST", "/api/queues/orders/escalate", {"priority": "HIGH", "filter": {"text": "needle"}, **why})
+
+
+def _redrive(**wanted: Any) -> Operate:
+    def redrive(client: Client) -> None:
+        path = "/api/queues/orders.dead/redrive"
+        task = client.ask("POST", path, wanted)
+        while task["state"] == "running":
+            time.sleep(0.02)
+            task = client.ask("GET", f"{path}/{task['task_id']}")
+        assert task["state"] in {"done", "stopped"}, task
+
+    return redrive
+
+
 LINES = (
     Line("purge of grouped messages", {}, _grouped, _purge),
-    Line("purge of messages in leases of 1,000", {"visibility_timeout": 43_200}, _leased, _purge),
-    Line("delays that end at one instant", {}, _delayed, _wait_until_none_is("delayed")),
+    Line("the same until its history is written", {}, _grouped, _purge_and_tell, grows=True),
+    Line("purge of messages in leases of 1,000", HELD, _leased, _purge),
+    Line("delays that end at one instant", {}, _delayed, _wait_until_none_is("delayed"), grows=True),
+    Line(
+        "last deliveries that lapse together",
+        ONCE,
+        _leased_for_the_last_time,
+        _wait_until_none_is("in_flight"),
+        grows=True,
+    ),
     Line("20 pages of what is live, grouped", {}, _grouped, _pages),
+    Line("ack 10 by id among leases of ten", HELD, _leased_by_ten, _ack_by_id),
+    Line("escalate by a filter that fits nothing", {}, _grouped, _escalate, grows=True),
+    Line("redrive by a filter that fits nothing", ONCE, _dead, _redrive(filter={"text": "needle"}), grows=True),
+    Line("the same as a dry run", ONCE, _dead, _redrive(filter={"text": "needle"}, dry_run=True), grows=True),
+    Line("redrive of all", ONCE, _dead, _redrive(), grows=True),
+    Line("10 scrapes, a queue for each 200", {}, _queues, _scrape),
+    Line("restart with FIFO groups", {"fifo": True}, _grouped, _nothing, grows=True, restarts=True),
+    Line("restart with leases of ten", HELD, _leased_by_ten, _nothing, grows=True, restarts=True),
 )
+
+
+@contextmanager
+def _serving(folder: Path) -> Iterator[Client]:
+    with penstock(folder, "--no-kafka") as server:
+        yield Client(server.port)
 
 
 def measure(line: Line, size: int) -> tuple[float, Health, list[str]]:
     folder = Path(tempfile.mkdtemp(prefix="growth-"))
     (folder / "penstock.toml").write_text(f"[server]\nstall_ms = {STALL_MS}\n")
     try:
-        with penstock(folder, "--no-kafka") as server:
-            client = Client(server.port)
+        with ExitStack() as servers:
+            client = servers.enter_context(_serving(folder))
             client.ask("POST", "/api/queues", {"queue_name": "orders", **line.settings})
             line.fill(client, size)
-            with Health(server.port) as health:
-                (folder / "stderr").write_text("")
+            began = time.perf_counter()
+            if line.restarts:
+                servers.close()
                 began = time.perf_counter()
+                client = servers.enter_context(_serving(folder))
+            with Health(client.port) as health:
+                (folder / "stderr").write_text("")
                 line.operate(client)
                 took_ms = (time.perf_counter() - began) * 1_000
                 # To let go on what goes on behind the answer, and to have a percentile.
                 threading.Event().wait(AFTER_S)
             notes = (folder / "stderr").read_text().replace("\0", "").splitlines()
-            stalls = [text for text in notes if "server.stalled" in text]
-            return took_ms, health, stalls
+            return took_ms, health, [text for text in notes if "server.stalled" in text]
     finally:
         with suppress(OSError):
             shutil.rmtree(folder)
@@ -174,8 +282,9 @@ def main() -> None:
             took_ms, health, stalls = measure(line, size)
             first_ms = first_ms or took_ms
             longest_ms = health.at_most_ms(1.0)
+            rate = f"{size / took_ms * 1_000:>11,.0f}/s" if line.grows else ""
             print(
-                f"{line.name:40} {size:>10,} {took_ms:10.1f} {took_ms / first_ms:6.1f}×"
+                f"{line.name:40} {size:>10,} {took_ms:10.1f} {took_ms / first_ms:6.1f}× {rate:13}"
                 f"  · {health.at_most_ms(0.999):6.1f} {longest_ms:6.1f}",
                 flush=True,
             )
