@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.contract.history_columns import BodyState
 from penstock.contract.messages import MessageOutcome
 from penstock.core.queue.settlements import Settlement
 from penstock.log import record
@@ -26,7 +27,6 @@ from penstock.log.disk_log import DiskLog
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history import LOG_SETTINGS
 from penstock.store.embedded.history_frames import Bodies, encode, part
-from penstock.store.history import BodyState
 
 QUEUES = ("orders", "mail", "thumbnails")
 # 1 March 2026, midnight.

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.contract.history_columns import BodyState
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.history import BodyState, Coded, HistoryPage, HistoryRange, NotWrittenYet, ShardNotFound
+from penstock.store.history import Coded, HistoryPage, HistoryRange, NotWrittenYet, ShardNotFound
 from penstock.store.interface import QueueNotFound, Release
 from tests.conformance.stores import Stage, drain, every_store, lease, send
 

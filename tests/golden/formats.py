@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Callable
 from textwrap import wrap
 
+from penstock.contract.history_columns import BodyState
 from penstock.contract.messages import MessageOutcome, Tier
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.consumer_group.group import GroupRecord
@@ -20,7 +21,6 @@ from penstock.runtime.interface import Buffer
 from penstock.store.embedded import codec, history_frames, snapshot
 from penstock.store.embedded.bodies import Places
 from penstock.store.embedded.memory import Memory
-from penstock.store.history import BodyState
 from penstock.streams import offset_store
 from penstock.streams.offset_store import Kept
 from penstock.wire import frames

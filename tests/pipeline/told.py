@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.contract.history_columns import HISTORY
+from penstock.contract.history_columns import HISTORY, BodyState
 from penstock.contract.messages import PRIORITIES, MessageOutcome
 from penstock.core.queue.settlements import Settlement
 from penstock.log import record
@@ -17,7 +17,6 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history import LOG_SETTINGS
 from penstock.store.embedded.history_frames import Bodies, encode
-from penstock.store.history import BodyState
 
 NAMES = {1: "orders", 2: "mail", 3: "orders.dead"}
 START_MS = 1_772_366_400_000

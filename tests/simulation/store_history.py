@@ -58,7 +58,7 @@ async def read_rows(store: EmbeddedStore) -> list[Row]:
                 is_kept = frame.body_state is not None and frame.body_state[row]
                 rows.append(
                     Row(
-                        message_id(frame.home[row], frame.number[row] << 3 | frame.lane[row]),
+                        message_id(frame.home[row], frame.number[row] << 3 | frame.sent_tier[row]),
                         names[frame.queue[row]],
                         frame.queue[row],
                         frame.home[row],

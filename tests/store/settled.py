@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from penstock.contract.history_columns import BodyState
 from penstock.contract.messages import MessageOutcome
 from penstock.core.queue.settlements import Settlement
 from penstock.log import record
@@ -17,7 +18,6 @@ from penstock.runtime.interface import Buffer, Runtime
 from penstock.store.embedded.history import FrameLimits, History, frames
 from penstock.store.embedded.history_cuts import About
 from penstock.store.embedded.history_frames import HistoryFrame
-from penstock.store.history import BodyState
 
 LOG_SETTINGS = LogSettings(allocate_bytes=0, spare_bytes=0, index_every_bytes=500, segment_bytes_max=20_000)
 LIMITS = FrameLimits(rows_min=10, wait_ms=1_000, rows_max=20, text_bytes_max=1_000, body_bytes_max=500)
@@ -144,7 +144,7 @@ def rows_of(frame: HistoryFrame) -> Iterator[Row]:
         yield Row(
             names[frame.queue[row]],
             frame.home[row],
-            frame.lane[row],
+            frame.sent_tier[row],
             frame.number[row],
             frame.tier[row],
             frame.sent_at_ms[row],
@@ -156,7 +156,7 @@ def rows_of(frame: HistoryFrame) -> Iterator[Row]:
             bytes(frame.group[row]) if frame.group is not None else b"",
             bytes(frame.error[row]).decode() if frame.error is not None else "",
             bytes(frame.body[row]) if frame.body is not None and has_body else None,
-            frame.number[row] << 3 | frame.lane[row] if frame.key is None else frame.key[row],
+            frame.number[row] << 3 | frame.sent_tier[row] if frame.key is None else frame.key[row],
         )
 
 

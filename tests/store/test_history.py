@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.contract.history_columns import BodyState
 from penstock.contract.limits import BATCH_BYTES_MAX, HISTORY_PENDING_MAX, HISTORY_ROWS_MAX
 from penstock.contract.messages import MessageOutcome
 from penstock.core.queue.settlements import Settlement
@@ -19,7 +20,6 @@ from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history import FrameLimits, History, frames, retain
 from penstock.store.embedded.history_cuts import About
 from penstock.store.embedded.history_frames import UnknownFrame, encode
-from penstock.store.history import BodyState
 from tests.log.small import append
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.contract.history_columns import BodyState
 from penstock.core.queue.settlements import Settlement
 from penstock.frame import BadFrame
 from penstock.runtime.interface import Buffer
@@ -18,7 +19,6 @@ from penstock.store.embedded.history_frames import (
     part,
     read_head,
 )
-from penstock.store.history import BodyState
 from tests.store.settled import FULL, Row, body, naive, name, rows_of, settlement, settlements
 
 NAMES = {queue: name(queue) for queue in range(10)}

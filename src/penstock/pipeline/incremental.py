@@ -51,8 +51,7 @@ from penstock.pipeline.locations import (
 from penstock.pipeline.options import BadOption, read_options
 from penstock.pipeline.reports.folder import MARK
 from penstock.pipeline.source.folder import NoHistory
-from penstock.pipeline.source.history_arrow import Wanted
-from penstock.pipeline.source.ranges import Histories, Range, Slice
+from penstock.pipeline.source.ranges import Histories, Range, Slice, Wanted
 from penstock.pipeline.source.reader import open_histories
 from penstock.version import __version__
 

@@ -9,7 +9,6 @@ the layout of an Arrow array; words that repeat are coded, as Arrow's dictionari
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.contract.limits import HISTORY_ROWS_MAX
@@ -51,15 +50,6 @@ class HistoryRange:
         for name, offset in (("from_offset", self.from_offset), ("until_offset", self.until_offset)):
             if offset is not None and offset < 0:
                 raise ValueError(f"{name} is {offset}; it must not be negative")
-
-
-class BodyState(IntEnum):
-    """Whether the body of a row is in the history. The numbers are written to disk."""
-
-    NOT_KEPT = 0
-    KEPT = 1
-    # It leaves no room in a record for what the history says about it.
-    TOO_LARGE = 2
 
 
 @dataclass(frozen=True, slots=True)

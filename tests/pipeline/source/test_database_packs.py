@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.contract.history_columns import TRANSACTION_ROW_BITS
+from penstock.history_arrow import schema_of
 from penstock.pipeline.options import ReadOptions, read_options
 from penstock.pipeline.source import database
 from penstock.pipeline.source.database import DatabaseHistories, open_database
-from penstock.pipeline.source.history_arrow import Wanted, schema_of
-from penstock.pipeline.source.ranges import Range, batch_ranges
+from penstock.pipeline.source.ranges import Range, Wanted, batch_ranges
 from tests.pipeline.reading import read
 from tests.postgres.packs import FIRST, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts
 from tests.postgres.servers import shared_server

@@ -15,10 +15,9 @@ import pytest
 
 import penstock
 from penstock.client import SyncClient
-from penstock.contract.messages import OUTCOMES, PRIORITIES
+from penstock.contract.messages import PRIORITIES
 from penstock.pipeline import http as client
 from penstock.pipeline.http import ServerClient, ServerRefused, ServerUnreachable
-from penstock.pipeline.source import history_arrow
 from penstock.settings import ServerSettings
 from tests.pipeline.reading import parts_of, read
 from tests.ports import HeldPort
@@ -172,11 +171,6 @@ def test_live_messages_of_all_queues_are_read_with_what_they_do_now(busy: Busy) 
     assert read({**options, "columns": "seen_at"}).num_rows == 2
     with pytest.raises(ServerRefused, match="404 queue_not_found"):
         read({**options, "queue": "gone"})
-
-
-def test_the_words_of_the_pipeline_are_those_of_rest() -> None:
-    assert history_arrow.PRIORITIES.to_pylist() == list(PRIORITIES)
-    assert history_arrow.OUTCOMES.to_pylist() == [None, *OUTCOMES]
 
 
 @contextmanager

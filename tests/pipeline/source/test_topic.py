@@ -20,8 +20,7 @@ from penstock.broker.records import batch_of as plain_batch
 from penstock.contract.history_columns import TOPIC
 from penstock.log.record import HEADER_BYTES
 from penstock.pipeline.options import BadOption
-from penstock.pipeline.source.history_arrow import Wanted
-from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice, Slices, joined
+from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice, Slices, Wanted, joined
 from penstock.pipeline.source.record_batches import BadRecords, batch_of, read_batches
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import admin, consumer, create, producer

@@ -27,9 +27,10 @@ from penstock.api.rest.request import (
     read_query_instant,
 )
 from penstock.broker.access import Role
+from penstock.contract.history_columns import REST_HISTORY, BodyState
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES
-from penstock.store.history import BodyState, HistoryPage, HistoryRange
+from penstock.store.history import HistoryPage, HistoryRange
 from penstock.store.ids import parse, queue_id
 from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
@@ -49,28 +50,7 @@ NEXT_OFFSET = b"penstock-next-offset"
 SEARCHED_ROWS_MAX = 10_000
 SEARCHED_MS = 10 * 60 * 1_000
 # The columns of an Arrow stream, in their order: of rows of all queues, and of one.
-COLUMNS = (
-    "queue",
-    "queue_id",
-    "first_queue",
-    "sent_tier",
-    "number",
-    "key",
-    "offset",
-    "sent_at",
-    "first_received_at",
-    "last_received_at",
-    "settled_at",
-    "delivery_count",
-    "tier",
-    "priority",
-    "sent_priority",
-    "outcome",
-    "group",
-    "error",
-    "data",
-    "attributes",
-)
+COLUMNS = tuple(column.name for column in REST_HISTORY)
 QUEUE_COLUMNS = COLUMNS[2:]
 _HINT = "this server has no Arrow; install penstock[arrow] beside it, or accept application/json"
 

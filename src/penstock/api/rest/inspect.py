@@ -15,6 +15,7 @@ from penstock.api.rest.request import ARROW_TYPE, Answer, Format, Request, insta
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Role
 from penstock.broker.queues import MessageNotFound
+from penstock.contract.history_columns import LIVE
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import PRIORITIES, STATES
 from penstock.core.queue.explain import SENTENCES
@@ -156,22 +157,9 @@ def show_escalation(escalation: StoredEscalation, *, only: str | None = None) ->
     )
 
 
-LIVE_COLUMNS = (
-    "queue",
-    "queue_id",
-    "first_queue",
-    "sent_tier",
-    "number",
-    "key",
-    "tier",
-    "priority",
-    "state",
-    "sent_at",
-    "delivery_count",
-    "group",
-    "error",
-)
+# What Spark reads, but for the time of the look, which is said once.
 LIVE_BODIES = ("data", "attributes")
+LIVE_COLUMNS = tuple(column.name for column in LIVE if column.name not in {*LIVE_BODIES, "seen_at"})
 
 
 class LiveQuery(Struct, forbid_unknown_fields=True, kw_only=True):

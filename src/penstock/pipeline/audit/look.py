@@ -10,38 +10,28 @@ A look is not repeatable: its user must keep the result (`localCheckpoint`).
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from penstock.contract.history_columns import LIVE, Column, ddl
+from penstock.history_arrow import plain_batch
 from penstock.pipeline.http import ServerClient, ServerRefused
 
 PAGE_ROWS = 65_536
-LOOK = (
-    "`queue` STRING, `queue_id` BIGINT, `first_queue` BIGINT, `sent_tier` TINYINT, `number` BIGINT, `key` BIGINT, "
-    "`state` STRING, `sent_at` TIMESTAMP, `seen_at` TIMESTAMP, "
-    "`lane` TINYINT, `first` BIGINT, `end` BIGINT, `shard` INT, `history_offset` BIGINT, `may_skip` BOOLEAN"
-)
-_TIME = pa.timestamp("us", tz="UTC")
-_KINDS = {
-    "queue": pa.string(),
-    "queue_id": pa.int64(),
-    "first_queue": pa.int64(),
-    "sent_tier": pa.int8(),
-    "number": pa.int64(),
-    "key": pa.int64(),
-    "state": pa.string(),
-    "sent_at": _TIME,
-    "seen_at": _TIME,
-    "lane": pa.int8(),
-    "first": pa.int64(),
-    "end": pa.int64(),
-    "shard": pa.int32(),
-    "history_offset": pa.int64(),
-    "may_skip": pa.bool_(),
-}
 _OF_MESSAGES = ("queue", "queue_id", "first_queue", "sent_tier", "number", "key", "state", "sent_at")
+_COLUMNS = (
+    *(column for column in LIVE if column.name in {*_OF_MESSAGES, "seen_at"}),
+    Column("lane", "TINYINT", "The lane of a range; null in the row of a message."),
+    Column("first", "BIGINT", "The first number of the range."),
+    Column("end", "BIGINT", "The number behind it."),
+    Column("shard", "INT", "The shard whose history tells of it."),
+    Column("history_offset", "BIGINT", "Below it, that history tells of all that was settled before the look."),
+    Column("may_skip", "BOOLEAN", "Whether some of its numbers may never have been used."),
+)
+LOOK = ddl(_COLUMNS)
 
 
 def looker(url: str, key: str) -> "Callable[[Iterator[Any]], Iterator[Any]]":
@@ -75,43 +65,33 @@ def _look_at(client: ServerClient, queue: str) -> Iterator[Any]:
             said = {name.decode(): value.decode() for name, value in stream.schema.metadata.items()}
             for batch in stream:
                 if batch.num_rows:
-                    yield _messages(batch, said)
+                    yield plain_batch({**_by_name(batch), "seen_at": _seen_at(said)}, _COLUMNS, batch.num_rows)
         yield _ranges(queue, said)
         if not said["next_cursor"]:
             return
         query["cursor"] = said["next_cursor"]
 
 
-def _messages(batch: Any, said: dict[str, str]) -> Any:
-    seen_at = pa.scalar(int(said["seen_at"]), pa.timestamp("ms", tz="UTC")).cast(_TIME)
-    columns = {}
-    for name in _OF_MESSAGES:
-        column = batch.column(name)
-        # Spark takes no dictionaries.
-        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        columns[name] = plain.cast(_KINDS[name])
-    columns["seen_at"] = pa.repeat(seen_at, batch.num_rows)
-    return pa.record_batch(
-        [columns.get(name, pa.nulls(batch.num_rows, kind)) for name, kind in _KINDS.items()], names=list(_KINDS)
-    )
-
-
 def _ranges(queue: str, said: dict[str, str]) -> Any:
-    rows = [
-        {
-            "queue": queue,
-            "queue_id": int(said["queue_id"]),
-            "seen_at": int(said["seen_at"]) * 1_000,
-            "lane": lane,
-            "first": first,
-            "end": end,
-            "shard": int(said["shard"]),
-            "history_offset": int(said["history_offset"]) if said["history_offset"] else None,
-            # A server of before does not say it, and had no such store.
-            "may_skip": said.get("may_skip_numbers") == "true",
-        }
-        for lane, first, end in json.loads(said["ranges"])
-    ]
-    return pa.record_batch(
-        [pa.array([row.get(name) for row in rows], kind) for name, kind in _KINDS.items()], names=list(_KINDS)
-    )
+    ranges = json.loads(said["ranges"])
+    lanes, firsts, ends = (pa.array([each[place] for each in ranges], pa.int64()) for place in range(3))
+    found = {
+        "queue": queue,
+        "queue_id": int(said["queue_id"]),
+        "seen_at": _seen_at(said),
+        "lane": lanes,
+        "first": firsts,
+        "end": ends,
+        "shard": int(said["shard"]),
+        "history_offset": int(said["history_offset"]) if said["history_offset"] else None,
+        "may_skip": said["may_skip_numbers"] == "true",
+    }
+    return plain_batch(found, _COLUMNS, len(ranges))
+
+
+def _by_name(batch: Any) -> dict[str, Any]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def _seen_at(said: dict[str, str]) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(said["seen_at"]))

@@ -10,15 +10,20 @@ To import this module is to need `crc32c`, which is installed with `penstock`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import compute
 
 from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import MIB
 from penstock.frame import BadFrame
-from penstock.pipeline.source.history_arrow import Piece, Wanted, batch_of, is_wanted, piece_of
-from penstock.pipeline.source.ranges import Range, Slice, dropped
+from penstock.history_arrow import KeptRows, Part, record_batch
+from penstock.pipeline.source.ranges import Range, Slice, Wanted, dropped
 
 try:
     from penstock.pipeline.source import log_files
@@ -33,7 +38,7 @@ except ModuleNotFoundError as error:
 from penstock.log import record
 from penstock.log.recovery import LogCorrupted
 from penstock.log.segment import Index, segment_name
-from penstock.store.embedded.history_frames import UnknownFrame, decode
+from penstock.store.embedded.history_frames import HistoryFrame, UnknownFrame, decode
 
 # A record batch has so many rows, or bytes of frames, unless its last frame has more.
 BATCH_ROWS = 32_768
@@ -46,6 +51,15 @@ _FOLDER = re.compile(r"history(?:-([1-9][0-9]*))?")
 
 class NoHistory(Exception):
     """There is no history of a store in this folder."""
+
+
+class Piece(NamedTuple):
+    """Consecutive rows of a frame."""
+
+    offset: int
+    frame: HistoryFrame
+    first: int
+    stop: int
 
 
 class FolderHistories:
@@ -159,10 +173,10 @@ class FolderHistories:
             pieces.append(piece)
             rows, size_bytes = rows + piece.stop - piece.first, size_bytes + piece_bytes
             if rows >= BATCH_ROWS or size_bytes >= BATCH_BYTES:
-                yield from _made(pieces, shard, wanted)
+                yield from batches_of(pieces, shard, wanted)
                 pieces, rows, size_bytes = [], 0, 0
         if pieces:
-            yield from _made(pieces, shard, wanted)
+            yield from batches_of(pieces, shard, wanted)
 
     def _pieces(self, part: Slice, wanted: Wanted) -> Iterator[tuple[Piece, int]]:
         """Yield the rows of each frame of a part, and how large the frame is."""
@@ -243,7 +257,59 @@ def _row_bytes(folder: Path, span: Span, index: Index, frames: range) -> float:
     return max(sum(front.size_bytes for front in found) / max(sum(front.rows for front in found), 1), 1.0)
 
 
-def _made(pieces: list[Piece], shard: int, wanted: Wanted) -> Iterator[Any]:
-    batch = batch_of(pieces, shard, wanted)
-    if batch is not None:
-        yield batch
+def piece_of(offset: int, frame: HistoryFrame, *, start: int, end: int) -> Piece:
+    """Return the rows of the frame at an offset of the log that are within a range of rows' offsets."""
+    base, rows = offset << FRAME_ROW_BITS, frame.head.rows
+    first = min(max(start - base, 0), rows)
+    return Piece(offset, frame, first, max(min(end - base, rows), first))
+
+
+def is_wanted(frame: HistoryFrame, wanted: Wanted) -> bool:
+    """Whether a frame may have wanted rows, by what it says of all of them."""
+    head = frame.head
+    if not head.rows:
+        return False
+    if wanted.from_ms is not None and head.settled_to_ms < wanted.from_ms:
+        return False
+    if wanted.until_ms is not None and head.settled_from_ms >= wanted.until_ms:
+        return False
+    return not wanted.queues or any(name in wanted.queues for name in frame.names().values())
+
+
+def batches_of(pieces: list[Piece], shard: int, wanted: Wanted) -> Iterator[Any]:
+    """Yield one batch of all wanted rows, if there are any.
+
+    It has as many frames as fill it: where little happens a frame has a row or two, and a batch for each would cost
+    more than all its rows.
+    """
+    names: dict[int, str] = {}
+    for piece in pieces:
+        names |= piece.frame.names()
+    rows = KeptRows([Part(piece.frame, piece.first, piece.stop) for piece in pieces], names)
+    mask = _mask(rows, pieces, wanted)
+    if mask is not None and not compute.any(mask).as_py():
+        return
+    given: dict[str, Any] = {"shard": shard}
+    if any(column.name == "offset" for column in wanted.columns):
+        given["offset"] = pa.array(np.concatenate([_offsets(piece) for piece in pieces]))
+    batch = record_batch(rows, wanted.columns, given, dictionary=False)
+    yield batch if mask is None else batch.filter(mask)
+
+
+def _offsets(piece: Piece) -> Any:
+    return np.arange(piece.first, piece.stop, dtype=np.int64) + (piece.offset << FRAME_ROW_BITS)
+
+
+def _mask(rows: KeptRows, pieces: Sequence[Piece], wanted: Wanted) -> Any:
+    """Return which rows are wanted; None if all are."""
+    masks = []
+    if wanted.queues:
+        chosen = [number for number, name in rows.names.items() if name in wanted.queues]
+        if len(chosen) < len(rows.names):
+            masks.append(compute.is_in(rows.field("queue"), value_set=pa.array(chosen, pa.uint32())))
+    heads = [piece.frame.head for piece in pieces]
+    if wanted.from_ms is not None and min(head.settled_from_ms for head in heads) < wanted.from_ms:
+        masks.append(compute.greater_equal(rows.field("settled_at_ms"), wanted.from_ms))
+    if wanted.until_ms is not None and max(head.settled_to_ms for head in heads) >= wanted.until_ms:
+        masks.append(compute.less(rows.field("settled_at_ms"), wanted.until_ms))
+    return reduce(compute.and_, masks) if masks else None

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
+from penstock.contract.history_columns import Column
 from penstock.pipeline.options import SHARD, BadOption, Offsets, ReadOptions
-from penstock.pipeline.source.history_arrow import Wanted
 
 
 class HistoryDropped(Exception):
@@ -24,6 +24,16 @@ class HistoryDropped(Exception):
 
 class HistoryEndsBefore(Exception):
     """A read was to begin where the history has never been."""
+
+
+class Wanted(NamedTuple):
+    """Which columns, and which rows of them."""
+
+    columns: tuple[Column, ...]
+    # By name; empty for all.
+    queues: frozenset[str]
+    from_ms: int | None
+    until_ms: int | None
 
 
 class Range(NamedTuple):

@@ -21,13 +21,13 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.contract.history_columns import Column, ddl
 from penstock.pipeline.options import BadOption, ReadOptions, known_columns, read_options
-from penstock.pipeline.source.history_arrow import Wanted
 from penstock.pipeline.source.ranges import (
     Histories,
     HistoryEndsBefore,
     Range,
     Slice,
     Slices,
+    Wanted,
     batch_ranges,
     checked_start,
     joined,

@@ -19,7 +19,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.contract.history_columns import Column
 from penstock.contract.limits import MIB
-from penstock.pipeline.source.history_arrow import HEADERS, KINDS, TIME, Wanted, schema_of
+from penstock.history_arrow import HEADERS, KINDS, TIME, schema_of
+from penstock.pipeline.source.ranges import Wanted
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_FROM = 12

@@ -27,11 +27,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 from pyspark.sql.datasource import InputPartition
 
-from penstock.contract.history_columns import Column
+from penstock.contract.history_columns import Column, Form
+from penstock.history_arrow import in_words, plain_batch
 from penstock.pipeline.http import ServerClient, ServerRefused
 from penstock.pipeline.options import PARTITION, ReadOptions
-from penstock.pipeline.source.history_arrow import KINDS, PRIORITIES, TIME, Wanted, null_if_empty, schema_of, texts_of
-from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, chosen_of, cut, dropped
+from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, Wanted, chosen_of, cut, dropped
 from penstock.pipeline.source.record_batches import batch_of, read_batches
 
 _MS = pa.timestamp("ms", tz="UTC")
@@ -61,31 +61,12 @@ def chosen(batch: Any, wanted: Wanted) -> Any:
     return batch
 
 
-def converted(batch: Any, columns: tuple[Column, ...], said: Mapping[str, Any]) -> Any:
-    """Return a batch with these columns; ``said`` has a value for each that is the same in every row."""
-    made = []
-    for column in columns:
-        kind = KINDS[column.kind]
-        if column.name in said:
-            made.append(pa.repeat(pa.scalar(said[column.name], kind), batch.num_rows))
-        elif column.name == "priority":
-            made.append(PRIORITIES.take(batch.column("tier")))
-        elif column.name in batch.schema.names:
-            made.append(_as(batch.column(column.name), kind))
-        else:
-            made.append(pa.nulls(batch.num_rows, kind))
-    return pa.RecordBatch.from_arrays(made, schema=schema_of(columns))
-
-
-def _as(column: Any, kind: Any) -> Any:
-    if pa.types.is_dictionary(column.type):
-        words = column.dictionary.cast(pa.binary()).to_pylist()
-        return texts_of(words).take(column.indices)
-    if kind == pa.string():
-        return null_if_empty(column)
-    if kind == TIME:
-        return column.cast(_MS).cast(TIME)
-    return column if column.type == kind else column.cast(kind)
+def converted(batch: Any, columns: tuple[Column, ...], given: Mapping[str, Any]) -> Any:
+    """Return a batch with these columns; ``given`` has a value for each that is the same in every row."""
+    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if "tier" in found:
+        found["priority"] = in_words(found["tier"], Form.PRIORITY)
+    return plain_batch({**found, **given}, columns, batch.num_rows)
 
 
 # As many as a server gives at once.
@@ -242,7 +223,7 @@ def _pages(options: ReadOptions, queue: str) -> Iterator[Any]:
             page = client.arrow(f"/api/queues/{quote(queue)}/live", **query)
             with pa.ipc.open_stream(pa.py_buffer(page)) as stream:
                 said = {name.decode(): value.decode() for name, value in stream.schema.metadata.items()}
-                seen_at = pa.scalar(int(said["seen_at"]), pa.timestamp("ms", tz="UTC")).as_py()
+                seen_at = pa.scalar(int(said["seen_at"]), _MS).as_py()
                 for batch in stream:
                     if batch.num_rows:
                         yield converted(batch, options.columns, {"seen_at": seen_at})

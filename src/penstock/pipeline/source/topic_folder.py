@@ -16,8 +16,7 @@ from typing import Any
 
 from penstock.contract.limits import MIB
 from penstock.pipeline.options import PARTITION, BadOption
-from penstock.pipeline.source.history_arrow import Wanted
-from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, chosen_of, cut, dropped
+from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, Wanted, chosen_of, cut, dropped
 from penstock.pipeline.source.record_batches import Batch, batch_of, read_batches
 
 try:

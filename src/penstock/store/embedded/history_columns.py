@@ -11,25 +11,10 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from penstock.contract.history_columns import NUMBERS, BodyState
 from penstock.frame import Blobs
 from penstock.store.embedded.history_frames import HistoryFrame
-from penstock.store.history import BodyState, Coded
-
-# A column of a frame, and what a page calls it.
-_NUMBERS = {
-    "queue": "queue",
-    "home": "home",
-    "lane": "sent_tier",
-    "number": "number",
-    "tier": "tier",
-    "sent_at_ms": "sent_at_ms",
-    "first_leased_ms": "first_leased_ms",
-    "last_leased_ms": "last_leased_ms",
-    "settled_at_ms": "settled_at_ms",
-    "deliveries": "deliveries",
-    "ending": "ending",
-}
-_FORMATS = dict(zip(_NUMBERS, "IIBQBqqqqIB", strict=True))
+from penstock.store.history import Coded
 
 
 class Piece(NamedTuple):
@@ -43,8 +28,8 @@ class Piece(NamedTuple):
 def columns_of(pieces: Sequence[Piece]) -> dict[str, Any]:
     """Return the columns of a `HistoryPage`, by name."""
     columns: dict[str, Any] = {
-        ours: _numbers(_FORMATS[name], [(getattr(piece.frame, name), piece.rows) for piece in pieces])
-        for name, ours in _NUMBERS.items()
+        name: _numbers(code, [(getattr(piece.frame, name), piece.rows) for piece in pieces])
+        for name, code in NUMBERS.items()
     }
     columns["names"] = _names(pieces)
     columns["offsets"] = _offsets(pieces)
@@ -80,7 +65,9 @@ def _offsets(pieces: Sequence[Piece]) -> memoryview:
 def _keys(frame: HistoryFrame) -> memoryview:
     if frame.key is not None:
         return frame.key
-    return memoryview(array("Q", [number << 3 | lane for number, lane in zip(frame.number, frame.lane, strict=True)]))
+    return memoryview(
+        array("Q", [number << 3 | tier for number, tier in zip(frame.number, frame.sent_tier, strict=True)])
+    )
 
 
 def _states(piece: Piece) -> tuple[memoryview, Sequence[int]]:

@@ -23,11 +23,11 @@ from itertools import accumulate
 from operator import add
 from typing import NamedTuple, TypeAlias
 
+from penstock.contract.history_columns import BodyState
 from penstock.contract.limits import BATCH_BYTES_MAX, KIB
 from penstock.core.queue.settlements import Everything, Settlement
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded.history_frames import Bodies, part
-from penstock.store.history import BodyState
 
 # Bodies, and attributes if there are any.
 Contents: TypeAlias = tuple[Sequence[Buffer], Sequence[Buffer] | None]

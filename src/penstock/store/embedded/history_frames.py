@@ -12,7 +12,7 @@ says what the frame is and what it covers:
 The value is up to four frames of `frame.py`, back to back: the rows, then
 tables whose sizes the key has, of 0 bytes where there is none.
 
-    rows      queue I · home I · lane B · number Q · tier B · sent q · first lease q · last lease q ·
+    rows      queue I · home I · sent_tier B · number Q · tier B · sent q · first lease q · last lease q ·
               settled q · deliveries I · ending B · (group i) · (error i) · (body_state B · body * · (attributes *)) ·
               (key Q)                the place in the queue that was left: number << 3 | lane there
     queues    number I · name *      every queue that `queue` names, so that one that is gone has a name
@@ -24,7 +24,7 @@ Laws of the file
 1. Encoding loops over settlements and marks, never over the messages of a run.
 2. A column in brackets is there only if a flag says so. Groups and errors repeat,
    so they are written once for each frame and coded, as Arrow's dictionaries are.
-   Keys are there if any message had been moved: all others have them in `number` and `lane`.
+   Keys are there if any message had been moved: all others have them in `number` and `sent_tier`.
 3. Decoding is a pure function of bytes and copies nothing. What `encode` would not
    write raises `BadFrame`; a kind, version or flag of the future `UnknownFrame`.
 
@@ -40,6 +40,7 @@ from itertools import chain, repeat
 from operator import add, itemgetter, mul, sub
 from typing import NamedTuple
 
+from penstock.contract.history_columns import NUMBERS
 from penstock.core.queue.settlements import Settlement
 from penstock.frame import BadFrame, Blobs, Column, Numbers, pack, unpack
 from penstock.runtime.interface import Buffer
@@ -51,7 +52,6 @@ VERSION = 1
 _KEY = struct.Struct("<BBHIQQqqIII")
 _HAS_GROUPS, _HAS_ERRORS, _HAS_BODIES, _HAS_ATTRIBUTES, _HAS_KEYS = (1 << i for i in range(5))
 _FLAGS = _HAS_GROUPS | _HAS_ERRORS | _HAS_BODIES | _HAS_ATTRIBUTES | _HAS_KEYS
-_ALWAYS = "IIBQBqqqqIB"
 
 
 class UnknownFrame(Exception):
@@ -88,7 +88,7 @@ class HistoryFrame:
     head: Head
     queue: memoryview
     home: memoryview
-    lane: memoryview
+    sent_tier: memoryview
     number: memoryview
     tier: memoryview
     sent_at_ms: memoryview
@@ -104,7 +104,7 @@ class HistoryFrame:
     body_state: memoryview | None = None
     body: Blobs | None = None
     attributes: Blobs | None = None
-    # Where each row was in the queue it left; None if all were first sent to it: then it is number << 3 | lane.
+    # Where each row was in the queue it left; None if all were first sent to it: then it is number << 3 | sent_tier.
     key: memoryview | None = None
 
     def names(self) -> dict[int, str]:
@@ -254,7 +254,7 @@ def decode(key: Buffer | None, value: Buffer | None) -> HistoryFrame:
     ends = [len(view) - sum(sizes[at:]) for at in range(4)]
     rows, queues, groups, errors = (view[start:end] for start, end in zip([0, *ends], ends, strict=False))
     columns = iter(_read_columns(rows, _kinds(flags), head.rows))
-    fixed = {name: next(columns) for name in _FIXED}
+    fixed = {name: next(columns) for name in NUMBERS}
     numbers, names = _read_columns(queues, "I*")
     return HistoryFrame(
         head,
@@ -268,22 +268,6 @@ def decode(key: Buffer | None, value: Buffer | None) -> HistoryFrame:
         attributes=next(columns) if flags & _HAS_ATTRIBUTES else None,  # type: ignore[arg-type]
         key=next(columns) if flags & _HAS_KEYS else None,  # type: ignore[arg-type]
     )
-
-
-_FIXED = (
-    "queue",
-    "home",
-    "lane",
-    "number",
-    "tier",
-    "sent_at_ms",
-    "first_leased_ms",
-    "last_leased_ms",
-    "settled_at_ms",
-    "deliveries",
-    "ending",
-)
-assert len(_FIXED) == len(_ALWAYS)
 
 
 def _read_key(key: Buffer | None) -> tuple[Head, int, list[int]]:
@@ -308,7 +292,7 @@ def _kinds(flags: int) -> str:
         (_HAS_ATTRIBUTES, "*"),
         (_HAS_KEYS, "Q"),
     )
-    return _ALWAYS + "".join(kinds for flag, kinds in optional if flags & flag)
+    return "".join(NUMBERS.values()) + "".join(kinds for flag, kinds in optional if flags & flag)
 
 
 def _read_columns(frame: memoryview, kinds: str, rows: int | None = None) -> list[memoryview | Blobs]:

@@ -18,10 +18,13 @@ from itertools import accumulate, groupby, repeat
 from operator import add, sub
 from typing import Any
 
+from penstock.contract.history_columns import NUMBERS, BodyState
 from penstock.frame import Blobs
-from penstock.store.history import BodyState, Coded
+from penstock.store.history import Coded
 from penstock.store.postgres.columns import numbers
 
+# The columns of numbers that a page has, and their widths.
+_CODES = {**NUMBERS, "offsets": "q", "key": "Q"}
 # The last byte of a key as the tier that its message was sent at.
 _LANES = bytes(byte & 7 for byte in range(256))
 # The places of some columns in what `history_page.sql` asks for.
@@ -181,13 +184,6 @@ class Pack:
         self.sent_ats_ms = data[4 + 8 * count : bodies_at]
         self.body_sizes = data[bodies_at:attributes_at]
         self.attribute_sizes = data[attributes_at:]
-
-
-# The columns of numbers, and as what each is told: those of `HistoryPage`.
-_CODES = {
-    "queue": "I", "home": "I", "sent_tier": "B", "number": "Q", "tier": "B", "sent_at_ms": "q", "first_leased_ms": "q",
-    "last_leased_ms": "q", "settled_at_ms": "q", "deliveries": "I", "ending": "B", "offsets": "q", "key": "Q",
-}  # fmt: skip
 
 
 def _is_single(row: Any) -> bool:
