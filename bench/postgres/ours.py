@@ -45,14 +45,14 @@ class Penstock:
 
     async def make(self, dsn: str) -> None:
         async with open_application(ServerSettings(store=dsn, kafka=False)) as application:
-            await application.store.create(QUEUE, QueueSettings())
+            await application.placement.create(QUEUE, QueueSettings())
 
     @asynccontextmanager
     async def opened(self, dsn: str) -> AsyncIterator[StoreClient]:
         # Topics are in a folder, which one process alone may have.
         settings = ServerSettings(store=dsn, kafka=False, postgres_connections_max=2, postgres_auto_migrate=False)
         async with open_application(settings) as application:
-            yield StoreClient(application.store)
+            yield StoreClient(application.placement.of(QUEUE))
 
 
 async def jobs(dsn: str, count: int) -> float:

@@ -37,9 +37,8 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.shards import HISTORY, JOURNAL
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import QueueStore
 from penstock.store.kept_redrives import KeptRedrives
-from penstock.store.routed import RoutedRedrives, RoutedStore
+from penstock.store.placement import Placement, RoutedPlacement, RoutedRedrives
 from penstock.streams.streams import PARTITION_LOG, StreamsSettings
 from penstock.telemetry import STORE_DURABILITY_WARNING
 
@@ -74,7 +73,7 @@ class NoFolder(OSError):
 class Kept:
     """A store that is open, and what can be seen of where it keeps things."""
 
-    store: QueueStore
+    placement: Placement
     runtime: Runtime
     journals: Callable[[], Sequence[Journal]] = tuple
     # Of a store in a database, or in several.
@@ -105,7 +104,7 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
     if settings.store_folder is None:
         runtime = memory_runtime()
         async with await EmbeddedStore.in_memory(runtime) as store:
-            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store))
+            yield Kept(placement=store, runtime=runtime, journals=partial(_journals, store))
         return
     folder = _make_folder(settings.store_folder)
     audit_log = audit_log_of(settings)
@@ -120,7 +119,7 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
         opening = EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards, keep=keep)
         async with await opening as store, _watching(store):
             await _begin_audit_log(runtime, folder.name, audit_log)
-            yield Kept(store=store, runtime=runtime, journals=partial(_journals, store), audit_log=audit_log)
+            yield Kept(placement=store, runtime=runtime, journals=partial(_journals, store), audit_log=audit_log)
 
 
 async def _begin_audit_log(runtime: Runtime, folder: str, audit_log: FolderAuditLog) -> None:
@@ -208,7 +207,7 @@ async def _open_database(
         _doubt(runtime, store.doubts)
         vitals = None if look is None else lambda: [look()]
         yield Kept(
-            store=store,
+            placement=store,
             runtime=runtime,
             vitals=vitals,
             transactions=within,
@@ -250,10 +249,10 @@ async def _open_databases(
                 watch = watching(database.url, database.schema, database=routes.patterns_of(place))
                 looks.append(await stack.enter_async_context(watch))
             _doubt(runtime, [f"{routes.name_of(place)}: {doubt}" for doubt in store.doubts])
-        routed = RoutedStore(stores, routes)
-        _doubt(runtime, [_misplaced(place, names) for place, names in (await routed.misplaced()).items()])
+        placement = RoutedPlacement(stores, routes)
+        _doubt(runtime, [_misplaced(place, names) for place, names in (await placement.misplaced()).items()])
         yield Kept(
-            store=routed,
+            placement=placement,
             runtime=runtime,
             vitals=(lambda: [look() for look in looks]) if is_watched else None,
             transactions=RoutedTransactions(routes, within, runtime.dice),

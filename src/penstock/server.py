@@ -97,7 +97,7 @@ class Application:
         self.streams = streams
         # What is counted of Kafka clients, once they are served.
         self.kafka_clients: Callable[[], Clients] | None = None
-        self.store = kept.store
+        self.placement = kept.placement
         self.queues = queues
         self.runtime = kept.runtime
         self.journals = kept.journals
@@ -155,13 +155,13 @@ async def open_application(
     async with (
         open_store(settings, is_watched=is_watched) as kept,
         open_queues(
-            kept.store,
+            kept.placement,
             kept.runtime,
             long_polls_max=settings.long_polls_max,
             is_tidied=settings.is_on_postgres,
-            redrives=Redrives(kept.store, kept.runtime, kept=kept.redrives, takes_over=is_watched),
+            redrives=Redrives(kept.placement, kept.runtime, kept=kept.redrives, takes_over=is_watched),
         ) as queues,
-        open_streams(settings, kept.runtime, kafka, kept.store) as streams,
+        open_streams(settings, kept.runtime, kafka, kept.placement) as streams,
         keeping_activity(Activity(kept.audit_log, kept.runtime.clock.now_ms, kept.runtime.log_event)) as activity,
     ):
         queues.activity = activity

@@ -25,7 +25,7 @@ async def open_shared() -> AsyncIterator[tuple[Api, Holder, Holder]]:
 
 
 async def names(api: Api) -> list[str]:
-    return await api.queues.store.queues()
+    return await api.queues.placement.queues()
 
 
 @pytest.mark.parametrize("target", ["secret-b", "secret-new"])
@@ -39,10 +39,10 @@ async def test_a_queue_is_not_made_to_bury_where_the_key_may_not_send(target: st
 @pytest.mark.parametrize("target", ["secret-b", "secret-new"])
 async def test_a_queue_is_not_changed_to_bury_where_the_key_may_not_send(target: str) -> None:
     async with open_shared() as (api, _, tenant):
-        before = (await api.queues.store.describe("mine-a")).settings
+        before = (await api.queues.placement.of("mine-a").describe("mine-a")).settings
         changed = await tenant.patch(f"{QUEUES}/mine-a", {"dead_letter_queue": target, "paused": True})
         assert changed.is_problem(403, "forbidden")
-        assert (await api.queues.store.describe("mine-a")).settings == before
+        assert (await api.queues.placement.of("mine-a").describe("mine-a")).settings == before
 
 
 async def test_dead_letters_that_exist_need_the_right_to_send_and_others_the_right_to_create() -> None:

@@ -55,7 +55,7 @@ async def test_a_cursor_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize("path", ["", "/messages", "/peek", "/history", "/redrive"])
 async def test_the_id_of_a_queue_that_a_key_may_not_see_looks_like_none(path: str) -> None:
     async with open_mixed() as (api, ops, tenant):
-        there = (await api.queues.store.describe("n-hidden")).id
+        there = (await api.queues.placement.of("n-hidden").describe("n-hidden")).id
         hidden, missing = [await tenant.get(f"{QUEUES}/{each}{path}") for each in (there, "q_fffff")]
         assert hidden.is_problem(404, "queue_not_found")
         assert missing.is_problem(404, "queue_not_found")
@@ -65,7 +65,7 @@ async def test_the_id_of_a_queue_that_a_key_may_not_see_looks_like_none(path: st
 
 async def test_a_refusal_by_id_names_a_queue_only_to_those_who_may_see_it() -> None:
     async with open_mixed() as (api, _, tenant):
-        there = (await api.queues.store.describe("mine-1")).id
+        there = (await api.queues.placement.of("mine-1").describe("mine-1")).id
         refused = await tenant.post(f"{QUEUES}/{there}/purge")
         assert refused.is_problem(403, "forbidden")
         refused = await Holder(api, "stranger").post(f"{QUEUES}/{there}/purge")
@@ -75,7 +75,7 @@ async def test_a_refusal_by_id_names_a_queue_only_to_those_who_may_see_it() -> N
 async def test_dead_letters_are_not_sent_into_an_id_that_a_key_may_not_see() -> None:
     async with open_mixed() as (api, ops, _):
         assert (await ops.post(QUEUES, {"queue_name": "elsewhere"})).status == 201
-        there = (await api.queues.store.describe("n-hidden")).id
+        there = (await api.queues.placement.of("n-hidden").describe("n-hidden")).id
         stranger = Holder(api, "stranger")
         answers = [
             await stranger.post(f"{QUEUES}/elsewhere/redrive", {"target_queue": each}) for each in (there, "q_fffff")

@@ -64,7 +64,7 @@ async def test_what_another_front_end_keeps_with_a_queue_is_no_reason_to_refuse_
         await api.queues.change("orders", lambda settings: replace(settings, labels='{"tags":{"team":"red"}}'))
         assert (await api.post("/api/queues", {"queue_name": "orders"})).status == 200
         await api.patch("/api/queues/orders", {"delay_s": 1})
-        assert (await api.queues.store.describe("orders")).settings.labels == '{"tags":{"team":"red"}}'
+        assert (await api.queues.placement.of("orders").describe("orders")).settings.labels == '{"tags":{"team":"red"}}'
 
 
 async def test_of_many_who_make_a_queue_at_once_one_makes_it() -> None:

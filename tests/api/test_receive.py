@@ -261,13 +261,13 @@ async def test_a_long_poll_ends_when_its_key_is_revoked_and_is_handed_nothing(*,
             await asyncio.sleep(1)
             if is_sent_to:
                 # It is woken for the message, and its key is gone before it has it.
-                api.queues.store.watch(lambda _queue: access.replace(()))
+                api.queues.placement.watch(lambda _queue: access.replace(()))
                 await api.queues.send("orders", Drafts(bodies=[b"secret"]))
             else:
                 access.replace(())
         assert poll.result().is_problem(401, "unauthorized")
         assert api.queues.now_ms() - before_ms < 5_000, "it has not waited until its time was up"
-        counts = await api.queues.store.counts("orders")
+        counts = await api.queues.placement.of("orders").counts("orders")
         assert (sum(counts.ready), counts.leased) == (int(is_sent_to), 0)
 
 

@@ -25,8 +25,8 @@ class Broker:
 
     @property
     def store(self) -> EmbeddedStore:
-        assert isinstance(self.queues.store, EmbeddedStore)
-        return self.queues.store
+        assert isinstance(self.queues.placement, EmbeddedStore)
+        return self.queues.placement
 
     def now_ms(self) -> int:
         return self.runtime.clock.now_ms()

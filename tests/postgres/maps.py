@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from penstock.core.routes import Routes, parse
 from penstock.runtime.interface import Clock, Dice
+from penstock.store.placement import RoutedPlacement
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.several import open_several
 from penstock.store.postgres.store import PostgresStore
-from penstock.store.routed import RoutedStore
 from tests.simulation.clock import SimClock, SimDice
 
 # Two stores of one database never draw the same token, by which an operation is known.
@@ -18,7 +18,7 @@ _seeds = itertools.count()
 
 
 class Opened(NamedTuple):
-    routed: RoutedStore
+    placement: RoutedPlacement
     stores: list[PostgresStore]
     places: list[int]
 
@@ -45,4 +45,4 @@ async def opened(
         places,
     ):
         routes = Routes([pattern for pattern, _ in entries], places)
-        yield Opened(RoutedStore(stores, routes), stores, places)
+        yield Opened(RoutedPlacement(stores, routes), stores, places)

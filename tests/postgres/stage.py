@@ -4,12 +4,14 @@ import asyncio
 import importlib
 import pkgutil
 from contextlib import AsyncExitStack
+from typing import Any, cast
 
 import tests.conformance
 from penstock.contract.queue_settings import QueueSettings
+from penstock.store.interface import HistoryStore, QueueStore
+from penstock.store.placement import RoutedPlacement
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
-from penstock.store.routed import RoutedStore
 from tests.conformance.stores import STORIES, Story
 from tests.postgres.maps import opened
 from tests.postgres.schemas import empty_schema, until_alone
@@ -17,7 +19,7 @@ from tests.simulation.clock import SimClock, SimDice
 
 
 class InTwoDatabases:
-    store: RoutedStore
+    store: QueueStore
     _stores: list[PostgresStore]
 
     def __init__(self, databases: list[PostgresSettings], *, apart: str) -> None:
@@ -30,7 +32,8 @@ class InTwoDatabases:
     async def open(self) -> None:
         text = f"{self._apart}={self._databases[1].url},*={self._databases[0].url}"
         opening = opened(text, clock=self._clock, dice=self._dice, may_migrate=False)
-        self.store, self._stores, _ = await self._closing.enter_async_context(opening)
+        placement, self._stores, _ = await self._closing.enter_async_context(opening)
+        self.store = cast("QueueStore", _AllQueues(placement))
 
     async def close(self) -> None:
         await self._closing.aclose()
@@ -59,6 +62,26 @@ class InTwoDatabases:
     async def _until_alone(self) -> None:
         for database in self._databases:
             await until_alone(database)
+
+
+class _AllQueues:
+    """All queues of a placement as if they were in one store: each verb goes where a caller would send it."""
+
+    def __init__(self, placement: RoutedPlacement) -> None:
+        self._placement = placement
+
+    def __getattr__(self, verb: str) -> Any:
+        if hasattr(self._placement, verb):
+            return getattr(self._placement, verb)
+        if verb == "has_ready":
+            return lambda queue: self._placement.of(queue).has_ready(queue)
+
+        async def call(of: Any, *arguments: Any, **named: Any) -> Any:
+            is_of_shard = hasattr(HistoryStore, verb) and isinstance(of, int)
+            store = self._placement.of_shard(of) if is_of_shard else self._placement.of(of)
+            return await getattr(store, verb)(of, *arguments, **named)
+
+        return call
 
 
 # Here `mail` buries where `orders` does, so that both have to be in one database.

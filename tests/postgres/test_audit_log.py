@@ -44,8 +44,8 @@ def log_of(store: PostgresStore, *, leads: bool, bytes_max: int = 10_000, age_ms
 async def test_the_leader_lets_go_of_entries_that_are_too_old_or_too_many(tmp_path: Path) -> None:
     settings = ServerSettings(store=shared_server().new_database(), data=tmp_path, kafka=False)
     async with open_application(settings) as application:
-        assert isinstance(application.store, PostgresStore)
-        leader, other = [log_of(application.store, leads=leads) for leads in (True, False)]
+        assert isinstance(application.placement, PostgresStore)
+        leader, other = [log_of(application.placement, leads=leads) for leads in (True, False)]
         await leader.append(
             [Entry(at_ms=at_ms, actor="a", action="queue.purge", target=str(at_ms)) for at_ms in (0, 500, 1_000)]
         )
@@ -53,7 +53,7 @@ async def test_the_leader_lets_go_of_entries_that_are_too_old_or_too_many(tmp_pa
         assert len(await leader.newest(before=None, most=10)) == 3
         await leader.trim(1_600)
         assert [each.target for _, each in await leader.newest(before=None, most=10)] == ["1000"]
-        small = log_of(application.store, leads=True, bytes_max=200, age_ms_max=10**12)
+        small = log_of(application.placement, leads=True, bytes_max=200, age_ms_max=10**12)
         await small.append(
             [Entry(at_ms=1, actor="a", action="queue.purge", target=str(number)) for number in range(20)]
         )

@@ -62,7 +62,7 @@ async def test_servers_that_open_a_map_at_once_agree_on_its_numbers() -> None:
 
     async def open_and_create(number: int) -> list[int]:
         async with opened(orders[number % 2], dice=dice[number]) as map_of:
-            await map_of.routed.create(f"mail{number}", QueueSettings())
+            await map_of.placement.create(f"mail{number}", QueueSettings())
             return map_of.ranges if number % 2 == 0 else map_of.ranges[::-1]
 
     found = await asyncio.gather(*map(open_and_create, range(4)))
@@ -80,23 +80,24 @@ async def test_ids_of_two_databases_differ_and_stay() -> None:
     async with opened(f"orders={a},*={b}") as map_of:
         assert (map_of.places, map_of.ranges) == ([0, 1], [0, 1])
         for name in ("orders", "mail"):
-            await map_of.routed.create(name, QueueSettings())
+            await map_of.placement.create(name, QueueSettings())
         ids = [
-            (await map_of.routed.describe(name)).id + (await map_of.routed.send(name, Drafts(bodies=[b"a"])))[0]
+            (await map_of.placement.of(name).describe(name)).id
+            + (await map_of.placement.of(name).send(name, Drafts(bodies=[b"a"])))[0]
             for name in ("orders", "mail")
         ]
         assert ids == ["q_11-2", "q_10000011000001-2"]
-        assert await map_of.routed.name("q_1000001") == "mail"
+        assert await map_of.placement.name("q_1000001") == "mail"
     # Another order, another name of a database, and one more of them.
     async with opened(f"lamps={c},*={b},orders={a},x={a}&application_name=other") as map_of:
         assert (map_of.places, map_of.ranges) == ([0, 1, 2, 2], [2, 1, 0])
-        assert await map_of.routed.name("q_1000001") == "mail"
-        assert [span.shard for span in await map_of.routed.history_shards()] == [0, 1, 2]
-        await map_of.routed.create("lamps", QueueSettings())
-        assert (await map_of.routed.describe("lamps")).id == "q_2000001"
-        await map_of.routed.create("mail2", QueueSettings())
-        assert (await map_of.routed.describe("mail2")).id == "q_1000002"
-        assert (await map_of.routed.live("mail2", most=1)).shard == 1
+        assert await map_of.placement.name("q_1000001") == "mail"
+        assert [span.shard for span in await map_of.placement.history_shards()] == [0, 1, 2]
+        await map_of.placement.create("lamps", QueueSettings())
+        assert (await map_of.placement.of("lamps").describe("lamps")).id == "q_2000001"
+        await map_of.placement.create("mail2", QueueSettings())
+        assert (await map_of.placement.of("mail2").describe("mail2")).id == "q_1000002"
+        assert (await map_of.placement.of("mail2").live("mail2", most=1)).shard == 1
 
 
 async def test_databases_that_were_used_apart_are_refused() -> None:
@@ -104,7 +105,7 @@ async def test_databases_that_were_used_apart_are_refused() -> None:
     for url in (a, b):
         async with opened(f"*={url}") as map_of:
             assert map_of.ranges == [0]
-            await map_of.routed.create("orders", QueueSettings())
+            await map_of.placement.create("orders", QueueSettings())
     with pytest.raises(NumbersShared, match="databases 1 and 2 of the map were used apart"):
         async with opened(f"orders={a},*={b}"):
             pass
@@ -117,8 +118,8 @@ async def test_databases_that_were_used_apart_are_refused() -> None:
 async def test_no_queue_is_made_beyond_the_range_of_its_database() -> None:
     a, b = shared_server().new_database(), shared_server().new_database()
     async with opened(f"orders={a},*={b}") as map_of:
-        await map_of.routed.create("mail", QueueSettings())
+        await map_of.placement.create("mail", QueueSettings())
         with psycopg.connect(b) as connection:
             connection.execute("SELECT setval('penstock.queue_number', %s)", ((2 << RANGE_BITS) - 1,))
         with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="all numbers"):
-            await map_of.routed.create("mail2", QueueSettings())
+            await map_of.placement.create("mail2", QueueSettings())

@@ -17,9 +17,9 @@ from penstock.core.routes import Routes
 from penstock.runtime.memory import memory_runtime
 from penstock.store.interface import MessageFilter, Release
 from penstock.store.kept_redrives import LOST_MS, KeptRedrives
+from penstock.store.placement import RoutedRedrives
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
-from penstock.store.routed import RoutedRedrives
 from tests.postgres.maps import opened
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice

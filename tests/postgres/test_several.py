@@ -116,24 +116,24 @@ async def test_time_is_one_in_all_databases() -> None:
     slow, fast = SimClock(), SimClock()
     fast.advance_ms(60_000)
     async with opened(f"*={b}", clock=fast) as before:
-        late_ms = before.routed.now_ms()
+        late_ms = before.placement.now_ms()
     async with opened(both, clock=slow) as after:
         assert slow.now_ms() < late_ms
         # Whatever is due in one is due in the other.
-        assert [store.now_ms() for store in after.stores] == [late_ms, late_ms] == [after.routed.now_ms()] * 2
+        assert [store.now_ms() for store in after.stores] == [late_ms, late_ms] == [after.placement.now_ms()] * 2
         await after.stores[0]._presence.meet()
     async with opened(f"*={a}", clock=slow) as alone:
-        assert alone.routed.now_ms() == late_ms
+        assert alone.placement.now_ms() == late_ms
 
 
 async def test_queues_that_a_changed_map_leads_elsewhere_for_are_noted(caplog: pytest.LogCaptureFixture) -> None:
     a, b, both = _map()
     async with opened(both) as map_of:
         for name in ("orders.new", "mail"):
-            await map_of.routed.create(name, QueueSettings())
+            await map_of.placement.create(name, QueueSettings())
     caplog.set_level(logging.INFO)
     async with open_application(ServerSettings(store=f"m*={a},*={b}", kafka=False)) as application:
-        assert await application.store.queues() == []
+        assert await application.placement.queues() == []
     assert "database 1 (m*) has 1 queues that the map leads elsewhere for" in caplog.text
     assert "orders.new" in caplog.text
     assert "database 2 (*) has 1 queues" in caplog.text
@@ -147,22 +147,22 @@ async def test_queues_of_other_databases_go_on_while_one_is_down(monkeypatch: py
     with Server() as fragile:
         url = f"orders.*={shared_server().new_database()},*={fragile.dsn}"
         async with open_application(ServerSettings(store=url, kafka=False), is_watched=True) as application:
-            store, health = application.store, Health()
+            placement, health = application.placement, Health()
             health.look, health.vitals = application.journals, application.vitals
             metrics = Prometheus(application.queues, Requests(str), health, _no_connections, application.vitals)
             for name in ("orders.new", "mail"):
-                await store.create(name, QueueSettings())
+                await placement.create(name, QueueSettings())
             assert await _answering(metrics, "orders.*") == await _answering(metrics, "*") == "1.0"
             fragile.stop()
             with pytest.raises(StoreUnreachable):
-                await store.send("mail", Drafts(bodies=[b"a"]))
+                await placement.of("mail").send("mail", Drafts(bodies=[b"a"]))
             with pytest.raises(StoreUnreachable):
-                await store.queues()
-            assert len(await store.send("orders.new", Drafts(bodies=[b"a"]))) == 1
-            assert (await store.counts("orders.new")).live == 1
-            assert await store.name((await store.describe("orders.new")).id) == "orders.new"
+                await placement.queues()
+            assert len(await placement.of("orders.new").send("orders.new", Drafts(bodies=[b"a"]))) == 1
+            assert (await placement.of("orders.new").counts("orders.new")).live == 1
+            assert await placement.name((await placement.of("orders.new").describe("orders.new")).id) == "orders.new"
             with pytest.raises(StoreUnreachable):
-                await store.name("q_1000001")
+                await placement.name("q_1000001")
             async with asyncio.timeout(60):
                 while await _answering(metrics, "*") == "1.0":  # noqa: ASYNC110 - nobody tells, as with a real outage.
                     await asyncio.sleep(0.05)
@@ -170,7 +170,7 @@ async def test_queues_of_other_databases_go_on_while_one_is_down(monkeypatch: py
             assert 'penstock_queue_messages{queue="orders.new"' in (await metrics.text(is_openmetrics=False)).decode()
             assert health.reasons() == []
             fragile.start()
-            assert len(await store.send("mail", Drafts(bodies=[b"a"]))) == 1
+            assert len(await placement.of("mail").send("mail", Drafts(bodies=[b"a"]))) == 1
 
 
 def _no_connections() -> Connections:

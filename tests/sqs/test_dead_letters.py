@@ -145,7 +145,7 @@ async def test_a_task_whose_destination_is_deleted_has_failed() -> None:
         url = await sqs.make("orders", RedrivePolicy=policy(grave, 1), VisibilityTimeout="0")
         for body in "abc":
             await sqs("SendMessage", QueueUrl=url, MessageBody=body)
-        while (await sqs.queues.store.counts("grave")).live < 3:
+        while (await sqs.queues.placement.of("grave").counts("grave")).live < 3:
             await sqs.receive(url)
         task = {"SourceArn": arn_of(grave), "DestinationArn": arn_of(other), "MaxNumberOfMessagesPerSecond": 1}
         await sqs("StartMessageMoveTask", **task)
@@ -164,7 +164,7 @@ async def test_a_task_that_leaves_messages_without_a_queue_to_go_back_to_has_fai
         gone = await sqs.make("gone", RedrivePolicy=policy(grave, 1), **kept)
         await sqs.make("orders", RedrivePolicy=policy(grave, 1), **kept)
         await sqs("SendMessage", QueueUrl=gone, MessageBody="a")
-        while (await sqs.queues.store.counts("grave")).live < 1:
+        while (await sqs.queues.placement.of("grave").counts("grave")).live < 1:
             await sqs.receive(gone)
         await sqs("DeleteQueue", QueueUrl=gone)
         assert await sqs("ListMessageMoveTasks", SourceArn=arn_of(grave)) == {"Results": []}

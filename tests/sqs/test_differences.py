@@ -133,7 +133,7 @@ async def test_the_id_of_a_message_is_a_uuid_of_the_id_in_rest() -> None:
         url = await sqs.make()
         sent = await sqs("SendMessage", QueueUrl=url, MessageBody="a")
         assert UUID(sent["MessageId"]).version == 8
-        assert await sqs.queues.store.look("orders", message_of_uuid(sent["MessageId"])) is not None
+        assert await sqs.queues.placement.of("orders").look("orders", message_of_uuid(sent["MessageId"])) is not None
 
 
 async def test_only_a_change_through_sqs_is_dated() -> None:
@@ -173,7 +173,7 @@ async def test_who_may_bury_is_asked_when_the_policy_is_set() -> None:
         nobody = {"RedriveAllowPolicy": json.dumps({"redrivePermission": "denyAll"})}
         await sqs("SetQueueAttributes", QueueUrl=grave, Attributes=nobody)
         await sqs("SendMessage", QueueUrl=url, MessageBody="a")
-        while (await sqs.queues.store.counts("grave")).live < 1:
+        while (await sqs.queues.placement.of("grave").counts("grave")).live < 1:
             await sqs.receive(url)
         assert [each["Body"] for each in await sqs.receive(grave)] == ["a"]
 
@@ -186,7 +186,7 @@ async def test_the_retention_of_a_dead_letter_starts_anew() -> None:
         )
         await sqs("SendMessage", QueueUrl=url, MessageBody="a")
         await asyncio.sleep(50)
-        while (await sqs.queues.store.counts("grave")).live < 1:
+        while (await sqs.queues.placement.of("grave").counts("grave")).live < 1:
             await sqs.receive(url)
         await asyncio.sleep(50)
         (dead,) = await sqs.receive(grave, VisibilityTimeout=0)

@@ -14,17 +14,18 @@ A queue's own `<name>.dead` belongs to the queue: no right on it is needed for m
 from penstock.broker.access import Caller, NotAllowed, Role
 from penstock.contract.names import dead_letters_of, fits
 from penstock.contract.queue_settings import QueueSettings
-from penstock.store.interface import Description, Message, QueueNotFound, QueueStore
+from penstock.store.interface import Description, Message, QueueNotFound
+from penstock.store.placement import Placement
 
 
-async def check_dead_letters(store: QueueStore, caller: Caller, queue: str, settings: QueueSettings) -> None:
+async def check_dead_letters(placement: Placement, caller: Caller, queue: str, settings: QueueSettings) -> None:
     """Raise `NotAllowed` unless the caller may let a queue with these settings bury where they say."""
     name = settings.dead_letters
     if name in {"", dead_letters_of(queue)} or caller.has(Role.ADMIN, name):
         return
     caller.check(Role.SEND, name)
     try:
-        await store.describe(name)
+        await placement.of(name).describe(name)
     except QueueNotFound:
         # It would be made with the first dead letter.
         caller.check(Role.ADMIN, name)

@@ -21,7 +21,8 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
-from penstock.store.interface import Delivery, QueueNotFound, QueueStore
+from penstock.store.interface import Delivery, QueueNotFound
+from penstock.store.placement import Placement
 
 # Timers of the loop are exact to this; a ring that is too early costs another one.
 _TIMER_MS = 1
@@ -62,13 +63,14 @@ class QueueWaiters:
 
 
 class LongPolls:
-    def __init__(self, store: QueueStore, *, most: int) -> None:
-        self._store = store
+    def __init__(self, placement: Placement, *, most: int) -> None:
+        self._placement = placement
+        self._only = placement.only
         self._most = most
         self._rooms: dict[str, QueueWaiters] = {}
         self.count = 0
         self.is_stopping = False
-        store.watch(self.wake)
+        placement.watch(self.wake)
 
     def wake(self, queue: str) -> None:
         """Something in this queue may have become visible."""
@@ -90,14 +92,14 @@ class LongPolls:
     ) -> Delivery | None:
         """Lease, and if there is nothing wait for it; ``absence`` tells whether the client is still there."""
         if wait_ms <= 0 or self.is_stopping:
-            delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
+            delivery = await (self._only or self._placement.of(queue)).lease(queue, want=want, lease_ms=lease_ms)
         else:
             delivery = await self._wait(queue, want, lease_ms, wait_ms, absence)
         room = self._rooms.get(queue)
         if delivery is not None and room is not None:
             # What was taken comes back when the lease lapses, and there may be more for others now.
             self._set_timer(queue, room, delivery.until_ms)
-            if self._store.has_ready(queue):
+            if self._placement.of(queue).has_ready(queue):
                 room.wakes += 1
                 _wake_one(room)
         return delivery
@@ -113,7 +115,7 @@ class LongPolls:
         try:
             while not _is_done(gone):
                 wakes = room.wakes
-                delivery = await self._store.lease(queue, want=want, lease_ms=lease_ms)
+                delivery = await (self._only or self._placement.of(queue)).lease(queue, want=want, lease_ms=lease_ms)
                 if delivery is not None or self._is_over(ends_at):
                     break
                 if room.wakes == wakes:
@@ -164,7 +166,7 @@ class LongPolls:
 
     async def _look_ahead(self, queue: str, room: QueueWaiters) -> None:
         try:
-            at_ms = await self._store.wakes_at_ms(queue)
+            at_ms = await self._placement.of(queue).wakes_at_ms(queue)
         except QueueNotFound:
             # Deleted meanwhile: the next request is told.
             room.wakes += 1
@@ -178,7 +180,7 @@ class LongPolls:
             if room.timer_at_ms <= at_ms:
                 return
             room.timer.cancel()
-        delay_ms = max(0, at_ms - self._store.now_ms()) + _TIMER_MS
+        delay_ms = max(0, at_ms - self._placement.now_ms()) + _TIMER_MS
         room.timer_at_ms = at_ms
         room.timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring, queue, room)
 

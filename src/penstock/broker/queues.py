@@ -30,11 +30,11 @@ from penstock.store.interface import (
     Description,
     Outcome,
     QueueNotFound,
-    QueueStore,
     Release,
     Remains,
     StoreUnreachable,
 )
+from penstock.store.placement import Placement
 from penstock.telemetry import DEAD_LETTERS_FULL
 
 LONG_POLLS_MAX = 16_000
@@ -66,34 +66,35 @@ class MessageNotFound(Exception):
 class Queues:
     def __init__(
         self,
-        store: QueueStore,
+        placement: Placement,
         runtime: Runtime,
         *,
         long_polls_max: int = LONG_POLLS_MAX,
         redrives: Redrives | None = None,
     ) -> None:
-        self.store = store
-        self.waiting = LongPolls(store, most=long_polls_max)
+        self.placement = placement
+        self._only = placement.only
+        self.waiting = LongPolls(placement, most=long_polls_max)
         # What one key may have of what all share; a server may be told otherwise.
         self.share = Share()
         self.polls = Holds(long_polls_max, self.share, TooManyWaiting)
-        self.redrives = redrives or Redrives(store, runtime)
+        self.redrives = redrives or Redrives(placement, runtime)
         self.redrives.share = self.share
-        self.gathering = SendBatching(store)
+        self.gathering = SendBatching(placement)
         # Where it is written down who did what; in memory until it is told of a better place.
-        self.activity = Activity.in_memory(store.now_ms)
+        self.activity = Activity.in_memory(placement.now_ms)
         self.totals: dict[str, Totals] = {}
         # The names of topics, where there are any: they count like queues for what a key may have.
         self.topic_names: Callable[[], Iterable[str]] = tuple
         self._runtime = runtime
-        store.watch_full_dead_letters(
+        placement.watch_full_dead_letters(
             lambda queue, dead_letters: runtime.log_event(DEAD_LETTERS_FULL, queue=queue, dead_letters=dead_letters)
         )
         # Settings are read, changed and written in turn, so that of two who change some at once neither is lost.
         self._settings_lock = asyncio.Lock()
 
     def now_ms(self) -> int:
-        return self.store.now_ms()
+        return self.placement.now_ms()
 
     async def allowed(self, caller: Caller, role: Role, queue: str) -> str:
         """Return the name of a queue that was given by name or id, if the caller has a role on it.
@@ -105,7 +106,7 @@ class Queues:
             caller.check(role, queue)
             return queue
         try:
-            name = await self.store.name(queue)
+            name = await self.placement.name(queue)
         except QueueNotFound:
             name = None
         if name is None or not caller.may_list(name):
@@ -127,17 +128,17 @@ class Queues:
         """Make a queue, and return whether it is new. Raises `NotAllowed` and `TooManyQueuesMade`."""
         self.check_running()
         async with self._settings_lock:
-            await check_dead_letters(self.store, caller, queue, settings)
+            await check_dead_letters(self.placement, caller, queue, settings)
             if caller.queues_max is not None:
                 # To count what is there is not for every create.
                 queues = [name async for name in self._names()]
                 caller.check_may_create(queue, queues, others=self.topic_names())
             try:
-                await self.store.describe(queue)
+                await self.placement.of(queue).describe(queue)
                 is_new = False
             except QueueNotFound:
                 is_new = True
-            await self.store.create(queue, settings)
+            await self.placement.create(queue, settings)
         return is_new
 
     async def change(
@@ -145,29 +146,29 @@ class Queues:
     ) -> None:
         """Change settings from what they are now to what ``change`` makes of them; no other change runs meanwhile."""
         async with self._settings_lock:
-            old = (await self.store.describe(queue)).settings
+            old = (await self.placement.of(queue).describe(queue)).settings
             new = change(old)
             if new.dead_letters != old.dead_letters:
-                await check_dead_letters(self.store, caller, queue, new)
-            await self.store.change(queue, new)
+                await check_dead_letters(self.placement, caller, queue, new)
+            await self.placement.change(queue, new)
 
     async def delete(
         self, queue: str, *, with_dead_letters: bool, caller: Caller = ANONYMOUS_ADMIN
     ) -> tuple[str, Remains]:
         """Remove a queue, and return the id it had and what becomes of its dead letters."""
         async with self._settings_lock:
-            description = await self.store.describe(queue)
+            description = await self.placement.of(queue).describe(queue)
             queue_id = description.id
             if with_dead_letters:
                 check_takes_dead_letters(caller, description)
-            remains = await self.store.delete(queue, with_dead_letters=with_dead_letters)
+            remains = await self.placement.of(queue).delete(queue, with_dead_letters=with_dead_letters)
         self.totals.pop(queue, None)
         if remains.is_deleted and remains.dead_letters is not None:
             self.totals.pop(remains.dead_letters, None)
         return queue_id, remains
 
     async def describe(self, queue: str) -> tuple[Description, Counts]:
-        (found,) = await self.store.summaries([queue])
+        (found,) = await self.placement.summaries([queue])
         if found is None:
             raise QueueNotFound(f"there is no queue {queue!r}")
         return found
@@ -178,7 +179,7 @@ class Queues:
         if sender is None:
             ids = await self.gathering.send(queue, drafts)
         else:
-            ids = await self.store.send(queue, drafts, sender=sender)
+            ids = await (self._only or self.placement.of(queue)).send(queue, drafts, sender=sender)
         self._total(queue).sent += len(ids)
         return ids
 
@@ -198,28 +199,28 @@ class Queues:
         if delivery is not None:
             if absence is not None and absence.is_gone:
                 # The client is gone: others need not wait for the lease to lapse.
-                await self.store.release(queue, delivery.receipts(), UNTOUCHED)
+                await self.placement.of(queue).release(queue, delivery.receipts(), UNTOUCHED)
                 return None
             self._total(queue).received += len(delivery)
         return delivery
 
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
         """Ack messages; ``outlives`` as `QueueStore.ack` has it."""
-        outcomes = await self.store.ack(queue, receipts, outlives=outlives)
+        outcomes = await (self._only or self.placement.of(queue)).ack(queue, receipts, outlives=outlives)
         self._total(queue).acked += outcomes.count(Outcome.DONE)
         return outcomes
 
     async def ack_by_id(self, queue: str, message_id: str) -> None:
         """Ack whatever lease holds this message. Raises `NotLeased` or `MessageNotFound`."""
-        (receipt,) = await self.store.receipts(queue, [message_id])
+        (receipt,) = await self.placement.of(queue).receipts(queue, [message_id])
         if receipt is not None and await self.ack(queue, [receipt]) == [Outcome.DONE]:
             return
-        if await self.store.look(queue, message_id) is not None:
+        if await self.placement.of(queue).look(queue, message_id) is not None:
             raise NotLeased(f"nobody has message {message_id!r}")
         raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
 
     async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
-        outcomes = await self.store.release(queue, receipts, how)
+        outcomes = await self.placement.of(queue).release(queue, receipts, how)
         self._total(queue).released += outcomes.count(Outcome.DONE)
         return outcomes
 
@@ -227,7 +228,7 @@ class Queues:
         self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
     ) -> list[Outcome]:
         """Hold messages longer; ``outlives`` as `QueueStore.extend` has it."""
-        return await self.store.extend(queue, receipts, lease_ms=lease_ms, outlives=outlives)
+        return await self.placement.of(queue).extend(queue, receipts, lease_ms=lease_ms, outlives=outlives)
 
     @asynccontextmanager
     async def making_topics(self, caller: Caller, topics: Sequence[str]) -> AsyncIterator[dict[str, Exception]]:
@@ -248,7 +249,7 @@ class Queues:
 
     async def _names(self) -> AsyncIterator[str]:
         after = ""
-        while names := await self.store.queues(after=after, most=PAGE_MAX):
+        while names := await self.placement.queues(after=after, most=PAGE_MAX):
             for name in names:
                 yield name
             after = names[-1]
@@ -263,7 +264,7 @@ class Queues:
         while True:
             await asyncio.sleep(TIDY_MS / 1_000)
             try:
-                await self.store.tidy()
+                await self.placement.tidy()
             except (LogBusy, LogFull, StoreUnreachable):
                 # There is no room for it now, or no server to do it; what is due stays due.
                 pass
@@ -273,7 +274,7 @@ class Queues:
 
 @asynccontextmanager
 async def open_queues(
-    store: QueueStore,
+    placement: Placement,
     runtime: Runtime,
     *,
     long_polls_max: int = LONG_POLLS_MAX,
@@ -285,7 +286,7 @@ async def open_queues(
     A store that several processes share ``is_tidied`` by one of them, and not by each of them;
     ``redrives`` says where they are kept, if not in memory.
     """
-    queues = Queues(store, runtime, long_polls_max=long_polls_max, redrives=redrives)
+    queues = Queues(placement, runtime, long_polls_max=long_polls_max, redrives=redrives)
     async with asyncio.TaskGroup() as tasks:
         tidying = None if is_tidied else tasks.create_task(queues._tidy())
         queues.gathering.tasks = tasks
@@ -300,7 +301,7 @@ async def open_queues(
 
 
 async def visible_queues(
-    store: QueueStore, caller: Caller, *, prefix: str = "", after: str = "", most: int = PAGE_MAX
+    placement: Placement, caller: Caller, *, prefix: str = "", after: str = "", most: int = PAGE_MAX
 ) -> list[str]:
     """Return names as `QueueStore.queues` does, of queues that the caller may see.
 
@@ -308,12 +309,12 @@ async def visible_queues(
     """
     patterns = caller.patterns(Role.SEE)
     if patterns is None:
-        return await store.queues(prefix=prefix, after=after, most=most)
+        return await placement.queues(prefix=prefix, after=after, most=most)
     found: list[str] = []
     for each in _prefixes(patterns, prefix):
         last = after
         while len(found) < most:
-            names = await store.queues(prefix=each, after=last, most=PAGE_MAX)
+            names = await placement.queues(prefix=each, after=last, most=PAGE_MAX)
             found += filter(caller.may_list, names)
             if len(names) < PAGE_MAX:
                 break

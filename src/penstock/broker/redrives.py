@@ -43,21 +43,21 @@ from penstock.store.interface import (
     Message,
     MessageFilter,
     QueueNotFound,
-    QueueStore,
     Redrive,
     RedriveOrder,
     StoreUnreachable,
 )
 from penstock.store.kept_redrives import LOST_MS, KeptRedrive, KeptRedrives
+from penstock.store.placement import Placement
 from penstock.store.refusals import StoreForbids
 
 
 async def select(
-    store: QueueStore, queue: str, sought: MessageFilter, *, most: int
+    placement: Placement, queue: str, sought: MessageFilter, *, most: int
 ) -> AsyncGenerator[list[str] | None, None]:
     """Yield the ids of at most ``most`` messages, in pages. Between pages the queue moves on."""
     left = most
-    async with aclosing(pages(store, queue, sought)) as found:
+    async with aclosing(pages(placement, queue, sought)) as found:
         async for messages in found:
             ids = [message.id for message in messages][:left]
             left -= len(ids)
@@ -67,11 +67,11 @@ async def select(
                 return
 
 
-async def pages(store: QueueStore, queue: str, sought: MessageFilter) -> AsyncGenerator[list[Message], None]:
+async def pages(placement: Placement, queue: str, sought: MessageFilter) -> AsyncGenerator[list[Message], None]:
     """Yield the messages that fit, page by page; a page may be empty."""
     after = ""
     while True:
-        page = await store.peek(queue, sought, most=PAGE_MAX, after=after)
+        page = await placement.of(queue).peek(queue, sought, most=PAGE_MAX, after=after)
         yield page.messages
         after = page.next
         if not after:
@@ -176,9 +176,9 @@ class Redrives:
     """Those that run here, and with ``kept`` those of all servers; who ``takes_over`` goes on with what others left."""
 
     def __init__(
-        self, store: QueueStore, runtime: Runtime, *, kept: KeptRedrives | None = None, takes_over: bool = False
+        self, placement: Placement, runtime: Runtime, *, kept: KeptRedrives | None = None, takes_over: bool = False
     ) -> None:
-        self._store = store
+        self._placement = placement
         self._runtime = runtime
         self._kept = kept
         self._takes_over = takes_over
@@ -203,19 +203,19 @@ class Redrives:
         those of this moment: what is revoked later ends no redrive.
         """
         caller.check(Role.ADMIN, dead_letters)
-        await self._store.describe(dead_letters)
+        await self._placement.of(dead_letters).describe(dead_letters)
         if order.into is None:
             order = replace(order, origins=caller.patterns(Role.SEND))
         else:
             caller.check(Role.SEND, order.into)
-            await self._store.describe(order.into)
+            await self._placement.of(order.into).describe(order.into)
         if len(self._running()) >= REDRIVES_MAX:
             raise TooManyRedrives(REDRIVES_MAX)
         order = replace(order, actor=caller.name)
         most = self.share.most(caller, REDRIVES_MAX)
         if sum(task.order.actor == caller.name for task in self._running()) >= most:
             raise TooManyRedrives(most)
-        now_ms = self._store.now_ms()
+        now_ms = self._placement.now_ms()
         task = Task(
             id=f"r_{self._runtime.dice.token():x}",
             dead_letters=dead_letters,
@@ -291,7 +291,7 @@ class Redrives:
 
     async def _end_elsewhere(self, task: Task) -> Task:
         assert self._kept is not None
-        await self._kept.stop(task.dead_letters, task.id, state=State.STOPPED.value, now_ms=self._store.now_ms())
+        await self._kept.stop(task.dead_letters, task.id, state=State.STOPPED.value, now_ms=self._placement.now_ms())
         until = asyncio.get_running_loop().time() + STOP_S_MAX
         while True:
             task = await self.look(task.dead_letters, task.id)
@@ -319,7 +319,7 @@ class Redrives:
     async def _hold(self, kept: KeptRedrives) -> None:
         """Be heard while any run here, and go on with what others left; at the end, leave them to others."""
         while not self._stopping.is_set():
-            now_ms = self._store.now_ms()
+            now_ms = self._placement.now_ms()
             if self._takes_over or self._running():
                 with suppress(*_TROUBLE):
                     held = await kept.hold(runner=self._runner, now_ms=now_ms, takes_over=self._takes_over)
@@ -352,7 +352,7 @@ class Redrives:
         """Have the store note how far a task is; if it is another's by now, leave it to that one."""
         assert self._kept is not None
         while True:
-            now_ms = self._store.now_ms()
+            now_ms = self._placement.now_ms()
             try:
                 is_to_stop = await self._kept.note(_kept_of(task), runner=self._runner, now_ms=now_ms)
             except _TROUBLE:
@@ -388,11 +388,11 @@ class Redrives:
         finally:
             if task.state is State.RUNNING:
                 task.state = State.STOPPED
-            task.ended_at_ms = self._store.now_ms()
+            task.ended_at_ms = self._placement.now_ms()
 
     async def _why_nothing(self, queue: str) -> str:
         """Say that there are no dead letters here: perhaps the queue was named that buries them, not where."""
-        elsewhere = (await self._store.describe(queue)).dead_letters
+        elsewhere = (await self._placement.of(queue).describe(queue)).dead_letters
         where = f"; what it buries goes to {elsewhere!r}" if elsewhere is not None else ""
         return f"nothing in {queue!r} is a dead letter{where}"
 
@@ -431,13 +431,13 @@ class Redrives:
             return _only(list(order.ids))
         if order.filter is None and not order.is_dry_run:
             return _only(None)
-        return select(self._store, dead_letters, order.filter or EVERY_MESSAGE, most=_most(order))
+        return select(self._placement, dead_letters, order.filter or EVERY_MESSAGE, most=_most(order))
 
     async def _allowed_pages(self, task: Task, origins: tuple[str, ...]) -> AsyncGenerator[list[str], None]:
         """Yield the ids that are meant and may go back; count the others."""
         order, left = task.order, _most(task.order)
         if order.ids is None:
-            found = pages(self._store, task.dead_letters, order.filter or EVERY_MESSAGE)
+            found = pages(self._placement, task.dead_letters, order.filter or EVERY_MESSAGE)
         else:
             found = self._named(task.dead_letters, order.ids)
         async with aclosing(found) as messages_of_pages:
@@ -451,17 +451,21 @@ class Redrives:
                     return
 
     async def _named(self, dead_letters: str, ids: tuple[str, ...]) -> AsyncGenerator[list[Message], None]:
-        yield [message for each in ids if (message := await self._store.look(dead_letters, each)) is not None]
+        yield [
+            message
+            for each in ids
+            if (message := await self._placement.of(dead_letters).look(dead_letters, each)) is not None
+        ]
 
     async def _step(self, task: Task, ids: list[str] | None, most: int) -> Redrive | None:
         """Move some, once the disk is not behind; None if it is told to stop before."""
         order = task.order
         while not task.told_to_stop.is_set():
-            if task.is_kept and self._store.now_ms() - task.heard_at_ms > LOST_MS // 2:
+            if task.is_kept and self._placement.now_ms() - task.heard_at_ms > LOST_MS // 2:
                 await self._note(task)
                 continue
             try:
-                return await self._store.redrive(
+                return await self._placement.redrive(
                     task.dead_letters,
                     RedriveOrder(into=order.into, most=most, ids=ids, is_dry_run=order.is_dry_run),
                 )

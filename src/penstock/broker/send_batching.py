@@ -26,7 +26,7 @@ from penstock.contract.limits import GATHERED_BYTES_MAX, GATHERED_MESSAGES_MAX
 from penstock.contract.messages import Tier
 from penstock.core.queue.message import Drafts
 from penstock.frame import size_of
-from penstock.store.interface import QueueStore
+from penstock.store.placement import Placement
 
 _NORMAL = bytes((Tier.NORMAL,))
 # Larger sends gain nothing by company.
@@ -49,23 +49,25 @@ class QueueBatch:
 
 
 class SendBatching:
-    def __init__(self, store: QueueStore) -> None:
-        self._store = store
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._only = placement.only
         self._lines: dict[str, QueueBatch] = {}
         # The owner of the broker owns the tasks.
         self.tasks: asyncio.TaskGroup | None = None
 
     async def send(self, queue: str, drafts: Drafts) -> Sequence[str]:
+        store = self._only or self._placement.of(queue)
         if self.tasks is None or len(drafts) > SMALL:
-            return await self._store.send(queue, drafts)
+            return await store.send(queue, drafts)
         size_bytes = size_of(drafts.bodies)
         if size_bytes > GATHERED_BYTES_MAX // 8:
-            return await self._store.send(queue, drafts)
+            return await store.send(queue, drafts)
         line = self._lines.get(queue)
         if line is None:
             line = self._lines[queue] = QueueBatch()
         if line.messages + len(drafts) > GATHERED_MESSAGES_MAX or line.size_bytes + size_bytes > GATHERED_BYTES_MAX:
-            return await self._store.send(queue, drafts)
+            return await store.send(queue, drafts)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sequence[str]] = loop.create_future()
         line.waiting.append(PendingSend(drafts, answer))
@@ -101,7 +103,8 @@ class SendBatching:
             await self._send_alone(queue, together[0])
             return
         try:
-            ids = await self._store.send(queue, merge([each.drafts for each in together]))
+            store = self._only or self._placement.of(queue)
+            ids = await store.send(queue, merge([each.drafts for each in together]))
         except Exception:
             # One of them may be why; the others are not to know.
             for each in together:
@@ -117,7 +120,8 @@ class SendBatching:
     async def _send_alone(self, queue: str, waiting: PendingSend) -> None:
         answer = waiting.answer
         try:
-            ids = await self._store.send(queue, waiting.drafts)
+            store = self._only or self._placement.of(queue)
+            ids = await store.send(queue, waiting.drafts)
         except Exception as error:
             if not answer.done():
                 answer.set_exception(error)

@@ -212,9 +212,11 @@ async def _found(
         if not is_dropped or not offsets:
             return found, [] if is_dropped else chosen
         async with open_application(settings) as application:
-            (span,) = await application.store.history_shards()
+            (span,) = await application.placement.history_shards()
             # A period that an open transaction reads stays for now.
-            await application.store.trim_history(span.shard, before=min(max(offsets) + 1, span.end_offset))
+            await application.placement.of_shard(span.shard).trim_history(
+                span.shard, before=min(max(offsets) + 1, span.end_offset)
+            )
         left = {period.table for period in await periods(connection, settings.postgres_schema)}
     return found, [period for period in chosen if period.table not in left]
 

@@ -217,7 +217,7 @@ class Prometheus:
         """Return the names of all queues; while a database does not answer, those of the last time."""
         names: list[str] = []
         try:
-            while page := await self._queues.store.queues(after=names[-1] if names else "", most=PAGE_MAX):
+            while page := await self._queues.placement.queues(after=names[-1] if names else "", most=PAGE_MAX):
                 names += page
         except StoreUnreachable:
             return self._last_names
@@ -226,14 +226,14 @@ class Prometheus:
 
     async def _summaries(self, names: Sequence[str]) -> list[tuple[Description, Counts]]:
         """Describe those that are there still; if a database does not answer, those of the others."""
-        store = self._queues.store
+        placement = self._queues.placement
         try:
-            found = await store.summaries(names)
+            found = await placement.summaries(names)
         except StoreUnreachable:
             found = []
             for name in names:
                 with suppress(StoreUnreachable):
-                    found += await store.summaries([name])
+                    found += await placement.summaries([name])
         return [each for each in found if each is not None]
 
     def _of_queue(self, families: "_Families", description: Description, counts: Counts) -> None:

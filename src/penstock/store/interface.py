@@ -330,7 +330,9 @@ class Redrive:
     full: Sequence[str] = ()
 
 
-class QueueStore(Protocol):
+class QueueAdmin(Protocol):
+    """Which queues there are, and what is true of each."""
+
     async def create(self, queue: str, settings: QueueSettings) -> None:
         """Make a queue; again with equal settings changes nothing; with others raises `QueueExists`.
 
@@ -363,9 +365,19 @@ class QueueStore(Protocol):
         """Describe and count queues, all at once; None for each that is not there."""
         ...
 
+    async def counts(self, queue: str) -> Counts: ...
+
     async def name(self, queue_id: str) -> str:
         """Return the name of the queue with this id; whatever is no such id raises `QueueNotFound`."""
         ...
+
+    async def purge(self, queue: str) -> int:
+        """Settle every message in the queue, leased or not, and return how many."""
+        ...
+
+
+class MessageStore(Protocol):
+    """The life of a message: sent, leased, settled; and when there may be something to lease."""
 
     def now_ms(self) -> int:
         """Return the time of the store, by which leases lapse and delays end: the clock's, or ahead of it.
@@ -448,11 +460,13 @@ class QueueStore(Protocol):
         """Hold messages for ``lease_ms`` from now on; with ``outlives`` until they are leased again or to be buried."""
         ...
 
-    async def purge(self, queue: str) -> int:
-        """Settle every message in the queue, leased or not, and return how many."""
+    async def tidy(self) -> None:
+        """Do all that is due without anyone asking: bury what is spent, let go of what is too old."""
         ...
 
-    async def counts(self, queue: str) -> Counts: ...
+
+class Operations(Protocol):
+    """What people and operators ask about messages, and decide about them."""
 
     async def peek(self, queue: str, sought: MessageFilter = EVERY_MESSAGE, *, most: int, after: str = "") -> Page:
         """Return messages that fit a filter: those that wait first, the most urgent tier first. Nothing is leased.
@@ -508,6 +522,10 @@ class QueueStore(Protocol):
         """
         ...
 
+
+class HistoryStore(Protocol):
+    """Settled messages, and all that is in a queue, as columns for programs."""
+
     async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
         """Return some rows of settled messages of this queue, and of no earlier queue of its name.
 
@@ -556,6 +574,15 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def tidy(self) -> None:
-        """Do all that is due without anyone asking: bury what is spent, let go of what is too old."""
+
+class QueueStore(QueueAdmin, MessageStore, Operations, HistoryStore, Protocol):
+    """Everything a store does. It is also the `placement.Placement` of all queues, where it is the only store."""
+
+    @property
+    def only(self) -> "QueueStore": ...
+
+    def of(self, queue: str) -> "QueueStore": ...
+
+    def of_shard(self, shard: int) -> HistoryStore:
+        """Return this store, if it has the shard. Raises `ShardNotFound`."""
         ...

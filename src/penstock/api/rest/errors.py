@@ -22,8 +22,8 @@ from penstock.frame import BadFrame
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.history import NotWrittenYet, ShardNotFound
 from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound, StoreUnreachable
+from penstock.store.placement import NoMatchingRoute
 from penstock.store.refusals import StoreForbids, StoreRefuses
-from penstock.store.routed import Unrouted
 from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
 from penstock.streams.produce_checks import (
     BadTimestamp,
@@ -223,7 +223,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     NotLeased: _plain("not_leased"),
     DeadLettersShared: _plain("dead_letters_shared"),
     BadName: _name,
-    Unrouted: _named("bad_field", "queue_name"),
+    NoMatchingRoute: _named("bad_field", "queue_name"),
     BadSettings: _setting,
     BodyTooLarge: _too_large,
     DueTooLate: _due_too_late,

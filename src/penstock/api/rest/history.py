@@ -71,7 +71,7 @@ async def history(request: Request) -> Answer:
     queue = await request.queue(Role.READ)
     asked: HistoryQuery = request.query(HistoryQuery)
     to_stream = await _stream(request, asked, QUEUE_COLUMNS)
-    page = await request.queues.store.history(queue, _range_of(asked))
+    page = await request.queues.placement.of(queue).history(queue, _range_of(asked))
     return _answer(request, page, to_stream, is_of_all=False)
 
 
@@ -80,7 +80,7 @@ async def shard_history(request: Request) -> Answer:
     request.caller.check_everywhere(Role.READ)
     asked: ShardHistoryQuery = request.query(ShardHistoryQuery)
     to_stream = await _stream(request, asked, COLUMNS)
-    page = await request.queues.store.shard_history(asked.shard, _range_of(asked))
+    page = await request.queues.placement.of_shard(asked.shard).shard_history(asked.shard, _range_of(asked))
     return _answer(request, page, to_stream, is_of_all=True)
 
 
@@ -177,7 +177,9 @@ async def ending_of(request: Request, queue: str, message_id: str) -> str | None
     if sought is None:
         return None
     from_ms = request.queues.now_ms() - SEARCHED_MS
-    page = await request.queues.store.history(queue, HistoryRange(from_ms=from_ms, most=SEARCHED_ROWS_MAX))
+    page = await request.queues.placement.of(queue).history(
+        queue, HistoryRange(from_ms=from_ms, most=SEARCHED_ROWS_MAX)
+    )
     found = None
     for row, number in enumerate(page.number):
         if number == sought.number and page.sent_tier[row] == sought.lane and page.home[row] == sought.queue:
@@ -205,14 +207,14 @@ class OffsetQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 async def shards(request: Request) -> Answer:
     request.caller.check_everywhere(Role.READ)
-    return Answer(HistoryShards([HistoryShard(*each) for each in await request.queues.store.history_shards()]))
+    return Answer(HistoryShards([HistoryShard(*each) for each in await request.queues.placement.history_shards()]))
 
 
 async def find_offset(request: Request) -> Answer:
     """Return the offset at which a time begins, or at which a number of rows after an offset ends."""
     request.caller.check_everywhere(Role.READ)
     asked: OffsetQuery = request.query(OffsetQuery)
-    store = request.queues.store
+    store = request.queues.placement.of_shard(asked.shard)
     if not isinstance(asked.since, UnsetType):
         if not isinstance(asked.rows, UnsetType) or not isinstance(asked.offset, UnsetType):
             raise bad_field("since is a question of its own; offset and rows are another", "since")
@@ -228,6 +230,6 @@ async def find_offset(request: Request) -> Answer:
 async def trim(request: Request) -> Answer:
     request.caller.check_everywhere(Role.ADMIN)
     asked: TrimHistory = await request.body(_read_trim)
-    first_kept = await request.queues.store.trim_history(asked.shard, before=asked.before)
+    first_kept = await request.queues.placement.of_shard(asked.shard).trim_history(asked.shard, before=asked.before)
     await request.did("history.trim", f"shard {asked.shard}", detail=f"kept from {first_kept}")
     return Answer(Trimmed(asked.shard, first_kept))

@@ -57,7 +57,7 @@ async def peek(request: Request) -> Answer:
         text=None if isinstance(asked.text, UnsetType) else asked.text.encode(),
     )
     try:
-        page = await request.queues.store.peek(queue, sought, most=asked.limit, after=asked.cursor)
+        page = await request.queues.placement.of(queue).peek(queue, sought, most=asked.limit, after=asked.cursor)
     except ValueError as error:
         # Everything else was checked before.
         raise bad_field(f"{error}; give back `next_cursor` of the page before", "cursor") from None
@@ -67,7 +67,7 @@ async def peek(request: Request) -> Answer:
 async def look(request: Request) -> Answer:
     """Show one message with its whole story; of one that is settled say at least how it ended, if that is known."""
     queue, message_id = await request.queue(Role.READ), request.parameter("message_id")
-    store = request.queues.store
+    store = request.queues.placement.of(queue)
     message, explained = await store.look(queue, message_id), await store.explain(queue, message_id)
     if message is None or explained is None:
         raise await missing(request, queue, message_id)
@@ -84,7 +84,7 @@ async def look(request: Request) -> Answer:
 
 async def explain(request: Request) -> Answer:
     queue, message_id = await request.queue(Role.READ), request.parameter("message_id")
-    explained = await request.queues.store.explain(queue, message_id)
+    explained = await request.queues.placement.of(queue).explain(queue, message_id)
     if explained is None:
         raise await missing(request, queue, message_id)
     return Answer(_explained(explained))
@@ -181,7 +181,7 @@ async def live(request: Request) -> Answer:
     else:
         check_plain(asked.limit, asked.columns)
     try:
-        page = await request.queues.store.live(
+        page = await request.queues.placement.of(queue).live(
             queue, after=asked.cursor, most=asked.limit, with_bodies=asked.bodies, is_told=asked.told
         )
     except ValueError as error:

@@ -57,7 +57,7 @@ class _Escalation:
     """One escalation, page by page; each page is a decision of its own, and an entry of the audit trail."""
 
     def __init__(self, request: Request, queue: str, asked: Escalate) -> None:
-        self._store = request.queues.store
+        self._placement = request.queues.placement
         self._queue = queue
         self._asked = asked
         self.tier = read_priority(asked.priority, "priority")
@@ -72,7 +72,7 @@ class _Escalation:
 
     async def move_all(self, sought: MessageFilter) -> None:
         """Move what fits, up to the limit; what has no way to go counts for nothing."""
-        async with aclosing(pages(self._store, self._queue, sought)) as found:
+        async with aclosing(pages(self._placement, self._queue, sought)) as found:
             async for messages in found:
                 ids = [message.id for message in messages if self._has_a_way(message)]
                 if ids:
@@ -88,7 +88,7 @@ class _Escalation:
         return message.tier < self.tier if self._asked.lower else message.tier > self.tier
 
     async def move(self, ids: Sequence[str]) -> None:
-        outcomes = await self._store.escalate(self._queue, ids, self._order)
+        outcomes = await self._placement.of(self._queue).escalate(self._queue, ids, self._order)
         places = {
             Outcome.DONE: self.result.moved,
             Outcome.UNCHANGED: self.result.unchanged,
@@ -114,7 +114,9 @@ async def escalations(request: Request) -> Answer:
     queue = await request.queue(Role.READ)
     asked: AuditQuery = request.query(AuditQuery)
     return Answer(
-        Escalations([show_escalation(each) for each in await request.queues.store.audit(queue, most=asked.limit)])
+        Escalations(
+            [show_escalation(each) for each in await request.queues.placement.of(queue).audit(queue, most=asked.limit)]
+        )
     )
 
 
@@ -125,18 +127,18 @@ async def requeue(request: Request) -> Answer:
     into = await _target(request, queue, asked.target_queue)
     if into is None:
         await _check_goes_back(request, queue, message_id)
-    result = await request.queues.store.redrive(queue, RedriveOrder(into=into, most=1, ids=[message_id]))
+    result = await request.queues.placement.redrive(queue, RedriveOrder(into=into, most=1, ids=[message_id]))
     if result.moved:
         (name,) = result.moved
         await request.did("queue.requeue", queue, detail=f"{message_id} to {name}")
-        return Answer(Requeued(message_id, (await request.queues.store.describe(name)).id, name))
+        return Answer(Requeued(message_id, (await request.queues.placement.of(name).describe(name)).id, name))
     raise await _why_not(request, queue, message_id, is_without_origin=message_id in result.without_origin)
 
 
 async def _check_goes_back(request: Request, queue: str, message_id: str) -> None:
     if request.caller.patterns(Role.SEND) is None:
         return
-    message = await request.queues.store.look(queue, message_id)
+    message = await request.queues.placement.of(queue).look(queue, message_id)
     if message is not None:
         check_goes_back(request.caller, message)
 
@@ -148,7 +150,7 @@ async def _why_not(request: Request, queue: str, message_id: str, *, is_without_
             f"the queue that {message_id!r} came from is gone; name another queue in `target_queue`",
             field="target_queue",
         )
-    message = await request.queues.store.look(queue, message_id)
+    message = await request.queues.placement.of(queue).look(queue, message_id)
     if message is None:
         return await missing(request, queue, message_id)
     if message.past is None or message.past.queue == queue:
@@ -205,7 +207,7 @@ async def end_redrive(request: Request) -> Answer:
 async def _present(request: Request, role: Role) -> str:
     """Return the name of the queue in the path, if it is there: what was of a deleted queue went with it."""
     queue = await request.queue(role)
-    await request.queues.store.describe(queue)
+    await request.queues.placement.of(queue).describe(queue)
     return queue
 
 
@@ -235,7 +237,7 @@ async def _target(request: Request, queue: str, into: str | UnsetType) -> str | 
         return None
     try:
         name = await request.queues.allowed(request.caller, Role.SEND, into)
-        await request.queues.store.describe(name)
+        await request.queues.placement.of(name).describe(name)
     except QueueNotFound as error:
         raise Refused("queue_not_found", str(error), field="target_queue") from None
     if name == queue:

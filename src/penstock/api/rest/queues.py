@@ -50,7 +50,7 @@ async def create(request: Request) -> Answer:
     try:
         is_new = await request.queues.create(name, settings, caller=request.caller)
     except QueueExists:
-        there = (await request.queues.store.describe(name)).settings
+        there = (await request.queues.placement.of(name).describe(name)).settings
         # Labels belong to other front ends. A difference there is no reason to refuse.
         if replace(settings, labels=there.labels) != there:
             raise _exists(name, there, settings) from None
@@ -66,10 +66,10 @@ async def list_queues(request: Request) -> Answer:
     asked: ListQuery = request.query(ListQuery)
     after = read_cursor(asked.cursor)
     names = await visible_queues(
-        request.queues.store, request.caller, prefix=asked.prefix, after=after, most=asked.limit
+        request.queues.placement, request.caller, prefix=asked.prefix, after=after, most=asked.limit
     )
     # A queue without a summary was deleted after it was listed.
-    summaries = await request.queues.store.summaries(names)
+    summaries = await request.queues.placement.summaries(names)
     found = [_row(request, *summary) for summary in summaries if summary is not None]
     return Answer(QueueList(found, cursor_after(names[-1]) if len(names) == asked.limit else None))
 
@@ -109,7 +109,7 @@ async def delete(request: Request) -> Answer:
 
 async def purge(request: Request) -> Answer:
     queue = await request.queue(Role.ADMIN)
-    purged = await request.queues.store.purge(queue)
+    purged = await request.queues.placement.of(queue).purge(queue)
     await request.did("queue.purge", queue, detail=f"{purged} messages")
     return Answer(wire.Purged(purged))
 

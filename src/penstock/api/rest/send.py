@@ -70,7 +70,7 @@ async def _send(request: Request, queue: str, drafts: Drafts, sender: Sender | N
         field = f"messages[{error.row}].data" if is_many else "data"
         raise Refused("message_too_large", detail, field=field, limit=error.limit_bytes) from None
     except QueueFull as error:
-        size_max = (await request.queues.store.describe(queue)).settings.size_max
+        size_max = (await request.queues.placement.of(queue).describe(queue)).settings.size_max
         retry_after_s = error.retry_after_ms / 1_000
         raise Refused(
             "queue_full", str(error), field="queue_size", limit=size_max, retry_after_s=retry_after_s

@@ -82,10 +82,10 @@ async def ack_one(request: Request) -> Answer:
         await request.queues.ack_by_id(queue, message_id)
         return Answer(Acked(message_id, deleted=True))
     receipt = receive.read_receipt(asked.receipt, "receipt")
-    seen = await request.queues.store.look(queue, message_id)
+    seen = await request.queues.placement.of(queue).look(queue, message_id)
     if seen is None:
         raise MessageNotFound(f"there is no message {message_id[:64]!r} in {queue!r}")
-    if await request.queues.store.receipts(queue, [message_id]) != [receipt]:
+    if await request.queues.placement.of(queue).receipts(queue, [message_id]) != [receipt]:
         raise Refused("stale_receipt", f"the receipt is not that of the lease that holds {message_id[:64]!r}")
     if await request.queues.ack(queue, [receipt]) != [Outcome.DONE]:
         raise Refused("stale_receipt", f"the lease of {message_id[:64]!r} has ended")

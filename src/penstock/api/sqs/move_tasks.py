@@ -55,7 +55,7 @@ async def list_dead_letter_source_queues(
 ) -> ListDeadLetterSourceQueuesResult:
     check_between("MaxResults", asked.max_results, 1, LIST_MAX)
     name, after = request.name(asked.queue_url), read_token(asked.next_token)
-    await request.queues.store.describe(name)
+    await request.queues.placement.of(name).describe(name)
     most = asked.max_results or LIST_MAX
     found = await _sources(request, name, after=after, most=most, seen_by=request.caller)
     is_full = asked.max_results is not None and len(found) == most
@@ -68,7 +68,7 @@ async def _sources(
 ) -> list[str]:
     """Return the names of queues that bury in this one, of those that a caller may see."""
     found: list[str] = []
-    while names := await request.queues.store.queues(after=after, most=PAGE_MAX):
+    while names := await request.queues.placement.queues(after=after, most=PAGE_MAX):
         for name in names:
             if seen_by.may_list(name) and await _buries_in(request, name, dead_letters):
                 found.append(name)
@@ -80,7 +80,7 @@ async def _sources(
 
 async def _buries_in(request: Request, name: str, dead_letters: str) -> bool:
     try:
-        description = await request.queues.store.describe(name)
+        description = await request.queues.placement.of(name).describe(name)
     except QueueNotFound:
         # Deleted since it was listed.
         return False
@@ -141,7 +141,7 @@ async def _queue_of(request: Request, arn: str, parameter: str, *, role: Role | 
     try:
         if name is not None:
             request.caller.check(role or request.role, name)
-            await request.queues.store.describe(name)
+            await request.queues.placement.of(name).describe(name)
             return name
     except QueueNotFound:
         pass

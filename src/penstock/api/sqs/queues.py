@@ -77,7 +77,7 @@ async def create_queue(request: Request, asked: CreateQueueRequest) -> QueueUrlR
     settings = with_kept(settings, SqsQueueState(asked.tags))
     settings = queue_attributes.apply(asked.attributes, settings, now_s=now_ms // 1_000)
     try:
-        there: Description | None = await request.queues.store.describe(name)
+        there: Description | None = await request.queues.placement.of(name).describe(name)
     except QueueNotFound:
         there = None
     if there is None:
@@ -101,7 +101,7 @@ async def _make(request: Request, name: str, settings: QueueSettings) -> Descrip
         if is_new:
             await request.did("queue.create", name)
     except QueueExists:
-        return await request.queues.store.describe(name)
+        return await request.queues.placement.of(name).describe(name)
     return None
 
 
@@ -150,11 +150,11 @@ async def list_queues(request: Request, asked: ListQueuesRequest) -> ListQueuesR
     check_between("MaxResults", asked.max_results, 1, LIST_MAX)
     prefix, after = asked.queue_name_prefix, read_token(asked.next_token)
     most = asked.max_results or LIST_MAX
-    names = await visible_queues(request.queues.store, request.caller, prefix=prefix, after=after, most=most)
+    names = await visible_queues(request.queues.placement, request.caller, prefix=prefix, after=after, most=most)
     # A token is a promise: there is none unless something follows, nor for who did not ask for pages.
     is_full = asked.max_results is not None and len(names) == most
     is_more = is_full and await visible_queues(
-        request.queues.store, request.caller, prefix=prefix, after=names[-1], most=1
+        request.queues.placement, request.caller, prefix=prefix, after=names[-1], most=1
     )
     return ListQueuesResult([request.url(name) for name in names], token(names[-1]) if is_more else "")
 
@@ -196,7 +196,7 @@ async def purge_queue(request: Request, asked: QueueRequest) -> Nothing:
 
     # Noted first: of two that ask at once, one purges.
     await request.queues.change(name, changing(claim))
-    purged = await request.queues.store.purge(name)
+    purged = await request.queues.placement.of(name).purge(name)
     await request.did("queue.purge", name, detail=f"{purged} messages")
     request.service.forget(name)
     return Nothing()
@@ -218,7 +218,7 @@ async def set_queue_attributes(request: Request, asked: SetQueueAttributesReques
     name = request.name(asked.queue_url)
     if not asked.attributes:
         raise missing("Attributes")
-    settings = (await request.queues.store.describe(name)).settings
+    settings = (await request.queues.placement.of(name).describe(name)).settings
     now_s = request.queues.now_ms() // 1_000
     # Other queues are looked at before; then nothing is awaited while the settings are read and written.
     redriven = await policies.apply_redrive_policy(request, name, asked.attributes, settings)

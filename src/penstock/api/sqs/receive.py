@@ -128,7 +128,7 @@ async def _has_too_many_in_flight(request: Request, queue: CachedQueue) -> bool:
     total = request.queues.totals.get(queue.name)
     if total is None or total.received - total.acked - total.released < IN_FLIGHT_MAX:
         return False
-    return (await request.queues.store.counts(queue.name)).leased >= IN_FLIGHT_MAX
+    return (await request.queues.placement.of(queue.name).counts(queue.name)).leased >= IN_FLIGHT_MAX
 
 
 def _system_names(asked: ReceiveMessageRequest) -> set[str]:

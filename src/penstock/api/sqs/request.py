@@ -148,7 +148,7 @@ class Service:
         if found is not None and now_ms < found.seen_at_ms + KNOWN_MS:
             return found
         self.known.pop(name, None)
-        description = await self.queues.store.describe(name)
+        description = await self.queues.placement.of(name).describe(name)
         found = self.known[name] = CachedQueue(name, queue_number(description.id), description.settings, now_ms)
         if len(self.known) > KNOWN_MAX:
             self.known.popitem(last=False)
@@ -205,7 +205,7 @@ class Request:
 
     async def describe(self, queue_url: str) -> Description:
         """Return the queue that a call is about as it is at this moment."""
-        return await self.queues.store.describe(self.name(queue_url))
+        return await self.queues.placement.of(self.name(queue_url)).describe(self.name(queue_url))
 
     def url(self, queue: str) -> str:
         return self.account.url(self.front, queue)

@@ -169,7 +169,7 @@ async def _change_by_message(
 ) -> Refused | None:
     """Change the visibility of a message by a handle that does not hold it."""
     seconds = entry.visibility_timeout or 0
-    (receipt,) = await request.queues.store.receipts(queue.name, [handle.message], outlives=True)
+    (receipt,) = await request.queues.placement.of(queue.name).receipts(queue.name, [handle.message], outlives=True)
     if receipt is not None:
         held = handle._replace(receipt=receipt)
         outcomes = await _hold(request, queue, [held], seconds, outlives=True)
@@ -185,7 +185,7 @@ async def _change_by_message(
 
 
 async def _is_there(request: Request, queue: CachedQueue, handle: Handle) -> bool:
-    return await request.queues.store.look(queue.name, handle.message) is not None
+    return await request.queues.placement.of(queue.name).look(queue.name, handle.message) is not None
 
 
 def _raise_first(outcomes: Outcomes) -> None:

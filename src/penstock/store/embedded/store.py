@@ -378,9 +378,22 @@ class EmbeddedStore:
         return await history_offsets.trim(self._history_log(shard), before)
 
     def _history_log(self, shard: int) -> DiskLog:
+        self.of_shard(shard)
+        return self._shards.running[shard].history_log
+
+    # The placement of all queues, where there is no other store.
+
+    @property
+    def only(self) -> Self:
+        return self
+
+    def of(self, queue: str) -> Self:  # noqa: ARG002 - all queues are here.
+        return self
+
+    def of_shard(self, shard: int) -> Self:
         if not 0 <= shard < len(self._shards.running):
             raise ShardNotFound(f"there is no shard {shard}; there are 0 to {len(self._shards.running) - 1}")
-        return self._shards.running[shard].history_log
+        return self
 
     async def tidy(self) -> None:
         await self._tidying.tidy()

@@ -468,3 +468,16 @@ class PostgresStore:
     async def trim_history(self, shard: int, *, before: int) -> int:
         self._history.check_shard(shard)
         return await self._history.trim(before=before)
+
+    # The placement of all queues, where there is no other store.
+
+    @property
+    def only(self) -> Self:
+        return self
+
+    def of(self, queue: str) -> Self:  # noqa: ARG002 - all queues are here.
+        return self
+
+    def of_shard(self, shard: int) -> Self:
+        self._history.check_shard(shard)
+        return self

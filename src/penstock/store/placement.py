@@ -1,78 +1,112 @@
-"""Several stores used as one: which of them a queue is in says a pattern of its name.
+"""Which store has a queue, and the verbs that concern several stores.
 
-    RoutedStore ──▶ place_of("orders.new") ──▶ the store with the queues orders.*
+    placement.of("orders.new").lease("orders.new", …)      a verb of one queue goes to its store
+    placement.summaries(names)                             one that spans stores is the placement's own
 
-Satisfies `store.interface.QueueStore`; see there for what the verbs promise.
+A single store is its own placement: `of` returns the store. With several stores, a name pattern decides which
+one has a queue (`core/routes.py`).
 
 Laws of this file
 -----------------
-1. A verb is made in the store of its queue and in no other. If that one does not answer,
-   the queues of the others go on; what is asked about all of them fails, since half an
-   answer would pass for a whole one.
-2. A queue and its dead letters are in one store, so no move goes from one to another:
-   settings that ask for that are refused, and so is a redrive.
-3. A queue that is in a store it is not routed to, because the map was changed, is not
-   there: no verb could reach it. `misplaced` names those.
-4. The stores give different numbers to their queues and histories. Whoever opens them
-   sees to that.
+1. A verb of a queue is made in the store of that queue and in no other. If a store does not answer, the queues
+   of the others go on. What is asked about all queues fails then, since half an answer would pass for a whole one.
+2. A queue and its dead-letter queue are in one store, so no message moves between stores: settings that ask for
+   that are refused, and so is a redrive.
+3. A queue in a store that its name does not lead to, because the map was changed, is not there: no verb could
+   reach it. `misplaced` names those.
+4. The stores number their queues and histories apart from each other. The code that opens them sees to that.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol
 
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.names import BadName, check_name
 from penstock.contract.queue_settings import BadSettings, QueueSettings
-from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.core.routes import Routes
-from penstock.store.history import HistoryPage, HistoryRange, HistorySpan, ShardNotFound
+from penstock.store.history import HistorySpan, ShardNotFound
 from penstock.store.interface import (
-    EVERY_MESSAGE,
-    RELEASE,
     Counts,
-    Delivery,
     Description,
-    Escalation,
-    EscalationOrder,
-    Explained,
-    Message,
-    MessageFilter,
-    Outcome,
-    Page,
+    HistoryStore,
     QueueNotFound,
     QueueStore,
     Redrive,
     RedriveOrder,
-    Release,
-    Remains,
     StoreUnreachable,
 )
 from penstock.store.kept_redrives import KeptRedrive, KeptRedrives
-from penstock.store.live import LivePage
 from penstock.store.refusals import StoreForbids
 
-T = TypeVar("T")
 
-
-class Unrouted(BadName):
+class NoMatchingRoute(BadName):
     """No pattern of the map fits the name, so that there is no store to make the queue in."""
 
 
-class RoutedStore:
+class Placement(Protocol):
+    """See `QueueStore` for what the verbs promise."""
+
+    @property
+    def only(self) -> QueueStore | None:
+        """The store, if there is just one: then a hot verb need not ask for each queue."""
+        ...
+
+    def of(self, queue: str) -> QueueStore:
+        """Return the store that has a queue, or would have it. Raises `QueueNotFound` if there is none."""
+        ...
+
+    def of_shard(self, shard: int) -> HistoryStore:
+        """Return the store that has a shard. Raises `ShardNotFound`."""
+        ...
+
+    # These name two queues, which have to be in one store.
+
+    async def create(self, queue: str, settings: QueueSettings) -> None: ...
+
+    async def change(self, queue: str, settings: QueueSettings) -> None: ...
+
+    async def redrive(self, dead_letters: str, order: RedriveOrder) -> Redrive: ...
+
+    # These are about all queues.
+
+    async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]: ...
+
+    async def summaries(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]: ...
+
+    async def name(self, queue_id: str) -> str: ...
+
+    def now_ms(self) -> int: ...
+
+    def watch(self, wake: Callable[[str], None]) -> None: ...
+
+    def watch_full_dead_letters(self, tell: Callable[[str, str], None]) -> None: ...
+
+    async def history_shards(self) -> list[HistorySpan]: ...
+
+    async def tidy(self) -> None: ...
+
+
+class RoutedPlacement:
+    """Several stores, and the patterns that lead to them."""
+
+    only = None
+
     def __init__(self, stores: Sequence[QueueStore], routes: Routes) -> None:
         self._stores = stores
         self._routes = routes
 
-    def _of(self, queue: str) -> QueueStore:
-        """Return the store that a queue is in, if it is in any."""
-        place = self._routes.place_of(queue)
-        if place is None:
-            raise QueueNotFound(f"there is no queue {queue!r}: no pattern of the map fits it ({self._routes.patterns})")
-        return self._stores[place]
+    def of(self, queue: str) -> QueueStore:
+        return self._stores[_place_of(self._routes, queue)]
+
+    def of_shard(self, shard: int) -> HistoryStore:
+        for store in self._stores:
+            with suppress(ShardNotFound):
+                return store.of_shard(shard)
+        raise ShardNotFound(f"there is no shard {shard}")
 
     async def misplaced(self) -> dict[str, list[str]]:
-        """Return the names of queues that nobody reaches, by where they are: the map has another place for them."""
+        """Return the names of queues that no verb reaches, by where they are."""
         found: dict[str, list[str]] = {}
         for place, store in enumerate(self._stores):
             names = [name for name in await _all_names(store) if self._routes.place_of(name) != place]
@@ -80,18 +114,18 @@ class RoutedStore:
                 found[self._routes.name_of(place)] = names
         return found
 
-    # Queues.
-
     async def create(self, queue: str, settings: QueueSettings) -> None:
         check_name(queue)
         if self._routes.place_of(queue) is None:
-            raise Unrouted(f"queue is {queue!r}; no pattern of the map of databases fits it ({self._routes.patterns})")
+            raise NoMatchingRoute(
+                f"queue is {queue!r}; no pattern of the map of databases fits it ({self._routes.patterns})"
+            )
         self._check_dead_letters(queue, settings)
-        await self._of(queue).create(queue, settings)
+        await self.of(queue).create(queue, settings)
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
         self._check_dead_letters(queue, settings)
-        await self._of(queue).change(queue, settings)
+        await self.of(queue).change(queue, settings)
 
     def _check_dead_letters(self, queue: str, settings: QueueSettings) -> None:
         if not settings.dead_letters:
@@ -102,9 +136,6 @@ class RoutedStore:
                 f"dead_letters is {settings.dead_letters!r}, which would be in {self._routes.name_of(there)}; "
                 f"they have to be where {queue!r} is, in {self._routes.name_of(here)}"
             )
-
-    async def delete(self, queue: str, *, with_dead_letters: bool = False) -> Remains:
-        return await self._of(queue).delete(queue, with_dead_letters=with_dead_letters)
 
     async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
         pages = [await self._page(place, prefix, after, most) for place in range(len(self._stores))]
@@ -119,9 +150,6 @@ class RoutedStore:
             if len(names) < most or len(found) >= most:
                 return found
             after = names[-1]
-
-    async def describe(self, queue: str) -> Description:
-        return await self._of(queue).describe(queue)
 
     async def summaries(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
         found: dict[str, tuple[Description, Counts] | None] = {}
@@ -145,8 +173,6 @@ class RoutedStore:
                 return name
         raise silent or QueueNotFound(f"there is no queue with the id {queue_id!r}")
 
-    # Time and waking.
-
     def now_ms(self) -> int:
         return max(store.now_ms() for store in self._stores)
 
@@ -158,62 +184,9 @@ class RoutedStore:
         for store in self._stores:
             store.watch_full_dead_letters(tell)
 
-    def has_ready(self, queue: str) -> bool:
-        return self._of(queue).has_ready(queue)
-
-    async def wakes_at_ms(self, queue: str) -> int | None:
-        return await self._of(queue).wakes_at_ms(queue)
-
-    # The life of a message.
-
-    async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
-        return await self._of(queue).send(queue, drafts, sender=sender)
-
-    async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
-        return await self._of(queue).lease(queue, want=want, lease_ms=lease_ms)
-
-    async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
-        return await self._of(queue).ack(queue, receipts, outlives=outlives)
-
-    async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
-        return await self._of(queue).release(queue, receipts, how)
-
-    async def extend(
-        self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
-    ) -> list[Outcome]:
-        return await self._of(queue).extend(queue, receipts, lease_ms=lease_ms, outlives=outlives)
-
-    async def purge(self, queue: str) -> int:
-        return await self._of(queue).purge(queue)
-
-    # What can be asked.
-
-    async def counts(self, queue: str) -> Counts:
-        return await self._of(queue).counts(queue)
-
-    async def peek(self, queue: str, sought: MessageFilter = EVERY_MESSAGE, *, most: int, after: str = "") -> Page:
-        return await self._of(queue).peek(queue, sought, most=most, after=after)
-
-    async def look(self, queue: str, message_id: str) -> Message | None:
-        return await self._of(queue).look(queue, message_id)
-
-    async def explain(self, queue: str, message_id: str) -> Explained | None:
-        return await self._of(queue).explain(queue, message_id)
-
-    async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
-        return await self._of(queue).receipts(queue, ids, outlives=outlives)
-
-    async def audit(self, queue: str, *, most: int) -> list[Escalation]:
-        return await self._of(queue).audit(queue, most=most)
-
-    # What operators decide.
-
-    async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
-        return await self._of(queue).escalate(queue, ids, order)
-
     async def redrive(self, dead_letters: str, order: RedriveOrder) -> Redrive:
-        here = self._of(dead_letters)
-        if order.into is not None and self._of(order.into) is not here:
+        here = self.of(dead_letters)
+        if order.into is not None and self.of(order.into) is not here:
             places = [self._routes.name_of(self._routes.place_of(queue)) for queue in (order.into, dead_letters)]
             raise ValueError(
                 f"target_queue is {order.into!r}, in {places[0]}; {dead_letters!r} is in {places[1]}. "
@@ -231,40 +204,9 @@ class RoutedStore:
         if silent is not None:
             raise silent
 
-    # History.
-
-    async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
-        return await self._of(queue).history(queue, wanted)
-
-    async def live(
-        self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
-    ) -> LivePage:
-        return await self._of(queue).live(queue, after=after, most=most, with_bodies=with_bodies, is_told=is_told)
-
     async def history_shards(self) -> list[HistorySpan]:
         spans = [span for store in self._stores for span in await store.history_shards()]
         return sorted(spans, key=lambda span: span.shard)
-
-    async def shard_history(self, shard: int, wanted: HistoryRange) -> HistoryPage:
-        return await self._with(shard, lambda store: store.shard_history(shard, wanted))
-
-    async def history_offset_at(self, shard: int, at_ms: int) -> int:
-        return await self._with(shard, lambda store: store.history_offset_at(shard, at_ms))
-
-    async def history_offset_after(self, shard: int, from_offset: int, *, rows: int) -> int:
-        return await self._with(shard, lambda store: store.history_offset_after(shard, from_offset, rows=rows))
-
-    async def trim_history(self, shard: int, *, before: int) -> int:
-        return await self._with(shard, lambda store: store.trim_history(shard, before=before))
-
-    async def _with(self, shard: int, verb: Callable[[QueueStore], Awaitable[T]]) -> T:
-        """Make a verb in the store that has a shard: the others say that it is not theirs."""
-        for store in self._stores:
-            try:
-                return await verb(store)
-            except ShardNotFound:
-                continue
-        raise ShardNotFound(f"there is no shard {shard}")
 
 
 class RoutedRedrives:
@@ -275,10 +217,7 @@ class RoutedRedrives:
         self._routes = routes
 
     def _of(self, queue: str) -> KeptRedrives:
-        place = self._routes.place_of(queue)
-        if place is None:
-            raise QueueNotFound(f"there is no queue {queue!r}: no pattern of the map fits it ({self._routes.patterns})")
-        return self._places[place]
+        return self._places[_place_of(self._routes, queue)]
 
     async def begin(self, redrive: KeptRedrive, *, runner: int) -> bool:
         return await self._of(redrive.queue).begin(redrive, runner=runner)
@@ -308,6 +247,13 @@ class RoutedRedrives:
 
     async def find(self, queue: str, task_id: str) -> KeptRedrive | None:
         return await self._of(queue).find(queue, task_id)
+
+
+def _place_of(routes: Routes, queue: str) -> int:
+    place = routes.place_of(queue)
+    if place is None:
+        raise QueueNotFound(f"there is no queue {queue!r}: no pattern of the map fits it ({routes.patterns})")
+    return place
 
 
 async def _all_names(store: QueueStore) -> list[str]:
