@@ -1,19 +1,25 @@
 """Answers with thousands of rows leave others their turn: turns of the event loop are counted, not time."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from penstock.api.kafka.calling import in_turns
+import pytest
+
+from penstock.api.kafka.calling import in_turns, read_in_turns
 from penstock.api.kafka.cluster import partition_row
 from penstock.api.kafka.session import _written_in_turns
+from penstock.api.kafka.wire.fetch import reading_fetch
+from penstock.api.kafka.wire.fields import TURN_ELEMENTS
 from penstock.api.kafka.wire.headers import Header
-from penstock.api.kafka.wire.schema import write_response
+from penstock.api.kafka.wire.produce import reading_produce
+from penstock.api.kafka.wire.schema import reading_request, write_response
 from penstock.api.kafka.wire.versions import Api
 from penstock.broker.consumer_groups import open_groups
 from penstock.contract.topic_settings import TopicSettings
 from penstock.metrics.streams import families_of_streams
 from tests.simulation.world import Machine
+from tests.steps import LINES_MAX, counted
 from tests.streams.small import running
 
 T = TypeVar("T")
@@ -42,6 +48,29 @@ async def test_rows_are_made_a_few_at_a_time() -> None:
     found, turns = await turns_of(in_turns(range(TOPICS), str))
     assert found == [str(number) for number in range(TOPICS)]
     assert turns >= TOPICS // 10
+
+
+COUNT = 10_000
+MANY, ONE, TOPIC = COUNT.to_bytes(4, "big"), b"\0\0\0\1", b"\0\1t"
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda: reading_request(Api.METADATA, 4, memoryview(MANY + TOPIC * COUNT + b"\1"), 0),
+        lambda: reading_request(Api.OFFSET_FETCH, 5, memoryview(TOPIC + ONE + TOPIC + MANY + bytes(4 * COUNT)), 0),
+        lambda: reading_produce(3, memoryview(b"\xff\xff" + bytes(6) + ONE + TOPIC + MANY + bytes(8 * COUNT)), 0),
+        lambda: reading_fetch(4, memoryview(bytes(17) + ONE + TOPIC + MANY + bytes(16 * COUNT)), 0),
+    ],
+    ids=["structures", "numbers", "produce", "fetch"],
+)
+async def test_a_request_with_thousands_of_elements_is_read_in_turns(
+    reading: Callable[[], Generator[None, None, object]],
+) -> None:
+    assert sum(1 for _ in reading()) == COUNT // TURN_ELEMENTS
+    with counted() as steps:
+        await read_in_turns(reading())
+    assert steps.longest < LINES_MAX < steps.total, steps.culprit
 
 
 async def test_an_answer_about_all_topics_is_written_a_piece_at_a_time() -> None:

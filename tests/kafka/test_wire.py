@@ -6,12 +6,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from penstock.api.kafka.wire.fetch import Found, read_fetch, write_fetched
-from penstock.api.kafka.wire.fields import Malformed, Reader, varint
+from penstock.api.kafka.wire.fetch import Found, reading_fetch, write_fetched
+from penstock.api.kafka.wire.fields import Malformed, Reader, at_once, varint
 from penstock.api.kafka.wire.frames import FRONT_BYTES, ROOM_BYTES, Frames
 from penstock.api.kafka.wire.headers import NotOffered, framed, read_header
-from penstock.api.kafka.wire.produce import Row, read_produce, write_produced
-from penstock.api.kafka.wire.schema import read_request, response_plan, write_response
+from penstock.api.kafka.wire.produce import Row, reading_produce, write_produced
+from penstock.api.kafka.wire.schema import reading_request, response_plan, write_response
 from penstock.api.kafka.wire.versions import OFFERED, Api, is_flexible
 from tests.kafka.messages import (
     EVERY_VERSION,
@@ -43,17 +43,17 @@ def put(frames: Frames, data: bytes, step: int) -> list[bytes]:
 
 def read_body(key: int, version: int, data: bytes) -> object:
     if key == Api.PRODUCE:
-        return read_produce(version, memoryview(data), 0)
+        return at_once(reading_produce(version, memoryview(data), 0))
     if key == Api.FETCH:
-        return read_fetch(version, memoryview(data), 0)
-    return read_request(key, version, memoryview(data), 0)
+        return at_once(reading_fetch(version, memoryview(data), 0))
+    return at_once(reading_request(key, version, memoryview(data), 0))
 
 
 @pytest.mark.parametrize("key", [key for key in OFFERED if key not in BY_HAND])
 def test_every_offered_request_is_read_as_kio_wrote_it(key: int) -> None:
     for version in versions_of(key):
         for message in some_messages(request_type(key, version)):
-            found = read_request(key, version, memoryview(b"head" + encoded(message)), 4)
+            found = at_once(reading_request(key, version, memoryview(b"head" + encoded(message)), 4))
             assert same(found, plain(message))
 
 
@@ -76,7 +76,7 @@ def test_what_is_flexible_is_so_for_kio_too() -> None:
 def test_a_produce_request_is_read_without_copying_its_batches(version: int) -> None:
     for message in some_messages(request_type(Api.PRODUCE, version)):
         frame = memoryview(encoded(message))
-        found = read_produce(version, frame, 0)
+        found = at_once(reading_produce(version, frame, 0))
         parts = [
             (topic.name, part.index, part.records) for topic in message.topic_data for part in topic.partition_data
         ]
@@ -104,7 +104,7 @@ def test_what_became_of_a_produce_request_is_read_by_kio(version: int) -> None:
 @pytest.mark.parametrize("version", versions_of(Api.FETCH))
 def test_a_fetch_request_is_read_as_kio_wrote_it(version: int) -> None:
     for message in some_messages(request_type(Api.FETCH, version)):
-        found = read_fetch(version, memoryview(encoded(message)), 0)
+        found = at_once(reading_fetch(version, memoryview(encoded(message)), 0))
         assert found.bytes_max == message.max_bytes
         assert found.bytes_min == message.min_bytes
         assert found.wait_ms == plain(message.max_wait)
@@ -152,7 +152,7 @@ def test_a_message_that_is_cut_short_is_malformed(key: int) -> None:
 
 
 def test_bytes_after_a_request_are_not_looked_at() -> None:
-    found = read_request(Api.METADATA, 13, memoryview(b"\0\0\0\0\1\0\0"), 0)
+    found = at_once(reading_request(Api.METADATA, 13, memoryview(b"\0\0\0\0\1\0\0"), 0))
     assert found.topics is None
 
 

@@ -5,7 +5,7 @@ of them a role amounts to is the table in the reference, "Who may do what".
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -104,6 +104,17 @@ def find_by_id(topics: Topics, caller: Caller, role: Role, topic_id: bytes) -> T
 def check_topic(caller: Caller, role: Role, topic: str) -> None:
     if not caller.has(role, topic):
         raise TopicNotAllowed(f"the key {caller.name!r} does not have the {spoken(role)} on {topic}")
+
+
+async def read_in_turns(reading: Generator[None, None, T]) -> T:
+    """Return what is read, with a turn for others wherever the reader yields."""
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        await asyncio.sleep(0)
 
 
 async def in_turns(items: Iterable[T], act: Callable[[T], U]) -> list[U]:

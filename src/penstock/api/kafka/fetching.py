@@ -5,6 +5,7 @@ naming all their partitions. Where a fetch names many, rows without news are ans
 all the same.
 """
 
+import asyncio
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,6 +19,8 @@ from penstock.broker.topics import Fetched, FetchOne, TooManyFetches, Topics
 from penstock.streams.topic import TopicNotFound
 
 _LATEST, _EARLIEST, _NEWEST, _EARLIEST_HERE = -1, -2, -3, -4
+# What one turn of the loop looks at: a few milliseconds.
+_TURN_ITEMS = 500
 _WAIT_MS_MAX = 5 * 60 * 1_000
 
 
@@ -29,7 +32,9 @@ async def fetch(service: Service, caller: Caller, request: FetchRequest) -> list
             ones.append(_one(service.topics, caller, wanted))
         except REFUSALS as error:
             refused[place] = Found(wanted.topic, wanted.partition, _code(wanted, error), -1, -1, ())
-    # Whoever asked for something that is not there is told at once.
+        if place % _TURN_ITEMS == _TURN_ITEMS - 1:
+            await asyncio.sleep(0)
+    # A client that asked for something that is not there is told at once.
     wait_ms = 0 if refused else request.wait_ms
     fetched = iter(await _fetched(service.topics, caller, ones, request, wait_ms=wait_ms))
     return [
@@ -70,10 +75,16 @@ def _code(wanted: Wanted, error: Exception) -> int:
 
 
 async def list_offsets(call: Call) -> Values:
-    topics = [
-        {"name": topic.name, "partitions": [await _listed(call, topic.name, part) for part in topic.partitions]}
-        for topic in call.request.topics
-    ]
+    topics: list[Values] = []
+    seen = 0
+    for topic in call.request.topics:
+        rows = []
+        for part in topic.partitions:
+            rows.append(await _listed(call, topic.name, part))
+            seen += 1
+            if seen % _TURN_ITEMS == 0:
+                await asyncio.sleep(0)
+        topics.append({"name": topic.name, "partitions": rows})
     return {"throttle_time": 0, "topics": topics}
 
 

@@ -10,8 +10,9 @@ tells a producer that something, somewhere, was wrong.
 """
 
 import asyncio
+from collections.abc import Generator
 
-from penstock.api.kafka.calling import Call, Service, Values, check_topic
+from penstock.api.kafka.calling import Call, Service, Values, check_topic, read_in_turns
 from penstock.api.kafka.errors import REFUSALS, BadAcks, NoTransactions, code_of
 from penstock.api.kafka.wire.produce import Part, ProduceRequest, Row
 from penstock.broker.access import Caller, Role
@@ -22,18 +23,32 @@ from penstock.streams.produce_checks import InvalidRecord
 _ACKS = (-1, 0, 1)
 # Of one batch. Whoever sends a batch of nothing but bad records is told so by these.
 _BAD_RECORDS_MAX = 1_000
+# What one turn of the loop appends: a few milliseconds.
+_TURN_PARTS = 50
 
 
-async def produce(service: Service, caller: Caller, request: ProduceRequest, turn: asyncio.Lock) -> list[Row] | None:
-    """Return what became of each part; None if nobody wants to know.
+async def produce(
+    service: Service, caller: Caller, reading: Generator[None, None, ProduceRequest], turn: asyncio.Lock
+) -> list[Row] | None:
+    """Return what became of each part; None if no answer is wanted.
 
-    ``turn`` is held while parts are appended: requests of one connection take it in their order.
+    ``turn`` is held while parts are read and appended: requests of one connection take it in their order.
     """
+    begun: list[Row | tuple[Part, Appended]] = []
     async with turn:
-        begun = [await _append(service, caller, request, part) for part in request.parts]
+        request = await read_in_turns(reading)
+        for part in request.parts:
+            begun.append(await _append(service, caller, request, part))
+            if len(begun) % _TURN_PARTS == 0:
+                await asyncio.sleep(0)
     if request.acks == 0:
         return None
-    return [each if isinstance(each, Row) else await _settle(service, *each) for each in begun]
+    rows: list[Row] = []
+    for each in begun:
+        rows.append(each if isinstance(each, Row) else await _settle(service, *each))
+        if len(rows) % _TURN_PARTS == 0:
+            await asyncio.sleep(0)
+    return rows
 
 
 async def _append(service: Service, caller: Caller, request: ProduceRequest, part: Part) -> Row | tuple[Part, Appended]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import Answer, Call, Service, Values
+from penstock.api.kafka.calling import Answer, Call, Service, Values, read_in_turns
 from penstock.api.kafka.cluster import (
     api_versions,
     describe_cluster,
@@ -46,10 +46,11 @@ from penstock.api.kafka.leaders import (
 from penstock.api.kafka.producing import init_producer_id, produce
 from penstock.api.kafka.sasl import Login
 from penstock.api.kafka.topics import create_partitions, create_topics, delete_records, delete_topics
-from penstock.api.kafka.wire.fetch import read_fetch, write_fetched
+from penstock.api.kafka.wire.fetch import reading_fetch, write_fetched
+from penstock.api.kafka.wire.fields import at_once
 from penstock.api.kafka.wire.headers import Header
-from penstock.api.kafka.wire.produce import Row, read_front, read_produce, write_produced
-from penstock.api.kafka.wire.schema import read_request, response_plan, write_response
+from penstock.api.kafka.wire.produce import Row, read_front, reading_produce, write_produced
+from penstock.api.kafka.wire.schema import reading_request, response_plan, write_response
 from penstock.api.kafka.wire.versions import OFFERED, Api
 from penstock.broker.access import Caller
 
@@ -157,14 +158,14 @@ class Session:
         return caller
 
     async def _produce(self, caller: Caller, header: Header, frame: memoryview) -> Parts | None:
-        request = read_produce(header.version, frame, header.body)
-        rows = await produce(self._service, caller, request, self._turn)
+        reading = reading_produce(header.version, frame, header.body)
+        rows = await produce(self._service, caller, reading, self._turn)
         if rows is None:
             return None
         return [write_produced(header.version, rows, throttle_ms=self._service.access.wait_ms(caller))]
 
     async def _fetch(self, caller: Caller, header: Header, frame: memoryview) -> Parts:
-        request = read_fetch(header.version, frame, header.body)
+        request = await read_in_turns(reading_fetch(header.version, frame, header.body))
         if request.session_id:
             return write_fetched(header.version, [], error=ErrorCode.fetch_session_id_not_found)
         request = request._replace(bytes_max=min(request.bytes_max, self._connection.fetched_bytes_max))
@@ -181,7 +182,7 @@ class Session:
             header.client_id or "",
             self._client_host,
             self._here,
-            read_request(header.key, header.version, frame, header.body),
+            await read_in_turns(reading_request(header.key, header.version, frame, header.body)),
         )
         values = await ANSWERS[header.key](call)
         if caller is not None and caller.rate is not None and "throttle_time" in values:
@@ -189,7 +190,7 @@ class Session:
         return [await _written_in_turns(header, values)]
 
     def _log_in(self, header: Header, frame: memoryview) -> Parts:
-        request = read_request(header.key, header.version, frame, header.body)
+        request = at_once(reading_request(header.key, header.version, frame, header.body))
         if header.key == Api.SASL_HANDSHAKE:
             return [write_response(header.key, header.version, self._login.begin(request.mechanism))]
         values = self._login.go_on(bytes(request.auth_bytes))

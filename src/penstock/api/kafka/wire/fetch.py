@@ -5,7 +5,7 @@ epoch a client knows, 11 racks, 12 is flexible, 13 names topics by id, 15 leaves
 asks, 17 has directories of replicas.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -49,7 +49,8 @@ class Found(NamedTuple):
     batches: Sequence[memoryview | bytes]
 
 
-def read_fetch(version: int, frame: memoryview, place: int) -> FetchRequest:
+def reading_fetch(version: int, frame: memoryview, place: int) -> Generator[None, None, FetchRequest]:
+    """Read the body; yields when others should have their turn."""
     reader = Reader(frame, place, is_flexible=version >= FLEXIBLE_FROM)
     if version <= 14:
         reader.int32()
@@ -59,10 +60,15 @@ def read_fetch(version: int, frame: memoryview, place: int) -> FetchRequest:
     wanted: list[Wanted] = []
     for _ in range(reader.array()):
         topic = reader.uuid() if version >= IDS_FROM else reader.string()
-        wanted += [_read_wanted(reader, version, topic) for _ in range(reader.array())]
+        for _ in range(reader.array()):
+            wanted.append(_read_wanted(reader, version, topic))
+            if reader.is_turn_over():
+                yield
         reader.skip_tags()
+        if reader.is_turn_over():
+            yield
     if version >= 7:
-        _skip_forgotten(reader, version)
+        yield from _skip_forgotten(reader, version)
     if version >= 11:
         reader.string()
     reader.skip_tags()
@@ -82,7 +88,7 @@ def _read_wanted(reader: Reader, version: int, topic: str | bytes) -> Wanted:
     return Wanted(topic, partition, leader_epoch, offset, bytes_max)
 
 
-def _skip_forgotten(reader: Reader, version: int) -> None:
+def _skip_forgotten(reader: Reader, version: int) -> Generator[None, None, None]:
     """Topics that a session forgets; there are no sessions here."""
     for _ in range(reader.array()):
         if version >= IDS_FROM:
@@ -91,7 +97,11 @@ def _skip_forgotten(reader: Reader, version: int) -> None:
             reader.string()
         for _ in range(reader.array()):
             reader.int32()
+            if reader.is_turn_over():
+                yield
         reader.skip_tags()
+        if reader.is_turn_over():
+            yield
 
 
 def write_fetched(

@@ -10,6 +10,8 @@ Laws of this file
    made, and all arrays of a message together have `REQUEST_ELEMENTS_MAX` elements at most.
 2. `Malformed` is the only thing that a reader raises.
 3. What a reader returns for bytes is a view of the frame, not a copy.
+   What reads many elements is a generator that yields after `TURN_ELEMENTS` of them, so
+   that others have their turn.
 4. What is left over at the end is nobody's mistake: brokers have never looked at it,
    and librdkafka leaves three bytes after the question for all topics (version 13).
 
@@ -17,12 +19,18 @@ kio has readers of its own. They reserve memory for as many elements as an array
 it has: six bytes of a stranger end the process. Hence these.
 """
 
+from collections.abc import Generator
 from struct import Struct, error
 from struct import pack as pack_fields
+from typing import TypeVar
 
 from penstock.contract.limits import REQUEST_ELEMENTS_MAX
 
+T = TypeVar("T")
+
 _VARINT_BYTES_MAX = 5
+# What is read in one turn of the loop: a few milliseconds.
+TURN_ELEMENTS = 500
 
 _INT8, _INT16, _INT32, _INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
 _UINT16, _UINT32, _FLOAT64 = Struct(">H"), Struct(">I"), Struct(">d")
@@ -35,13 +43,22 @@ class Malformed(Exception):
 class Reader:
     """Reads one message from its beginning to its end."""
 
-    __slots__ = ("view", "place", "is_flexible", "_elements_left")
+    __slots__ = ("view", "place", "is_flexible", "_elements_left", "_turn_left")
 
     def __init__(self, view: memoryview, place: int = 0, *, is_flexible: bool) -> None:
         self.view = view
         self.place = place
         self.is_flexible = is_flexible
         self._elements_left = REQUEST_ELEMENTS_MAX
+        self._turn_left = TURN_ELEMENTS
+
+    def is_turn_over(self) -> bool:
+        """Count one more element; return whether others should have their turn before the next."""
+        self._turn_left -= 1
+        if self._turn_left:
+            return False
+        self._turn_left = TURN_ELEMENTS
+        return True
 
     def _number(self, form: Struct) -> int:
         try:
@@ -167,6 +184,16 @@ class Reader:
                 self.take(self.varint())
 
 
+def at_once(reading: Generator[None, None, T]) -> T:
+    """Return what is read, without a turn for others."""
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
 def varint(value: int) -> bytes:
     assert value >= 0
     if value < 0x80:
@@ -203,4 +230,4 @@ def array_size(count: int | None, *, is_flexible: bool) -> bytes:
     return varint(count + 1) if is_flexible else _INT32.pack(count)
 
 
-__all__ = ["Malformed", "Reader", "array_size", "binary", "binary_size", "pack_fields", "string", "varint"]
+__all__ = ["Malformed", "Reader", "array_size", "at_once", "binary", "binary_size", "pack_fields", "string", "varint"]

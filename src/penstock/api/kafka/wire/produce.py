@@ -4,7 +4,7 @@ Versions 3 to 12 (KIP-98 to KIP-951): 5 answers with the first offset that is ke
 with errors in words, 9 is flexible, 10 may say where the leader is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -45,7 +45,8 @@ class Row(NamedTuple):
     bad_records: Sequence[int] = ()
 
 
-def read_produce(version: int, frame: memoryview, place: int) -> ProduceRequest:
+def reading_produce(version: int, frame: memoryview, place: int) -> Generator[None, None, ProduceRequest]:
+    """Read the body; yields when others should have their turn."""
     reader = Reader(frame, place, is_flexible=version >= _FLEXIBLE_FROM)
     transactional_id, acks = reader.nullable_string(), reader.int16()
     reader.int32()
@@ -55,7 +56,11 @@ def read_produce(version: int, frame: memoryview, place: int) -> ProduceRequest:
         for _ in range(reader.array()):
             parts.append(Part(topic, reader.int32(), reader.nullable_bytes()))
             reader.skip_tags()
+            if reader.is_turn_over():
+                yield
         reader.skip_tags()
+        if reader.is_turn_over():
+            yield
     reader.skip_tags()
     return ProduceRequest(transactional_id, acks, parts)
 

@@ -11,19 +11,21 @@ fields that came with it.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 
-from penstock.api.kafka.wire.fields import Malformed, Reader, array_size, binary, pack_fields, string, varint
+from penstock.api.kafka.wire.fields import Malformed, Reader, array_size, at_once, binary, pack_fields, string, varint
 from penstock.api.kafka.wire.versions import Api
 
 Values = Mapping[str, Any]
+# Yields when others should have their turn, and returns what was read.
+Reading: TypeAlias = Generator[None, None, Any]
 NO_ID = bytes(16)
 
 
@@ -33,8 +35,10 @@ class Field(NamedTuple):
     write: Callable[[Any], bytes]
     tag: int | None
     default: Any
-    # Of an array of structures: how one of them is written.
+    # Of an array of structures: how one of them is read and written.
     rows: "Plan | None" = None
+    # Of any array: how it is read in turns.
+    elements: Callable[[Reader], Reading] | None = None
 
 
 class Older(NamedTuple):
@@ -54,7 +58,13 @@ class Plan(NamedTuple):
     is_flexible: bool
 
     def read(self, reader: Reader) -> SimpleNamespace:
-        found = {name: read(reader) for name, read, *_ in self.fields}
+        found: SimpleNamespace = at_once(self.reading(reader))
+        return found
+
+    def reading(self, reader: Reader) -> Reading:
+        found = {}
+        for field in self.fields:
+            found[field.name] = field.read(reader) if field.elements is None else (yield from field.elements(reader))
         if self.is_flexible:
             for tag, field in self.tagged.items():
                 found[field.name] = field.default
@@ -109,11 +119,10 @@ def _response(key: int, version: int) -> Any:
     return load_response_schema(key, version)
 
 
-def read_request(key: int, version: int, view: memoryview, place: int) -> SimpleNamespace:
-    """Return the body of a request; raises `Malformed`."""
+def reading_request(key: int, version: int, view: memoryview, place: int) -> Reading:
+    """Read the body of a request; raises `Malformed`."""
     plan = request_plan(key, version)
-    reader = Reader(view, place, is_flexible=plan.is_flexible)
-    return plan.read(reader)
+    return plan.reading(Reader(view, place, is_flexible=plan.is_flexible))
 
 
 def write_response(key: int, version: int, values: Values) -> bytes:
@@ -150,13 +159,16 @@ def _field(field: "dataclasses.Field[Any]", older: Older, *, is_flexible: bool) 
     # A tagged field that is null is left out, so where it stands it is none.
     is_nullable = is_nullable and tag is None
     rows: Plan | None = None
+    elements = None
     if get_origin(kind) is tuple:
         inner, _ = _stripped(get_args(kind)[0])
         rows = _plan_of(inner, older) if dataclasses.is_dataclass(inner) and tag is None else None  # type: ignore[arg-type]
-        read, write = _array(*_single(inner, field, older, is_flexible=is_flexible), is_nullable, is_flexible)
+        one, write_one = _single(inner, field, older, is_flexible=is_flexible)
+        elements = _elements(one if rows is None else rows, is_nullable=is_nullable)
+        read, write = _array(elements, write_one, is_flexible=is_flexible)
     else:
         read, write = _single(kind, field, older, is_flexible=is_flexible, is_nullable=is_nullable)
-    return Field(field.name, read, write, tag, _plain(field.default), rows)
+    return Field(field.name, read, write, tag, _plain(field.default), rows, elements)
 
 
 def _stripped(kind: Any) -> tuple[Any, bool]:
@@ -187,19 +199,30 @@ def _single(
     return _NUMBERS[name]
 
 
-def _array(
-    read: Callable[[Reader], Any], write: Callable[[Any], bytes], is_nullable: bool, is_flexible: bool
-) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
-    def read_all(reader: Reader) -> list[Any] | None:
+def _elements(one: Plan | Callable[[Reader], Any], *, is_nullable: bool) -> Callable[[Reader], Reading]:
+    def reading(reader: Reader) -> Reading:
         count = reader.nullable_array() if is_nullable else reader.array()
-        return None if count is None else [read(reader) for _ in range(count)]
+        if count is None:
+            return None
+        found = []
+        for _ in range(count):
+            found.append((yield from one.reading(reader)) if isinstance(one, Plan) else one(reader))
+            if reader.is_turn_over():
+                yield
+        return found
 
+    return reading
+
+
+def _array(
+    elements: Callable[[Reader], Reading], write: Callable[[Any], bytes], *, is_flexible: bool
+) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
     def write_all(values: Any) -> bytes:
         if values is None:
             return array_size(None, is_flexible=is_flexible)
         return array_size(len(values), is_flexible=is_flexible) + b"".join(map(write, values))
 
-    return read_all, write_all
+    return lambda reader: at_once(elements(reader)), write_all
 
 
 def _nullable_structure(plan: Plan) -> tuple[Callable[[Reader], Any], Callable[[Any], bytes]]:
