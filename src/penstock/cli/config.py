@@ -1,7 +1,7 @@
 """`penstock config`, how each command gets its settings, and how commands reach a server.
 
-A command is a function whose first argument is a `Session`. `asks_server` gives it the options that all commands have,
-opens the session, and turns errors into a sentence, advice and an exit code.
+A command is a function whose first argument is what it works with. `with_options` makes that, and adds the options that
+it is made from: those of a server (`asks_server`), of a database or of Spark are declared once.
 """
 
 import functools
@@ -9,12 +9,12 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
@@ -110,11 +110,8 @@ def masked(key: str) -> str:
     return f"{key[: key.rfind('_', 0, 20) + 1]}…{key[-4:]}"
 
 
-def client_settings(url: str | None, key: str | None, config: Path | None) -> ClientSettings:
-    return loaded(ClientSettings, {"url": url, "key": key}, config).settings
-
-
 P = ParamSpec("P")
+First = TypeVar("First")
 
 # A person wants to know soon that there is no server; a program says --timeout.
 TIMEOUT_S = 2.0
@@ -164,53 +161,55 @@ class Session:
     settings: ClientSettings
 
 
-def asks_server(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
-    """Make a command of a function: its own parameters, then those that say which server is asked."""
-    own = inspect.signature(command, eval_str=True)
+def with_options(
+    context: Callable[..., AbstractContextManager[First]],
+) -> Callable[[Callable[Concatenate[First, P], None]], Callable[..., None]]:
+    """Make a command of a function: its own parameters, and those of ``context``, which yields its first argument."""
+    shared = inspect.signature(context, eval_str=True).parameters
 
-    def run(
-        *arguments: Any,
-        url: Url = None,
-        key: KeyText = None,
-        timeout: Timeout = TIMEOUT_S,
-        config: Config = None,
-        as_json: Json = False,
-        **options: Any,
-    ) -> None:
-        with asking(url=url, key=key, timeout_s=timeout, config=config, is_json=as_json) as session:
-            command(session, *arguments, **options)
+    def made(command: Callable[Concatenate[First, P], None]) -> Callable[..., None]:
+        def run(**said: Any) -> None:
+            with context(**{name: said.pop(name) for name in shared}) as first:
+                run_command(first, **said)
 
-    shared = inspect.signature(run).parameters.values()
-    added = [parameter for parameter in shared if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    parameters = [*list(own.parameters.values())[1:], *added]
-    functools.update_wrapper(run, command)
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+        run_command: Callable[..., None] = command
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        arguments = [each for each in shared.values() if each.kind is not each.KEYWORD_ONLY]
+        parameters = [*arguments, *own, *(each for each in shared.values() if each.kind is each.KEYWORD_ONLY)]
+        functools.update_wrapper(run, command)
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return made
 
 
 @contextmanager
 def asking(
-    *, url: str | None, key: str | None, timeout_s: float, config: Path | None, is_json: bool
+    *, url: Url = None, key: KeyText = None, timeout: Timeout = TIMEOUT_S, config: Config = None, as_json: Json = False
 ) -> Iterator[Session]:
-    settings = client_settings(url, key, config)
+    """Open a client of the server that is asked. An error of it becomes a sentence, advice and an exit code."""
+    settings = loaded(ClientSettings, {"url": url, "key": key}, config).settings
     # The command says itself what it cannot reach.
     logging.getLogger("penstock").addHandler(logging.NullHandler())
     try:
-        made = connect(settings.url, key=settings.key, timeout_s=timeout_s)
+        made = connect(settings.url, key=settings.key, timeout_s=timeout)
     except ValueError as error:
         refuse(str(error), ExitCode.BAD_SETTINGS)
     try:
         with made as client:
-            yield Session(client, is_json, settings)
+            yield Session(client, as_json, settings)
     except PenstockError as error:
-        complain(error, settings.url, is_json=is_json)
+        complain(error, settings.url, is_json=as_json)
         raise typer.Exit(exit_code_of(error)) from None
     except FolderTaken as error:
         # `file:` opens the folder itself, and a server may have it.
         refuse(f"{error}\nOr ask the server that has it: --url http://…", ExitCode.CONFLICT)
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+asks_server = with_options(asking)
 
 
 def complete_queue(incomplete: str) -> list[str]:

@@ -218,23 +218,21 @@ def _probe(
     numbers = _Numbers(probe, textfile, metrics)
     # SIGTERM ends a probe as Ctrl-C does: its queue is deleted first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    while True:
-        try:
+    try:
+        while True:
             run = run_once(session, probe, attempt)
-        except KeyboardInterrupt:
-            if every_s is not None:
-                return
-            raise
-        numbers.count(run)
-        _show(session, run, in_full=every_s is None)
-        if every_s is None:
-            if run.error:
-                raise typer.Exit(run.exit_code)
-            return
-        try:
+            numbers.count(run)
+            _show(session, run, in_full=every_s is None)
+            if every_s is None:
+                break
             time.sleep(every_s)
-        except KeyboardInterrupt:
-            return
+    except KeyboardInterrupt:
+        # Wherever it comes: one that goes on ends well by it.
+        if every_s is None:
+            raise
+        return
+    if run.error:
+        raise typer.Exit(run.exit_code)
 
 
 def run_once(session: Session, probe: str, attempt: Try) -> Run:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.output import refuse
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, exit_code_of, need_spark, run_job
+from penstock.cli.pipeline.options import Queues, SparkJob, asks_spark, exit_code_of, run_job
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -26,9 +26,6 @@ Source = Annotated[
 Root = Annotated[
     str, typer.Argument(help="The archive: a folder, or a URI such as s3a://bucket/archive.", metavar="ARCHIVE")
 ]
-Queues = Annotated[
-    list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated; not with --trim.")
-]
 Trim = Annotated[
     bool, typer.Option("--trim", help="Let the server drop the history that the archive has, and only that.")
 ]
@@ -44,7 +41,9 @@ Moved = Annotated[bool, typer.Option("--moved", help="The source is the one of t
 BreakLock = Annotated[bool, typer.Option("--break-lock", help="Go on although another archiver seems to be at work.")]
 
 
+@asks_spark
 def archive(
+    job: SparkJob,
     source: Source,
     root: Root,
     *,
@@ -56,10 +55,6 @@ def archive(
     allow_gaps: AllowGaps = False,
     moved: Moved = False,
     break_lock: BreakLock = False,
-    key: KeyText = "",
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Archive settled messages as Parquet, each exactly once.
 
@@ -74,14 +69,13 @@ def archive(
     penstock pipeline archive ./penstock-data ./archive --queue orders
     penstock pipeline archive http://queue:8080 s3a://bucket/archive --master spark://host:7077
     """
-    need_spark()
-    from penstock.pipeline.archive import job
+    from penstock.pipeline.archive.job import ArchiveOptions, run
     from penstock.pipeline.locations import HistoryLocation
 
-    place = HistoryLocation(where=source, key=key, queues=tuple(queue or ()))
+    place = HistoryLocation(where=source, key=job.key, queues=tuple(queue or ()))
     if place.is_server:
-        _check_arrow(source, key)
-    options = job.ArchiveOptions(
+        _check_arrow(source, job.key)
+    options = ArchiveOptions(
         source=place,
         root=root,
         every_s=every,
@@ -92,8 +86,13 @@ def archive(
         breaks_lock=break_lock,
         is_moved=moved,
     )
-    running = Running("archive", master, conf or (), as_json, "" if follow else source)
-    run_job(running, lambda session, progress: job.run(session, options, progress, _told_to_stop()))
+    run_job(
+        job,
+        "archive",
+        lambda session, options, progress: run(session, options, progress, _told_to_stop()),
+        options,
+        where="" if follow else source,
+    )
 
 
 def _check_arrow(url: str, key: str) -> None:

@@ -11,21 +11,26 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from penstock.cli.config import with_options
 from penstock.cli.output import ExitCode, console, counted, errors, plain, print_json, refuse, remark, say, table
 from penstock.pipeline.http import ServerUnreachable
 from penstock.pipeline.job import JobFailed, Outcome, Table, explained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.pipeline.locations import HistoryLocation
+
+Options = TypeVar("Options")
 
 Master = Annotated[
     str | None,
@@ -70,15 +75,63 @@ KeyText = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """How a job is run: where, with what settings of Spark, and how its outcome is printed."""
+class SparkJob:
+    """A job as it was asked for: where it runs, with what settings of Spark, and how its outcome is printed."""
 
-    name: str
+    key: str
     master: str | None
-    conf: Sequence[str]
+    settings: dict[str, str]
     is_json: bool
-    # What is read. A small folder is read by a Java that does not take long to be fast.
-    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryJob(SparkJob):
+    """A job that reads history, and which."""
+
+    place: "HistoryLocation"
+
+
+@contextmanager
+def asking_spark(
+    *, key: KeyText = "", master: Master = None, conf: Conf = None, as_json: Json = False
+) -> Iterator[SparkJob]:
+    """End with a sentence where Spark is not installed: a job imports it, and would end with a traceback."""
+    if importlib.util.find_spec("pyspark") is None:
+        refuse("Spark is not installed. Install it with: pip install 'penstock[spark]'", ExitCode.UNREACHABLE)
+    yield SparkJob(key, master, pairs_of(conf or (), "--conf"), as_json)
+
+
+@contextmanager
+def asking_history(
+    source: Source,
+    *,
+    queue: Queues = None,
+    since: Since = "",
+    until: Until = "",
+    key: KeyText = "",
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> Iterator[HistoryJob]:
+    with asking_spark(key=key, master=master, conf=conf, as_json=as_json) as job:
+        from penstock.pipeline.locations import HistoryLocation
+
+        place = HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until)
+        yield HistoryJob(key, master, job.settings, as_json, place)
+
+
+asks_spark, reads_history = with_options(asking_spark), with_options(asking_history)
+
+
+def pairs_of(words: Iterable[str], name: str) -> dict[str, str]:
+    """Return what was said as NAME=VALUE, each name once."""
+    found: dict[str, str] = {}
+    for word in words:
+        left, equals, right = word.partition("=")
+        if not equals or not left.strip() or left.strip() in found:
+            raise typer.BadParameter(f"{name} is {word!r}; it is NAME=VALUE, and each name once")
+        found[left.strip()] = right
+    return found
 
 
 # Without a terminal, at most this often: people read the log of a follower, too.
@@ -108,18 +161,16 @@ class Bar:
             remark(f"  {said}")
 
 
-def need_spark() -> None:
-    """End with a sentence where Spark is not installed: a job imports it, and would end with a traceback."""
-    if importlib.util.find_spec("pyspark") is None:
-        refuse("Spark is not installed. Install it with: pip install 'penstock[spark]'", ExitCode.UNREACHABLE)
+def run_job(
+    job: SparkJob, name: str, work: "Callable[[SparkSession, Options, Bar], Outcome]", options: Options, where: str = ""
+) -> None:
+    """Run a job in a session of its own, show how it goes and what came of it, and end with its code.
 
-
-def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") -> None:
-    """Run a job in a session of its own, show how it goes and what came of it, and end with its code."""
+    ``where`` is what is read: a small folder is read by a Java that does not take long to be fast.
+    """
     from penstock.pipeline.spark import NoSpark, open_session, settings_for
 
-    settings = settings_for(running.where) if running.where else {}
-    settings |= dict(_setting(word) for word in running.conf)
+    settings = (settings_for(where) if where else {}) | job.settings
     said = JvmOutput()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
     try:
@@ -128,10 +179,10 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
         ) as bar:
             shown = Bar(bar)
             with said.begin():
-                session = open_session(master=running.master, name=f"penstock-{running.name}", settings=settings)
+                session = open_session(master=job.master, name=f"penstock-{name}", settings=settings)
             hush_spark()
             try:
-                outcome = work(session, shown)
+                outcome = work(session, options, shown)
             finally:
                 session.stop()
     except NoSpark as error:
@@ -151,7 +202,7 @@ def run_job(running: Running, work: "Callable[[SparkSession, Bar], Outcome]") ->
             remark(f"What Spark said is in {said.path}")
         raise
     said.forget()
-    _show(outcome, is_json=running.is_json)
+    _show(outcome, is_json=job.is_json)
     if not outcome.is_good:
         raise typer.Exit(ExitCode.NOTHING)
 
@@ -164,13 +215,6 @@ def exit_code_of(error: Exception) -> ExitCode:
         for each in (error, error.__context__)
     )
     return ExitCode.UNREACHABLE if is_away else ExitCode.BAD_DATA
-
-
-def _setting(word: str) -> tuple[str, str]:
-    name, equals, value = word.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"--conf is {word!r}; a setting of Spark is name=value")
-    return name, value
 
 
 def _show(outcome: Outcome, *, is_json: bool) -> None:

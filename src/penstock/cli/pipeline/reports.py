@@ -6,32 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import (
-    Conf,
-    FullRefresh,
-    Json,
-    KeyText,
-    Master,
-    Queues,
-    Running,
-    Since,
-    Source,
-    Until,
-    need_spark,
-    run_job,
-)
+from penstock.cli.pipeline.options import FullRefresh, HistoryJob, Queues, SparkJob, asks_spark, reads_history, run_job
 
 if TYPE_CHECKING:
     from penstock.pipeline.whatif.simulation import Scenario
 
 
+@reads_history
 def signals_command(
-    source: Source,
+    job: HistoryJob,
     *,
     out: Annotated[str, typer.Option("--out", help="The folder for the results; it is replaced as a whole.")],
-    queue: Queues = None,
-    since: Since = "",
-    until: Until = "",
     window: Annotated[
         str, typer.Option(help="1s, 10s, 1m, 5m, 1h or 1d; by default the shortest that gives at most 500 windows.")
     ] = "",
@@ -41,10 +26,6 @@ def signals_command(
         str, typer.Option(help="Weights of the tiers, as 16,8,4,2,1, if the archive does not know them.")
     ] = "",
     full_refresh: FullRefresh = False,
-    key: KeyText = "",
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Show the four golden signals of queues: latency, traffic, errors and saturation.
 
@@ -60,12 +41,10 @@ def signals_command(
     penstock pipeline signals ./archive --out ./report --queue orders --since 2026-03-01T00:00:00Z
     penstock pipeline signals ./penstock-data --out ./report --window 1m --tenant attribute:customer
     """
-    need_spark()
-    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.signals.job import SignalsOptions, run
 
     options = SignalsOptions(
-        place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=job.place,
         out=out,
         window=window,
         tenant=tenant,
@@ -73,8 +52,7 @@ def signals_command(
         weights=weights,
         full_refresh=full_refresh,
     )
-    running = Running("signals", master, conf or (), as_json, source)
-    run_job(running, lambda session, progress: run(session, options, progress))
+    run_job(job, "signals", run, options, job.place.where)
 
 
 MINUTES = 30.0
@@ -101,22 +79,16 @@ Letters = Annotated[
 ]
 
 
+@reads_history
 def triage_command(
-    source: Source,
+    job: HistoryJob,
     *,
     out: TriageOut,
-    queue: Queues = None,
-    since: Since = "",
-    until: Until = "",
     deploys: Deploys = None,
     deploy_window: Window = MINUTES,
     shape: Shape = True,
     dead_letters: Letters = True,
     full_refresh: FullRefresh = False,
-    key: KeyText = "",
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Group buried messages by what their errors have in common.
 
@@ -134,12 +106,10 @@ def triage_command(
     penstock pipeline triage ./archive --out ./triage --deploys deploys.csv --deploy-window 60
     penstock pipeline triage http://127.0.0.1:8080 --out ./triage --queue orders --since 2026-03-01T00:00:00Z
     """
-    need_spark()
-    from penstock.pipeline.locations import HistoryLocation
-    from penstock.pipeline.triage import job
+    from penstock.pipeline.triage.job import TriageOptions, run
 
-    options = job.TriageOptions(
-        place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
+    options = TriageOptions(
+        place=job.place,
         out=str(out),
         deploys=str(deploys or ""),
         deploy_window=timedelta(minutes=deploy_window),
@@ -147,22 +117,16 @@ def triage_command(
         with_dead_letters=dead_letters,
         full_refresh=full_refresh,
     )
-
-    run_job(
-        Running("triage", master, conf or (), as_json, source),
-        lambda session, progress: job.run(session, options, progress),
-    )
+    run_job(job, "triage", run, options, job.place.where)
 
 
+@reads_history
 def skew_command(
-    source: Source,
+    job: HistoryJob,
     *,
     out: Annotated[
         str, typer.Option("--out", help="A folder for the tables as CSV and JSON; it is replaced as a whole.")
     ] = "",
-    queue: Queues = None,
-    since: Since = "",
-    until: Until = "",
     attribute: Annotated[
         list[str] | None,
         typer.Option(
@@ -171,10 +135,6 @@ def skew_command(
         ),
     ] = None,
     full_refresh: FullRefresh = False,
-    key: KeyText = "",
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Find hot groups, heavy tenants, crowded tiers and uneven shards.
 
@@ -187,18 +147,15 @@ def skew_command(
     penstock pipeline skew ./archive
     penstock pipeline skew ./archive --queue orders --attribute customer --out ./skew
     """
-    need_spark()
-    from penstock.pipeline.locations import HistoryLocation
     from penstock.pipeline.skew import SkewOptions, run
 
     options = SkewOptions(
-        place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
+        place=job.place,
         out=out,
         attributes=tuple(attribute or ()),
         full_refresh=full_refresh,
     )
-    running = Running("skew", master, conf or (), as_json, source)
-    run_job(running, lambda session, progress: run(session, options, progress))
+    run_job(job, "skew", run, options, job.place.where)
 
 
 ROWS = 1_000_000
@@ -220,22 +177,16 @@ Rows = Annotated[int, typer.Option(help="At most so many messages of each queue,
 WhatIfOut = Annotated[Path | None, typer.Option("--out", "-o", help="A folder for report.html and waits.csv.")]
 
 
+@reads_history
 def whatif_command(
-    source: Source,
+    job: HistoryJob,
     *,
     weights: Weights = None,
     scenario: Scenarios = None,
     workers: Workers = 0,
     batch: Batch = 1,
-    queue: Queues = None,
-    since: Since = "",
-    until: Until = "",
     rows: Rows = ROWS,
     out: WhatIfOut = None,
-    key: KeyText = "",
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Replay arrivals and handling times under other weights, aging, strictness or workers.
 
@@ -249,23 +200,17 @@ def whatif_command(
     penstock pipeline whatif ./archive --scenario night:mode=strict,workers=4 --queue orders
     penstock pipeline whatif ./archive --scenario 'calm:weights=4,2,2,1,1,aging=0,0,0,10m,20m' --out ./whatif
     """
-    need_spark()
-    from penstock.pipeline.locations import HistoryLocation
-    from penstock.pipeline.whatif import job
+    from penstock.pipeline.whatif.job import WhatIfOptions, run
 
-    options = job.WhatIfOptions(
-        place=HistoryLocation(where=source, key=key, queues=tuple(queue or ()), since=since, until=until),
+    options = WhatIfOptions(
+        place=job.place,
         scenarios=_scenarios(weights or [], scenario or []),
         workers=workers,
         batch=batch,
         rows=rows,
         out=str(out or ""),
     )
-
-    run_job(
-        Running("whatif", master, conf or (), as_json, source),
-        lambda session, progress: job.run(session, options, progress),
-    )
+    run_job(job, "whatif", run, options, job.place.where)
 
 
 def _scenarios(weights: list[str], scenarios: list[str]) -> "list[Scenario]":
@@ -279,7 +224,9 @@ def _scenarios(weights: list[str], scenarios: list[str]) -> "list[Scenario]":
         raise typer.BadParameter(str(error)) from None
 
 
+@asks_spark
 def audit_command(
+    job: SparkJob,
     server: Annotated[str, typer.Argument(help="The server whose queues are audited: http://127.0.0.1:8080.")],
     *,
     history: Annotated[
@@ -294,10 +241,6 @@ def audit_command(
     ] = "",
     complete: Annotated[bool, typer.Option("--complete", help="The list has everything that was sent.")] = False,
     out: Annotated[str, typer.Option(help="A folder for the list of what is wrong, as Parquet and CSV.")] = "",
-    key: KeyText = "",
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Prove that nothing was lost, doubled or made up.
 
@@ -311,16 +254,14 @@ def audit_command(
     penstock pipeline audit http://127.0.0.1:8080 --history ./archive --out ./audit
     penstock pipeline audit http://127.0.0.1:8080 --queue orders --sent ids.parquet --complete
     """
-    need_spark()
-    from penstock.pipeline.audit import job as audit
+    from penstock.pipeline.audit.job import AuditOptions, run
     from penstock.pipeline.locations import HistoryLocation
 
-    options = audit.AuditOptions(
-        server=HistoryLocation(where=server, key=key, queues=tuple(queue or ()), since=since),
+    options = AuditOptions(
+        server=HistoryLocation(where=server, key=job.key, queues=tuple(queue or ()), since=since),
         history=history,
         sent=sent,
         is_complete=complete,
         out=out,
     )
-    running = Running("audit", master, conf or (), as_json)
-    run_job(running, lambda session, progress: audit.run(session, options, progress))
+    run_job(job, "audit", run, options)

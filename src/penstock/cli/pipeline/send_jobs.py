@@ -1,17 +1,32 @@
 """The jobs that send: `penstock pipeline load` from files, `penstock pipeline replay` from the history."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline.options import Conf, Json, KeyText, Master, Running, need_spark, run_job
-from penstock.pipeline.locations import HistoryLocation
+from penstock.cli.config import with_options
+from penstock.cli.pipeline.options import (
+    Conf,
+    Json,
+    KeyText,
+    Master,
+    Queues,
+    Since,
+    Source,
+    SparkJob,
+    Until,
+    asking_spark,
+    pairs_of,
+    run_job,
+)
 
 if TYPE_CHECKING:
     from penstock.pipeline.staging import Target
 
-Paths = Annotated[list[str], typer.Argument(help="Files, folders or patterns, on whatever file system Spark reaches.")]
 Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server.", rich_help_panel="Server")]
 Work = Annotated[
     str, typer.Option(help="A folder for what this job remembers; on a cluster, one that all machines reach.")
@@ -23,6 +38,38 @@ MaxWait = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")]
 
 
+@dataclass(frozen=True, slots=True)
+class SendJob(SparkJob):
+    """A job that sends: to where, and where it remembers what it sent."""
+
+    target: "Target"
+    work: str
+    is_dry_run: bool
+
+
+@contextmanager
+def asking_to_send(
+    *,
+    url: Url = "http://127.0.0.1:8080",
+    work: Work = "./penstock-work",
+    rate: Rate = None,
+    max_wait: MaxWait = 300.0,
+    dry_run: DryRun = False,
+    key: KeyText = "",
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> Iterator[SendJob]:
+    with asking_spark(key=key, master=master, conf=conf, as_json=as_json) as job:
+        from penstock.pipeline.staging import Target
+
+        target = Target(url=url, key=key, rate=rate, wait_s_max=max_wait)
+        yield SendJob(key, master, job.settings, as_json, target, work, dry_run)
+
+
+sends = with_options(asking_to_send)
+
+Paths = Annotated[list[str], typer.Argument(help="Files, folders or patterns, on whatever file system Spark reaches.")]
 Map = Annotated[
     list[str] | None,
     typer.Option("--map", help="COLUMN=EXPRESSION: a column of a message or record from those of the file, in SQL."),
@@ -32,31 +79,23 @@ Format = Annotated[str, typer.Option("--format", help="parquet, csv or json; by 
 Option = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for Spark's reader, such as sep=;")]
 Rejects = Annotated[str, typer.Option(help="A folder for rows that cannot be sent; by default below --work.")]
 Job = Annotated[str, typer.Option(help="What this load is called; by default load- and the queue or topic.")]
-SERVER = "http://127.0.0.1:8080"
 Queue = Annotated[str, typer.Option("--queue", "-q", help="The queue they go to.")]
 Topic = Annotated[str, typer.Option(help="Or the topic they go to, as records.")]
 
 
+@sends
 def load(
+    sending: SendJob,
     paths: Paths,
     *,
     queue: Queue = "",
     topic: Topic = "",
-    url: Url = SERVER,
-    key: KeyText = "",
     mapping: Map = None,
     id_column: Id = "",
     form: Format = "",
     option: Option = None,
     rejects: Rejects = "",
     job: Job = "",
-    work: Work = "./penstock-work",
-    rate: Rate = None,
-    max_wait: MaxWait = 300.0,
-    dry_run: DryRun = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Load files of Parquet, CSV or JSON lines into a queue or a topic.
 
@@ -69,50 +108,27 @@ def load(
     penstock pipeline load 'in/*.csv' --queue orders --map data=body --id order_id --dry-run
     penstock pipeline load events.jsonl --topic events --map key=customer --map "headers=map('source', 'shop')"
     """
-    need_spark()
-    from penstock.pipeline.load import job as job_module
+    from penstock.pipeline.load.job import LoadOptions, run
 
-    options = job_module.LoadOptions(
+    options = LoadOptions(
         paths=paths,
-        target=target_of(url, key, rate, max_wait),
+        target=sending.target,
         queue=queue,
         topic=topic,
-        work=work,
+        work=sending.work,
         now=datetime.now(UTC),
         job=job,
         form=form,
         mapping=pairs_of(mapping or (), "--map"),
         id_column=id_column,
         rejects=rejects,
-        is_dry_run=dry_run,
+        is_dry_run=sending.is_dry_run,
         reader_options=pairs_of(option or (), "--option"),
     )
-    run_job(Running("load", master, conf or (), as_json), lambda spark, at: job_module.run(spark, options, at))
-
-
-def pairs_of(words: "list[str] | tuple[()]", name: str) -> dict[str, str]:
-    """Return what was said as NAME=VALUE, each name once."""
-    found: dict[str, str] = {}
-    for word in words:
-        left, equals, right = word.partition("=")
-        if not equals or not left.strip() or left.strip() in found:
-            raise typer.BadParameter(f"{name} is {word!r}; it is NAME=VALUE, and each name once")
-        found[left.strip()] = right
-    return found
-
-
-def target_of(url: str, key: str, rate: float | None, max_wait_s: float) -> "Target":
-    from penstock.pipeline.staging import Target
-
-    return Target(url=url, key=key, rate=rate, wait_s_max=max_wait_s)
+    run_job(sending, "load", run, options)
 
 
 Which = "Which messages"
-
-
-ReplaySource = Annotated[
-    str, typer.Argument(help="An archive, the URL of a server, its data folder, or its database, as postgresql://….")
-]
 ReplayJob = Annotated[str, typer.Option(help="What this replay is called: under one name, a message is replayed once.")]
 Into = Annotated[str, typer.Option("--target-queue", help="The queue they go to; by default the one each came from.")]
 IntoTopic = Annotated[str, typer.Option(help="Or the topic they go to, as records.")]
@@ -120,9 +136,6 @@ ReplayMap = Annotated[
     list[str] | None,
     typer.Option("--map", help="With --topic: key, value, headers or timestamp =EXPRESSION over the history."),
 ]
-Of = Annotated[list[str] | None, typer.Option("--queue", "-q", help="Only of this queue.", rich_help_panel=Which)]
-Since = Annotated[str, typer.Option(help="Settled from then on, RFC 3339.", rich_help_panel=Which)]
-Until = Annotated[str, typer.Option(help="Settled before, RFC 3339.", rich_help_panel=Which)]
 Ended = Annotated[list[str] | None, typer.Option(help="acked, buried, expired, purged, …", rich_help_panel=Which)]
 Carries = Annotated[list[str] | None, typer.Option(help="NAME=VALUE that it carries.", rich_help_panel=Which)]
 Signature = Annotated[str, typer.Option(help="A signatures.json of triage: what failed so.", rich_help_panel=Which)]
@@ -130,16 +143,16 @@ IdsFile = Annotated[str, typer.Option("--ids", help="A file with an id in each l
 Where = Annotated[str, typer.Option(help="A condition in SQL.", rich_help_panel=Which)]
 
 
+@sends
 def replay(
-    source: ReplaySource,
+    sending: SendJob,
+    source: Source,
     *,
     job: ReplayJob,
-    url: Url = "http://127.0.0.1:8080",
-    key: KeyText = "",
     into: Into = "",
     topic: IntoTopic = "",
     mapping: ReplayMap = None,
-    queue: Of = None,
+    queue: Queues = None,
     since: Since = "",
     until: Until = "",
     outcome: Ended = None,
@@ -147,13 +160,6 @@ def replay(
     signature: Signature = "",
     ids: IdsFile = "",
     where: Where = "",
-    work: Work = "./penstock-work",
-    rate: Rate = None,
-    max_wait: MaxWait = 300.0,
-    dry_run: DryRun = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Send settled messages again: from an archive, or the history of a server, into a queue or a topic.
 
@@ -167,17 +173,20 @@ def replay(
     penstock pipeline replay ./archive --job again --where "error LIKE '%timeout%'" --target-queue retries
     penstock pipeline replay ./archive --job to-events --queue orders --topic events --map timestamp=sent_at
     """
-    need_spark()
-    from penstock.pipeline import replay as job_module
-    from penstock.pipeline.replay import Choice
+    from penstock.pipeline.locations import HistoryLocation
+    from penstock.pipeline.replay import Choice, ReplayOptions, run
 
-    texts = {"work": work, "job": job, "signatures": signature, "ids": ids, "into": into, "topic": topic}
-    options = job_module.ReplayOptions(
-        place=HistoryLocation(where=source, key=key, queues=queue or (), since=since, until=until),
-        target=target_of(url, key, rate, max_wait),
+    options = ReplayOptions(
+        place=HistoryLocation(where=source, key=sending.key, queues=queue or (), since=since, until=until),
+        target=sending.target,
+        work=sending.work,
+        job=job,
+        signatures=signature,
+        ids=ids,
+        into=into,
+        topic=topic,
         choice=Choice(outcomes=outcome or (), attributes=pairs_of(attribute or (), "--attribute"), where=where),
         mapping=pairs_of(mapping or (), "--map"),
-        is_dry_run=dry_run,
-        **texts,
+        is_dry_run=sending.is_dry_run,
     )
-    run_job(Running("replay", master, conf or (), as_json), lambda spark, at: job_module.run(spark, options, at))
+    run_job(sending, "replay", run, options)
