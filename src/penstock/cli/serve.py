@@ -1,10 +1,11 @@
 """`penstock serve`: runs the server until it is told to stop."""
 
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -12,92 +13,77 @@ from penstock.broker.api_keys import are_needed
 from penstock.cli.config import Config, loaded
 from penstock.cli.output import ExitCode, refuse, say
 from penstock.core.routes import is_map
-from penstock.settings import BadSetting, Fsync, LogLevel, NotSecured, ServerSettings, without_password
+from penstock.settings import BadSetting, NotSecured, ServerSettings, without_password
 
-Secured = "Keys and TLS"
-Limited = "Limits"
-Postgres = "PostgreSQL"
-
-SchemaOption = Annotated[str | None, typer.Option(help="The schema that everything is in.", rich_help_panel=Postgres)]
-DatabaseConnections = Annotated[
-    int | None, typer.Option(help="Connections to the database, at most.", rich_help_panel=Postgres)
-]
-AutoMigrate = Annotated[
-    bool | None,
-    typer.Option("--migrate/--no-migrate", help="Bring the schema up to date at the start.", rich_help_panel=Postgres),
-]
-TransactionPooling = Annotated[
-    bool | None,
-    typer.Option("--pooled", help="PgBouncer in transaction mode is in between.", rich_help_panel=Postgres),
-]
-AllowUnsafeDurability = Annotated[
-    bool | None,
-    typer.Option(
-        "--allow-unsafe-durability", help="Start even if fsync or synchronous_commit is off.", rich_help_panel=Postgres
-    ),
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        help="file:PATH for another folder for messages, postgresql://…, memory:, or PATTERN=postgresql://…,… for "
-        "several databases."
-    ),
-]
-TrustClock = Annotated[
-    bool | None, typer.Option("--trust-clock", help="After a long stop: let what is too old by the clock expire.")
-]
-BehindProxy = Annotated[
-    bool | None,
-    typer.Option("--behind-proxy", help="A proxy before this server ends TLS.", rich_help_panel=Secured),
-]
-Hosts = Annotated[
-    str | None,
-    typer.Option(
-        help="The names that clients reach it by, separated by commas; others are refused.", rich_help_panel=Secured
-    ),
-]
-ConnectionsMax = Annotated[
-    int | None, typer.Option(help="Connections at once, waiting ones included.", rich_help_panel=Limited)
-]
-LongPollsMax = Annotated[int | None, typer.Option(help="Requests that may wait for messages.", rich_help_panel=Limited)]
-RequestBytesMax = Annotated[int | None, typer.Option(help="The largest request, in bytes.", rich_help_panel=Limited)]
-StopTimeout = Annotated[
-    float | None, typer.Option(help="How long running requests may take at the end.", rich_help_panel=Limited)
-]
+# The options of `serve`, by panel. An option has the name and the type of its setting.
+_OPTIONS = {
+    None: {
+        "host": "The address to listen on. Default: this machine only.",
+        "port": "The port for HTTP; 0 takes any that is free.",
+        "kafka": "Serve programs that speak Kafka, too.",
+        "kafka_port": "The port for Kafka; 0 takes any that is free.",
+        "data": "The folder for messages and keys.",
+        "store": "file:PATH for another folder for messages, postgresql://…, memory:, or PATTERN=postgresql://…,… for "
+        "several databases.",
+        "fsync": "When it is forced to the disk: before each answer, every 100 ms, or never.",
+        "shards": "How many journals share the queues.",
+        "trust_clock": "After a long stop: let what is too old by the clock expire.",
+        "sqs": "Serve programs that speak SQS, too.",
+        "log_level": "The least important events that are logged.",
+    },
+    "Keys and TLS": {
+        "tls_cert": "The certificate, in PEM.",
+        "tls_key": "Its private key, in PEM.",
+        "behind_proxy": "A proxy before this server ends TLS.",
+        "hosts": "The names that clients reach it by, separated by commas; others are refused.",
+    },
+    "PostgreSQL": {
+        "postgres_schema": "The schema that everything is in.",
+        "postgres_connections_max": "Connections to the database, at most.",
+        "postgres_auto_migrate": "Bring the schema up to date at the start.",
+        "postgres_transaction_pooling": "PgBouncer in transaction mode is in between.",
+        "postgres_allow_unsafe_durability": "Start even if fsync or synchronous_commit is off.",
+    },
+    "Limits": {
+        "connections_max": "Connections at once, waiting ones included.",
+        "long_polls_max": "Requests that may wait for messages.",
+        "request_bytes_max": "The largest request, in bytes.",
+        "stop_timeout_s": "How long running requests may take at the end.",
+    },
+}
+# Of flags that are not called as their settings.
+_FLAGS = {
+    "postgres_auto_migrate": "--migrate/--no-migrate",
+    "postgres_transaction_pooling": "--pooled",
+    "postgres_allow_unsafe_durability": "--allow-unsafe-durability",
+}
 
 
-def serve(
-    *,
-    host: Annotated[str | None, typer.Option(help="The address to listen on. Default: this machine only.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port for HTTP; 0 takes any that is free.")] = None,
-    kafka: Annotated[
-        bool | None, typer.Option("--kafka/--no-kafka", help="Serve programs that speak Kafka, too.")
-    ] = None,
-    kafka_port: Annotated[int | None, typer.Option(help="The port for Kafka; 0 takes any that is free.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The folder for messages and keys.", file_okay=False)] = None,
-    store: StoreOption = None,
-    fsync: Annotated[
-        Fsync | None, typer.Option(help="When it is forced to the disk: before each answer, every 100 ms, or never.")
-    ] = None,
-    shards: Annotated[int | None, typer.Option(help="How many journals share the queues.")] = None,
-    trust_clock: TrustClock = None,
-    tls_cert: Annotated[str | None, typer.Option(help="The certificate, in PEM.", rich_help_panel=Secured)] = None,
-    tls_key: Annotated[str | None, typer.Option(help="Its private key, in PEM.", rich_help_panel=Secured)] = None,
-    behind_proxy: BehindProxy = None,
-    hosts: Hosts = None,
-    sqs: Annotated[bool | None, typer.Option("--sqs/--no-sqs", help="Serve programs that speak SQS, too.")] = None,
-    postgres_schema: SchemaOption = None,
-    postgres_connections_max: DatabaseConnections = None,
-    postgres_auto_migrate: AutoMigrate = None,
-    postgres_transaction_pooling: TransactionPooling = None,
-    postgres_allow_unsafe_durability: AllowUnsafeDurability = None,
-    connections_max: ConnectionsMax = None,
-    long_polls_max: LongPollsMax = None,
-    request_bytes_max: RequestBytesMax = None,
-    stop_timeout_s: StopTimeout = None,
-    log_level: Annotated[LogLevel | None, typer.Option(help="The least important events that are logged.")] = None,
-    config: Config = None,
-) -> None:
+def _parameters() -> Iterator[inspect.Parameter]:
+    kinds, defaults = get_type_hints(ServerSettings), ServerSettings()
+    for panel, options in _OPTIONS.items():
+        for name, meaning in options.items():
+            flag = f"--{name.replace('_', '-')}"
+            if getattr(defaults, name) is True:
+                # What is on by default can be switched off.
+                flag = f"{flag}/--no-{flag[2:]}"
+            flag = _FLAGS.get(name, flag)
+            option = typer.Option(flag, help=meaning, rich_help_panel=panel, file_okay=kinds[name] is not Path)
+            annotation = Annotated[kinds[name] | None, option]  # type: ignore[valid-type]
+            yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _has_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `_OPTIONS`, before its own."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [*_parameters(), *(each for each in own if each.kind is not each.VAR_KEYWORD)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+@_has_options
+def serve(*, config: Config = None, **options: Any) -> None:
     """Run the server. Ctrl-C, or SIGTERM, stops it in good order.
 
     Everything is in one folder; without --data it is ./penstock-data. Bound to this
@@ -113,11 +99,7 @@ def serve(
     penstock serve --store postgresql://penstock@db.example.com/shop
     penstock serve --store 'orders.*=postgresql://a.example.com/shop,*=postgresql://b.example.com/shop'
     """
-    options = {name: value for name, value in locals().items() if name != "config"}
-    _run(loaded(ServerSettings, options, config).settings)
-
-
-def _run(settings: ServerSettings) -> None:
+    settings = loaded(ServerSettings, options, config).settings
     with _refusals(settings):
         # Only this command needs the whole server.
         from penstock.server import serve as run
