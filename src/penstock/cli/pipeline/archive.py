@@ -27,7 +27,10 @@ Root = Annotated[
     str, typer.Argument(help="The archive: a folder, or a URI such as s3a://bucket/archive.", metavar="ARCHIVE")
 ]
 Trim = Annotated[
-    bool, typer.Option("--trim", help="Let the server drop the history that the archive has, and only that.")
+    bool,
+    typer.Option(
+        "--trim", help="Let the server drop the history that the archive has, and only that; not with --queue."
+    ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or SIGTERM.")]
 Every = Annotated[float, typer.Option("--every", help="Seconds between two batches of --follow.", min=0.1)]
