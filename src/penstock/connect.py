@@ -270,8 +270,12 @@ def _told(error: Exception) -> Exception:
 
     A database that does not answer may do so soon, as a server may: so it is asked for again until the time is over.
     """
-    from penstock.store.interface import StoreUnreachable  # noqa: PLC0415 - of the server.
-    from penstock.store.refusals import StoreForbids, StoreTurnsAway, StoreUnfit  # noqa: PLC0415
+    from penstock.store.errors import (  # noqa: PLC0415
+        StoreForbids,
+        StoreTurnsAway,
+        StoreUnfit,
+        StoreUnreachable,
+    )
 
     told: Exception
     if isinstance(error, StoreTurnsAway | StoreUnfit | StoreForbids | BadSetting):

@@ -37,7 +37,7 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.shards import HISTORY, JOURNAL
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.kept_redrives import KeptRedrives
+from penstock.store.interface import KeptRedrives
 from penstock.store.placement import Placement, RoutedPlacement, RoutedRedrives
 from penstock.streams.streams import PARTITION_LOG, StreamsSettings
 from penstock.telemetry import STORE_DURABILITY_WARNING

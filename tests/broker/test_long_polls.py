@@ -10,7 +10,8 @@ from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.queues import Stopping
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Delivery, QueueNotFound, RedriveOrder, Release
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Delivery, RedriveOrder, Release
 from tests.broker.brokers import Broker, Poll, open_broker, settle
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Machine

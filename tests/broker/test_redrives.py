@@ -8,7 +8,8 @@ from penstock.broker.redrives import RedriveRequest, State, TaskNotFound, TooMan
 from penstock.contract.limits import REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import MessageFilter, QueueNotFound, Release
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import MessageFilter, Release
 from tests.broker.brokers import Broker, open_broker
 
 DEAD = "orders.dead"

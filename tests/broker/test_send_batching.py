@@ -10,7 +10,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.drafts import BodyTooLarge
 from penstock.core.queue.message import Drafts, Sender
 from penstock.core.queue.queue import QueueFull
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound
 from tests.broker.brokers import Broker, open_broker
 
 

@@ -11,8 +11,9 @@ from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.history import Coded, HistoryPage, HistoryRange, NotWrittenYet, ShardNotFound
-from penstock.store.interface import QueueNotFound, Release
+from penstock.store.errors import NotWrittenYet, QueueNotFound, ShardNotFound
+from penstock.store.interface import Release
+from penstock.store.pages import Coded, HistoryPage, HistoryRange
 from tests.conformance.stores import Stage, drain, every_store, lease, send
 
 

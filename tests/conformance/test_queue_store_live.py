@@ -9,9 +9,9 @@ from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.rows import STATES
-from penstock.store.history import HistoryRange
-from penstock.store.interface import QueueNotFound, Release
-from penstock.store.live import LivePage
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Release
+from penstock.store.pages import HistoryRange, LivePage
 from tests.conformance.stores import Stage, begin, drain, every_store, lease, send
 
 

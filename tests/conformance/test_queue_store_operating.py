@@ -5,16 +5,8 @@ import pytest
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import (
-    DeadLettersShared,
-    EscalationOrder,
-    MessageFilter,
-    Outcome,
-    QueueNotFound,
-    RedriveOrder,
-    Release,
-    Remains,
-)
+from penstock.store.errors import DeadLettersShared, QueueNotFound
+from penstock.store.interface import EscalationOrder, MessageFilter, Outcome, RedriveOrder, Release, Remains
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 GRAVES = "graves"

@@ -12,7 +12,8 @@ from penstock.contract.names import BadName
 from penstock.contract.queue_settings import DAY_MS, BadSettings, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.queue import QueueFull
-from penstock.store.interface import EscalationOrder, QueueExists, QueueNotFound, RedriveOrder
+from penstock.store.errors import QueueExists, QueueNotFound
+from penstock.store.interface import EscalationOrder, RedriveOrder
 from tests.conformance.stores import DONE, STALE, Stage, begin, bodies, drain, every_store, is_empty_handed, lease, send
 
 

@@ -9,7 +9,8 @@ import pytest
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts, Sender
-from penstock.store.interface import EscalationOrder, QueueExists, QueueNotFound, QueueStore, RedriveOrder, Release
+from penstock.store.errors import QueueExists, QueueNotFound
+from penstock.store.interface import EscalationOrder, QueueStore, RedriveOrder, Release
 from tests.conformance.stores import (
     DONE,
     STALE,

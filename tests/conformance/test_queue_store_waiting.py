@@ -4,7 +4,8 @@ import pytest
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Delivery, QueueNotFound, QueueStore, RedriveOrder, Release
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Delivery, QueueStore, RedriveOrder, Release
 from tests.conformance.stores import Stage, bodies, drain, every_store, is_empty_handed, lease, send
 
 QUIET = QueueSettings(aging_ms=(0,) * 5, backoff_ms_base=0)

@@ -14,8 +14,9 @@ from typing import Any
 from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts, Receipt
 from penstock.core.queue.rows import STATES
-from penstock.store.interface import Delivery, EscalationOrder, QueueNotFound, Release
-from penstock.store.live import LivePage
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Delivery, EscalationOrder, Release
+from penstock.store.pages import LivePage
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.judging import Answer, Call, Escalated, Leased, Left, Nothing, Purged, Sent, Settled, Strand

@@ -28,7 +28,7 @@ from penstock.store.interface import (
     RedriveOrder,
     Release,
 )
-from penstock.store.live import LivePage
+from penstock.store.pages import LivePage
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.rooms import wrong_held, wrong_rooms
 from tests.postgres.schemas import empty_schema

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from penstock.cli import app
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.history import HistoryRange
 from penstock.store.interface import Outcome
+from penstock.store.pages import HistoryRange
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import shared_server

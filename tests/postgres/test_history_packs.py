@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.contract.history_columns import TRANSACTION_ROW_BITS
 from penstock.frame import Blobs
-from penstock.store.history import Coded, HistoryPage, HistoryRange
+from penstock.store.pages import Coded, HistoryPage, HistoryRange
 from penstock.store.postgres import history
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.history import HistoryReader

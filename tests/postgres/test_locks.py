@@ -10,7 +10,7 @@ import pytest
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound
 from penstock.store.postgres import blocking
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.refusals import Locked

@@ -12,8 +12,8 @@ from penstock.cli import app
 from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt, Sender
-from penstock.store.history import HistoryRange
 from penstock.store.interface import Outcome, RedriveOrder
+from penstock.store.pages import HistoryRange
 from penstock.store.postgres import migrate
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.migrate import Found, SchemaMissing, plan, steps

@@ -9,9 +9,9 @@ import pytest
 from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.history import HistoryRange
 from penstock.store.ids import message_id
 from penstock.store.interface import Outcome
+from penstock.store.pages import HistoryRange
 from penstock.store.postgres import burying
 from penstock.store.postgres.burying import PURGE_IDLE_MS
 from penstock.store.postgres.database import PostgresSettings

@@ -15,8 +15,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.routes import Routes
 from penstock.runtime.memory import memory_runtime
-from penstock.store.interface import MessageFilter, Release
-from penstock.store.kept_redrives import LOST_MS, KeptRedrives
+from penstock.store.interface import LOST_MS, KeptRedrives, MessageFilter, Release
 from penstock.store.placement import RoutedRedrives
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore

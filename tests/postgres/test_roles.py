@@ -17,8 +17,8 @@ from penstock.client.idempotency_postgres import PostgresIdempotencyStore
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock
-from penstock.store.history import HistoryRange
 from penstock.store.interface import Outcome, RedriveOrder, Release
+from penstock.store.pages import HistoryRange
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import Server

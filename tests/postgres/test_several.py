@@ -18,7 +18,7 @@ from penstock.metrics.health import Health
 from penstock.metrics.prometheus import Connections, Prometheus, Requests
 from penstock.server import open_application
 from penstock.settings import ServerSettings
-from penstock.store.interface import StoreUnreachable
+from penstock.store.errors import StoreUnreachable
 from penstock.store.postgres import vitals
 from tests.cli.servers import Served
 from tests.postgres.maps import opened

@@ -20,7 +20,7 @@ from penstock.core.queue.message import Drafts
 from penstock.runtime.memory import memory_runtime
 from penstock.server import Told, run
 from penstock.settings import ServerSettings
-from penstock.store.interface import StoreUnreachable
+from penstock.store.errors import StoreUnreachable
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.lending import Lending
 from penstock.store.postgres.reach import bounded

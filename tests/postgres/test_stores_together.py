@@ -12,7 +12,8 @@ import pytest
 from penstock.contract.limits import LEASE_BYTES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import Outcome, QueueNotFound
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Outcome
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema, until_alone

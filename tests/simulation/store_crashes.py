@@ -22,7 +22,8 @@ from penstock.core.queue.message import Drafts, Receipt
 from penstock.log.interface import LogBusy
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets
-from penstock.store.interface import Delivery, Outcome, QueueNotFound, Release
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Delivery, Outcome, Release
 from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine

@@ -39,7 +39,8 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.bodies import Hot
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import Outcome, QueueNotFound, RedriveOrder, Release
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Outcome, RedriveOrder, Release
 from penstock.telemetry import HISTORY_AHEAD_OF_JOURNAL, STORE_UPKEEP_FAILED
 from tests.simulation.clock import SimClock
 from tests.simulation.log_life import tiny

@@ -14,7 +14,7 @@ from penstock.store.embedded import history_offsets, history_pages
 from penstock.store.embedded.history import retain
 from penstock.store.embedded.history_offsets import offset_after, trim
 from penstock.store.embedded.history_pages import read_page
-from penstock.store.history import HistoryPage, HistoryRange
+from penstock.store.pages import HistoryPage, HistoryRange
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.store.settled import FULL, Books, Row, events, name, settlement

@@ -11,7 +11,8 @@ from penstock.core.queue.message import Drafts
 from penstock.core.routes import Routes
 from penstock.runtime.memory import memory_runtime
 from penstock.store.embedded.store import EmbeddedStore
-from penstock.store.interface import QueueNotFound, QueueStore, RedriveOrder, Release
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import QueueStore, RedriveOrder, Release
 from penstock.store.placement import RoutedPlacement
 
 

@@ -11,9 +11,8 @@ from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope, History
 from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
-from penstock.store.history import HistoryRange
 from penstock.store.interface import Outcome
-from penstock.store.live import NumberRange
+from penstock.store.pages import HistoryRange, NumberRange
 from tests.steps import LINES_MAX, counted
 from tests.store.small import QUEUE, Shop, opened
 

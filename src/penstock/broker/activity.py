@@ -31,8 +31,7 @@ from penstock.contract.limits import (
 )
 from penstock.runtime.interface import LogEventWriter
 from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
-from penstock.store.interface import StoreUnreachable
-from penstock.store.refusals import StoreForbids
+from penstock.store.errors import StoreForbids, StoreUnreachable
 from penstock.telemetry import AUDIT_UNWRITTEN
 
 TRIM_S = 600.0

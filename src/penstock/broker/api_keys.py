@@ -27,7 +27,7 @@ from penstock.broker import keyring as changes
 from penstock.broker.access import Access, Grant, Key
 from penstock.broker.keyring import Change, Keyring, KeysDamaged, NewKey, decode, encode
 from penstock.runtime.disk import make_folders, open_regular
-from penstock.store.interface import StoreUnreachable
+from penstock.store.errors import StoreUnreachable
 from penstock.telemetry import KEYS_CHANGED, KEYS_DAMAGED
 
 LOOK_S = 1.0

@@ -14,7 +14,8 @@ A queue's own `<name>.dead` belongs to the queue: no right on it is needed for m
 from penstock.broker.access import Caller, NotAllowed, Role
 from penstock.contract.names import dead_letters_of, fits
 from penstock.contract.queue_settings import QueueSettings
-from penstock.store.interface import Description, Message, QueueNotFound
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Description, Message
 from penstock.store.placement import Placement
 
 

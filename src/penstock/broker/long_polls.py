@@ -21,7 +21,8 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
-from penstock.store.interface import Delivery, QueueNotFound
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Delivery
 from penstock.store.placement import Placement
 
 # Timers of the loop are exact to this; a ring that is too early costs another one.

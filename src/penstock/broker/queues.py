@@ -22,18 +22,8 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
-from penstock.store.interface import (
-    RELEASE,
-    UNTOUCHED,
-    Counts,
-    Delivery,
-    Description,
-    Outcome,
-    QueueNotFound,
-    Release,
-    Remains,
-    StoreUnreachable,
-)
+from penstock.store.errors import QueueNotFound, StoreUnreachable
+from penstock.store.interface import RELEASE, UNTOUCHED, Counts, Delivery, Description, Outcome, Release, Remains
 from penstock.store.placement import Placement
 from penstock.telemetry import DEAD_LETTERS_FULL
 

@@ -38,18 +38,18 @@ from penstock.broker.shares import Share
 from penstock.contract.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
+from penstock.store.errors import QueueNotFound, StoreForbids, StoreUnreachable
 from penstock.store.interface import (
     EVERY_MESSAGE,
+    LOST_MS,
+    KeptRedrive,
+    KeptRedrives,
     Message,
     MessageFilter,
-    QueueNotFound,
     Redrive,
     RedriveOrder,
-    StoreUnreachable,
 )
-from penstock.store.kept_redrives import LOST_MS, KeptRedrive, KeptRedrives
 from penstock.store.placement import Placement
-from penstock.store.refusals import StoreForbids
 
 
 async def select(

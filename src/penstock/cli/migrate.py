@@ -82,10 +82,9 @@ def run_on(settings: ServerSettings, work: Any, *, doing: str = "") -> Any:
     try:
         import psycopg
 
-        from penstock.store.interface import StoreUnreachable
+        from penstock.store.errors import StoreForbids, StoreUnfit, StoreUnreachable
         from penstock.store.postgres.reach import unanswered
         from penstock.store.postgres.refusals import refusal
-        from penstock.store.refusals import StoreForbids, StoreUnfit
     except ImportError:
         work.close()
         refuse("The driver of PostgreSQL is not installed: pip install 'penstock[postgres]'", ExitCode.BAD_SETTINGS)

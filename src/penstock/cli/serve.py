@@ -179,9 +179,8 @@ def _reasons() -> list[Reason]:
 
 def _reasons_of_postgres() -> list[Reason]:
     try:
-        from penstock.store.interface import StoreUnreachable
+        from penstock.store.errors import StoreForbids, StoreUnfit, StoreUnreachable
         from penstock.store.postgres.database import NotDurable
-        from penstock.store.refusals import StoreForbids, StoreUnfit
     except ImportError:
         # Without the driver nothing of it can be the reason.
         return []

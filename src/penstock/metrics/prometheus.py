@@ -32,7 +32,8 @@ from penstock.contract.messages import Tier
 from penstock.metrics.health import Health, refused
 from penstock.metrics.watchdog import BOUNDS_S as LAG_BOUNDS_S
 from penstock.metrics.watchdog import Watchdog
-from penstock.store.interface import Counts, Description, StoreUnreachable
+from penstock.store.errors import StoreUnreachable
+from penstock.store.interface import Counts, Description
 from penstock.telemetry import Metric
 
 QUEUES_MAX = 1_000

@@ -31,24 +31,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.explain import Explanation
 from penstock.core.queue.listing import PLACES
 from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
-from penstock.store.history import HistoryPage, HistoryRange, HistorySpan
-from penstock.store.live import LivePage
-
-
-class QueueNotFound(Exception):
-    """There is no queue of this name, or of this id."""
-
-
-class QueueExists(Exception):
-    """There is a queue of this name, with other settings."""
-
-
-class StoreUnreachable(Exception):
-    """The store is elsewhere, and does not answer: what it was asked for may be done or not. Asking again may help."""
-
-
-class DeadLettersShared(Exception):
-    """Other queues bury in the same queue, so it does not go with one of them."""
+from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
 
 
 class Outcome(Enum):
@@ -586,3 +569,58 @@ class QueueStore(QueueAdmin, MessageStore, Operations, HistoryStore, Protocol):
     def of_shard(self, shard: int) -> HistoryStore:
         """Return this store, if it has the shard. Raises `ShardNotFound`."""
         ...
+
+
+# A redrive that was not heard of for so long has lost its server, and another one takes it over.
+LOST_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRedrive:
+    """A redrive that is kept where its queue is, so that every server of a database knows of it.
+
+    Order and progress are texts that the broker writes and reads. One server runs a redrive at a time, its *runner*,
+    known by a random number. It is heard of every second.
+    """
+
+    id: str
+    queue: str
+    order: str
+    state: str
+    progress: str
+    started_at_ms: int
+    ended_at_ms: int | None = None
+    is_to_stop: bool = False
+
+
+class KeptRedrives(Protocol):
+    """Every verb may raise `StoreUnreachable` or `StoreForbids`, and may be made again then."""
+
+    async def begin(self, redrive: KeptRedrive, *, runner: int) -> bool:
+        """Keep a new one, and return whether there is room for it: as many run as may."""
+        ...
+
+    async def note(self, redrive: KeptRedrive, *, runner: int, now_ms: int) -> bool | None:
+        """Note how far it is, and return whether it is to stop; None if it is not this runner's any more."""
+        ...
+
+    async def hold(self, *, runner: int, now_ms: int, takes_over: bool) -> list[KeptRedrive]:
+        """Be heard, and return what this runner runs: with what it takes over just now, if it does that.
+
+        What is kept where nobody answers is left out.
+        """
+        ...
+
+    async def let_go(self, *, runner: int) -> None:
+        """Leave all that this runner runs to others, who need not wait until it is lost."""
+        ...
+
+    async def stop(self, queue: str, task_id: str, *, state: str, now_ms: int) -> None:
+        """Tell whoever runs it to stop. If nobody does it ends at once, in ``state``."""
+        ...
+
+    async def of(self, queue: str) -> list[KeptRedrive]:
+        """Return those of a queue, the newest first."""
+        ...
+
+    async def find(self, queue: str, task_id: str) -> KeptRedrive | None: ...

@@ -25,19 +25,18 @@ from penstock.contract.limits import PAGE_MAX
 from penstock.contract.names import BadName, check_name
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.routes import Routes
-from penstock.store.history import HistorySpan, ShardNotFound
+from penstock.store.errors import QueueNotFound, ShardNotFound, StoreForbids, StoreUnreachable
 from penstock.store.interface import (
     Counts,
     Description,
     HistoryStore,
-    QueueNotFound,
+    KeptRedrive,
+    KeptRedrives,
     QueueStore,
     Redrive,
     RedriveOrder,
-    StoreUnreachable,
 )
-from penstock.store.kept_redrives import KeptRedrive, KeptRedrives
-from penstock.store.refusals import StoreForbids
+from penstock.store.pages import HistorySpan
 
 
 class NoMatchingRoute(BadName):

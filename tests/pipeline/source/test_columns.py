@@ -18,7 +18,7 @@ from penstock.pipeline.source.reader import schema_for
 from penstock.pipeline.source.server import asked_of, chosen, converted
 from penstock.store.embedded import history_columns
 from penstock.store.embedded.history_frames import HistoryFrame, decode, encode
-from penstock.store.history import HistoryPage
+from penstock.store.pages import HistoryPage
 from tests.pipeline.told import MIXED, NAMES, PLAIN, kept
 
 SHARD = 3

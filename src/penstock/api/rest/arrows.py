@@ -14,8 +14,7 @@ import pyarrow  # type: ignore[import-untyped]
 
 from penstock.contract.history_columns import LIVE, REST_HISTORY
 from penstock.history_arrow import KeptRows, Part, record_batch
-from penstock.store.history import HistoryPage
-from penstock.store.live import LivePage
+from penstock.store.pages import HistoryPage, LivePage
 
 _HISTORY = {column.name: column for column in REST_HISTORY}
 _LIVE = {column.name: column for column in LIVE}

@@ -20,10 +20,17 @@ from penstock.core.queue.drafts import BadDraft, BodyTooLarge, DueTooLate
 from penstock.core.queue.queue import QueueFull
 from penstock.frame import BadFrame
 from penstock.log.interface import LogBusy, LogClosed, LogFull
-from penstock.store.history import NotWrittenYet, ShardNotFound
-from penstock.store.interface import DeadLettersShared, QueueExists, QueueNotFound, StoreUnreachable
+from penstock.store.errors import (
+    DeadLettersShared,
+    NotWrittenYet,
+    QueueExists,
+    QueueNotFound,
+    ShardNotFound,
+    StoreForbids,
+    StoreRefuses,
+    StoreUnreachable,
+)
 from penstock.store.placement import NoMatchingRoute
-from penstock.store.refusals import StoreForbids, StoreRefuses
 from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
 from penstock.streams.produce_checks import (
     BadTimestamp,

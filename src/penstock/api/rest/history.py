@@ -30,8 +30,8 @@ from penstock.broker.access import Role
 from penstock.contract.history_columns import REST_HISTORY, BodyState
 from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import NUMBERED_OUTCOMES, PRIORITIES
-from penstock.store.history import HistoryPage, HistoryRange
 from penstock.store.ids import parse, queue_id
+from penstock.store.pages import HistoryPage, HistoryRange
 from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
 from penstock.wire.operators import (

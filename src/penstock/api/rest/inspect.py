@@ -22,7 +22,7 @@ from penstock.core.queue.explain import SENTENCES
 from penstock.store.ids import queue_id
 from penstock.store.interface import Escalation as StoredEscalation
 from penstock.store.interface import Explained, Message, MessageFilter
-from penstock.store.live import LivePage
+from penstock.store.pages import LivePage
 from penstock.wire import messages as wire
 from penstock.wire.messages import LIST_MAX, Group, LiveRange, LiveRow, Priority, Seen, SeenPage, State, Text
 from penstock.wire.operators import Escalation, Story

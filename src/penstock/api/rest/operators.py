@@ -15,7 +15,8 @@ from penstock.broker.dead_letters import check_goes_back
 from penstock.broker.redrives import RedriveRequest, Task, pages
 from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import PRIORITIES
-from penstock.store.interface import EscalationOrder, Message, MessageFilter, Outcome, QueueNotFound, RedriveOrder
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import EscalationOrder, Message, MessageFilter, Outcome, RedriveOrder
 from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
 from penstock.wire.operators import (

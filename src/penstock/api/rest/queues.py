@@ -23,7 +23,8 @@ from penstock.contract.limits import PAGE_MAX
 from penstock.contract.messages import PRIORITIES
 from penstock.contract.names import dead_letters_of, is_dead_letters
 from penstock.contract.queue_settings import DedupScope, QueueSettings, as_said, from_said
-from penstock.store.interface import Counts, Description, QueueExists
+from penstock.store.errors import QueueExists
+from penstock.store.interface import Counts, Description
 from penstock.wire import queues as wire
 from penstock.wire.queue_settings import PART_TYPES, Settings
 from penstock.wire.queues import CreateQueue, QueueList, QueueName, QueueView, TierView

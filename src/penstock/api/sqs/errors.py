@@ -17,8 +17,7 @@ from penstock.contract.queue_settings import BadSettings
 from penstock.core.queue.drafts import BadDraft
 from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogClosed, LogFull
-from penstock.store.interface import QueueExists, QueueNotFound, StoreUnreachable
-from penstock.store.refusals import StoreForbids, StoreRefuses
+from penstock.store.errors import QueueExists, QueueNotFound, StoreForbids, StoreRefuses, StoreUnreachable
 
 # What a client sent is in it, and need not come back whole.
 _MESSAGE_CHARACTERS_MAX = 1_000

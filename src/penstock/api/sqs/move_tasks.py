@@ -37,7 +37,7 @@ from penstock.api.sqs.shapes import (
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
 from penstock.broker.redrives import RedriveRequest, State, Task, TaskNotFound
 from penstock.contract.limits import PAGE_MAX
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound
 
 RATE_MAX = 500
 TASKS_MAX = 10

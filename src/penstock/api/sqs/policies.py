@@ -33,7 +33,8 @@ from penstock.api.sqs.request import Request
 from penstock.api.sqs.shapes import AddPermissionRequest, Nothing, RemovePermissionRequest
 from penstock.broker.access import Role
 from penstock.contract.queue_settings import QueueSettings
-from penstock.store.interface import Description, QueueNotFound
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Description
 
 RECEIVE_COUNT_MAX = 1_000
 SOURCES_MAX = 10

@@ -48,7 +48,8 @@ from penstock.api.sqs.shapes import (
 )
 from penstock.broker.queues import visible_queues
 from penstock.contract.queue_settings import DAY_MS, DedupScope, QueueSettings
-from penstock.store.interface import Description, QueueExists, QueueNotFound
+from penstock.store.errors import QueueExists, QueueNotFound
+from penstock.store.interface import Description
 
 LIST_MAX = 1_000
 PURGE_MS = 60_000

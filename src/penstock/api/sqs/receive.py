@@ -26,7 +26,8 @@ from penstock.api.sqs.shapes import (
     ReceiveMessageResult,
 )
 from penstock.core.queue.message import Receipt
-from penstock.store.interface import Delivery, QueueNotFound
+from penstock.store.errors import QueueNotFound
+from penstock.store.interface import Delivery
 
 MESSAGES_MAX = 10
 WAIT_S_MAX = 20

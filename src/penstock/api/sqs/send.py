@@ -34,7 +34,7 @@ from penstock.api.sqs.shapes import (
 from penstock.contract.messages import PRIORITIES
 from penstock.contract.queue_settings import DedupScope
 from penstock.core.queue.message import Drafts
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound
 
 DELAY_S_MAX = 900
 _DELAY_REASON = f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}."

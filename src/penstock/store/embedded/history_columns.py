@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from penstock.contract.history_columns import NUMBERS, BodyState
 from penstock.frame import Blobs
 from penstock.store.embedded.history_frames import HistoryFrame
-from penstock.store.history import Coded
+from penstock.store.pages import Coded
 
 
 class Piece(NamedTuple):

@@ -44,7 +44,7 @@ from penstock.contract.history_columns import NUMBERS
 from penstock.core.queue.settlements import Settlement
 from penstock.frame import BadFrame, Blobs, Column, Numbers, pack, unpack
 from penstock.runtime.interface import Buffer
-from penstock.store.history import Coded
+from penstock.store.pages import Coded
 
 KIND = 1
 VERSION = 1

@@ -10,7 +10,8 @@ from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
 from penstock.store.embedded.history_frames import read_head
-from penstock.store.history import HistorySpan, NotWrittenYet
+from penstock.store.errors import NotWrittenYet
+from penstock.store.pages import HistorySpan
 
 # The header of a batch, that of its record, and the key.
 _FRONT_BYTES = 160

@@ -28,7 +28,7 @@ from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.history_columns import Piece, columns_of
 from penstock.store.embedded.history_frames import HistoryFrame, decode
-from penstock.store.history import HistoryPage, HistoryRange
+from penstock.store.pages import HistoryPage, HistoryRange
 
 T = TypeVar("T")
 

@@ -22,8 +22,7 @@ from penstock.store.embedded.asking import find_holders, present
 from penstock.store.embedded.bodies import Places, Span
 from penstock.store.embedded.running import RunningShard
 from penstock.store.embedded.shard import Shard
-from penstock.store.history import Coded
-from penstock.store.live import LivePage, NumberRange
+from penstock.store.pages import Coded, LivePage, NumberRange
 
 _CURSOR = re.compile(r"[0-9]{1,19}")
 

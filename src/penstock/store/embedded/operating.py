@@ -21,15 +21,8 @@ from penstock.store.embedded.moves import EVENT_BYTES, ROW_BYTES, Moves
 from penstock.store.embedded.naming import id_of, key_of
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
-from penstock.store.interface import (
-    DeadLettersShared,
-    EscalationOrder,
-    Outcome,
-    Redrive,
-    RedriveOrder,
-    Remains,
-    check_ids,
-)
+from penstock.store.errors import DeadLettersShared
+from penstock.store.interface import EscalationOrder, Outcome, Redrive, RedriveOrder, Remains, check_ids
 
 RUN_BYTES = 16
 # With a full queue ahead, no more dead letters than this are passed over in search of some that can go elsewhere.

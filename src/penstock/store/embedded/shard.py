@@ -44,7 +44,7 @@ from penstock.store.embedded.keeping import ON_DISK, Keep
 from penstock.store.embedded.memory import Memory
 from penstock.store.embedded.readers import Readers
 from penstock.store.embedded.replay import entries, stored, tiers_of
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound
 
 READ_BYTES = 4 * MIB
 # A turn is short, and its event some tens of bytes.

@@ -32,7 +32,7 @@ from penstock.store.embedded.keeping import Keep
 from penstock.store.embedded.running import Folders, RunningShard
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.timekeeping import Timekeeping
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound
 
 JOURNAL = "journal"
 SNAPSHOTS = "snapshots"

@@ -40,7 +40,7 @@ from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard import Fact, Shard
 from penstock.store.embedded.shards import Shards
 from penstock.store.embedded.tidying import Tidying
-from penstock.store.history import HistoryPage, HistoryRange, HistorySpan, ShardNotFound
+from penstock.store.errors import QueueExists, QueueNotFound, ShardNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     EVERY_MESSAGE,
@@ -55,14 +55,12 @@ from penstock.store.interface import (
     MessageFilter,
     Outcome,
     Page,
-    QueueExists,
-    QueueNotFound,
     Redrive,
     RedriveOrder,
     Release,
     Remains,
 )
-from penstock.store.live import LivePage
+from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
 
 # What an event takes besides its rows: keys, texts, headers, with a margin.
 EVENT_BYTES = 8_192

@@ -11,7 +11,8 @@ from penstock.contract.messages import MessageOutcome
 from penstock.contract.names import check_name
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.runtime.interface import Dice
-from penstock.store.interface import QueueExists, Remains
+from penstock.store.errors import QueueExists
+from penstock.store.interface import Remains
 from penstock.store.postgres.burying import Burying, PurgeTurn
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue, grave_of

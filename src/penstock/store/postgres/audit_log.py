@@ -7,8 +7,8 @@ import psycopg
 
 from penstock.runtime.interface import Dice
 from penstock.store.audit_log import Entry, decode_entry, encode_entry
+from penstock.store.errors import StoreRefuses
 from penstock.store.postgres.database import Database
-from penstock.store.refusals import StoreRefuses
 
 
 class PostgresAuditLog:

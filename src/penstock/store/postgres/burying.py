@@ -11,7 +11,7 @@ import psycopg
 
 from penstock.contract.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, SWEEP_ROWS
 from penstock.contract.queue_settings import DAY_MS, DEAD_LETTER_SETTINGS, MINUTE_MS
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound, StoreForbids
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import ASK_MS, MORE_MS, KnownQueue, grave_of
@@ -19,7 +19,6 @@ from penstock.store.postgres.leasing import ADVANCE_MOST
 from penstock.store.postgres.patience import patiently
 from penstock.store.postgres.refusals import Locked
 from penstock.store.postgres.registry import CHANGED, Registry, is_changed
-from penstock.store.refusals import StoreForbids
 
 # How long a call may take to learn what became of one whose connection broke.
 OPERATION_MS = 60 * 60 * 1_000

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import psycopg
 
 from penstock.contract.messages import TIERS
-from penstock.store.interface import Counts, StoreUnreachable
+from penstock.store.errors import StoreForbids, StoreUnreachable
+from penstock.store.interface import Counts
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import Kept, KnownQueue
-from penstock.store.refusals import StoreForbids
 
 # So many of a kind are counted at each look.
 COUNTED_MOST = 2_000

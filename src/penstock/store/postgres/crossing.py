@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from penstock.core.queue.message import Drafts, Receipt
 from penstock.core.routes import Routes
 from penstock.runtime.interface import Dice
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound
 from penstock.store.postgres.borrowing import QueueElsewhere, Transactions
 from penstock.store.postgres.within import Joined, Raw
 

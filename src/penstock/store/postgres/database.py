@@ -25,13 +25,13 @@ from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.contract.names import check_schema
+from penstock.store.errors import StoreTurnsAway, StoreUnfit
 from penstock.store.postgres.columns import DUMPERS
 from penstock.store.postgres.lookout import Lookout
 from penstock.store.postgres.reach import Reached, bounded, unanswered
 from penstock.store.postgres.refusals import READ_ONLY, Locked, not_let_in, refusal
 from penstock.store.postgres.session import Arguments, Lost, Session, Silent, Unreached
 from penstock.store.postgres.statements import Function, function, statement
-from penstock.store.refusals import StoreTurnsAway, StoreUnfit
 
 _RETRIES_MAX = 20
 # For how long it is tried to learn what became of a call whose connection broke: a server that is restarted is back by

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from penstock.contract.history_columns import TRANSACTION_ROW_BITS
 from penstock.contract.limits import HISTORY_PAGE_BYTES_MAX, HISTORY_ROWS_MAX, HISTORY_WAIT_MS
-from penstock.store.history import HistoryPage, HistoryRange, HistorySpan, NotWrittenYet, ShardNotFound
+from penstock.store.errors import NotWrittenYet, ShardNotFound
+from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.patience import patiently

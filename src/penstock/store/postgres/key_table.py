@@ -12,7 +12,7 @@ from collections.abc import Callable
 import psycopg
 
 from penstock.runtime.interface import Dice
-from penstock.store.interface import StoreUnreachable
+from penstock.store.errors import StoreUnreachable
 from penstock.store.postgres.audit_log import PostgresAuditLog
 from penstock.store.postgres.database import Database
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from penstock.contract.limits import HISTORY_ROWS_MAX, PEEK_BYTES_MAX
 from penstock.contract.messages import TIERS
 from penstock.frame import Blobs
-from penstock.store.live import LivePage, NumberRange
+from penstock.store.pages import LivePage, NumberRange
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.known import KnownQueue

@@ -18,9 +18,9 @@ from hashlib import blake2b
 from psycopg import AsyncConnection, errors
 
 from penstock.runtime.interface import LogEventWriter
+from penstock.store.errors import StoreUnfit
 from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
 from penstock.store.postgres.statements import definitions, migrations, read
-from penstock.store.refusals import StoreUnfit
 
 _VERSION_TABLE = (
     "CREATE TABLE penstock.version ("

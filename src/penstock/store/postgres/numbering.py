@@ -17,11 +17,10 @@ from typing import NamedTuple
 from psycopg import AsyncConnection, OperationalError
 
 from penstock.runtime.interface import Dice
-from penstock.store.interface import StoreUnreachable
+from penstock.store.errors import StoreUnfit, StoreUnreachable
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.session import Lost
 from penstock.store.postgres.statements import statement
-from penstock.store.refusals import StoreUnfit
 
 RANGE_BITS = 24
 # As many as a number of PostgreSQL's type integer has room for.

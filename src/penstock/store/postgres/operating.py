@@ -7,14 +7,9 @@ from penstock.contract.limits import AUDIT_MAX, REASON_CHARACTERS_MAX
 from penstock.contract.names import check_name, is_dead_letters
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.runtime.interface import Dice
+from penstock.store.errors import DeadLettersShared
 from penstock.store.ids import message_id
-from penstock.store.interface import (
-    DeadLettersShared,
-    EscalationOrder,
-    Outcome,
-    Redrive,
-    RedriveOrder,
-)
+from penstock.store.interface import EscalationOrder, Outcome, Redrive, RedriveOrder
 from penstock.store.postgres.columns import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue

@@ -23,7 +23,7 @@ import psycopg
 from psycopg import AsyncConnection, Notify
 
 from penstock.runtime.interface import LogEventWriter
-from penstock.store.interface import StoreUnreachable
+from penstock.store.errors import StoreForbids, StoreUnreachable
 from penstock.store.postgres import migrate
 from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
 from penstock.store.postgres.database import Database, check_durable
@@ -31,7 +31,6 @@ from penstock.store.postgres.following import Following
 from penstock.store.postgres.reach import answered_within
 from penstock.store.postgres.refusals import refusal
 from penstock.store.postgres.session import Lost
-from penstock.store.refusals import StoreForbids
 
 BEAT_S = 1.0
 TIDY_BEATS = 5

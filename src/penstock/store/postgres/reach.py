@@ -16,7 +16,7 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.runtime.sockets import shut_down
-from penstock.store.refusals import StoreUnfit
+from penstock.store.errors import StoreUnfit
 
 RV = TypeVar("RV")
 AnyConnection: TypeAlias = psycopg.AsyncConnection[Any] | psycopg.Connection[Any]

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 
 from penstock.contract.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
-from penstock.store.kept_redrives import LOST_MS, KeptRedrive
+from penstock.store.errors import StoreRefuses
+from penstock.store.interface import LOST_MS, KeptRedrive
 from penstock.store.postgres.database import Database
-from penstock.store.refusals import StoreRefuses
 
 
 class PostgresRedrives:

@@ -7,8 +7,8 @@ are.
 
 import psycopg
 
+from penstock.store.errors import StoreForbids, StoreRefuses, StoreTurnsAway
 from penstock.store.postgres.session import Unreached
-from penstock.store.refusals import StoreForbids, StoreRefuses, StoreTurnsAway
 
 # The database takes no changes; another one may, that the same URL leads to by now.
 READ_ONLY = "25006"

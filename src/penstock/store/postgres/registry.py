@@ -14,7 +14,7 @@ import psycopg
 
 from penstock.contract.names import is_name
 from penstock.contract.queue_settings import QueueSettings
-from penstock.store.interface import QueueNotFound
+from penstock.store.errors import QueueNotFound
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.known import KnownQueue, QueueRow
 

@@ -31,7 +31,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from penstock.store.interface import StoreUnreachable
+from penstock.store.errors import StoreUnreachable
 from penstock.store.postgres.reach import hang_up
 from penstock.store.postgres.statements import Function
 

@@ -6,13 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from psycopg import AsyncConnection
 
 from penstock.runtime.interface import Clock, Dice, LogEventWriter
-from penstock.store.interface import StoreUnreachable
+from penstock.store.errors import StoreForbids, StoreUnfit, StoreUnreachable
 from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.following import following_of
 from penstock.store.postgres.numbering import claim, distinct
 from penstock.store.postgres.store import PostgresStore
-from penstock.store.refusals import StoreForbids, StoreUnfit
 
 
 class CommonClock:

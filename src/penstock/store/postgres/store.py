@@ -20,7 +20,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.drafts import fault
 from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.runtime.interface import Clock, Dice, LogEventWriter
-from penstock.store.history import HistoryPage, HistoryRange, HistorySpan
+from penstock.store.errors import QueueNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     EVERY_MESSAGE,
@@ -36,7 +36,6 @@ from penstock.store.interface import (
     MessageFilter,
     Outcome,
     Page,
-    QueueNotFound,
     Redrive,
     RedriveOrder,
     Release,
@@ -44,7 +43,7 @@ from penstock.store.interface import (
     check_ids,
     check_most,
 )
-from penstock.store.live import LivePage
+from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
 from penstock.store.postgres import asking, leasing, listing, operating, peeking, sending, settling
 from penstock.store.postgres.altering import Altering
 from penstock.store.postgres.asking import QueueNames, Summaries

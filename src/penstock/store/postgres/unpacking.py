@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock.contract.history_columns import NUMBERS, BodyState
 from penstock.frame import Blobs
-from penstock.store.history import Coded
+from penstock.store.pages import Coded
 from penstock.store.postgres.columns import numbers
 
 # The columns of numbers that a page has, and their widths.
