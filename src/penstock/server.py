@@ -40,7 +40,6 @@ from penstock.broker.keyring import KeysDamaged
 from penstock.broker.queues import Queues, open_queues
 from penstock.broker.redrives import Redrives
 from penstock.contract.topic_settings import TopicSettings
-from penstock.keeping import Kept, open_store, open_streams
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.http_connection import Shared
 from penstock.listening.http_limits import USUAL, ConnectionLimits
@@ -53,6 +52,7 @@ from penstock.metrics.streams import Clients, families_of_clients, families_of_s
 from penstock.metrics.watchdog import Watchdog, watching
 from penstock.runtime.system import log_event
 from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
+from penstock.store_factory import OpenStore, open_store, open_streams
 from penstock.telemetry import (
     KAFKA_PORT_IN_USE,
     SERVER_FILES_LIMITED,
@@ -93,17 +93,17 @@ class Told:
 class Application:
     """Everything behind the port."""
 
-    def __init__(self, kept: Kept, queues: Queues, service: Service, streams: Streams | None) -> None:
+    def __init__(self, opened: OpenStore, queues: Queues, service: Service, streams: Streams | None) -> None:
         self.streams = streams
         # What is counted of Kafka clients, once they are served.
         self.kafka_clients: Callable[[], Clients] | None = None
-        self.placement = kept.placement
+        self.placement = opened.placement
         self.queues = queues
-        self.runtime = kept.runtime
-        self.journals = kept.journals
-        self.vitals = kept.vitals
-        self.transactions = kept.transactions
-        self.key_table = kept.keys
+        self.runtime = opened.runtime
+        self.journals = opened.journals
+        self.vitals = opened.vitals
+        self.transactions = opened.transactions
+        self.key_table = opened.keys
         self._service = service
 
     @cached_property
@@ -153,16 +153,16 @@ async def open_application(
     and metrics, and for redrives whose server is gone: a server does that, a program that comes and goes does not.
     """
     async with (
-        open_store(settings, is_watched=is_watched) as kept,
+        open_store(settings, is_watched=is_watched) as opened,
         open_queues(
-            kept.placement,
-            kept.runtime,
+            opened.placement,
+            opened.runtime,
             long_polls_max=settings.long_polls_max,
             is_tidied=settings.is_on_postgres,
-            redrives=Redrives(kept.placement, kept.runtime, kept=kept.redrives, takes_over=is_watched),
+            redrives=Redrives(opened.placement, opened.runtime, kept=opened.redrives, takes_over=is_watched),
         ) as queues,
-        open_streams(settings, kept.runtime, kafka, kept.placement) as streams,
-        keeping_activity(Activity(kept.audit_log, kept.runtime.clock.now_ms, kept.runtime.log_event)) as activity,
+        open_streams(settings, opened.runtime, kafka, opened.placement) as streams,
+        keeping_activity(Activity(opened.audit_log, opened.runtime.clock.now_ms, opened.runtime.log_event)) as activity,
     ):
         queues.activity = activity
         if streams is not None:
@@ -171,7 +171,7 @@ async def open_application(
         for share in (queues.share, *(() if streams is None else (streams.topics.share, streams.groups.share))):
             share.percent = settings.key_share_percent
         service = Service(queues, access or Access.open(), settings.request_bytes_max, streams)
-        yield Application(kept, queues, service, streams)
+        yield Application(opened, queues, service, streams)
 
 
 def _say_nothing(_address: str) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from penstock.broker.access import Grant, Role
 from penstock.broker.api_keys import create_key, revoke_key
-from penstock.keeping import NoFolder
 from penstock.listening.sockets import BadCertificate, CannotListen, allow_connections, bind, tls_context
 from penstock.runtime.interface import FolderTaken
 from penstock.settings import NotSecured, ServerSettings
 from penstock.store.embedded.shards import TooFewShards
+from penstock.store_factory import NoFolder
 from tests.certificates import make_certificate
 from tests.server.serving import Client, Running, hasty, server
 

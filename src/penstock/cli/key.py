@@ -23,8 +23,8 @@ from penstock.broker.keyring import Change, KeyExists, KeyNotFound, Keyring, Key
 from penstock.cli.config import Config, Json, loaded
 from penstock.cli.migrate import run_on
 from penstock.cli.output import ExitCode, console, plain, print_json, refuse, remark, say, table
-from penstock.keeping import audit_log_of, change_shared_keys, entry_of, read_shared_keys, reset_shared_keys
 from penstock.settings import ServerSettings, without_password
+from penstock.store_factory import audit_log_of, change_shared_keys, entry_of, read_shared_keys, reset_shared_keys
 
 app = typer.Typer(no_args_is_help=True, help="Make, list, rotate and revoke API keys.")
 

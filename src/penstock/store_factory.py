@@ -70,7 +70,7 @@ class NoFolder(OSError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class OpenStore:
     """A store that is open, and what can be seen of where it keeps things."""
 
     placement: Placement
@@ -96,15 +96,15 @@ def audit_log_of(settings: ServerSettings) -> FolderAuditLog | None:
 
 
 @asynccontextmanager
-async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
+async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[OpenStore]:
     if settings.is_on_postgres:
-        async with _open_postgres(settings, is_watched=is_watched) as kept:
-            yield kept
+        async with _open_postgres(settings, is_watched=is_watched) as opened:
+            yield opened
         return
     if settings.store_folder is None:
         runtime = memory_runtime()
         async with await EmbeddedStore.in_memory(runtime) as store:
-            yield Kept(placement=store, runtime=runtime, journals=partial(_journals, store))
+            yield OpenStore(placement=store, runtime=runtime, journals=partial(_journals, store))
         return
     folder = _make_folder(settings.store_folder)
     audit_log = audit_log_of(settings)
@@ -119,7 +119,7 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
         opening = EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards, keep=keep)
         async with await opening as store, _watching(store):
             await _begin_audit_log(runtime, folder.name, audit_log)
-            yield Kept(placement=store, runtime=runtime, journals=partial(_journals, store), audit_log=audit_log)
+            yield OpenStore(placement=store, runtime=runtime, journals=partial(_journals, store), audit_log=audit_log)
 
 
 async def _begin_audit_log(runtime: Runtime, folder: str, audit_log: FolderAuditLog) -> None:
@@ -156,7 +156,7 @@ async def _watching(store: EmbeddedStore) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[Kept]:
+async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> AsyncIterator[OpenStore]:
     try:
         # The driver is an extra: who keeps messages in a folder needs none.
         from penstock.store.postgres.database import PostgresSettings  # noqa: PLC0415
@@ -180,14 +180,14 @@ async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> Async
         opening = _open_databases(databases, settings, runtime, is_watched=is_watched)
     else:
         opening = _open_database(databases[0], settings, runtime, is_watched=is_watched)
-    async with opening as kept:
-        yield kept
+    async with opening as opened:
+        yield opened
 
 
 @asynccontextmanager
 async def _open_database(
     database: "PostgresSettings", settings: ServerSettings, runtime: Runtime, *, is_watched: bool
-) -> AsyncIterator[Kept]:
+) -> AsyncIterator[OpenStore]:
     from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
     from penstock.store.postgres.following import FollowingClock  # noqa: PLC0415
     from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
@@ -206,7 +206,7 @@ async def _open_database(
     ):
         _doubt(runtime, store.doubts)
         vitals = None if look is None else lambda: [look()]
-        yield Kept(
+        yield OpenStore(
             placement=store,
             runtime=runtime,
             vitals=vitals,
@@ -220,7 +220,7 @@ async def _open_database(
 @asynccontextmanager
 async def _open_databases(
     databases: "list[PostgresSettings]", settings: ServerSettings, runtime: Runtime, *, is_watched: bool
-) -> AsyncIterator[Kept]:
+) -> AsyncIterator[OpenStore]:
     """Open those of a map; what is the same database by two names, once."""
     from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
     from penstock.store.postgres.crossing import RoutedTransactions  # noqa: PLC0415
@@ -251,7 +251,7 @@ async def _open_databases(
             _doubt(runtime, [f"{routes.name_of(place)}: {doubt}" for doubt in store.doubts])
         placement = RoutedPlacement(stores, routes)
         _doubt(runtime, [_misplaced(place, names) for place, names in (await placement.misplaced()).items()])
-        yield Kept(
+        yield OpenStore(
             placement=placement,
             runtime=runtime,
             vitals=(lambda: [look() for look in looks]) if is_watched else None,
