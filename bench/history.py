@@ -15,7 +15,7 @@ from penstock.contract.limits import HISTORY_ROWS_MAX
 from penstock.contract.messages import MessageOutcome
 from penstock.core.queue.settlements import Settlement
 from penstock.log import record
-from penstock.store.embedded.history_frames import decode, encode
+from penstock.store.embedded.history_format import decode, encode
 
 MILLION = 1_000_000
 ROUNDS = 9

@@ -25,8 +25,8 @@ from penstock.core.queue.settlements import Settlement
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.history import LOG_SETTINGS
-from penstock.store.embedded.history_frames import Bodies, encode, part
+from penstock.store.embedded.history_format import Bodies, encode, part
+from penstock.store.embedded.history_writer import LOG_SETTINGS
 
 QUEUES = ("orders", "mail", "thumbnails")
 # 1 March 2026, midnight.

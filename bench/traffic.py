@@ -31,7 +31,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.running import JOURNAL_SETTINGS
+from penstock.store.embedded.shard_lifecycle import JOURNAL_SETTINGS
 from penstock.store.embedded.store import EmbeddedStore
 
 MESSAGE_BYTES = 256

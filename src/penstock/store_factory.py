@@ -32,10 +32,10 @@ from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import SystemClock, SystemDice, ThreadWorkers, halt, system_runtime
 from penstock.settings import BadSetting, ServerSettings
 from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
-from penstock.store.embedded.keeping import ON_DISK
-from penstock.store.embedded.running import JOURNAL_SETTINGS
+from penstock.store.embedded.retention import ON_DISK
 from penstock.store.embedded.shard import Shard
-from penstock.store.embedded.shards import HISTORY, JOURNAL
+from penstock.store.embedded.shard_lifecycle import JOURNAL_SETTINGS
+from penstock.store.embedded.shard_set import HISTORY, JOURNAL
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import KeptRedrives
 from penstock.store.placement import Placement, RoutedPlacement, RoutedRedrives

@@ -22,7 +22,7 @@ from penstock.contract.messages import MessageOutcome
 from penstock.core.queue.events import Copied
 from penstock.log import record
 from penstock.runtime.system import SystemClock, ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.replay import entries
+from penstock.store.embedded.shard_state import entries
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome, Release
 from penstock.telemetry import LOG_SEGMENT_DROPPED, STORE_SNAPSHOT_MADE, STORE_UPKEEP_FAILED

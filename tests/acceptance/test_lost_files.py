@@ -17,7 +17,7 @@ from penstock.log.recovery import LogCorrupted
 from penstock.runtime.disk import SystemDisk
 from penstock.server import open_application
 from penstock.settings import ServerSettings
-from penstock.store.embedded.shards import TooFewShards
+from penstock.store.embedded.shard_set import TooFewShards
 from tests.acceptance.processes import ROOT
 from tests.acceptance.server_process import ServerProcess
 

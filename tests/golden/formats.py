@@ -18,9 +18,9 @@ from penstock.log import marker, record
 from penstock.log.marker import MarkerPosition
 from penstock.log.segment import Index
 from penstock.runtime.interface import Buffer
-from penstock.store.embedded import codec, history_frames, snapshot
-from penstock.store.embedded.bodies import Places
-from penstock.store.embedded.memory import Memory
+from penstock.store.embedded import event_codec, history_format, snapshot_file
+from penstock.store.embedded.body_index import Places
+from penstock.store.embedded.shard_state import Memory
 from penstock.streams import offset_store
 from penstock.streams.offset_store import Kept
 from penstock.wire import frames
@@ -74,7 +74,7 @@ def journal() -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for event in EVENTS:
         has_bodies = isinstance(event, WITH_BODIES)
-        key, value = codec.encode(event, BODIES if has_bodies else None, ATTRIBUTES if has_bodies else None)
+        key, value = event_codec.encode(event, BODIES if has_bodies else None, ATTRIBUTES if has_bodies else None)
         number = sum(name.startswith(type(event).__name__) for name in found)
         name = type(event).__name__ + (f" {number}" if number else "")
         found[f"{name}, key"] = key
@@ -104,8 +104,8 @@ def record_batches() -> dict[str, bytes]:
 
 def shard_snapshot() -> dict[str, bytes]:
     disk = SimDisk()
-    snapshot.save(disk, "snapshots", _memory(), 4_711)
-    return {snapshot.snapshot_name(4_711): disk.read_bytes(f"snapshots/{snapshot.snapshot_name(4_711)}")}
+    snapshot_file.save(disk, "snapshots", _memory(), 4_711)
+    return {snapshot_file.snapshot_name(4_711): disk.read_bytes(f"snapshots/{snapshot_file.snapshot_name(4_711)}")}
 
 
 def _memory() -> Memory:
@@ -141,11 +141,11 @@ def history() -> dict[str, bytes]:
     kept = [BodyState.KEPT, BodyState.KEPT, BodyState.KEPT, BodyState.TOO_LARGE]
     texts: list[Buffer] = [b"one", b"", b"\xff", b""]
     more: list[Buffer] = [b'{"n":1}', b"", b"", b""]
-    bodies = history_frames.Bodies(array("B", kept), texts, more)
-    facts = history_frames.encode([alike], names, covered=90, within=0)
-    full = history_frames.encode([alike, moved], names, covered=91, within=4, bodies=bodies)
+    bodies = history_format.Bodies(array("B", kept), texts, more)
+    facts = history_format.encode([alike], names, covered=90, within=0)
+    full = history_format.encode([alike, moved], names, covered=91, within=4, bodies=bodies)
     endings = [alike._replace(count=1, ending=ending) for ending in MessageOutcome]
-    ended = history_frames.encode(endings, names, covered=92, within=0)
+    ended = history_format.encode(endings, names, covered=92, within=0)
     said = zip(("facts", "full", "every ending"), (facts, full, ended), strict=True)
     return {f"{name}, {part}": data for name, frame in said for part, data in zip(("key", "value"), frame, strict=True)}
 

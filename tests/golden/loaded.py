@@ -10,7 +10,7 @@ STARTS = {
     "import penstock": "import penstock",
     "penstock --help": "import sys\nfrom penstock.cli import main\nsys.argv = ['penstock', '--help']\n"
     "try:\n    main()\nexcept SystemExit:\n    pass",
-    "snapshot child": "import penstock.runtime.child_process, penstock.store.embedded.building",
+    "snapshot child": "import penstock.runtime.child_process, penstock.store.embedded.snapshot_builder",
     "Spark executor": "import penstock.pipeline.source.reader, penstock.pipeline.source.reader\n"
     "import penstock.pipeline.sink.writer, penstock.pipeline.sink.writer",
 }

@@ -15,8 +15,8 @@ from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.history import LOG_SETTINGS
-from penstock.store.embedded.history_frames import Bodies, encode
+from penstock.store.embedded.history_format import Bodies, encode
+from penstock.store.embedded.history_writer import LOG_SETTINGS
 
 NAMES = {1: "orders", 2: "mail", 3: "orders.dead"}
 START_MS = 1_772_366_400_000

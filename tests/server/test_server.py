@@ -15,7 +15,7 @@ from penstock.broker.api_keys import create_key, revoke_key
 from penstock.listening.sockets import BadCertificate, CannotListen, allow_connections, bind, tls_context
 from penstock.runtime.interface import FolderTaken
 from penstock.settings import NotSecured, ServerSettings
-from penstock.store.embedded.shards import TooFewShards
+from penstock.store.embedded.shard_set import TooFewShards
 from penstock.store_factory import NoFolder
 from tests.certificates import make_certificate
 from tests.server.serving import Client, Running, hasty, server

@@ -21,7 +21,7 @@ from penstock.contract.messages import Tier
 from penstock.core.queue.message import Drafts, Receipt
 from penstock.log.interface import LogBusy
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets
+from penstock.store.embedded.snapshot_file import snapshot_name, snapshot_offsets
 from penstock.store.errors import QueueNotFound
 from penstock.store.interface import Delivery, Outcome, Release
 from tests.simulation.disk import SimDisk

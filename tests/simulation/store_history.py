@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from penstock.contract.messages import MessageOutcome
 from penstock.contract.queue_settings import History, QueueSettings
-from penstock.store.embedded.history import frames
+from penstock.store.embedded.history_writer import frames
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.ids import message_id
 from tests.simulation.store_books import NEVER, Books, Message

@@ -37,7 +37,7 @@ from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.bodies import Hot
+from penstock.store.embedded.body_index import Hot
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.errors import QueueNotFound
 from penstock.store.interface import Outcome, RedriveOrder, Release

@@ -15,9 +15,8 @@ from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, Runtime
-from penstock.store.embedded.history import FrameLimits, History, frames
-from penstock.store.embedded.history_cuts import About
-from penstock.store.embedded.history_frames import HistoryFrame
+from penstock.store.embedded.history_format import HistoryFrame
+from penstock.store.embedded.history_writer import About, FrameLimits, History, frames
 
 LOG_SETTINGS = LogSettings(allocate_bytes=0, spare_bytes=0, index_every_bytes=500, segment_bytes_max=20_000)
 LIMITS = FrameLimits(rows_min=10, wait_ms=1_000, rows_max=20, text_bytes_max=1_000, body_bytes_max=500)

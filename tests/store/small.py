@@ -9,7 +9,7 @@ from penstock.core.queue.message import Drafts
 from penstock.log.interface import LogBusy
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Disk, Runtime
-from penstock.store.embedded.snapshot import snapshot_offsets
+from penstock.store.embedded.snapshot_file import snapshot_offsets
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome
 from tests.simulation.world import Machine

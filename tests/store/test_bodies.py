@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.core.queue.events import Buried, Copied, Sent
 from penstock.core.queue.message import Origin, Run
 from penstock.frame import Blobs
-from penstock.store.embedded.bodies import LANES, Hot, Places, Stored, move
-from penstock.store.embedded.replay import tiers_of
+from penstock.store.embedded.body_index import LANES, Hot, Places, Stored, move
+from penstock.store.embedded.shard_state import tiers_of
 
 Key = tuple[int, int]
 

@@ -13,7 +13,7 @@ from penstock.core.queue.events import Event, Sent
 from penstock.core.queue.message import Origin, Run, Sender
 from penstock.frame import Blobs
 from penstock.log import record
-from penstock.store.embedded.codec import (
+from penstock.store.embedded.event_codec import (
     Decoded,
     Encoded,
     UnknownEvent,

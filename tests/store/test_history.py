@@ -17,9 +17,8 @@ from penstock.log.interface import OffsetOutOfRange
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.history import FrameLimits, History, frames, retain
-from penstock.store.embedded.history_cuts import About
-from penstock.store.embedded.history_frames import UnknownFrame, encode
+from penstock.store.embedded.history_format import UnknownFrame, encode
+from penstock.store.embedded.history_writer import About, FrameLimits, History, frames, retain
 from tests.log.small import append
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate

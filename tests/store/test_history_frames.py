@@ -11,7 +11,7 @@ from penstock.contract.history_columns import BodyState
 from penstock.core.queue.settlements import Settlement
 from penstock.frame import BadFrame
 from penstock.runtime.interface import Buffer
-from penstock.store.embedded.history_frames import (
+from penstock.store.embedded.history_format import (
     Bodies,
     UnknownFrame,
     decode,

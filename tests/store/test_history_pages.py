@@ -10,10 +10,9 @@ from penstock.contract.history_columns import FRAME_ROW_BITS, BodyState
 from penstock.core.queue.settlements import Settlement
 from penstock.log import record
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import history_offsets, history_pages
-from penstock.store.embedded.history import retain
-from penstock.store.embedded.history_offsets import offset_after, trim
-from penstock.store.embedded.history_pages import read_page
+from penstock.store.embedded import history_reader
+from penstock.store.embedded.history_reader import offset_after, read_page, trim
+from penstock.store.embedded.history_writer import retain
 from penstock.store.pages import HistoryPage, HistoryRange
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
@@ -106,8 +105,8 @@ async def test_a_time_is_found_without_reading_all_before_it(machine: Machine, m
         await books.settle(settlement(number, 20, at_ms=AT_MS + number))
         await books.history.flush()
     # So little that a page which began at the beginning would end long before.
-    monkeypatch.setattr(history_pages, "HISTORY_PAGE_BYTES_MAX", 1)
-    monkeypatch.setattr(history_pages, "READ_BYTES", 1)
+    monkeypatch.setattr(history_reader, "HISTORY_PAGE_BYTES_MAX", 1)
+    monkeypatch.setattr(history_reader, "READ_BYTES", 1)
     page = await read_page(runtime, books.log, HistoryRange(from_ms=AT_MS + 60, most=10), queue=1)
     assert page.settled_at_ms.tolist() == [AT_MS + 60] * 10
     other = await read_page(runtime, books.log, HistoryRange(most=10), queue=2)
@@ -173,5 +172,5 @@ async def test_rows_are_counted_by_the_keys_of_frames_alone(machine: Machine, mo
         assert await offset_after(books.log, 5 << FRAME_ROW_BITS | 10, 11) == 7 << FRAME_ROW_BITS
         assert await offset_after(books.log, 0, 20 * 99) == 99 << FRAME_ROW_BITS
         assert await offset_after(books.log, 0, 10**9) == 100 << FRAME_ROW_BITS
-        monkeypatch.setattr(history_offsets, "FRAMES_MAX", 7)
+        monkeypatch.setattr(history_reader, "FRAMES_MAX", 7)
         assert await offset_after(books.log, 0, 10**9) == 7 << FRAME_ROW_BITS

@@ -10,7 +10,7 @@ from penstock.contract.limits import MOVE_BYTES_MAX, MOVE_MESSAGES_MAX, SHARDS_M
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.log.interface import LogFull
-from penstock.store.embedded.shards import TooFewShards
+from penstock.store.embedded.shard_set import TooFewShards
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import RedriveOrder, Release, Remains
 from tests.simulation.store_life import small

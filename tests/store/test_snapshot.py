@@ -6,11 +6,11 @@ from penstock.contract.messages import TIERS
 from penstock.core.queue.listing import live_runs
 from penstock.core.queue.message import Sender
 from penstock.core.queue.snapshot import freeze
-from penstock.store.embedded import snapshot
-from penstock.store.embedded.bodies import Places
-from penstock.store.embedded.memory import Memory
-from penstock.store.embedded.recall import JournalHasNoBeginning
-from penstock.store.embedded.snapshot import (
+from penstock.store.embedded import snapshot_file
+from penstock.store.embedded.body_index import Places
+from penstock.store.embedded.shard_lifecycle import JournalHasNoBeginning
+from penstock.store.embedded.shard_state import Memory
+from penstock.store.embedded.snapshot_file import (
     SnapshotDamaged,
     SnapshotUnknown,
     load,
@@ -190,7 +190,7 @@ def test_a_snapshot_under_the_name_of_another_is_noticed() -> None:
 
 def test_a_snapshot_of_another_format_is_refused_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(snapshot, "FORMAT", 2)
+        newer.setattr(snapshot_file, "FORMAT", 2)
         disk = small_snapshot()
     with pytest.raises(SnapshotUnknown, match="is of format 2; this version knows 1"):
         load(disk, "folder", 7)
@@ -198,7 +198,7 @@ def test_a_snapshot_of_another_format_is_refused_as_such(monkeypatch: pytest.Mon
 
 def test_a_snapshot_with_a_name_this_code_would_not_write_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as tomorrow:
-        tomorrow.setattr(snapshot, "freeze", lambda state: {**freeze(state), "of_tomorrow": 1})
+        tomorrow.setattr(snapshot_file, "freeze", lambda state: {**freeze(state), "of_tomorrow": 1})
         disk = small_snapshot()
     with pytest.raises(SnapshotDamaged, match=r"queue 'queue 0': State: .* unknown are .'of_tomorrow'"):
         load(disk, "folder", 7)
@@ -332,7 +332,7 @@ async def test_without_a_whole_snapshot_a_journal_that_was_shortened_is_refused(
 
 async def test_a_snapshot_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(snapshot, "FORMAT", 2)
+        newer.setattr(snapshot_file, "FORMAT", 2)
         shop, _ = await shortened()
     with pytest.raises(SnapshotUnknown):
         await shop.open()

@@ -11,8 +11,8 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Run
 from penstock.log.settings import MAY_LOSE
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.bodies import Hot
-from penstock.store.embedded.replay import stored
+from penstock.store.embedded.body_index import Hot
+from penstock.store.embedded.shard_state import stored
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome, Release
 from penstock.telemetry import LogEvent

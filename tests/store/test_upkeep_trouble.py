@@ -8,8 +8,8 @@ import pytest
 from penstock.contract.queue_settings import History
 from penstock.log.interface import LogFull
 from penstock.runtime.interface import BackgroundProcessFailed
-from penstock.store.embedded.bodies import Hot
-from penstock.store.embedded.history import frames
+from penstock.store.embedded.body_index import Hot
+from penstock.store.embedded.history_writer import frames
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Died, Machine
 from tests.store.small import QUEUE, Shop, opened

@@ -160,11 +160,11 @@ def _reasons() -> list[Reason]:
     from penstock.log.manifest import UnknownFormat
     from penstock.log.recovery import LogCorrupted
     from penstock.runtime.interface import FolderTaken
-    from penstock.store.embedded.codec import UnknownEvent
-    from penstock.store.embedded.recall import JournalHasNoBeginning
-    from penstock.store.embedded.replay import JournalHasHole
-    from penstock.store.embedded.shards import TooFewShards
-    from penstock.store.embedded.snapshot import SnapshotUnknown
+    from penstock.store.embedded.event_codec import UnknownEvent
+    from penstock.store.embedded.shard_lifecycle import JournalHasNoBeginning
+    from penstock.store.embedded.shard_set import TooFewShards
+    from penstock.store.embedded.shard_state import JournalHasHole
+    from penstock.store.embedded.snapshot_file import SnapshotUnknown
 
     damages = (LogCorrupted, UnknownFormat, UnknownEvent, JournalHasHole, JournalHasNoBeginning, SnapshotUnknown)
     return [

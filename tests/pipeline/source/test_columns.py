@@ -16,8 +16,8 @@ from penstock.pipeline.source.folder import Piece, batches_of
 from penstock.pipeline.source.ranges import Wanted
 from penstock.pipeline.source.reader import schema_for
 from penstock.pipeline.source.server import asked_of, chosen, converted
-from penstock.store.embedded import history_columns
-from penstock.store.embedded.history_frames import HistoryFrame, decode, encode
+from penstock.store.embedded import history_reader
+from penstock.store.embedded.history_format import HistoryFrame, decode, encode
 from penstock.store.pages import HistoryPage
 from tests.pipeline.told import MIXED, NAMES, PLAIN, kept
 
@@ -34,9 +34,9 @@ FRAMES = [
 
 def page_of(frames: list[HistoryFrame]) -> HistoryPage:
     pieces = [
-        history_columns.Piece(frame, range(frame.head.rows), at << FRAME_ROW_BITS) for at, frame in enumerate(frames)
+        history_reader.Piece(frame, range(frame.head.rows), at << FRAME_ROW_BITS) for at, frame in enumerate(frames)
     ]
-    return HistoryPage(0, 0, 0, 0, **history_columns.columns_of(pieces))
+    return HistoryPage(0, 0, 0, 0, **history_reader.columns_of(pieces))
 
 
 def of_server(page: HistoryPage) -> Any:

@@ -14,7 +14,7 @@ from penstock.log.recovery import LogCorrupted
 from penstock.pipeline.source.folder import FolderHistories, NoHistory
 from penstock.pipeline.source.ranges import HistoryDropped, Range
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.history import LOG_SETTINGS
+from penstock.store.embedded.history_writer import LOG_SETTINGS
 from tests.pipeline import told
 from tests.pipeline.reading import parts_of, read
 from tests.pipeline.told import MIXED, START_MS, append, rows_of, run, write_frames, write_segments

@@ -16,7 +16,7 @@ from penstock.pipeline.options import BadOption
 from penstock.pipeline.source.ranges import HistoryDropped, HistoryEndsBefore, Range, Slice
 from penstock.pipeline.source.reader import HistoryStreamReader
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.history import LOG_SETTINGS
+from penstock.store.embedded.history_writer import LOG_SETTINGS
 from tests.pipeline import told
 from tests.pipeline.reading import read_between, stream_of
 from tests.pipeline.told import MIXED, START_MS, rows_of, run, write_frames, write_segments

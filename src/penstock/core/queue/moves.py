@@ -1,7 +1,7 @@
 """Decisions about messages that go to another queue: to the dead letters, and back.
 
 Within a shard both queues apply one event (`Buried`, `Redriven`). Between shards it
-takes three (`moves.py`). Which messages go, and what is said of them, is the same.
+takes three (`cross_shard_moves.py`). Which messages go, and what is said of them, is the same.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,6 +1,6 @@
 """What can be asked of a queue: counts, ages, one message, the dead letters, and when to look again.
 
-Pages of messages: `listing.py`.
+Pages of messages: `queries.py`.
 
 The last part says when messages may become leasable: by which events, and when by the
 clock alone. Long polls wait for that. Both answers may be too generous and never too

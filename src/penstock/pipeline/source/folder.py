@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
 from penstock.log import record
 from penstock.log.recovery import LogCorrupted
 from penstock.log.segment import Index, segment_name
-from penstock.store.embedded.history_frames import HistoryFrame, UnknownFrame, decode
+from penstock.store.embedded.history_format import HistoryFrame, UnknownFrame, decode
 
 # A record batch has so many rows, or bytes of frames, unless its last frame has more.
 BATCH_ROWS = 32_768

@@ -35,7 +35,7 @@ from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted
 from penstock.log.segment import BadAt, BadIndex, Index, base_offsets, index_names, markers_from, segment_name, walk
 from penstock.runtime.interface import File
-from penstock.store.embedded.history_frames import UnknownFrame, read_head
+from penstock.store.embedded.history_format import UnknownFrame, read_head
 
 _INDEX_EVERY_BYTES = 16 * 1024
 # Of a batch: its header, the front of its record and the key of a frame, with a margin.

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from penstock.log import manifest as manifests
 from penstock.log.backup import Copied, Folder, LogMovesTooFast, TargetNotEmpty, backup, copy_file
-from penstock.store.embedded.shards import count_shards, folders_of
-from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets
+from penstock.store.embedded.shard_set import count_shards, folders_of
+from penstock.store.embedded.snapshot_file import snapshot_name, snapshot_offsets
 
 TRIES_MAX = 5
 

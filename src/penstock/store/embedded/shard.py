@@ -18,9 +18,16 @@ Laws of this file
    a deletion leaves is told of and freed in turns. Turns are in the journal where they
    change state: a replay goes the same way.
 5. Time never goes back: it is the runtime's clock, moved forward if the journal
-   already knows a later time, and back while the clock is doubted (`timekeeping.py`).
+   already knows a later time, and back while the clock is doubted (`shard_set.py`).
+
+Lets whoever drops bodies wait for those who are about to read them.
+
+A verb that hands out messages looks up where their bodies are, waits for the
+journal, and only then reads. In between, the bodies may have been copied to
+another place and the old one be about to go.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
@@ -36,14 +43,11 @@ from penstock.frame import Blobs
 from penstock.log import record
 from penstock.log.interface import Log, LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.bodies import Hot, Span, Stored, pick
-from penstock.store.embedded.codec import encode
-from penstock.store.embedded.history import History
-from penstock.store.embedded.history_cuts import About, Contents
-from penstock.store.embedded.keeping import ON_DISK, Keep
-from penstock.store.embedded.memory import Memory
-from penstock.store.embedded.readers import Readers
-from penstock.store.embedded.replay import entries, stored, tiers_of
+from penstock.store.embedded.body_index import Hot, Span, Stored, pick
+from penstock.store.embedded.event_codec import encode
+from penstock.store.embedded.history_writer import About, Contents, History
+from penstock.store.embedded.retention import ON_DISK, Keep
+from penstock.store.embedded.shard_state import Memory, entries, stored, tiers_of
 from penstock.store.errors import QueueNotFound
 
 READ_BYTES = 4 * MIB
@@ -283,3 +287,48 @@ class Shard:
             found = stored(batch, offset)
             self.hot.put(offset, found)
         return found
+
+
+class _Round:
+    __slots__ = ("count", "empty")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.empty: asyncio.Future[None] | None = None
+
+
+class Readers:
+    """Those who read now, by rounds: `last` waits for all who had begun when it was called."""
+
+    __slots__ = ("_round",)
+
+    def __init__(self) -> None:
+        self._round = _Round()
+
+    def begin(self) -> "Reading":
+        return Reading(self._round)
+
+    async def last(self) -> None:
+        done, self._round = self._round, _Round()
+        if done.count:
+            done.empty = asyncio.get_running_loop().create_future()
+            await done.empty
+
+
+class Reading:
+    """A context manager around looking up a place and reading what is there."""
+
+    __slots__ = ("_round",)
+
+    def __init__(self, current: _Round) -> None:
+        self._round = current
+
+    def __enter__(self) -> None:
+        self._round.count += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._round.count -= 1
+        if not self._round.count and self._round.empty is not None and not self._round.empty.done():
+            self._round.empty.set_result(None)

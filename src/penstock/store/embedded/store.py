@@ -2,11 +2,16 @@
 
 Every verb has the same shape: reserve, decide, write, wait, answer. Nothing
 awaits between deciding and writing, so there are no locks and nothing to undo.
+
+A delivery of plain runs costs nothing for each message here beside its id and its
+body; what only rows have is looked for only where there are rows.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from hashlib import blake2b
 from types import TracebackType
 from typing import Self
 
@@ -24,22 +29,22 @@ from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSetti
 from penstock.core.queue.drafts import BadDraft, fault
 from penstock.core.queue.events import Event, Leased
 from penstock.core.queue.message import Drafts, Receipt, Sender, masks
+from penstock.core.queue.queries import contents as contents_of
 from penstock.core.queue.queue import Queue, SendDecision
+from penstock.core.queue.state import State
 from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import asking, history_offsets, history_pages, listing, operating, peeking
-from penstock.store.embedded.delivering import Handed
-from penstock.store.embedded.digests import with_digests
-from penstock.store.embedded.keeping import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
-from penstock.store.embedded.moves import Moves
-from penstock.store.embedded.naming import ids_of
-from penstock.store.embedded.running import JOURNAL_SETTINGS, UPKEEP_MS
+from penstock.store.embedded import history_reader, operations, queries
+from penstock.store.embedded.cross_shard_moves import Moves
+from penstock.store.embedded.maintenance import Tidying
+from penstock.store.embedded.queries import NameOf, ids_of, past_of
+from penstock.store.embedded.retention import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
 from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.shards import Shards
-from penstock.store.embedded.tidying import Tidying
+from penstock.store.embedded.shard_lifecycle import JOURNAL_SETTINGS, UPKEEP_MS
+from penstock.store.embedded.shard_set import Shards
 from penstock.store.errors import QueueExists, QueueNotFound, ShardNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
@@ -55,6 +60,7 @@ from penstock.store.interface import (
     MessageFilter,
     Outcome,
     Page,
+    Past,
     Redrive,
     RedriveOrder,
     Release,
@@ -98,7 +104,7 @@ class EmbeddedStore:
         what `DiskLog.open` does, `TooFewShards`, `UnknownEvent`, `JournalHasHole`,
         `JournalHasNoBeginning` and `SnapshotUnknown`. Every ``upkeep_ms`` it looks
         whether the journals can be made shorter. A clock that is hours ahead of the
-        journals is believed only if ``keep`` says so (`timekeeping.py`).
+        journals is believed only if ``keep`` says so (`shard_set.py`).
         """
         opened = await Shards.open(runtime, folder, settings, count=shards, keep=keep, upkeep_ms=upkeep_ms)
         store = cls(runtime, opened)
@@ -164,13 +170,13 @@ class EmbeddedStore:
                     shard.write(space, [Fact(event)])
 
     async def delete(self, queue: str, *, with_dead_letters: bool = False) -> Remains:
-        return await operating.delete(self._shards, self._moves, queue, with_dead_letters=with_dead_letters)
+        return await operations.delete(self._shards, self._moves, queue, with_dead_letters=with_dead_letters)
 
     async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
-        return await asking.queues(self._shards, prefix=prefix, after=after, most=most)
+        return await queries.queues(self._shards, prefix=prefix, after=after, most=most)
 
     async def describe(self, queue: str) -> Description:
-        return await asking.describe(self._shards, queue)
+        return await queries.describe(self._shards, queue)
 
     async def summaries(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
         found: list[tuple[Description, Counts] | None] = []
@@ -206,7 +212,7 @@ class EmbeddedStore:
         return shard is None or any(shard.queue(queue).state.ready)
 
     async def wakes_at_ms(self, queue: str) -> int | None:
-        return asking.wakes_at_ms(await self._shards.at(queue), queue)
+        return queries.wakes_at_ms(await self._shards.at(queue), queue)
 
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         shard = await self._shards.at(queue)
@@ -322,58 +328,58 @@ class EmbeddedStore:
                 return count
 
     async def counts(self, queue: str) -> Counts:
-        return await asking.counts(await self._shards.at(queue), queue)
+        return await queries.counts(await self._shards.at(queue), queue)
 
     async def peek(self, queue: str, sought: MessageFilter = EVERY_MESSAGE, *, most: int, after: str = "") -> Page:
         shard, name_of = await self._shards.at(queue), self._shards.name_of
-        return await peeking.peek(shard, queue, sought, most=most, after=after, name_of=name_of)
+        return await queries.peek(shard, queue, sought, most=most, after=after, name_of=name_of)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
-        return await peeking.look(await self._shards.at(queue), queue, message_id, name_of=self._shards.name_of)
+        return await queries.look(await self._shards.at(queue), queue, message_id, name_of=self._shards.name_of)
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
-        return await asking.explain(await self._shards.at(queue), queue, message_id)
+        return await queries.explain(await self._shards.at(queue), queue, message_id)
 
     async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
-        return await asking.receipts(await self._shards.at(queue), queue, ids, outlives=outlives)
+        return await queries.receipts(await self._shards.at(queue), queue, ids, outlives=outlives)
 
     async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
-        return await operating.escalate(await self._shards.at(queue), queue, ids, order)
+        return await operations.escalate(await self._shards.at(queue), queue, ids, order)
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
-        return await asking.audit(await self._shards.at(queue), queue, most=most)
+        return await queries.audit(await self._shards.at(queue), queue, most=most)
 
     async def redrive(self, dead_letters: str, order: RedriveOrder) -> Redrive:
-        return await operating.redrive(self._shards, self._moves, dead_letters, order)
+        return await operations.redrive(self._shards, self._moves, dead_letters, order)
 
     async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
         shard = await self._shards.at(queue)
         async with shard.answer:
             number = shard.queue(queue).state.queue
         log = self._shards.running_of(shard).history_log
-        return await history_pages.read_page(self._runtime, log, wanted, queue=number)
+        return await history_reader.read_page(self._runtime, log, wanted, queue=number)
 
     async def live(
         self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
     ) -> LivePage:
         index = self._shards.all.index(await self._shards.at(queue))
-        look = listing.Look(after, most, with_bodies, is_told)
-        return await listing.live(self._shards.running[index], index, queue, look)
+        look = queries.Look(after, most, with_bodies, is_told)
+        return await queries.live(self._shards.running[index], index, queue, look)
 
     async def history_shards(self) -> list[HistorySpan]:
-        return [history_offsets.span_of(each.history_log, shard) for shard, each in enumerate(self._shards.running)]
+        return [history_reader.span_of(each.history_log, shard) for shard, each in enumerate(self._shards.running)]
 
     async def shard_history(self, shard: int, wanted: HistoryRange) -> HistoryPage:
-        return await history_pages.read_page(self._runtime, self._history_log(shard), wanted)
+        return await history_reader.read_page(self._runtime, self._history_log(shard), wanted)
 
     async def history_offset_at(self, shard: int, at_ms: int) -> int:
-        return await history_offsets.offset_at(self._history_log(shard), at_ms)
+        return await history_reader.offset_at(self._history_log(shard), at_ms)
 
     async def history_offset_after(self, shard: int, from_offset: int, *, rows: int) -> int:
-        return await history_offsets.offset_after(self._history_log(shard), from_offset, rows)
+        return await history_reader.offset_after(self._history_log(shard), from_offset, rows)
 
     async def trim_history(self, shard: int, *, before: int) -> int:
-        return await history_offsets.trim(self._history_log(shard), before)
+        return await history_reader.trim(self._history_log(shard), before)
 
     def _history_log(self, shard: int) -> DiskLog:
         self.of_shard(shard)
@@ -479,3 +485,80 @@ def _check_lease(want: int, lease_ms: int | None) -> None:
         raise ValueError(f"want is {want}; it must be from 1 to LEASE_MESSAGES_MAX ({LEASE_MESSAGES_MAX})")
     if lease_ms is not None and not 1 <= lease_ms <= LEASE_MS_MAX:
         raise ValueError(f"lease_ms is {lease_ms}; it must be from 1 to LEASE_MS_MAX ({LEASE_MS_MAX})")
+
+
+class Handed:
+    """What was leased by an event that was just applied, as it is at this moment; its bodies are still to be read."""
+
+    __slots__ = ("_shard", "_event", "_contents", "_ids", "_errors", "_pasts", "_spans")
+
+    def __init__(self, shard: Shard, state: State, event: Leased, name_of: NameOf) -> None:
+        self._shard = shard
+        self._event = event
+        self._contents = contents_of(state, event)
+        self._ids = ids_of(state, self._contents.messages)
+        self._errors, self._pasts = _told(state, event, name_of)
+        self._spans = shard.memory.places[event.queue].spans(event.runs)
+
+    async def delivery(self) -> Delivery:
+        event, contents = self._event, self._contents
+        bodies, attributes = await self._shard.bodies(self._spans)
+        return Delivery(
+            event.lease,
+            event.token,
+            self._ids,
+            bodies,
+            attributes,
+            contents.tiers,
+            contents.deliveries,
+            contents.sent_at_ms,
+            contents.groups,
+            event.at_ms + event.lease_ms,
+            self._errors,
+            self._pasts,
+            contents.first_leased_at_ms,
+        )
+
+
+def _told(state: State, event: Leased, name_of: NameOf) -> tuple[list[str] | None, list[Past | None] | None]:
+    """Return errors and pasts of what was leased, in its order."""
+    rows = state.rows
+    if not rows.errors and not rows.origins:
+        return None, None
+    errors: list[str] = []
+    pasts: list[Past | None] = []
+    for lane, first, length in event.runs:
+        # A run is rows throughout or not at all.
+        if first << 3 | lane not in rows.index:
+            errors += [""] * length
+            pasts += [None] * length
+            continue
+        for number in range(first, first + length):
+            slot = rows.index[number << 3 | lane]
+            errors.append(rows.errors.get(slot, ""))
+            pasts.append(past_of(rows.origins.get(slot), name_of))
+    return errors if any(errors) else None, pasts if any(pasts) else None
+
+
+_PREFIX = b"content:"
+_DIGEST_BYTES = 32
+
+
+def with_digests(drafts: Drafts) -> Drafts:
+    """Return drafts in which each message that has no id of its own has one made of its body.
+
+    The attributes are not part of it, as with others: a trace differs from send to send.
+
+    >>> given = Drafts(bodies=[b"a", b"a", b"b"], dedup_ids=[b"", b"mine", b""])
+    >>> first, second, third = with_digests(given).dedup_ids
+    >>> second, first == third, len(first)
+    (b'mine', False, 40)
+    """
+    names = drafts.dedup_ids or [b""] * len(drafts)
+    made = [name or _digest(body) for name, body in zip(names, drafts.bodies, strict=True)]
+    return replace(drafts, dedup_ids=made)
+
+
+def _digest(body: bytes | bytearray | memoryview) -> bytes:
+    # What a caller says itself cannot be taken for one of these by chance.
+    return _PREFIX + blake2b(body, digest_size=_DIGEST_BYTES).digest()

@@ -2,9 +2,10 @@
 
 `apply` is the only thing that changes it, in the process that serves the shard and
 in the one that makes its snapshots alike. Nothing here waits, and nothing decides.
+That process imports this module, so it imports no more than both need.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.core.queue.events import (
@@ -20,7 +21,9 @@ from penstock.core.queue.events import (
 )
 from penstock.core.queue.message import Run
 from penstock.core.queue.queue import Queue
-from penstock.store.embedded.bodies import Places, move
+from penstock.log import record
+from penstock.store.embedded.body_index import Places, Stored, move, stored_bytes
+from penstock.store.embedded.event_codec import decode
 
 
 class Move(NamedTuple):
@@ -45,7 +48,7 @@ class Memory:
         # Messages that got another queue and number since the last snapshot: whoever goes by that snapshot knows them
         # by their old ones.
         self.moves: list[Move] = []
-        # The numbers of queues that something has happened to since `tidying.py` last asked.
+        # The numbers of queues that something has happened to since `maintenance.py` last asked.
         self.changed: set[int] = set()
 
     def apply(self, event: Event, offset: int, size_bytes: int = 0) -> None:
@@ -110,3 +113,42 @@ _CHANGES: dict[type[Event], Callable[[Memory, Any, int, int], None]] = {
     QueueCreated: Memory._created,
     QueueDeleted: Memory._deleted,
 }
+
+
+class JournalHasHole(Exception):
+    """Events were lost to damage: the queues cannot be what they were. Nothing was changed."""
+
+
+class Entry(NamedTuple):
+    """An event, its offset, and how large the bodies in it are."""
+
+    event: Event
+    offset: int
+    size_bytes: int
+
+
+def entries(batch: memoryview) -> Iterator[Entry]:
+    header = record.header(batch)
+    if header.is_hole:
+        lost = f"offsets {header.base_offset} to {header.next_offset - 1}"
+        raise JournalHasHole(f"the journal has lost {lost} to a repair; what its queues held cannot be known")
+    for offset, entry in enumerate(record.records(batch), start=header.base_offset):
+        event, bodies, attributes = decode(entry.key, entry.value)
+        yield Entry(event, offset, 0 if bodies is None else stored_bytes(bodies, attributes))
+
+
+def stored(batch: memoryview, offset: int) -> Stored:
+    """Return the bodies that the record at ``offset`` brought."""
+    found = enumerate(record.records(batch), start=record.header(batch).base_offset)
+    entry = next(entry for at, entry in found if at == offset)
+    event, bodies, attributes = decode(entry.key, entry.value)
+    assert bodies is not None
+    return Stored(tiers_of(event), bodies, attributes)
+
+
+def tiers_of(event: Event) -> bytes:
+    """Return by which tier each body of a record is counted."""
+    if isinstance(event, Sent | Arrived):
+        return event.tiers
+    assert isinstance(event, Copied)
+    return b"".join(bytes((lane,)) * length for lane, _, length in event.runs)

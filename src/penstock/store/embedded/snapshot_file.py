@@ -34,8 +34,8 @@ from crc32c import crc32c
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.snapshot import StateUnreadable, freeze, thaw
 from penstock.runtime.interface import Disk, File
-from penstock.store.embedded.bodies import Places
-from penstock.store.embedded.memory import Memory
+from penstock.store.embedded.body_index import Places
+from penstock.store.embedded.shard_state import Memory
 
 FORMAT = 1
 SUFFIX = ".snapshot"

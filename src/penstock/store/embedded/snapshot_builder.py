@@ -24,10 +24,9 @@ import msgspec
 from penstock.core.queue.listing import Stretch, live_runs
 from penstock.log.segment import segment_name, walk
 from penstock.runtime.interface import Disk
-from penstock.store.embedded.bodies import Columns, Lane, Places
-from penstock.store.embedded.memory import Memory
-from penstock.store.embedded.replay import Entry, entries
-from penstock.store.embedded.snapshot import SnapshotDamaged, load, save, set_aside
+from penstock.store.embedded.body_index import Columns, Lane, Places
+from penstock.store.embedded.shard_state import Entry, Memory, entries
+from penstock.store.embedded.snapshot_file import SnapshotDamaged, load, save, set_aside
 
 LIVE_SHARE_MAX = 0.5
 # What a copied message takes besides its body. Without it, many tiny ones would never count as live, and be copied

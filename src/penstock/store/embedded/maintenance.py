@@ -1,7 +1,7 @@
 """What is due without anyone asking: spent messages go to the dead letters, old ones go.
 
 Into a queue of the same shard a burial is one event and happens at once. Elsewhere
-it is a move (`moves.py`), and whoever asks for it waits.
+it is a move (`cross_shard_moves.py`), and whoever asks for it waits.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from penstock.contract.queue_settings import DEAD_LETTER_SETTINGS
 from penstock.core.queue.queue import ExpirySweep, Queue
 from penstock.core.queue.timer_wheel import NEVER
 from penstock.log.interface import LogBusy, LogFull
-from penstock.store.embedded.asking import grave_of, room_of
-from penstock.store.embedded.moves import Moves
+from penstock.store.embedded.cross_shard_moves import Moves
+from penstock.store.embedded.queries import grave_of, room_of
 from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.shards import Shards
+from penstock.store.embedded.shard_set import Shards
 
 BURIED_BYTES = MOVE_MESSAGES_MAX * 6_000 + 16_384
 EXPIRED_BYTES = 1_000_000

@@ -38,7 +38,7 @@ from penstock.core.queue.rows import key
 from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.shards import Shards
+from penstock.store.embedded.shard_set import Shards
 
 # What an event takes besides its rows.
 EVENT_BYTES = 1_024

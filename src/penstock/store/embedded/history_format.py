@@ -28,7 +28,7 @@ Laws of the file
 3. Decoding is a pure function of bytes and copies nothing. What `encode` would not
    write raises `BadFrame`; a kind, version or flag of the future `UnknownFrame`.
 
-Not done here: which rows go into which frame, and when (`history.py`).
+Not done here: which rows go into which frame, and when (`history_writer.py`).
 """
 
 import struct

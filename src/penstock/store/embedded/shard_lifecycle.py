@@ -1,24 +1,27 @@
-"""A shard in use: its journal and its history, what it remembers, and the tasks that look after them."""
+"""A shard in use: opening it from its newest snapshot and its journal, the tasks that look after it, closing it."""
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from penstock.contract.limits import MIB
 from penstock.log.disk_log import DiskLog
-from penstock.log.interface import LogBusy, LogClosed, LogFull
+from penstock.log.interface import Log, LogBusy, LogClosed, LogFull
 from penstock.log.inventory import open_listed
 from penstock.log.settings import LogSettings
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded import history as histories
-from penstock.store.embedded.history import History, retain
-from penstock.store.embedded.keeping import IN_MEMORY, Keep
-from penstock.store.embedded.recall import recall
+from penstock.store.embedded import history_writer as histories
+from penstock.store.embedded.compaction import Folders, Upkeep
+from penstock.store.embedded.history_writer import History, retain
+from penstock.store.embedded.retention import IN_MEMORY, Keep
 from penstock.store.embedded.shard import Shard
-from penstock.store.embedded.turns import Turns
-from penstock.store.embedded.upkeep import Folders, Upkeep
-from penstock.telemetry import STORE_UPKEEP_FAILED
+from penstock.store.embedded.shard_state import Memory
+from penstock.store.embedded.snapshot_file import SnapshotDamaged, load, set_aside, snapshot_name, snapshot_offsets
+from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_UPKEEP_FAILED
 
 # Smaller than a stream's: opening replays what came after the last snapshot, which is made of closed segments.
 JOURNAL_SETTINGS = LogSettings(segment_bytes_max=32 * MIB)
@@ -144,3 +147,74 @@ def _history_settings(journal: LogSettings) -> LogSettings:
         segment_age_ms_max=ours.segment_age_ms_max,
         spare_bytes=ours.spare_bytes,
     )
+
+
+class JournalHasNoBeginning(Exception):
+    """The journal's first events are gone, and no snapshot that could be read holds what they came to."""
+
+
+class Recalled(NamedTuple):
+    memory: Memory
+    # The journal goes on from here.
+    offset: int
+
+
+async def recall(runtime: Runtime, snapshots: str, log: Log) -> Recalled:
+    """Read the newest snapshot that is whole and leads to the end of the journal.
+
+    Raises `JournalHasNoBeginning`, and `SnapshotUnknown` for one of a newer version.
+    """
+    return await off_loop(runtime.workers, lambda: _recall(runtime, snapshots, log.start_offset, log.durable_offset))
+
+
+def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int) -> Recalled:
+    recalled = None
+    unusable: list[int] = []
+    for offset in reversed(snapshot_offsets(runtime.disk, snapshots)):
+        # One from before the start was left by a process that was killed before it could remove it.
+        if offset < start_offset:
+            break
+        error = f"it is from beyond the end of this journal, which is at {end_offset}"
+        if offset <= end_offset:
+            try:
+                recalled = Recalled(load(runtime.disk, snapshots, offset), offset)
+                break
+            except SnapshotDamaged as damage:
+                error = str(damage)
+        runtime.log_event(STORE_SNAPSHOT_DAMAGED, file=f"{snapshots}/{snapshot_name(offset)}", error=error)
+        unusable.append(offset)
+    if recalled is None and start_offset:
+        raise JournalHasNoBeginning(
+            f"the journal begins at offset {start_offset}, and no whole snapshot in {snapshots} leads to it; "
+            "restore a backup, or put back the snapshots that belong to this journal"
+        )
+    set_aside(runtime.disk, snapshots, unusable)
+    return recalled or Recalled(Memory(), start_offset)
+
+
+class Turns:
+    """Pieces of work, each of which says after every turn for how many seconds it has nothing to do."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Iterator[float]] = deque()
+        self._has_some = asyncio.Event()
+
+    def add(self, work: Iterator[float]) -> None:
+        self._waiting.append(work)
+        self._has_some.set()
+
+    async def run(self) -> None:
+        """Give each piece of work one turn after the other, for as long as there is any."""
+        while True:
+            await self._has_some.wait()
+            rest_s = 0.0
+            for _ in range(len(self._waiting)):
+                work = self._waiting.popleft()
+                turn_s = next(work, None)
+                if turn_s is not None:
+                    rest_s = max(rest_s, turn_s)
+                    self._waiting.append(work)
+                await asyncio.sleep(0)
+            if not self._waiting:
+                self._has_some.clear()
+            await asyncio.sleep(rest_s)

@@ -31,12 +31,12 @@ from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import BackgroundProcessFailed, Runtime
-from penstock.store.embedded.bodies import Span, pick
-from penstock.store.embedded.building import ClosedSegment, Order, Plan, build
-from penstock.store.embedded.keeping import ON_DISK, Keep
-from penstock.store.embedded.replay import stored
+from penstock.store.embedded.body_index import Span, pick
+from penstock.store.embedded.retention import ON_DISK, Keep
 from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.snapshot import snapshot_name, snapshot_offsets
+from penstock.store.embedded.shard_state import stored
+from penstock.store.embedded.snapshot_builder import ClosedSegment, Order, Plan, build
+from penstock.store.embedded.snapshot_file import snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_SNAPSHOT_FAILED, STORE_SNAPSHOT_MADE
 
 # How often it is said that there is nothing to build on.

@@ -16,11 +16,10 @@ from penstock.core.queue.queries import MessageView
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.rows import RESTING, WAITING
 from penstock.core.queue.state import State
-from penstock.store.embedded.asking import find_holders, grave_of, present, room_of
-from penstock.store.embedded.moves import EVENT_BYTES, ROW_BYTES, Moves
-from penstock.store.embedded.naming import id_of, key_of
+from penstock.store.embedded.cross_shard_moves import EVENT_BYTES, ROW_BYTES, Moves
+from penstock.store.embedded.queries import find_holders, grave_of, id_of, key_of, present, room_of
 from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.shards import Shards
+from penstock.store.embedded.shard_set import Shards
 from penstock.store.errors import DeadLettersShared
 from penstock.store.interface import EscalationOrder, Outcome, Redrive, RedriveOrder, Remains, check_ids
 
